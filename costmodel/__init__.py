@@ -1,0 +1,54 @@
+"""What does a sequence mixer cost, derived from its equations?
+
+    import costmodel as cm
+    cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
+"""
+
+from costmodel.composites import scaled, softmax
+from costmodel.equations import (
+    EquationError,
+    Mixer,
+    exp,
+    function,
+    irfft,
+    max_,
+    max_over,
+    min_,
+    rfft,
+    sum_,
+)
+from costmodel.load import mixer
+from costmodel.rules.count import count
+from costmodel.rules.critical_path import critical_path
+from costmodel.rules.evaluate import evaluate
+from costmodel.rules.order import order
+from costmodel.rules.parameters import parameters
+from costmodel.rules.span import span
+from costmodel.rules.state import state
+from costmodel.rules.traffic import traffic
+from costmodel.tokens import Unanswered
+
+__all__ = [
+    "EquationError",
+    "Mixer",
+    "Unanswered",
+    "count",
+    "critical_path",
+    "evaluate",
+    "exp",
+    "function",
+    "irfft",
+    "max_",
+    "max_over",
+    "min_",
+    "mixer",
+    "order",
+    "parameters",
+    "rfft",
+    "scaled",
+    "softmax",
+    "span",
+    "state",
+    "sum_",
+    "traffic",
+]

@@ -1,0 +1,116 @@
+"""How is a printed claim written down, and how is a file of claims read?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from costmodel.conventions import convention
+from costmodel.formulas import parse
+from costmodel.sizes import checked
+
+RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    ">": lambda a, b: bool(a > b),
+    "<": lambda a, b: bool(a < b),
+    "=": lambda a, b: bool(a == b),
+}
+
+
+class PublishedError(ValueError):
+    """A file of claims that cannot be read; the message names file, claim and what was expected."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One printed statement, as the data files hold it. `claimed` is verbatim, `gloss` English.
+
+    A claim with `unchecked` (the reason) is kept and not checked. `misprint` holds the reason and
+    the derived value of a disagreement that is known.
+    """
+
+    id: str
+    source: str
+    place: str
+    kind: str
+    claimed: str
+    gloss: str = ""
+    mixer: str = ""
+    against: str = ""
+    phase: str = ""
+    quantity: str = ""
+    formula: str = ""
+    equals: str = ""
+    reconstruction: str = ""
+    steps: str = ""
+    value: str = ""
+    relation: str = ""
+    vague: str = ""
+    remark: str = ""
+    unchecked: str = ""
+    sizes: Mapping[str, int | list[int]] = field(default_factory=dict)
+    misprint: Mapping[str, str] = field(default_factory=dict)
+    convention: tuple[str, ...] = ("strict",)
+
+
+REQUIRED: Mapping[str, frozenset[str]] = {
+    "formula": frozenset({"mixer", "quantity", "formula"}),
+    "number": frozenset({"mixer", "quantity", "sizes", "value"}),
+    "path": frozenset({"mixer", "steps"}),
+    "ordering": frozenset({"mixer", "against", "quantity", "relation"}),
+    "threshold": frozenset({"mixer", "against", "quantity", "relation", "sizes"}),
+    "ratio": frozenset({"mixer", "against", "quantity", "sizes", "value"}),
+}
+
+
+def load(path: Path) -> list[Claim]:
+    """The claims of one file.
+
+    Raises:
+        PublishedError: not JSON, an unknown or missing key, an unknown kind, a bad formula.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as reason:
+        raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
+    if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
+        raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
+    common = {"source": data["source"], "convention": tuple(data["convention"])}
+    return [_claim(path, common, entry) for entry in data["claims"]]
+
+
+def _claim(path: Path, common: Mapping[str, Any], entry: Mapping[str, Any]) -> Claim:
+    where = f"{path.name}, claim {entry.get('id', '?')}"
+    try:
+        claim = Claim(**common, **entry)
+    except TypeError as reason:
+        raise PublishedError(f"{where}: {str(reason).split('__init__() ')[-1]}") from None
+    if claim.kind not in REQUIRED:
+        raise PublishedError(f"{where}: kind '{claim.kind}' is none of {', '.join(REQUIRED)}")
+    if not claim.unchecked:
+        missing = sorted(key for key in REQUIRED[claim.kind] if not getattr(claim, key))
+        if missing:
+            raise PublishedError(f"{where}: a {claim.kind} needs {', '.join(missing)}")
+    if claim.relation and claim.relation not in RELATIONS:
+        raise PublishedError(f"{where}: relation '{claim.relation}' is none of > < =")
+    if claim.misprint and set(claim.misprint) != {"reason", "derived"}:
+        raise PublishedError(f"{where}: a misprint states its reason and the derived value")
+    try:
+        for text in (claim.formula, claim.equals, claim.reconstruction):
+            if text:
+                parse(text)
+        list(instances(claim))
+        convention(claim.convention)
+    except ValueError as reason:
+        raise PublishedError(f"{where}: {reason}") from None
+    return claim
+
+
+def instances(claim: Claim) -> Iterator[dict[str, int]]:
+    """The sizes that a claim speaks about: a list of values stands for each of them."""
+    values = [v if isinstance(v, list) else [v] for v in claim.sizes.values()]
+    for chosen in product(*values):
+        yield checked(dict(zip(claim.sizes, chosen, strict=True)))

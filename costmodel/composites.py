@@ -1,0 +1,222 @@
+"""What are softmax, scaled scores and the other usual combinations, in the language's own parts?
+
+A file of equations names a composite; `lower` writes it out, under the rewrites in force, so that
+a convention such as `safe-softmax` applies to every mixer without naming any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from costmodel.equations import (
+    Add,
+    Array,
+    Binary,
+    Call,
+    Composite,
+    Constant,
+    Div,
+    Equation,
+    EquationError,
+    Fft,
+    Flat,
+    Folded,
+    Form,
+    Index,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Ref,
+    Sub,
+    System,
+    node,
+)
+from costmodel.polynomial import Poly
+
+SCALES = ("scale=per-score", "scale=mul", "scale=folded")
+REWRITES: Mapping[str, str] = {
+    "dense": "pairs that a causal bound leaves out are computed and masked",
+    "safe-softmax": "the row's maximum is subtracted before the exponentials",
+    "scale=per-score": "one division per score",
+    "scale=mul": "one multiplication per score",
+    "scale=folded": "the scale is folded into the weights",
+}
+
+
+def scaled(body: Node, by: Poly) -> Node:
+    """`body / sqrt(by)`: one division each unless a `scale=` rewrite says otherwise."""
+    return Composite("scaled", node(body), by=by)
+
+
+def softmax(body: Ref, over: Index) -> Node:
+    """The softmax of array entries along `over`, an index of the left side.
+
+    Written out as exponentials, their sum and one division each (three equations).
+    """
+    if not isinstance(body, Ref):
+        raise EquationError("softmax takes an array entry: define the scores first")
+    return Composite("softmax", body, (over,))
+
+
+@lru_cache(maxsize=1024)
+def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
+    """Write every composite of a form out, applying the named rewrites.
+
+    Raises:
+        ValueError: an unknown rewrite; the message lists the known ones.
+    """
+    for name in rewrites:
+        if name not in REWRITES:
+            raise ValueError(f"unknown rewrite '{name}': expected one of {', '.join(REWRITES)}")
+    written: list[Equation] = []
+    for equation in form.equations:
+        value = _rewrite(equation.value, lambda c: _SCALES[_scale(rewrites)](c))
+        equation = replace(equation, value=value)
+        if isinstance(value, Composite):
+            written.extend(_SOFTMAX["safe-softmax" in rewrites](equation, value))
+        else:
+            written.append(equation)
+    system = System(form.mixer, form.name, tuple(written))
+    return _dense(system) if "dense" in rewrites else system
+
+
+def _scale(rewrites: Sequence[str]) -> str:
+    chosen = [name for name in rewrites if name in SCALES]
+    if len(chosen) > 1:
+        raise ValueError(f"choose one of {', '.join(chosen)}")
+    return chosen[0] if chosen else SCALES[0]
+
+
+_SCALES: Mapping[str, Callable[[Composite], Node]] = {
+    "scale=per-score": lambda c: Div(c.body, Constant(c.by, 1)),
+    "scale=mul": lambda c: Mul(c.body, Constant(c.by, -1)),
+    "scale=folded": lambda c: Folded(c.body, Constant(c.by, -1)),
+}
+
+
+def _rewrite(expression: Node, scale: Callable[[Composite], Node]) -> Node:
+    """Write out the composites that stay inside one expression."""
+    if isinstance(expression, Binary):
+        left, right = (_rewrite(child, scale) for child in expression.children)
+        return type(expression)(left, right)
+    if isinstance(expression, (Neg, Call, Reduce, Folded)):
+        return replace(expression, body=_rewrite(expression.body, scale))
+    if isinstance(expression, Composite) and expression.name == "scaled":
+        return _rewrite(scale(expression), scale)
+    return expression
+
+
+def _softmax_plain(equation: Equation, composite: Composite) -> list[Equation]:
+    return _normalised(equation, composite, composite.body)
+
+
+def _softmax_safe(equation: Equation, composite: Composite) -> list[Equation]:
+    (index,) = composite.over
+    rows = _without(equation, index)
+    largest = _part(equation, "max", rows, Reduce("max", composite.body, composite.over))
+    shifted = Sub(composite.body, Ref(largest.array, largest.positions))
+    return [largest, *_normalised(equation, composite, shifted)]
+
+
+_SOFTMAX: Mapping[bool, Callable[[Equation, Composite], list[Equation]]] = {
+    False: _softmax_plain,
+    True: _softmax_safe,
+}
+
+
+def _normalised(equation: Equation, composite: Composite, exponent: Node) -> list[Equation]:
+    """The exponentials, their sum over the composite's index, and the quotients."""
+    (index,) = composite.over
+    if index not in equation.indices:
+        raise EquationError(f"{equation.name}: softmax runs over {index.name}, an index of its row")
+    powers = _part(equation, "exp", equation.indices, Call("exp", exponent))
+    power = Ref(powers.array, powers.positions)
+    sums = _part(equation, "sum", _without(equation, index), Reduce("sum", power, composite.over))
+    quotient = Div(power, Ref(sums.array, sums.positions))
+    return [powers, sums, replace(equation, value=quotient)]
+
+
+def _without(equation: Equation, index: Index) -> tuple[Index, ...]:
+    return tuple(i for i in equation.indices if i != index)
+
+
+def _part(equation: Equation, suffix: str, indices: Sequence[Index], value: Node) -> Equation:
+    """An equation for an array of its own, indexed by `indices` and named after the composite."""
+    extents = [
+        extent
+        for position, extent in zip(equation.positions, equation.array.shape, strict=True)
+        if position in [i.as_poly() for i in indices]
+    ]
+    if len(extents) != len(indices):
+        raise EquationError(f"{equation.name}: a softmax is indexed by plain indices only")
+    ordered = [
+        i for p in equation.positions for i in indices if not isinstance(p, Flat) and p == i.as_poly()
+    ]
+    array = Array(
+        f"{equation.name}.{suffix}",
+        "intermediate",
+        tuple(extents),
+        equation.array.owner,
+        equation.array.cite,
+    )
+    positions = tuple(i.as_poly() for i in ordered)
+    return Equation(array, positions, value, tuple(indices), equation.part_of)
+
+
+def _dense(system: System) -> System:
+    """Widen every causal upper bound to the full axis of the index that it names."""
+    by_atom = {
+        index.atom: index
+        for equation in system.equations
+        for index in _all_indices(equation)
+    }
+    wide = {atom: _widened(index, by_atom) for atom, index in by_atom.items()}
+    return replace(
+        system,
+        equations=tuple(
+            replace(
+                equation,
+                indices=tuple(wide[i.atom] for i in equation.indices),
+                value=_reindexed(equation.value, wide),
+            )
+            for equation in system.equations
+        ),
+    )
+
+
+def _all_indices(equation: Equation) -> set[Index]:
+    from costmodel.equations import walk
+
+    return {*equation.indices, *(i for _, over in walk(equation.value) for i in over)}
+
+
+def _widened(index: Index, by_atom: Mapping[str, Index]) -> Index:
+    """Upper bounds that name an outer index become that index's own upper bounds."""
+    upper: list[Poly] = []
+    for bound in index.upper:
+        outer = [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
+        if not outer:
+            upper.append(bound)
+            continue
+        for top in _widened(outer[0], by_atom).upper:
+            upper.append(bound.substitute({outer[0].atom: top}))
+    return replace(index, upper=tuple(dict.fromkeys(upper)))
+
+
+def _reindexed(expression: Node, wide: Mapping[str, Index]) -> Node:
+    if isinstance(expression, Binary):
+        left, right = (_reindexed(child, wide) for child in expression.children)
+        return type(expression)(left, right)
+    if isinstance(expression, (Reduce, Fft)):
+        over = tuple(wide[i.atom] for i in expression.over)
+        body = _reindexed(expression.body, wide)
+        return replace(expression, body=body, over=over)  # type: ignore[arg-type]
+    if isinstance(expression, (Neg, Call, Folded)):
+        return replace(expression, body=_reindexed(expression.body, wide))
+    return expression
+
+
+__all__ = ["REWRITES", "SCALES", "Add", "lower", "scaled", "softmax"]

@@ -1,0 +1,38 @@
+"""Which scalar steps does a named function consist of? One table for equations, counters, values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+CLASSES = ("mul", "add", "div", "exp")
+"""Operation classes with a column of their own; every other step is counted under its name."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A scalar function: its chain of steps, one operation each, in order of execution."""
+
+    name: str
+    steps: tuple[str, ...]
+    latex: str
+
+
+TABLE: Mapping[str, Function] = {
+    f.name: f
+    for f in (
+        Function("exp", ("exp",), r"e^{{{}}}"),
+        Function("sqrt", ("sqrt",), r"\sqrt{{{}}}"),
+        Function("log", ("log",), r"\log\left({}\right)"),
+        Function("sin", ("sin",), r"\sin\left({}\right)"),
+        Function("cos", ("cos",), r"\cos\left({}\right)"),
+        Function("tanh", ("tanh",), r"\tanh\left({}\right)"),
+        Function("erf", ("erf",), r"\mathrm{{erf}}\left({}\right)"),
+        Function("relu", ("compare",), r"\mathrm{{relu}}\left({}\right)"),
+        Function("sigmoid", ("exp", "add", "div"), r"\sigma\left({}\right)"),
+        Function("silu", ("exp", "add", "div", "mul"), r"\mathrm{{silu}}\left({}\right)"),
+        Function("softplus", ("exp", "add", "log"), r"\mathrm{{softplus}}\left({}\right)"),
+        Function("gelu", ("mul", "erf", "add", "mul", "mul"), r"\mathrm{{gelu}}\left({}\right)"),
+    )
+}
+"""gelu is x * 0.5 * (1 + erf(x * 2**-0.5)); silu is x * sigmoid(x)."""

@@ -1,0 +1,64 @@
+"""Where does a name lead: to a built-in mixer, or to a mixer in a user's own file?"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from costmodel.equations import Mixer
+from costmodel.mixers import UnknownMixer, builtin
+
+
+def mixer(name: str | Mixer) -> Mixer:
+    """The mixer with this name or alias, or of a user's `path/to/file.py:NAME`.
+
+    Raises:
+        UnknownMixer: no such name, file, or mixer in the file; the message says what was found.
+    """
+    if isinstance(name, Mixer):
+        return name
+    path, separator, attribute = name.rpartition(":")
+    if not separator or not path.endswith(".py"):
+        return builtin(name)
+    return _in_file(Path(path), attribute)
+
+
+def _in_file(path: Path, attribute: str) -> Mixer:
+    found = {
+        key: value for key, value in vars(user_module(path)).items() if isinstance(value, Mixer)
+    }
+    for key, value in found.items():
+        if attribute in (key, value.name):
+            return value
+    names = sorted({value.name for value in found.values()})
+    if not names:
+        raise UnknownMixer(f"{path} defines no mixer: write `{attribute} = cm.Mixer(...)` in it")
+    near = difflib.get_close_matches(attribute, names, 1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    raise UnknownMixer(f"{path} has no mixer '{attribute}'{hint} It defines {', '.join(names)}.")
+
+
+def user_module(path: Path) -> ModuleType:
+    """Import a user's file, once per process.
+
+    Raises:
+        UnknownMixer: the file is missing or does not import; one sentence with the cause.
+    """
+    if not path.is_file():
+        raise UnknownMixer(f"no file '{path}': a mixer of your own is given as FILE.py:NAME")
+    name = f"costmodel_user_{path.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise UnknownMixer(f"{path} does not import: {type(error).__name__}: {error}") from error
+    return module

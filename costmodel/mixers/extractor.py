@@ -1,0 +1,199 @@
+"""What are the equations of the Extractor family: SHE, HE, WE, ME and their ablations?
+
+Every member extracts, ext[i] = a causal convolution with one weight per distance; most then
+adjust it by a gate and mix channels. A form writes the extraction directly, or as a product of
+Fourier transforms in which the kernel's transform is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from costmodel.equations import Array, Form, Index, Mixer, Ref, irfft, rfft, sum_
+from costmodel.polynomial import Poly, padded
+
+V1 = "Chen 2023, arXiv 2308.07661v1"
+V2 = "Chen 2023, arXiv 2308.07661v2"
+
+Extract = Callable[[Form, Array, Array, Array], None]
+"""Writes `target[i, b] = ...` from a source sequence and the extraction weights."""
+
+
+def _tokens(f: Form, l: Poly) -> tuple[Index, Index]:
+    i = f.index("i", 1, l)
+    return i, f.index("j", 1, i)
+
+
+def _channels(f: Form, d: Poly) -> tuple[Index, Index]:
+    return f.index("a", 1, d), f.index("b", 1, d)
+
+
+def _spectrum(f: Form, source: Array, name: str) -> tuple[Array, Index, Index]:
+    """The transform of every channel of a sequence, with its bin and part indices."""
+    l, d = source.shape
+    points = 2 * padded(l)
+    spectrum = f.array(name, points / 2 + 1, 2, d)
+    i, _ = _tokens(f, l)
+    a, _ = _channels(f, d)
+    q, p = f.index("q", 1, points / 2 + 1), f.index("p", 1, 2)
+    spectrum[q, p, a] = rfft(source[i, a], over=i, length=points)
+    return spectrum, q, p
+
+
+def _complex(left: Callable[[int], Ref], right: Callable[[int], Ref]) -> tuple[Ref, Ref]:
+    """Real and imaginary part of a product: 4 multiplications and 2 additions."""
+    real = left(1) * right(1) - left(2) * right(2)
+    imaginary = left(1) * right(2) + left(2) * right(1)
+    return real, imaginary  # type: ignore[return-value]
+
+
+def direct_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
+    """Eq. (23): a d x d matrix per distance."""
+    i, j = _tokens(f, source.shape[0])
+    a, b = _channels(f, source.shape[1])
+    target[i, b] = sum_(source[j, a] * weights[i - j + 1, a, b], over=(j, a))
+
+
+def direct_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
+    """Eqs. (26) and (28): a vector per distance, applied channel by channel."""
+    i, j = _tokens(f, source.shape[0])
+    _, b = _channels(f, source.shape[1])
+    target[i, b] = sum_(source[j, b] * weights[i - j + 1, b], over=j)
+
+
+def direct_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
+    """Eq. (29): one weight per distance for all channels."""
+    i, j = _tokens(f, source.shape[0])
+    _, b = _channels(f, source.shape[1])
+    target[i, b] = sum_(source[j, b] * weights[i - j + 1], over=j)
+
+
+def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
+    """Eq. (23) through Fourier transforms: a complex contraction over channels in every bin."""
+    l, d = source.shape
+    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
+    (a, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
+    points = 2 * padded(l)
+    kernel = f.array("W_f", points / 2 + 1, 2, d, d)
+    kernel[q, p, a, b] = rfft(weights[s, a, b], over=s, length=points)
+    product = f.array("e_f", points / 2 + 1, 2, d)
+    real, imaginary = _complex(lambda k: spectrum[q, k, a], lambda k: kernel[q, k, a, b])
+    product[q, 1, b] = sum_(real, over=a)
+    product[q, 2, b] = sum_(imaginary, over=a)
+    target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
+
+
+def fft_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
+    """Eqs. (26) and (28) through Fourier transforms: one complex product per bin and channel."""
+    l, d = source.shape
+    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
+    (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
+    points = 2 * padded(l)
+    shape = (points / 2 + 1, 2, d)
+    kernel, product = f.array("w_f", *shape), f.array("e_f", *shape)
+    kernel[q, p, b] = rfft(weights[s, b], over=s, length=points)
+    real, imaginary = _complex(lambda k: spectrum[q, k, b], lambda k: kernel[q, k, b])
+    product[q, 1, b] = real
+    product[q, 2, b] = imaginary
+    target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
+
+
+def fft_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
+    """Eq. (29) through Fourier transforms: the kernel's transform is shared by all channels."""
+    l, d = source.shape
+    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
+    (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
+    points = 2 * padded(l)
+    kernel = f.array("w_f", points / 2 + 1, 2)
+    product = f.array("e_f", points / 2 + 1, 2, d)
+    kernel[q, p] = rfft(weights[s], over=s, length=points)
+    real, imaginary = _complex(lambda k: spectrum[q, k, b], lambda k: kernel[q, k])
+    product[q, 1, b] = real
+    product[q, 2, b] = imaginary
+    target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
+
+
+MATRICES: dict[str, Extract] = {"direct": direct_matrices, "fft": fft_matrices}
+VECTORS: dict[str, Extract] = {"direct": direct_vectors, "fft": fft_vectors}
+SCALARS: dict[str, Extract] = {"direct": direct_scalars, "fft": fft_scalars}
+
+
+def extractor(
+    name: str,
+    title: str,
+    source: str,
+    extraction: dict[str, Extract],
+    *,
+    cite: str,
+    transform: bool = False,
+    adjust: bool = True,
+    output: bool = True,
+    aliases: tuple[str, ...] = (),
+) -> Mixer:
+    """One member of the family.
+
+    Args:
+        extraction: the extraction's equation in each form.
+        cite: its equation number.
+        transform: whether a linear map precedes it, eq. (27).
+        adjust: whether the gate of eq. (24) follows.
+        output: whether the linear map of eq. (25) closes the sublayer.
+    """
+    m = Mixer(name, title=title, source=source, group="extractor", aliases=aliases)
+    l, d = m.sizes("l d")
+    x = m.input("x", l, d)
+    y = m.output("y", l, d, cite="(25)" if output else "(24)" if adjust else cite)
+    shape = {id(MATRICES): (l, d, d), id(VECTORS): (l, d), id(SCALARS): (l,)}[id(extraction)]
+    W_in = m.parameter("W_in_ext", d, d) if transform else None
+    weights = m.parameter("W_ext" if extraction is MATRICES else "w_ext", *shape)
+    W_adj = m.parameter("W_adj", d, d) if adjust else None
+    W_out = m.parameter("W_out", d, d) if output else None
+
+    for form, extract in extraction.items():
+        with m.form(form) as f:
+            i, _ = _tokens(f, l)
+            a, b = _channels(f, d)
+            sequence = x
+            if W_in is not None:
+                sequence = f.array("u", l, d, cite="(27)")
+                sequence[i, b] = sum_(x[i, a] * W_in[a, b], over=a)
+            ext = f.array("ext", l, d, cite=cite) if adjust else y
+            extract(f, sequence, weights, ext)
+            if W_adj is not None:
+                adj = f.array("adj", l, d, cite="(24)") if W_out is not None else y
+                adj[i, b] = sum_(x[i, a] * W_adj[a, b], over=a) * ext[i, b]
+                if W_out is not None:
+                    y[i, b] = sum_(adj[i, a] * W_out[a, b], over=a)
+    return m
+
+
+she = extractor(
+    "she", "SHE", f"{V2}, eqs. (23)-(25)", MATRICES, cite="(23)", aliases=("extractor",)
+)
+she_no_output = extractor(
+    "she-no-output", "SHE without W_out", f"{V1}, section 6", MATRICES, cite="(23)", output=False
+)
+she_extraction = extractor(
+    "she-extraction",
+    "SHE, extraction only",
+    f"{V1}, section 6",
+    MATRICES,
+    cite="(23)",
+    adjust=False,
+    output=False,
+)
+he = extractor(
+    "he", "HE", f"{V2}, eqs. (27)-(28), (24)-(25)", VECTORS, cite="(28)", transform=True
+)
+he_extraction = extractor(
+    "he-extraction",
+    "HE, extraction only",
+    f"{V2}, section 5.4 and eqs. (27)-(28)",
+    VECTORS,
+    cite="(28)",
+    transform=True,
+    adjust=False,
+    output=False,
+)
+we = extractor("we", "WE", f"{V2}, eqs. (26), (24)-(25)", VECTORS, cite="(26)")
+me = extractor("me", "ME", f"{V2}, eq. (29)", SCALARS, cite="(29)", adjust=False, output=False)

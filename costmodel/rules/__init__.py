@@ -1,0 +1,1 @@
+"""One question about a mixer per file, one rule per kind of node."""

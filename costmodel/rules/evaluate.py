@@ -1,0 +1,347 @@
+"""What numbers do the equations give? The reference semantics that a torch module must equal.
+
+Every equation is evaluated over the whole grid of its indices with numpy in the dtype of the
+arrays given; points outside the domain are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from costmodel.conventions import Convention, convention as named_convention
+from costmodel.domains import Unsupported
+from costmodel.equations import (
+    Add,
+    Array,
+    Call,
+    Constant,
+    Div,
+    Equation,
+    EquationError,
+    Fft,
+    Folded,
+    Index,
+    Mixer,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Ref,
+    Sub,
+    position_value,
+)
+from costmodel.polynomial import Fn, Poly
+from costmodel.tokens import system_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Values = NDArray[Any]
+
+
+def evaluate(
+    mixer: Mixer,
+    arrays: Mapping[str, Values],
+    sizes: Mapping[str, int],
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> Values:
+    """Evaluate a mixer's output.
+
+    Args:
+        arrays: the input and every parameter by name, shaped as declared, e.g. x (l, d).
+        sizes: an integer for every letter of the mixer.
+
+    Returns:
+        The output, e.g. y (l, d).
+
+    Raises:
+        EquationError: a missing or misshapen array; the message names it and both shapes.
+    """
+    return evaluate_all(mixer, arrays, sizes, form, convention)[mixer.role("output").name]
+
+
+def evaluate_all(
+    mixer: Mixer,
+    arrays: Mapping[str, Values],
+    sizes: Mapping[str, int],
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> dict[str, Values]:
+    """Evaluate every array of a form, by name; see `evaluate`.
+
+    `dense` computes pairs only to mask them: it changes costs and no value, so it is left out.
+    """
+    import numpy as np
+
+    rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
+    system = system_of(mixer, form, rewrites, "training")
+    known: dict[str, Values] = {}
+    for array in mixer.arrays.values():
+        if array.role == "output":
+            continue
+        known[array.name] = _given(array, arrays, sizes)
+    dtype = np.result_type(*known.values())
+    for equation in system.equations:
+        if equation.name not in known:
+            shape = tuple(extent.at(sizes) for extent in equation.array.shape)
+            known[equation.name] = np.zeros(shape, dtype)
+        _assign(equation, known, sizes)
+    return known
+
+
+def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int]) -> Values:
+    import numpy as np
+
+    if array.name not in arrays:
+        raise EquationError(f"{array.owner.name} needs an array '{array.name}'")
+    value = np.asarray(arrays[array.name])
+    shape = tuple(extent.at(sizes) for extent in array.shape)
+    if value.shape != shape:
+        raise EquationError(f"{array.name} has shape {value.shape}, expected {shape}")
+    return value
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Axes of a broadcast: one per index, outer ones first."""
+
+    indices: tuple[Index, ...]
+    sizes: Mapping[str, int]
+    known: Mapping[str, Values]
+
+    def extended(self, over: tuple[Index, ...]) -> _Grid:
+        return _Grid(self.indices + over, self.sizes, self.known)
+
+    def coordinate(self, axis: int) -> Values:
+        """The values of one index along its axis."""
+        import numpy as np
+
+        low, high = self.extent(self.indices[axis])
+        shape = [1] * len(self.indices)
+        shape[axis] = high - low + 1
+        return np.arange(low, high + 1).reshape(shape)
+
+    def extent(self, index: Index) -> tuple[int, int]:
+        """The smallest lower and largest upper end over all outer indices."""
+        return self._end(index, -1), self._end(index, 1)
+
+    def _end(self, index: Index, sign: int) -> int:
+        bounds = index.upper if sign > 0 else index.lower
+        ends = [self._extreme(bound, sign) for bound in bounds]
+        return min(ends) if sign > 0 else max(ends)
+
+    def _extreme(self, bound: Poly, sign: int) -> int:
+        at = dict(self.sizes)
+        for outer in self.indices:
+            if outer.atom in bound.letters:
+                slope = bound.coefficient(outer.atom).at(self.sizes)
+                low, high = self.extent(outer)
+                at[outer.atom] = high if slope * sign > 0 else low
+        return bound.at(at)
+
+    def value(self, poly: Poly) -> Any:
+        """A polynomial of indices over the grid."""
+        at: dict[str, Any] = dict(self.sizes)
+        at |= {index.atom: self.coordinate(k) for k, index in enumerate(self.indices)}
+        total: Any = 0
+        for monomial, number in poly.terms.items():
+            term: Any = number
+            for atom, power in monomial:
+                if isinstance(atom, Fn):
+                    term = term * Poly.atom(atom).at(self.sizes) ** power
+                else:
+                    term = term * at[atom] ** power if power > 0 else term / at[atom] ** -power
+            total = total + term
+        return total
+
+    def mask(self) -> Any:
+        """True inside the domain of every index."""
+        import numpy as np
+
+        inside: Any = np.asarray(True)
+        for index in self.indices:
+            for constraint in index.constraints:
+                if any(o.atom in constraint.letters for o in self.indices if o != index):
+                    inside = inside & (self.value(constraint) >= 0)
+        return inside
+
+
+def _entry(grid: _Grid, ref: Ref) -> Values:
+    """The referenced entries; positions outside the array read as 0."""
+    import numpy as np
+
+    array = grid.known[ref.array.name]
+    where: list[Any] = []
+    outside: Any = np.asarray(False)
+    for axis, position in enumerate(ref.positions):
+        index = np.asarray(grid.value(position_value(position)))
+        if index.dtype.kind != "i":
+            index = np.vectorize(int, otypes=[np.int64])(index)
+        beyond = (index < 1) | (index > array.shape[axis])
+        outside = outside | beyond
+        where.append(np.where(beyond, 0, index - 1))
+    return np.where(outside, 0.0, array[tuple(where)])
+
+
+def _constant(grid: _Grid, node: Constant) -> Any:
+    return float(node.base.rational(grid.sizes)) ** (node.half_power / 2)
+
+
+def _arithmetic(name: str) -> Callable[[_Grid, Any], Any]:
+    def rule(grid: _Grid, node: Any) -> Any:
+        import numpy as np
+
+        left, right = (_value(grid, child) for child in node.children)
+        return getattr(np, name)(left, right)
+
+    return rule
+
+
+def _neg(grid: _Grid, node: Neg) -> Any:
+    return -_value(grid, node.body)
+
+
+def _folded(grid: _Grid, node: Folded) -> Any:
+    return _value(grid, node.body) * _constant(grid, node.factor)
+
+
+def _call(grid: _Grid, node: Call) -> Any:
+    return VALUES[node.function](_value(grid, node.body))
+
+
+def _reduce(grid: _Grid, node: Reduce) -> Any:
+    import numpy as np
+
+    inner = grid.extended(node.over)
+    body = np.asarray(_value(inner, node.body))
+    shape = np.broadcast_shapes(
+        body.shape, *(inner.coordinate(k).shape for k in range(len(inner.indices)))
+    )
+    axes = tuple(range(len(grid.indices), len(inner.indices)))
+    body, mask = np.broadcast_to(body, shape), np.broadcast_to(inner.mask(), shape)
+    if node.kind == "sum":
+        return np.where(mask, body, 0.0).sum(axis=axes)
+    return np.where(mask, body, -np.inf).max(axis=axes)
+
+
+def _opaque(grid: _Grid, node: Fft) -> Any:
+    raise Unsupported("a transform stands alone on the right side of its equation")
+
+
+RULES: Mapping[type[Node], Callable[..., Any]] = {
+    Constant: _constant,
+    Ref: _entry,
+    Neg: _neg,
+    Folded: _folded,
+    Add: _arithmetic("add"),
+    Sub: _arithmetic("subtract"),
+    Mul: _arithmetic("multiply"),
+    Div: _arithmetic("divide"),
+    Call: _call,
+    Reduce: _reduce,
+    Fft: _opaque,
+}
+
+
+def _value(grid: _Grid, node: Node) -> Any:
+    try:
+        rule = RULES[type(node)]
+    except KeyError:
+        raise Unsupported(f"{type(node).__name__} has no rule in evaluate") from None
+    return rule(grid, node)
+
+
+def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, int]) -> None:
+    import numpy as np
+
+    if isinstance(equation.value, Fft):
+        _transform(equation, equation.value, known, sizes)
+        return
+    grid = _Grid(equation.indices, sizes, known)
+    shape = np.broadcast_shapes(*(grid.coordinate(k).shape for k in range(len(grid.indices))))
+    inside = np.broadcast_to(grid.mask(), shape)
+    with np.errstate(all="ignore"):
+        value = np.broadcast_to(_value(grid, equation.value), shape)
+    target = known[equation.name]
+    where = []
+    for axis, position in enumerate(equation.positions):
+        index = np.broadcast_to(np.asarray(grid.value(position_value(position))), shape)[inside]
+        index = index.astype(np.int64)
+        if index.size and (index.min() < 1 or index.max() > target.shape[axis]):
+            raise EquationError(
+                f"{equation.name} is defined outside its extent {target.shape[axis]} on axis "
+                f"{axis + 1}"
+            )
+        where.append(index - 1)
+    target[tuple(where)] = value[inside]
+
+
+def _transform(
+    equation: Equation, node: Fft, known: dict[str, Values], sizes: Mapping[str, int]
+) -> None:
+    """Real transforms along the operand's axes, with the shared indices moved in front."""
+    import numpy as np
+
+    source = known[node.body.array.name]
+    shared = [i.atom for i in equation.indices if i.atom in _names(node.body.positions)]
+    over = [index.atom for index in node.over]
+    source = source.transpose([_axis(node.body.positions, name) for name in shared + over])
+    points = node.length.at(sizes)
+    if node.kind == "rfft":
+        spectrum = np.fft.rfft(source, n=points, axis=-1)
+        result = np.stack([spectrum.real, spectrum.imag], axis=-1)
+    else:
+        result = np.fft.irfft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1)
+    target = known[equation.name]
+    produced = [i.atom for i in equation.indices if i.atom not in shared]
+    places = [_axis(equation.positions, name) for name in shared + produced]
+    kept = tuple(slice(target.shape[axis]) for axis in places)
+    target[...] = np.transpose(result[kept], np.argsort(places))
+
+
+def _names(positions: tuple[Any, ...]) -> set[str]:
+    return {a for p in positions for a in position_value(p).letters if a[0] == "@"}
+
+
+def _axis(positions: tuple[Any, ...], atom: str) -> int:
+    return next(k for k, p in enumerate(positions) if position_value(p) == Poly.atom(atom))
+
+
+def _functions() -> Mapping[str, Callable[[Any], Any]]:
+    import math
+
+    import numpy as np
+
+    def sigmoid(x: Any) -> Any:
+        return 1 / (1 + np.exp(-x))
+
+    erf = np.vectorize(math.erf, otypes=[float])
+    return {
+        "exp": np.exp,
+        "sqrt": np.sqrt,
+        "log": np.log,
+        "sin": np.sin,
+        "cos": np.cos,
+        "tanh": np.tanh,
+        "erf": erf,
+        "relu": lambda x: np.maximum(x, 0),
+        "sigmoid": sigmoid,
+        "silu": lambda x: x * sigmoid(x),
+        "softplus": lambda x: np.log(1 + np.exp(x)),
+        "gelu": lambda x: x * (0.5 * (1 + erf(x * 2**-0.5))),
+    }
+
+
+class _Lazy(dict[str, Callable[[Any], Any]]):
+    """numpy is imported on first use."""
+
+    def __missing__(self, name: str) -> Callable[[Any], Any]:
+        self.update(_functions())
+        return self[name]
+
+
+VALUES: Mapping[str, Callable[[Any], Any]] = _Lazy()

@@ -1,0 +1,73 @@
+"""Which monomials of an answer does no other one dominate?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from costmodel.domains import Exact, nonnegative
+from costmodel.polynomial import Monomial, Poly, sorted_terms, to_sympy
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class Order:
+    """The monomials that remain, without coefficients; `case` says when it holds."""
+
+    monomials: tuple[Poly, ...]
+    case: str = ""
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """Their sum."""
+        import sympy
+
+        return sympy.Add(*map(to_sympy, self.monomials))
+
+    def _repr_latex_(self) -> str:
+        import sympy
+
+        return rf"$O\left({sympy.latex(self.expr)}\right)$"
+
+
+def order(answer: Exact) -> Order:
+    """The dominant monomials of an answer under n <= d, and for large l where it is piecewise.
+
+    >>> import costmodel as cm
+    >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
+    d**2*l + d*l**2
+    """
+    cases = answer.chambers()
+    guards, poly = max(cases, key=lambda case: _favours_long(case[0]))
+    case = "" if len(cases) == 1 else " and ".join(f"{g} >= 0" for g in sorted(map(str, guards)))
+    monomials = [Poly({m: 1}) for m, _ in sorted_terms(poly)]
+    kept = [
+        m
+        for k, m in enumerate(monomials)
+        if not any(
+            _grows_at_least(rival, m) and not (j > k and _grows_at_least(m, rival))
+            for j, rival in enumerate(monomials)
+            if j != k
+        )
+    ]
+    return Order(tuple(kept), case)
+
+
+def _favours_long(guards: frozenset[Poly]) -> int:
+    """How many guards hold for every long enough sequence."""
+    return sum(1 if g.coefficient("l").rational({}) > 0 else -1 for g in guards if "l" in g.atoms)
+
+
+def _grows_at_least(larger: Poly, smaller: Poly) -> bool:
+    """Whether `larger >= smaller` for all sizes; a logarithm is at most its power of two."""
+    ((big, _),) = larger.terms.items()
+    ((small, _),) = smaller.terms.items()
+    if _without_logs(big) == _without_logs(small):
+        return len(big) >= len(small)
+    return nonnegative(larger - smaller)
+
+
+def _without_logs(monomial: Monomial) -> Monomial:
+    return tuple((a, p) for a, p in monomial if not a.startswith("ceil_log2"))

@@ -1,0 +1,127 @@
+"""What must be held after t tokens, so that every later token can be computed?
+
+The number of entries with 1 <= tau <= t that any instance with tau > t reads, the sequence thought
+to go on past t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from costmodel.domains import Constraints, Exact, infeasible, projected, union_size
+from costmodel.equations import Array, Equation, Flat, Mixer, Ref, System
+from costmodel.polynomial import Poly
+from costmodel.quantity import Quantity
+from costmodel.tokens import (
+    T,
+    Unanswered,
+    after_token,
+    inference_reason,
+    reads,
+    system_of,
+    tokens,
+)
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class State(Quantity):
+    """Elements held after t tokens, per array, for one sequence; exact."""
+
+    arrays: Mapping[str, Exact]
+    readers: Mapping[str, tuple[str, ...]]
+    """Array -> the equations in which later tokens read it."""
+
+    @property
+    def exact(self) -> Exact:
+        """The total number of elements."""
+        result = Exact()
+        for value in self.arrays.values():
+            result = result + value
+        return result
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The total as a sympy expression in t and the sizes."""
+        return self.exact.expr
+
+    def at(self, *, b: int = 1, **sizes: int) -> int:  # type: ignore[override]
+        """Elements at integer sizes, for `b` sequences."""
+        return b * self.exact.at(sizes)
+
+
+def axes_of(array: Array) -> tuple[str, ...]:
+    """The axis variables of an array."""
+    return tuple(f"#{k}" for k in range(len(array.shape)))
+
+
+def entries(ref: Ref, constraints: Constraints, variables: frozenset[str]) -> Constraints | None:
+    """The entries that a reference touches while its indices satisfy the constraints.
+
+    A flattened axis is touched whole: both of its indices run over their full ranges.
+    """
+    links: set[Poly] = set()
+    for axis, position in enumerate(ref.positions):
+        entry = Poly.atom(f"#{axis}")
+        if isinstance(position, Flat):
+            links |= {entry - 1, ref.array.shape[axis] - entry}
+        else:
+            links |= {entry - position, position - entry}
+    joined = constraints | links
+    return None if infeasible(joined) else projected(joined, sorted(variables, reverse=True))
+
+
+def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]:
+    """The atoms of an equation's free indices and of the reductions around a reference."""
+    return frozenset(i.atom for i in equation.indices) | {
+        i.atom  # type: ignore[attr-defined]
+        for i in over
+    }
+
+
+def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
+    """For each array, the regions of entries held after t tokens and who reads them."""
+    known = tokens(system)
+    found: dict[Array, list[tuple[Equation, Constraints]]] = {}
+    for equation in system.equations:
+        for read in reads(equation):
+            terms = known.at(read.ref)
+            if not terms:
+                continue
+            before = frozenset(T - term for term in terms)
+            for later in after_token(known.unbounded(equation), known.instance(equation), T):
+                around = later | read.constraints | before
+                region = entries(read.ref, around, variables_in(equation, read.over))
+                if region is not None:
+                    found.setdefault(read.ref.array, []).append((equation, region))
+    return found
+
+
+def state(mixer: Mixer, form: str | None = None) -> State:
+    """The state of a mixer after t tokens, in elements; exact.
+
+    Raises:
+        Unanswered: the form has no one-token inference, so there is nothing to hold.
+
+    >>> import costmodel as cm
+    >>> cm.state(cm.mixer("self-attention")).expr
+    2*d*t
+    """
+    system = system_of(mixer, form, (), "inference")
+    if reason := inference_reason(system):
+        raise Unanswered(reason)
+    regions = held(system)
+    return State(
+        {
+            array.name: union_size(axes_of(array), [r for _, r in found], Poly.of(1))
+            for array, found in regions.items()
+        },
+        {
+            array.name: tuple(dict.fromkeys(e.part_of for e, _ in found))
+            for array, found in regions.items()
+        },
+    )

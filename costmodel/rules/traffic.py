@@ -1,0 +1,192 @@
+"""How many bytes must move, at least, and when every equation reads and writes memory?
+
+*Compulsory*: inputs, touched weights and state are read once, outputs and new state written once.
+*Unfused*: every equation reads its distinct operand entries and writes its results; an input that
+later tokens read is written to the state besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from costmodel.conventions import Convention, convention as named_convention
+from costmodel.domains import Constraints, Exact, total, union_size
+from costmodel.equations import Array, Equation, Mixer, Ref, System
+from costmodel.polynomial import Poly
+from costmodel.rules.state import axes_of, entries, held, variables_in
+from costmodel.tokens import Instances, T, instances, phase_name, reads, system_of, tokens
+
+ONE = Poly.of(1)
+BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+"""Element sizes in bytes."""
+KINDS = ("activations", "weights", "state")
+"""What an entry counts as: weights are entries of token 0, state those of earlier tokens."""
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Distinct entries moved, by kind, for one sequence."""
+
+    kinds: Mapping[str, Exact] = field(default_factory=dict)
+
+    def __add__(self, other: Elements) -> Elements:
+        merged = dict(self.kinds)
+        for kind, number in other.kinds.items():
+            merged[kind] = merged[kind] + number if kind in merged else number
+        return Elements(merged)
+
+    def at(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Entries by kind; activations and state for each of `b` sequences, weights once."""
+        batch = sizes.get("b", 1)
+        return {
+            kind: number.at(sizes) * (1 if kind == "weights" else batch)
+            for kind, number in self.kinds.items()
+        }
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Entries that must move (`compulsory`) and that move unfused (`unfused`); exact."""
+
+    compulsory: Elements
+    unfused: Elements
+
+    def at(
+        self,
+        *,
+        dtype: str = "fp32",
+        state_dtype: str | None = None,
+        weight_dtype: str | None = None,
+        **sizes: int,
+    ) -> dict[str, int]:
+        """Bytes at integer sizes: {"compulsory": ..., "unfused": ...}."""
+        element = {
+            "activations": element_bytes(dtype),
+            "weights": element_bytes(weight_dtype or dtype),
+            "state": element_bytes(state_dtype or dtype),
+        }
+        return {
+            name: sum(number * element[kind] for kind, number in elements.at(sizes).items())
+            for name, elements in (("compulsory", self.compulsory), ("unfused", self.unfused))
+        }
+
+
+def element_bytes(dtype: str) -> int:
+    """The size of an element in bytes; ValueError lists the known types."""
+    if dtype not in BYTES:
+        raise ValueError(f"unknown dtype '{dtype}': expected one of {', '.join(BYTES)}")
+    return BYTES[dtype]
+
+
+Region = tuple[Array, Constraints]
+
+
+def _split(
+    system: System, phase: str, equation: Equation, ref: Ref, around: Constraints,
+    variables: frozenset[str],
+) -> Iterable[tuple[str, Region]]:
+    """The entries that a reference touches, by kind."""
+    terms = tokens(system).at(ref) if phase == "inference" else ()
+    dynamic = ref.array in tokens(system).dynamic
+    if phase == "training" or not dynamic:
+        region = entries(ref, around, variables)
+        if region is not None:
+            yield ("activations" if dynamic else "weights"), (ref.array, region)
+        return
+    earlier = entries(ref, around | {T - 1 - term for term in terms}, variables)
+    if earlier is not None:
+        yield "state", (ref.array, earlier)
+    for k, term in enumerate(terms):
+        now = around | {term - T} | {T - o - int(j < k) for j, o in enumerate(terms) if j != k}
+        fresh = entries(ref, now, variables)
+        if fresh is not None:
+            yield "activations", (ref.array, fresh)
+
+
+def _read(system: System, phase: str, part: Instances) -> Iterable[tuple[str, Region]]:
+    for read in reads(part.equation):
+        around = part.constraints | read.constraints
+        variables = variables_in(part.equation, read.over)
+        yield from _split(system, phase, part.equation, read.ref, around, variables)
+
+
+def _written(part: Instances) -> Exact:
+    return total(part.variables, part.constraints, ONE)
+
+
+def _distinct(touched: Iterable[tuple[str, Region]]) -> Elements:
+    """The sizes of unions, per kind and array."""
+    regions: dict[tuple[str, Array], list[Constraints]] = {}
+    for kind, (array, region) in touched:
+        regions.setdefault((kind, array), []).append(region)
+    result = Elements()
+    for (kind, array), found in regions.items():
+        result = result + Elements({kind: union_size(axes_of(array), found, ONE)})
+    return result
+
+
+@cache
+def _unfused(system: System, phase: str) -> Elements:
+    result = Elements()
+    for equation in system.equations:
+        parts = [p for p in instances(system, phase) if p.equation is equation]
+        result = result + _distinct(t for part in parts for t in _read(system, phase, part))
+        for part in parts:
+            kind = "weights" if part.once else "activations"
+            result = result + Elements({kind: _written(part)})
+    kept = system.mixer.role("input")
+    return result + (_new_state(system, {kept}) if phase == "inference" else Elements())
+
+
+@cache
+def _compulsory(system: System, phase: str) -> Elements:
+    parts = instances(system, phase)
+    computed = {p.equation.array for p in parts}
+    touched = [
+        (kind, region)
+        for part in parts
+        for kind, region in _read(system, phase, part)
+        if kind == "state" or region[0].role == "input" or region[0] not in computed
+    ]
+    result = _distinct(touched)
+    for part in parts:
+        if part.equation.array.role == "output":
+            result = result + Elements({"activations": _written(part)})
+    kept = set(held(system)) if phase == "inference" else set()
+    return result + _new_state(system, kept)
+
+
+def _new_state(system: System, arrays: set[Array]) -> Elements:
+    """Entries of token t, of the given arrays, that later tokens read: written once."""
+    known = tokens(system)
+    result = Elements()
+    for array, found in held(system).items() if arrays else ():
+        if array not in arrays:
+            continue
+        regions = []
+        for _, region in found:
+            for k, term in enumerate(known.of(array)):
+                others = {
+                    T - o - int(j < k) for j, o in enumerate(known.of(array)) if j != k
+                }
+                regions.append(region | {term - T} | others)
+        result = result + Elements({"state": union_size(axes_of(array), regions, ONE)})
+    return result
+
+
+def traffic(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> Traffic:
+    """The entries that a phase moves, distinct ones, by kind.
+
+    Raises:
+        Unanswered: inference of a form that has none.
+    """
+    phase = phase_name(phase)
+    system = system_of(mixer, form, named_convention(convention).rewrites, phase)
+    return Traffic(_compulsory(system, phase), _unfused(system, phase))

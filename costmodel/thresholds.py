@@ -1,0 +1,209 @@
+"""For exactly which sizes is one quantity larger than, or equal to, another?
+
+The difference of two counts is a polynomial p, and the question is where p > 0. Nothing is sampled:
+"always" and "never" are proven by writing every size as 1 + something that is not negative; else p
+is affine in the length (or another size), p = a*x + b, and is solved for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count, product
+from math import floor, gcd, lcm
+
+from costmodel.domains import nonnegative
+from costmodel.polynomial import Poly
+
+SOLVED_FOR = ("l", "t", "d", "n")
+"""The letters for which a condition is solved, in this order of preference."""
+
+BEYOND = 64
+"""A slope that is not proven positive for every width above this is printed, not solved."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Where something holds: `text` is exact; `always` and `never` are proofs, not samples."""
+
+    text: str
+    always: bool = False
+    never: bool = False
+
+
+ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size", never=True)
+
+
+def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[str, int]]:
+    """Sizes in increasing order of their sum, then by letter; n divides d, and t is at most l.
+
+    With `most`, every size up to it; without, for ever (once where there are no letters).
+
+    >>> list(points(frozenset("dn"), 2))
+    [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]
+    """
+    names = sorted(letters)
+    if not names:
+        yield {}
+        return
+    last = None if most is None else most * len(names)
+    for total in count(len(names)):
+        if last is not None and total > last:
+            return
+        for values in _compositions(total, len(names)):
+            sizes = dict(zip(names, values, strict=True))
+            if most is not None and max(values) > most:
+                continue
+            if sizes.get("d", 0) % sizes.get("n", 1) == 0 and sizes.get("t", 1) <= sizes.get(
+                "l", total
+            ):
+                yield sizes
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Ways to write `total` as `parts` positive numbers, in lexicographic order."""
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(1, total - parts + 2):
+        for rest in _compositions(total - first, parts - 1):
+            yield (first, *rest)
+
+
+def where_positive(p: Poly) -> Condition:
+    """The sizes (n a divisor of d, t at most l) at which the polynomial is positive.
+
+    >>> d, l = Poly.atom("d"), Poly.atom("l")
+    >>> where_positive(d * d * (l - 2)).text
+    'l > 2'
+    >>> where_positive(l * (d - 2) - d * 3).text
+    'l > 3*d/(d - 2), for d > 2'
+    """
+    p = primitive(p)
+    if nonnegative(p - 1):
+        return ALWAYS
+    if nonnegative(-p):
+        return NEVER
+    for letter in SOLVED_FOR:
+        condition = _solved(p, letter)
+        if condition is not None:
+            return condition
+    return Condition(f"{p} > 0")
+
+
+def where_zero(p: Poly) -> Condition:
+    """The sizes at which the polynomial is zero."""
+    p = primitive(p)
+    if not p.terms:
+        return ALWAYS
+    if nonnegative(p - 1) or nonnegative(-p - 1):
+        return NEVER
+    for letter in SOLVED_FOR:
+        slope, rest = _affine(p, letter)
+        if slope is not None and abs(slope.constant() or 0) == 1:
+            return Condition(f"{letter} = {rest * -(slope.constant() or 0)}")
+    return Condition(f"{p} = 0")
+
+
+def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
+    """The smallest value of `letter` from which on p > 0, the other sizes given; None if none.
+
+    >>> d, l = Poly.atom("d"), Poly.atom("l")
+    >>> least(l * (d - 2) - d * 3, "l", {"d": 128})
+    4
+    """
+    slope, rest = _affine(primitive(p), letter)
+    if slope is None:
+        return None
+    a, b = Fraction(slope.rational(sizes)), Fraction(rest.rational(sizes))
+    if a > 0:
+        return max(1, floor(-b / a) + 1)
+    return 1 if a == 0 and b > 0 else None
+
+
+def primitive(p: Poly) -> Poly:
+    """The polynomial without positive factors: denominators, content, and common sizes."""
+    if not p.terms:
+        return p
+    atoms = {atom for monomial in p.terms for atom, _ in monomial}
+    lowest = Poly.of(1)
+    for atom in atoms:
+        lowest = lowest * Poly.atom(atom) ** min(dict(m).get(atom, 0) for m in p.terms)
+    numbers = [Fraction(c) for c in p.terms.values()]
+    content = Fraction(gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
+    return p / lowest / Poly.of(content)
+
+
+def _affine(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
+    """p = slope*letter + rest, or (None, p) where p is not affine in it or does not name it."""
+    if letter not in p.atoms or p.letters != p.atoms:
+        return None, p
+    try:
+        slope = p.coefficient(letter)
+    except ValueError:
+        return None, p
+    return slope, p - slope * Poly.atom(letter)
+
+
+def _solved(p: Poly, letter: str) -> Condition | None:
+    """The condition on one letter; None where p is not affine in it or its slope has no sign."""
+    slope, rest = _affine(p, letter)
+    if slope is None:
+        return None
+    if nonnegative(-slope - 1):
+        return Condition(f"{letter} < {_quotient(rest, -slope)}")
+    bound = f"{letter} > {_quotient(-rest, slope)}"
+    if nonnegative(slope - 1):
+        return Condition(bound)
+    beyond = _positive_beyond(slope)
+    if beyond is None:
+        return None
+    bound = "always" if nonnegative(rest) else bound
+    elsewhere = _elsewhere(slope, rest, letter, beyond)
+    where = where_positive(slope).text
+    return Condition("; ".join([f"{bound}, for {where}", *elsewhere]))
+
+
+def _positive_beyond(slope: Poly) -> int | None:
+    """The smallest D such that d >= D and n <= d prove slope > 0."""
+    if not slope.atoms <= {"d", "n"}:
+        return None
+    for least_d in range(1, BEYOND):
+        width = Poly.atom("extra") + least_d
+        shifted = slope.substitute({"d": width, "n": width - Poly.atom("fewer")})
+        constant = shifted.terms.get((), 0)
+        if constant > 0 and all(c >= 0 for c in shifted.terms.values()):
+            return least_d
+    return None
+
+
+def _elsewhere(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[str]:
+    """Where the slope is not positive, which leaves finitely many widths: each is solved."""
+    found = []
+    for d, n in product(range(1, beyond), repeat=2):
+        sizes = {"d": d, "n": n}
+        a, b = Fraction(slope.rational(sizes)), Fraction(rest.rational(sizes))
+        if d % n or a > 0 or ("n" not in (slope.atoms | rest.atoms) and n > 1):
+            continue
+        given = ", ".join(f"{k} = {v}" for k, v in sizes.items() if k in slope.atoms | rest.atoms)
+        if a == 0 and b > 0:
+            found.append(f"always for {given}")
+        elif a < 0 and b + a > 0:
+            found.append(f"{letter} < {b / -a} for {given}")
+    return found
+
+
+def _quotient(above: Poly, below: Poly) -> str:
+    """A quotient of polynomials in the notation of the formats, common factors cancelled."""
+    if len(below.terms) == 1:
+        return str(above / below)
+    shared = Poly.of(1)
+    for atom in sorted(above.atoms & below.atoms):
+        powers = [dict(m).get(atom, 0) for poly in (above, below) for m in poly.terms]
+        shared = shared * Poly.atom(atom) ** min(powers)
+    numbers = [Fraction(c) for poly in (above, below) for c in poly.terms.values()]
+    content = Fraction(gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
+    above, below = above / shared / Poly.of(content), below / shared / Poly.of(content)
+    top = f"({above})" if len(above.terms) > 1 else str(above)
+    return f"{top}/({below})"
