@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from costmodel.composites import REWRITES, SCALES
 
@@ -14,27 +15,92 @@ ACCOUNTINGS: Mapping[str, str] = {
 }
 
 
+KERNEL_CLASSES: Mapping[str, str] = {
+    "contraction": "a matrix product",
+    "convolution": "a convolution over the padded sequence",
+    "complex-contraction": "a matrix product of complex numbers",
+    "fused-attention": "scores, softmax and weighted sum in one operation",
+    "softmax": "a softmax over rows",
+    "elementwise": "one operation per entry",
+    "complex-elementwise": "one complex operation per entry",
+    "reduction": "products and their sum in separate operations",
+    "fft": "a Fourier transform",
+    "move": "copies only",
+}
+"""What may carry an equation in an implementation: a closed list."""
+
+
+@dataclass(frozen=True)
+class KernelRule:
+    """What a peer counts for a kernel class, per real product of the equation's reductions.
+
+    `per_product` is None where the peer does not count the class at all; `masked` says that it
+    counts the pairs that a causal bound leaves out.
+    """
+
+    per_product: Fraction | None
+    meaning: str
+    masked: bool = False
+
+
 @dataclass(frozen=True)
 class Peer:
-    """What another tool counts: operations per multiply-add of each kernel class.
-
-    `per_product` maps a kernel class to counted operations per real product of a reduction;
-    classes that are absent are not counted at all. `masked` lists the classes in which the tool
-    counts pairs that a causal mask leaves out.
-    """
+    """Another tool's counter: a table from kernel class (and backend) to what it counts."""
 
     name: str
     meaning: str
     additions: bool
     """Whether a multiply-add counts as two operations."""
+    kernels: Mapping[str | tuple[str, str], KernelRule]
+    """(class, backend) goes before class; a class of neither kind is not counted."""
+
+    def rule(self, kernel: str, backend: str) -> KernelRule:
+        """The rule for a kernel class on a backend (cpu, cuda).
+
+        Raises:
+            ValueError: a class outside the closed list.
+        """
+        if kernel not in KERNEL_CLASSES:
+            raise ValueError(
+                f"unknown kernel class '{kernel}': expected one of {', '.join(KERNEL_CLASSES)}"
+            )
+        found = self.kernels.get((kernel, backend)) or self.kernels.get(kernel)
+        return found or KernelRule(None, f"operations of kernel class {kernel} are not counted")
 
 
 PEERS: Mapping[str, Peer] = {
     "torch": Peer(
-        "torch", "FlopCounterMode: 2 per multiply-add of dense contractions, nothing else", True
+        "torch",
+        "FlopCounterMode: 2 per multiply-add of dense contractions, nothing else",
+        True,
+        {
+            "contraction": KernelRule(Fraction(2), "R additions for a sum of R terms"),
+            "convolution": KernelRule(Fraction(2), "R additions for a sum of R terms"),
+            "complex-contraction": KernelRule(
+                Fraction(1, 2), "a complex multiply-add counts as a real one"
+            ),
+            "fused-attention": KernelRule(
+                Fraction(2), "R additions for a sum of R terms", masked=True
+            ),
+            ("fused-attention", "cpu"): KernelRule(
+                None, "FlopCounterMode has no formula for attention on a CPU"
+            ),
+        },
     ),
     "fvcore": Peer(
-        "fvcore", "FlopCountAnalysis: 1 per multiply-add of dense contractions, nothing else", False
+        "fvcore",
+        "FlopCountAnalysis: 1 per multiply-add of dense contractions, nothing else",
+        False,
+        {
+            "contraction": KernelRule(Fraction(1), "a multiply-add counts once"),
+            "convolution": KernelRule(Fraction(1), "a multiply-add counts once"),
+            "complex-contraction": KernelRule(
+                Fraction(1, 4), "a complex multiply-add counts as one"
+            ),
+            "fused-attention": KernelRule(
+                None, "fvcore does not support scaled_dot_product_attention"
+            ),
+        },
     ),
 }
 

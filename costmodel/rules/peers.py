@@ -1,48 +1,112 @@
 """What would another tool count for these equations?
 
-A peer counts multiply-adds of contractions over dense axes. The multiply-adds of an equation are
-the products inside its reductions, counted with every causal bound widened.
+A peer counts multiply-adds of contractions. The contraction of an equation is its reductions over
+products: the products, and the additions that sum them up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from costmodel.conventions import PEERS
 from costmodel.domains import Exact
-from costmodel.equations import Mixer, Mul, Node, Reduce, System
+from costmodel.equations import Add, Mixer, Mul, Node, Reduce, Sub, System
 from costmodel.rules.count import Counts, Points
 from costmodel.tokens import instances, system_of
 
 
-def products(system: System, phase: str) -> Mapping[str, Exact]:
-    """Real products inside reductions, per equation as the file writes it."""
-    found: dict[str, Exact] = {}
+@dataclass(frozen=True)
+class Contraction:
+    """The reductions over products of one equation: for one sequence, and done once."""
+
+    multiplications: Exact = Exact()
+    additions: Exact = Exact()
+    once_multiplications: Exact = Exact()
+    once_additions: Exact = Exact()
+
+    def __add__(self, other: Contraction) -> Contraction:
+        return Contraction(
+            self.multiplications + other.multiplications,
+            self.additions + other.additions,
+            self.once_multiplications + other.once_multiplications,
+            self.once_additions + other.once_additions,
+        )
+
+    def products(self, sizes: Mapping[str, int]) -> int:
+        """Real multiplications at integer sizes."""
+        batch = sizes.get("b", 1)
+        return batch * self.multiplications.at(sizes) + self.once_multiplications.at(sizes)
+
+    def operations(self, sizes: Mapping[str, int]) -> int:
+        """Multiplications and additions at integer sizes, R-1 additions for R terms."""
+        batch = sizes.get("b", 1)
+        added = batch * self.additions.at(sizes) + self.once_additions.at(sizes)
+        return self.products(sizes) + added
+
+
+def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
+    """The contraction of each equation, as the file writes it; equations without one left out."""
+    found: dict[str, Contraction] = {}
     for part in instances(system, phase):
-        points = Points(part.equation, part.variables, part.constraints, "mac")
-        for number in _inside(part.equation.value, points, False):
-            name = part.equation.part_of
-            found[name] = found.get(name, Exact()) + number
+        points = Points(part.equation, part.variables, part.constraints, "strict")
+        products, sums = Exact(), Exact()
+        for name, number in _inside(part.equation.value, points):
+            if name == "mul":
+                products = products + number
+            else:
+                sums = sums + number
+        if products.is_zero:
+            continue
+        none = Exact()
+        own = (none, none, products, sums) if part.once else (products, sums, none, none)
+        name = part.equation.part_of
+        found[name] = found.get(name, Contraction()) + Contraction(*own)
     return found
 
 
-def _inside(node: Node, points: Points, reduced: bool) -> Iterator[Exact]:
-    if reduced and isinstance(node, Mul):
-        yield points.number()
+def _inside(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
+    """The operations of reductions over products."""
+    if isinstance(node, Reduce) and node.kind == "sum" and _has_product(node.body):
+        inner = points.inside(node.over)
+        yield "add", inner.number() - points.number()
+        yield from _terms(node.body, inner)
+        return
     inner = points.inside(node.over) if isinstance(node, Reduce) else points
     for child in node.children:
-        yield from _inside(child, inner, reduced or isinstance(node, Reduce))
+        yield from _inside(child, inner)
+
+
+def _has_product(node: Node) -> bool:
+    return isinstance(node, Mul) or any(_has_product(child) for child in node.children)
+
+
+def _terms(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
+    """Products and the additions between them, inside one reduction."""
+    if isinstance(node, Reduce):
+        yield from _inside(node, points)
+        return
+    if isinstance(node, Mul):
+        yield "mul", points.number()
+    elif isinstance(node, (Add, Sub)):
+        yield "add", points.number()
+    for child in node.children:
+        yield from _terms(child, points)
 
 
 def peer_count(mixer: Mixer, phase: str, form: str | None, peer: str) -> Counts:
-    """The operations that a peer counts when every contraction runs dense.
+    """The operations that a peer counts when every contraction runs dense in one kernel.
 
-    Multiplications, and as many additions where the peer counts a multiply-add as two; a peer
-    counts nothing else, which is not a zero: tables show a dash.
+    Multiplications, and as many additions where the peer counts a multiply-add as two; it counts
+    nothing else, which is not a zero: tables show a dash.
     """
     system = system_of(mixer, form, ("dense",), phase)
-    macs = Exact()
-    for number in products(system, phase).values():
-        macs = macs + number
-    classes = {"mul": macs, "add": macs} if PEERS[peer].additions else {"mul": macs}
-    return Counts(classes, Counts({}))
+    macs, once = Exact(), Exact()
+    for part in contraction_counts(system, phase).values():
+        macs = macs + part.multiplications
+        once = once + part.once_multiplications
+
+    def seen(number: Exact) -> dict[str, Exact]:
+        return {"mul": number, "add": number} if PEERS[peer].additions else {"mul": number}
+
+    return Counts(seen(macs), Counts(seen(once)))

@@ -1,0 +1,1 @@
+"""What do the mixers, as real PyTorch modules, execute and cost on this machine?"""

@@ -1,0 +1,91 @@
+"""What was one dispatched torch operation called with, and what did it return?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+OVERWRITTEN_UNREAD = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
+
+
+class CountError(ValueError):
+    """An operation whose rule does not cover these arguments; the message says which."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One dispatched operation: name (`aten::mm`), arguments by their schema's names, result."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    result: Any
+
+    def tensor(self, argument: str) -> Tensor:
+        """The tensor passed as `argument`; CountError if something else was passed."""
+        value = self.arguments[argument]
+        if not isinstance(value, Tensor):
+            raise CountError(f"{self.name}: expected a tensor {argument}, got {value!r}")
+        return value
+
+    @property
+    def output(self) -> Tensor:
+        """The first tensor of the result."""
+        for tensor in tensors_in(self.result):
+            return tensor
+        raise CountError(f"{self.name}: expected a tensor as its result")
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """Every tensor argument, lists flattened."""
+        return list(tensors_in(list(self.arguments.values())))
+
+
+def bind(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Call:
+    """A Call with every argument under its schema's name, defaults filled in."""
+    schema = func._schema
+    bound: dict[str, Any] = {}
+    for position, argument in enumerate(schema.arguments):
+        if position < len(args):
+            bound[argument.name] = args[position]
+        elif argument.name in kwargs:
+            bound[argument.name] = kwargs[argument.name]
+        else:
+            bound[argument.name] = argument.default_value if argument.has_default_value() else None
+    return Call(schema.name, bound, result)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every tensor in a nest of lists and tuples, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def distinct_bytes(tensor: Tensor) -> int:
+    """Bytes of the entries that a tensor names, an expanded axis counted once."""
+    axes = zip(tensor.shape, tensor.stride(), strict=True)
+    return prod(size if stride or not size else 1 for size, stride in axes) * tensor.element_size()
+
+
+def bytes_read(call: Call) -> int:
+    """Bytes of every tensor operand in full, once; the target of a copy or a fill is not read."""
+    unread = [call.arguments.get("self")] if call.name in OVERWRITTEN_UNREAD else []
+    read = [t for t in call.inputs if not any(t is skipped for skipped in unread)]
+    return sum(distinct_bytes(t) for t in read)
+
+
+def bytes_written(call: Call) -> int:
+    """Bytes of every tensor in the result."""
+    return sum(distinct_bytes(t) for t in tensors_in(call.result))
+
+
+def is_arithmetic(dtype: torch.dtype) -> bool:
+    """Whether numbers of this type carry values of the mixer, rather than indices or masks."""
+    return dtype.is_floating_point or dtype.is_complex

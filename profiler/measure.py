@@ -1,0 +1,321 @@
+"""What does one implementation of a mixer cost on this machine?
+
+Everything that is measured of one implementation at one set of sizes becomes one `Measurement`:
+what it dispatches, what peers print, time, memory and energy. What a machine cannot give is a
+reason, never a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from costmodel.equations import Mixer
+from costmodel.tokens import phase_name
+from profiler.counters.dispatch import DispatchCounts, count_dispatch
+from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
+from profiler.counters.trace import OperationTimes, count_kernels, operation_times
+from profiler.environment import environment
+from profiler.meters.energy import split
+from profiler.meters.interface import Measured, Reading, Unavailable, reason_of
+from profiler.meters.latency import LatencyLimits, latency
+from profiler.meters.memory import peak_memory
+from profiler.meters.nvml import energy
+from profiler.modules import Implementation, Unsupported, build
+from profiler.store import Measurement, divide
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+ALIASES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+class MeasureError(ValueError):
+    """A measurement that cannot be made; one sentence says what was expected and what came."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One implementation at one set of sizes: what to measure."""
+
+    mixer: Mixer
+    implementation: Implementation
+    sizes: Mapping[str, int]
+    """b and every letter of the mixer; t for inference."""
+    phase: str = "training"
+    dtype: str = "fp32"
+    device: str = "cpu"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """A call to measure: `fn(*args)` after `reset()`."""
+
+    module: nn.Module
+    fn: Callable[..., Any]
+    args: tuple[torch.Tensor, ...]
+    reset: Callable[[], None] | None
+
+    def once(self) -> Any:
+        """The call on a restored state."""
+        if self.reset is not None:
+            self.reset()
+        return self.fn(*self.args)
+
+    def bare(self) -> Any:
+        """The call alone."""
+        return self.fn(*self.args)
+
+
+def dtype_name(name: str) -> str:
+    """The short name of a dtype; MeasureError lists the choices."""
+    short = ALIASES.get(name, name)
+    if short not in DTYPES:
+        raise MeasureError(f"unknown dtype '{name}': expected one of {', '.join(DTYPES)}")
+    return short
+
+
+def default_device() -> str:
+    """The GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_name(name: str | None) -> str:
+    """A usable device; MeasureError says what is missing."""
+    if name is None:
+        return default_device()
+    try:
+        place = torch.device(name)
+    except RuntimeError:
+        raise MeasureError(f"unknown device '{name}': expected cpu, cuda or cuda:N") from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise MeasureError("device 'cuda' was asked for, but torch finds no NVIDIA GPU: use cpu")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise MeasureError(f"there is no '{name}': torch finds {torch.cuda.device_count()} GPUs")
+    return str(place)
+
+
+def prepare(request: Request) -> Work:
+    """Build the module with random parameters and the call that a phase times.
+
+    Inference fills the state with t-1 random tokens, and every call is the t-th one.
+    """
+    dtype, sizes = DTYPES[request.dtype], dict(request.sizes)
+    phase, t = phase_name(request.phase), sizes.get("t", sizes["l"])
+    if phase == "inference":
+        sizes["l"] = max(sizes["l"], t) if not _bounded(request) else sizes["l"]
+    module = build(
+        request.implementation, sizes, device=request.device, dtype=dtype, seed=request.seed
+    )
+    module.eval()
+    if phase == "training":
+        x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1)
+        return Work(module, _without_gradients(module), (x,), None)
+    if request.implementation.step_form is None:
+        raise MeasureError(f"{request.mixer.name} {request.implementation.name} has no `step`")
+    return _step_work(request, module, sizes, t)
+
+
+def _bounded(request: Request) -> bool:
+    return bool(getattr(request.implementation.module, "bounded", False))
+
+
+def _without_gradients(module: nn.Module) -> Callable[..., Any]:
+    @torch.no_grad()
+    def forward(*args: torch.Tensor) -> Any:
+        return module(*args)
+
+    return forward
+
+
+def _step_work(request: Request, module: nn.Module, sizes: Mapping[str, int], t: int) -> Work:
+    state = module.initial_state(sizes["b"], t)  # type: ignore[operator]
+    for k, name in enumerate(sorted(state.arrays)):
+        state.arrays[name].copy_(random(tuple(state.arrays[name].shape), request, 2 + k))
+    x_t = random((sizes["b"], sizes["d"]), request, 1)
+
+    def reset() -> None:
+        state.position = t - 1
+
+    @torch.no_grad()
+    def step(row: torch.Tensor) -> Any:
+        return module.step(row, state)  # type: ignore[operator]
+
+    return Work(module, step, (x_t,), reset)
+
+
+def random(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
+    """Normal numbers, equal for equal seeds on every device: (shape) in the request's dtype."""
+    generator = torch.Generator().manual_seed(request.seed * 1000 + stream)
+    values = torch.randn(shape, generator=generator, dtype=torch.float32)
+    return values.to(device=request.device, dtype=DTYPES[request.dtype])
+
+
+def measure(
+    request: Request,
+    *,
+    limits: LatencyLimits | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Measurement:
+    """Measure one implementation.
+
+    Args:
+        limits: when the sampling of latency stops.
+        note: told what is being measured, for a progress bar.
+
+    Raises:
+        MeasureError: the implementation cannot run this phase, dtype or size at all.
+    """
+    note("building")
+    try:
+        work = prepare(request)
+        work.once()
+    except (Unsupported, ValueError) as error:
+        raise MeasureError(_named(request, reason_of(error))) from error
+    except RuntimeError as error:
+        raise MeasureError(_named(request, f"the call failed: {reason_of(error)}")) from error
+    note("counting operations")
+    dispatched = count_dispatch(work.once)
+    note("asking other counters")
+    peers = peers_of(work)
+    note("measuring memory")
+    measured: dict[str, Measured] = {
+        "peak_memory": peak_memory(work.bare, device=request.device, reset=work.reset),
+        "kernels": kernels_of(work, request.device, dispatched),
+    }
+    note("measuring latency")
+    measured |= latencies(work, request, dispatched, limits)
+    note("sharing out the time")
+    times = operation_times(work.once, cuda=request.device.startswith("cuda"))
+    note("measuring energy")
+    measured |= energies(work, request.device)
+    readings, reasons = divide(measured)
+    reasons |= {f"peer {name}": p.reason for name, p in peers.items() if isinstance(p, Unavailable)}
+    return Measurement(
+        mixer=request.mixer.name,
+        implementation=request.implementation.name,
+        form=_form(request),
+        sizes=dict(request.sizes),
+        dtype=request.dtype,
+        phase=phase_name(request.phase),
+        device=request.device,
+        readings=readings,
+        reasons=reasons,
+        counts={
+            "dispatch": dispatched.to_json(),
+            "peers": {
+                name: peer_json(peer, times)
+                for name, peer in peers.items()
+                if isinstance(peer, PeerCount)
+            },
+            "seed": request.seed,
+        },
+        environment=environment(request.device),
+    )
+
+
+def _form(request: Request) -> str:
+    chosen = request.implementation
+    return (chosen.step_form or "") if phase_name(request.phase) == "inference" else chosen.form
+
+
+def _named(request: Request, reason: str) -> str:
+    return f"{request.mixer.name} {request.implementation.name} ({request.dtype}): {reason}"
+
+
+def peers_of(work: Work) -> dict[str, PeerCount | Unavailable]:
+    """What other counters print for the same call."""
+
+    def call(*_: torch.Tensor) -> Any:
+        return work.once()
+
+    return {
+        "torch": flop_counter_mode(work.once),
+        "fvcore": fvcore_count(work.module, *work.args, call=call if work.reset else None),
+    }
+
+
+def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str, Any]:
+    """A peer's figures, with the share of the time of the operations that it did not count."""
+    share = None if isinstance(times, Unavailable) else times.share(peer.uncounted)
+    return peer.to_json() | {"uncounted_time_share": share}
+
+
+def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
+    """Kernels launched: by CUPTI on a GPU; on a CPU the dispatched operations that are no view."""
+    if device.startswith("cuda"):
+        return count_kernels(work.once)
+    number = float(dispatched.launched)
+    return Reading("kernels", number, "1", (number,), {"method": "dispatched non-view operations"})
+
+
+def latencies(
+    work: Work, request: Request, dispatched: DispatchCounts, limits: LatencyLimits | None
+) -> dict[str, Measured]:
+    """The call's latency, and the floor that launching its operations alone would take."""
+    return {
+        "latency": latency(
+            work.bare,
+            device=request.device,
+            reset=work.reset,
+            reset_is_trivial=True,
+            limits=limits,
+        ),
+        "launch_floor": launch_floor(request.device, dispatched.launched),
+    }
+
+
+def launch_floor(device: str, launched: int) -> Measured:
+    """Seconds to launch so many operations: their number times that of an addition of one element.
+
+    A lower bound: every operation costs at least as much as the smallest one.
+    """
+    one = torch.ones(1, device=device)
+    target = torch.empty(1, device=device)
+    limits = LatencyLimits(max_seconds=0.3, warmup_seconds=0.1)
+    smallest = latency(lambda: torch.add(one, one, out=target), device=device, limits=limits)
+    if isinstance(smallest, Unavailable):
+        return smallest
+    return Reading(
+        "launch_floor",
+        smallest.value * launched,
+        "s",
+        (smallest.value * launched,),
+        {"operations": launched, "smallest_operation_s": smallest.value},
+    )
+
+
+def energies(work: Work, device: str) -> dict[str, Measured]:
+    """Gross and net energy and mean power, each a reading or the reason why not."""
+    measured = energy(work.bare, device=device, reset=work.reset)
+    if isinstance(measured, Unavailable):
+        return dict.fromkeys(("energy", "energy_net", "power"), measured)
+    return {reading.name: reading for reading in split(measured)}
+
+
+def measure_all(
+    requests: list[Request],
+    *,
+    limits: LatencyLimits | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Iterator[Measurement | MeasureError]:
+    """Measure requests one by one; one that fails is yielded as its error and stops nothing."""
+    for request in requests:
+        label = f"{request.mixer.name} {request.implementation.name}"
+
+        def told(what: str, label: str = label) -> None:
+            note(f"{label}: {what}")
+
+        try:
+            yield measure(request, limits=limits, note=told)
+        except MeasureError as error:
+            yield error
+

@@ -1,0 +1,215 @@
+"""Which PyTorch modules implement a mixer, and what does each of them execute?
+
+An implementation is described once: the form of the equations that it computes, the rewrites that
+it applies to them, and the kernel class that carries each equation; and the same for its `step`.
+A user's own class is described in the same way, beside the user's equations:
+
+    from profiler.modules import implementation
+
+    @implementation("decay")
+    class Decay(nn.Module): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from costmodel.conventions import KERNEL_CLASSES
+from profiler.modules.base import Mixer, State, Unsupported, fan_in, require_sizes
+
+__all__ = [
+    "KERNEL_CLASSES",
+    "Implementation",
+    "Mixer",
+    "State",
+    "Unsupported",
+    "build",
+    "implementation",
+    "implementations",
+]
+
+BUILT_IN = (
+    ("self_attention", ("self-attention",)),
+    (
+        "extractor",
+        ("she", "she-no-output", "she-extraction", "he", "he-extraction", "we", "me"),
+    ),
+)
+"""Module file, and the mixers that it implements. A file is imported when one of them is asked."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One module class of a mixer and what it executes.
+
+    `kernels` maps the name of an array to the kernel class that computes its equation; None says
+    that the classes are to be derived from the equations. `step_form` is None where the class has
+    no `step`.
+    """
+
+    mixer: str
+    name: str
+    module: type[nn.Module] = field(repr=False)
+    form: str
+    rewrites: tuple[str, ...]
+    kernels: Mapping[str, str] | None = field(hash=False)
+    step_form: str | None
+    step_rewrites: tuple[str, ...]
+    step_kernels: Mapping[str, str] | None = field(hash=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a kernel class outside the closed list."""
+        for kernels in (self.kernels or {}, self.step_kernels or {}):
+            for array, kernel in kernels.items():
+                if kernel not in KERNEL_CLASSES:
+                    raise ValueError(
+                        f"{self.mixer} {self.name}: the kernel class of {array} is {kernel!r} and "
+                        f"must be one of {', '.join(sorted(KERNEL_CLASSES))}"
+                    )
+
+
+_registry: dict[str, dict[str, Implementation]] = {}
+_Module = TypeVar("_Module", bound=type[nn.Module])
+
+
+def implementation(
+    mixer: str,
+    name: str | None = None,
+    *,
+    form: str = "direct",
+    rewrites: tuple[str, ...] = (),
+    kernels: Mapping[str, str] | None = None,
+    step_form: str | None = None,
+    step_rewrites: tuple[str, ...] | None = None,
+    step_kernels: Mapping[str, str] | None = None,
+) -> Callable[[_Module], _Module]:
+    """Describe the decorated module class as an implementation of `mixer`.
+
+    The name is the form unless given. `step` runs the same form under the same rewrites unless
+    given, without "dense", which widens the sums over a whole sequence.
+    Raises ValueError for an unknown kernel class and for a second class of the same name.
+    """
+    if step_rewrites is None:
+        step_rewrites = tuple(rewrite for rewrite in rewrites if rewrite != "dense")
+
+    def register(module: _Module) -> _Module:
+        _add(
+            Implementation(
+                mixer=mixer,
+                name=form if name is None else name,
+                module=module,
+                form=form,
+                rewrites=tuple(rewrites),
+                kernels=kernels,
+                step_form=(step_form or form) if hasattr(module, "step") else None,
+                step_rewrites=tuple(step_rewrites),
+                step_kernels=step_kernels,
+            )
+        )
+        return module
+
+    return register
+
+
+def implementations(mixer_name: str) -> dict[str, Implementation]:
+    """The implementations of a mixer by name, the default first.
+
+    Raises ValueError for a mixer that has none.
+    """
+    _load(mixer_name)
+    if mixer_name not in _registry:
+        known = sorted({mixer for _, mixers in BUILT_IN for mixer in mixers} | _registry.keys())
+        raise ValueError(
+            f"no module implements the mixer {mixer_name!r}, known are {', '.join(known)}: "
+            "describe a torch.nn.Module class with profiler.modules.implementation"
+        )
+    return dict(_registry[mixer_name])
+
+
+def build(
+    implementation: Implementation,
+    sizes: dict[str, int],
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    seed: int,
+) -> nn.Module:
+    """The module of these sizes with random parameters, equal for equal seeds on every device.
+
+    Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU
+    in the order of the parameters' names, then cast and moved. Sizes that the class does not take
+    are ignored. Raises ValueError for a size that it needs and that is missing or refused.
+    """
+    module = _construct(implementation, sizes, device, dtype)
+    generator = torch.Generator().manual_seed(seed)
+    for _, parameter in sorted(module.named_parameters()):
+        _fill(parameter, generator)
+    return module
+
+
+def _construct(
+    implementation: Implementation,
+    sizes: dict[str, int],
+    device: torch.device | str,
+    dtype: torch.dtype,
+) -> nn.Module:
+    """The module with whatever parameters its constructor gives, torch's own seed untouched."""
+    given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
+    taken = inspect.signature(implementation.module).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    missing = [
+        name
+        for name, parameter in taken.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        and name not in given
+    ]
+    if missing:
+        raise ValueError(
+            f"{implementation.mixer} {implementation.name} needs the size {', '.join(missing)} "
+            f"and was given {', '.join(sizes)}"
+        )
+    require_sizes(**{letter: sizes[letter] for letter in sizes if letter in taken})
+    accepted = {name: value for name, value in given.items() if takes_all or name in taken}
+    where = torch.device(device)
+    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+        return implementation.module(**accepted).to(device=where, dtype=dtype)
+
+
+def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
+    """Draw one parameter; kernels of matrices slab by slab, so that no second copy is needed."""
+    scale = fan_in(parameter.shape) ** -0.5
+    with torch.no_grad():
+        for slab in parameter if parameter.dim() > 2 else [parameter]:
+            slab.copy_(torch.randn(slab.shape, generator=generator, dtype=torch.float64) * scale)
+
+
+def _load(mixer: str) -> None:
+    """Import the file of a built-in mixer."""
+    for file, mixers in BUILT_IN:
+        if mixer in mixers:
+            importlib.import_module(f"{__name__}.{file}")
+
+
+def _add(new: Implementation) -> None:
+    """Register; a file that is executed again replaces its own classes."""
+    _load(new.mixer)
+    named = _registry.setdefault(new.mixer, {})
+    old = named.get(new.name)
+    if old is not None and _origin(old.module) != _origin(new.module):
+        raise ValueError(
+            f"the mixer {new.mixer!r} has an implementation {new.name!r} already, "
+            f"{old.module.__qualname__}: give {new.module.__qualname__} another name"
+        )
+    named[new.name] = new
+
+
+def _origin(module: type[nn.Module]) -> tuple[str, str]:
+    return module.__module__, module.__qualname__

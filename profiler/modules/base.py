@@ -1,0 +1,198 @@
+"""What do all mixer modules share: sizes, checks, and the state kept between tokens?"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+class Unsupported(ValueError):  # noqa: N818 - a result with a reason, as Unavailable is
+    """An operation that the device does not have in this dtype; the message says which and why."""
+
+
+def require_sizes(**sizes: int) -> None:
+    """Raise a ValueError unless every size is a positive integer."""
+    for letter, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"size {letter} must be a positive integer and is {size!r}")
+
+
+def fan_in(shape: torch.Size) -> int:
+    """Number of terms that one output of a weight of this shape adds up.
+
+    The last axis of a weight is its output axis, (in, out), (lag, in, out) or (lag, channel);
+    a weight of one axis is a list of terms.
+
+    >>> fan_in(torch.Size([7, 3, 3])), fan_in(torch.Size([7, 3])), fan_in(torch.Size([7]))
+    (21, 7, 7)
+    """
+    return math.prod(shape[:-1]) if len(shape) > 1 else math.prod(shape)
+
+
+@dataclass
+class State:
+    """What a mixer holds after `position` tokens: the arrays that later tokens read.
+
+    `arrays` maps an array's name in the equations to a preallocated tensor (b, ..., capacity,
+    width), one row per token. Rows fill from the front, or from the end where `newest_first`, so
+    that the held rows are always one view: oldest token first, or newest first.
+    """
+
+    arrays: dict[str, Tensor]
+    position: int = 0
+    newest_first: bool = False
+
+    @property
+    def batch(self) -> int:
+        """Number of samples."""
+        return next(iter(self.arrays.values())).shape[0]
+
+    @property
+    def capacity(self) -> int:
+        """Number of tokens that fit."""
+        return next(iter(self.arrays.values())).shape[-2]
+
+    @property
+    def elements(self) -> int:
+        """Number of entries held for one sample: all arrays, rows of held tokens only."""
+        return sum(self.held(name)[0].numel() for name in self.arrays)
+
+    def held(self, name: str) -> Tensor:
+        """The rows of the tokens held, a view (b, ..., position, width)."""
+        start = self.capacity - self.position if self.newest_first else 0
+        return self.arrays[name].narrow(-2, start, self.position)
+
+    def append(self, **rows: Tensor) -> None:
+        """Write one token's row (b, ..., width) into each array, in place."""
+        if rows.keys() != self.arrays.keys():
+            raise ValueError(f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}")
+        self.require_room()
+        at = self.capacity - self.position - 1 if self.newest_first else self.position
+        for name, row in rows.items():
+            self.arrays[name].select(-2, at).copy_(row)
+        self.position += 1
+
+    def require_room(self) -> None:
+        """Raise a ValueError when no further token fits."""
+        if self.position >= self.capacity:
+            raise ValueError(
+                f"the state is full, it holds {self.position} tokens of at most {self.capacity}: "
+                "ask initial_state for a greater length"
+            )
+
+
+class Mixer(nn.Module, ABC):
+    """A causal mixer of width d: x (b, s, d) to y (b, s, d), or one token at a time.
+
+    A subclass declares its parameters with `weight`, named and shaped as in its equations, and
+    writes `mix`, `advance` and `initial_state`; sizes, dtypes and room are checked here.
+    """
+
+    bounded = False
+    """Whether a parameter has extent l, so that no sequence may be longer."""
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,  # noqa: E741 - the papers' letter
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        require_sizes(d=d, l=l)
+        self.d, self.l = d, l
+        self._made = {"device": device, "dtype": dtype}
+
+    def weight(self, *shape: int) -> nn.Parameter:
+        """A parameter of this shape, normal with standard deviation 1/sqrt(fan-in)."""
+        made = nn.Parameter(torch.empty(shape, **self._made))  # type: ignore[arg-type]
+        nn.init.normal_(made, std=fan_in(made.shape) ** -0.5)
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix whole sequences: x (b, s, d) to y (b, s, d), s at most l where a weight ends there.
+
+        Raises ValueError on a wrong shape or dtype, Unsupported where the device lacks an
+        operation in this dtype.
+        """
+        self._require_sequence(x)
+        try:
+            return self.mix(x)
+        except RuntimeError as error:
+            self._require_kernel(x, error)
+            raise
+
+    @torch.no_grad()
+    def step(self, x_t: Tensor, state: State) -> Tensor:
+        """Mix one further token: x_t (b, d) to y_t (b, d), writing the token into `state`.
+
+        Does the work of this token only and records no gradient. Raises as `forward`, and a
+        ValueError when the state is full; a call refused for shape, dtype or room changes nothing.
+        """
+        self._require_token(x_t, state)
+        try:
+            return self.advance(x_t, state)
+        except RuntimeError as error:
+            self._require_kernel(x_t, error)
+            raise
+
+    @abstractmethod
+    def mix(self, x: Tensor) -> Tensor:
+        """The whole sequence, shapes checked: (b, s, d) to (b, s, d)."""
+
+    @abstractmethod
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """One token, shapes and room checked: (b, d) to (b, d)."""
+
+    @abstractmethod
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """An empty state for `batch` samples and at most `length` tokens, l unless given."""
+
+    def _rows(self, batch: int, length: int | None, *inner: int) -> Tensor:
+        """Zeros (batch, *inner[:-1], length, inner[-1]), device and dtype the parameters'."""
+        length = self.l if length is None else length
+        require_sizes(batch=batch, length=length)
+        if self.bounded and length > self.l:
+            raise ValueError(f"length {length} is greater than l = {self.l}, where the weights end")
+        like = next(self.parameters())
+        shape = (batch, *inner[:-1], length, inner[-1])
+        return torch.zeros(shape, device=like.device, dtype=like.dtype)
+
+    def _require_sequence(self, x: Tensor) -> None:
+        shape = tuple(int(size) for size in x.shape)
+        if len(shape) != 3 or shape[2] != self.d or shape[1] < 1:
+            raise ValueError(f"x must be (batch, length, {self.d}) and is {shape}")
+        if self.bounded and shape[1] > self.l:
+            raise ValueError(
+                f"the sequence has {shape[1]} tokens and the weights end at l = {self.l}: "
+                "shorten it or build the module with a greater l"
+            )
+        self._require_dtype(x)
+
+    def _require_token(self, x_t: Tensor, state: State) -> None:
+        if x_t.shape != (state.batch, self.d):
+            raise ValueError(
+                f"x_t must be ({state.batch}, {self.d}), one token for each sample of the state, "
+                f"and is {tuple(x_t.shape)}"
+            )
+        self._require_dtype(x_t)
+        state.require_room()
+
+    def _require_dtype(self, x: Tensor) -> None:
+        weights = next(self.parameters())
+        if x.dtype != weights.dtype:
+            raise ValueError(
+                f"x is {x.dtype} and the parameters are {weights.dtype}: convert one of them"
+            )
+
+    def _require_kernel(self, x: Tensor, error: RuntimeError) -> None:
+        """Raise Unsupported where `error` says that the device has no kernel for the dtype."""
+        if "not implemented for" in str(error):
+            raise Unsupported(
+                f"{type(self).__name__} on {x.device.type} in {x.dtype}: {error}"
+            ) from error

@@ -1,0 +1,333 @@
+"""How do the Extractor mixers (SHE and its ablations, HE, HE's extraction, WE, ME) run in PyTorch?
+
+Equations (23)-(29) of Chen's SHE/HE/WE/ME paper; the ablations are those of section 6 of its first
+version. A class is one mixer together with one algorithm for the causal sum over lags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from profiler.modules import State, causal_sums, implementation
+from profiler.modules.base import Mixer
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A way to compute the causal sum of whole sequences, and the kernel classes that carry it.
+
+    `product` is that of the complex product between the transforms, None without transforms.
+    """
+
+    name: str
+    compute: Callable[[Tensor, Tensor], Tensor]
+    kernel: str
+    form: str = "direct"
+    rewrites: tuple[str, ...] = ()
+    product: str | None = None
+
+
+MATRIX_DIRECT = Algorithm("direct", causal_sums.matrix_direct, "contraction")
+MATRIX_CONVOLUTION = Algorithm(
+    "conv", causal_sums.matrix_convolution, "convolution", rewrites=("dense",)
+)
+MATRIX_FFT = Algorithm(
+    "fft", causal_sums.matrix_fft, "fft", form="fft", product="complex-contraction"
+)
+VECTOR_TOEPLITZ = Algorithm(
+    "toeplitz", causal_sums.vector_toeplitz, "convolution", rewrites=("dense",)
+)
+VECTOR_FFT = Algorithm(
+    "fft", causal_sums.vector_fft, "fft", form="fft", product="complex-elementwise"
+)
+SCALAR_TOEPLITZ = Algorithm(
+    "toeplitz", causal_sums.scalar_toeplitz, "contraction", rewrites=("dense",)
+)
+SCALAR_FFT = Algorithm(
+    "fft", causal_sums.scalar_fft, "fft", form="fft", product="complex-elementwise"
+)
+
+
+class Extractor(Mixer):
+    """The extraction ext[i] = sum over j <= i of u[j] * kernel[i-j+1], and what surrounds it.
+
+    u is x, or x W_in_ext where `PARTS` has it; then adj = (x W_adj) o ext and y = adj W_out where
+    `PARTS` has those. The last of these arrays is called y. The kernel, a parameter called
+    `KERNEL`, is W_ext (l, d, d), w_ext (l, d) or w_ext (l,).
+    """
+
+    bounded = True
+    MIXER: ClassVar[str]
+    KERNEL: ClassVar[str]
+    PARTS: ClassVar[tuple[str, ...]] = ()
+    STEP_KERNEL: ClassVar[str]
+    algorithm: ClassVar[Algorithm]
+
+    W_in_ext: nn.Parameter
+    W_adj: nn.Parameter
+    W_out: nn.Parameter
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,  # noqa: E741 - the papers' letter
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        setattr(self, self.KERNEL, self.weight(*self.kernel_shape()))
+        for name in self.PARTS:
+            setattr(self, name, self.weight(d, d))
+
+    def kernel_shape(self) -> tuple[int, ...]:
+        """Shape of the kernel: the lag, then what one lag holds."""
+        raise NotImplementedError
+
+    @staticmethod
+    def latest(held: Tensor, kernel: Tensor) -> Tensor:
+        """The sum for the newest of the rows held newest first: (b, t, d) to (b, d)."""
+        raise NotImplementedError
+
+    @classmethod
+    def summed(cls) -> str:
+        """Name of the array that is summed over, whose rows are the state."""
+        return "u" if "W_in_ext" in cls.PARTS else "x"
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Room for the rows that are summed over, held newest first."""
+        return State({self.summed(): self._rows(batch, length, self.d)}, newest_first=True)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The extraction by this class's algorithm, between its linear maps."""
+        return self._surround(x, self.algorithm.compute(self._enter(x), self._kernel()))
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """Append the token's row, then sum over the rows held, itself included."""
+        state.append(**{self.summed(): self._enter(x_t)})
+        return self._surround(x_t, self.latest(state.held(self.summed()), self._kernel()))
+
+    def _kernel(self) -> Tensor:
+        kernel: Tensor = getattr(self, self.KERNEL)
+        return kernel
+
+    def _enter(self, x: Tensor) -> Tensor:
+        return x @ self.W_in_ext if "W_in_ext" in self.PARTS else x
+
+    def _surround(self, x: Tensor, ext: Tensor) -> Tensor:
+        if "W_adj" in self.PARTS:
+            ext = (x @ self.W_adj) * ext
+        return ext @ self.W_out if "W_out" in self.PARTS else ext
+
+
+_Class = TypeVar("_Class", bound=type[Extractor])
+
+
+def computed_by(algorithm: Algorithm) -> Callable[[_Class], _Class]:
+    """Give the decorated mixer class its algorithm and describe the result as an implementation."""
+
+    def register(mixer: _Class) -> _Class:
+        mixer.algorithm = algorithm
+        return implementation(
+            mixer.MIXER,
+            algorithm.name,
+            form=algorithm.form,
+            rewrites=algorithm.rewrites,
+            kernels=_kernels(mixer, algorithm.kernel) | _transforms(mixer, algorithm),
+            step_form="direct",
+            step_kernels=_kernels(mixer, mixer.STEP_KERNEL),
+        )(mixer)
+
+    return register
+
+
+def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
+    """Kernel class by array, the causal sum's own being `of_sum`."""
+    before = ["u"] if "W_in_ext" in mixer.PARTS else []
+    chain = ["ext"] + [part.removeprefix("W_") for part in mixer.PARTS if part != "W_in_ext"]
+    chain[-1] = "y"
+    return dict.fromkeys([*before, *chain], "contraction") | {chain[0]: of_sum}
+
+
+def _transforms(mixer: type[Extractor], algorithm: Algorithm) -> dict[str, str]:
+    """Kernel class of the transforms and of the product between them."""
+    if algorithm.product is None:
+        return {}
+    transformed = (f"{mixer.summed()}_f", f"{mixer.KERNEL[0]}_f")
+    return dict.fromkeys(transformed, "fft") | {"e_f": algorithm.product}
+
+
+class MatrixExtractor(Extractor):
+    """An Extractor whose kernel is l matrices, W_ext (l, d, d)."""
+
+    KERNEL = "W_ext"
+    STEP_KERNEL = "contraction"
+    W_ext: nn.Parameter
+    latest = staticmethod(causal_sums.matrix_latest)
+
+    def kernel_shape(self) -> tuple[int, ...]:
+        """(l, d, d)."""
+        return self.l, self.d, self.d
+
+
+class VectorExtractor(Extractor):
+    """An Extractor whose kernel is l vectors, w_ext (l, d)."""
+
+    KERNEL = "w_ext"
+    STEP_KERNEL = "reduction"
+    w_ext: nn.Parameter
+    latest = staticmethod(causal_sums.vector_latest)
+
+    def kernel_shape(self) -> tuple[int, ...]:
+        """(l, d)."""
+        return self.l, self.d
+
+
+class ScalarExtractor(Extractor):
+    """An Extractor whose kernel is l scalars, w_ext (l,)."""
+
+    KERNEL = "w_ext"
+    STEP_KERNEL = "contraction"
+    w_ext: nn.Parameter
+    latest = staticmethod(causal_sums.scalar_latest)
+
+    def kernel_shape(self) -> tuple[int, ...]:
+        """(l,)."""
+        return (self.l,)
+
+
+class She(MatrixExtractor):
+    """SHE: equations (23)-(25)."""
+
+    MIXER = "she"
+    PARTS = ("W_adj", "W_out")
+
+
+@computed_by(MATRIX_DIRECT)
+class SheDirect(She):
+    """SHE by one matrix product per lag."""
+
+
+@computed_by(MATRIX_CONVOLUTION)
+class SheConvolution(She):
+    """SHE by one convolution of length l."""
+
+
+@computed_by(MATRIX_FFT)
+class SheFft(She):
+    """SHE by Fourier transforms over the sequence."""
+
+
+class SheNoOutput(MatrixExtractor):
+    """SHE without the optional linear map: equations (23)-(24)."""
+
+    MIXER = "she-no-output"
+    PARTS = ("W_adj",)
+
+
+@computed_by(MATRIX_DIRECT)
+class SheNoOutputDirect(SheNoOutput):
+    """SHE without output map by one matrix product per lag."""
+
+
+@computed_by(MATRIX_CONVOLUTION)
+class SheNoOutputConvolution(SheNoOutput):
+    """SHE without output map by one convolution of length l."""
+
+
+@computed_by(MATRIX_FFT)
+class SheNoOutputFft(SheNoOutput):
+    """SHE without output map by Fourier transforms over the sequence."""
+
+
+class SheExtraction(MatrixExtractor):
+    """SHE's extraction alone: equation (23)."""
+
+    MIXER = "she-extraction"
+
+
+@computed_by(MATRIX_DIRECT)
+class SheExtractionDirect(SheExtraction):
+    """SHE's extraction by one matrix product per lag."""
+
+
+@computed_by(MATRIX_CONVOLUTION)
+class SheExtractionConvolution(SheExtraction):
+    """SHE's extraction by one convolution of length l."""
+
+
+@computed_by(MATRIX_FFT)
+class SheExtractionFft(SheExtraction):
+    """SHE's extraction by Fourier transforms over the sequence."""
+
+
+class He(VectorExtractor):
+    """HE: equations (27), (28), (24), (25)."""
+
+    MIXER = "he"
+    PARTS = ("W_in_ext", "W_adj", "W_out")
+
+
+@computed_by(VECTOR_TOEPLITZ)
+class HeToeplitz(He):
+    """HE by one depthwise convolution of length l."""
+
+
+@computed_by(VECTOR_FFT)
+class HeFft(He):
+    """HE by Fourier transforms over the sequence."""
+
+
+class HeExtraction(VectorExtractor):
+    """HE's extraction alone: equations (27)-(28)."""
+
+    MIXER = "he-extraction"
+    PARTS = ("W_in_ext",)
+
+
+@computed_by(VECTOR_TOEPLITZ)
+class HeExtractionToeplitz(HeExtraction):
+    """HE's extraction by one depthwise convolution of length l."""
+
+
+@computed_by(VECTOR_FFT)
+class HeExtractionFft(HeExtraction):
+    """HE's extraction by Fourier transforms over the sequence."""
+
+
+class We(VectorExtractor):
+    """WE: equations (26), (24), (25)."""
+
+    MIXER = "we"
+    PARTS = ("W_adj", "W_out")
+
+
+@computed_by(VECTOR_TOEPLITZ)
+class WeToeplitz(We):
+    """WE by one depthwise convolution of length l."""
+
+
+@computed_by(VECTOR_FFT)
+class WeFft(We):
+    """WE by Fourier transforms over the sequence."""
+
+
+class Me(ScalarExtractor):
+    """ME: equation (29)."""
+
+    MIXER = "me"
+
+
+@computed_by(SCALAR_TOEPLITZ)
+class MeToeplitz(Me):
+    """ME by one product with a Toeplitz matrix."""
+
+
+@computed_by(SCALAR_FFT)
+class MeFft(Me):
+    """ME by Fourier transforms over the sequence."""
