@@ -229,9 +229,7 @@ def _bounds(
         if variable not in constraint.letters:
             rest.append(constraint)
             continue
-        scale = constraint.coefficient(variable).constant()
-        if not isinstance(scale, int):
-            raise Unsupported(f"an index with a symbolic stride in '{constraint} >= 0'")
+        scale = _slope(constraint, variable)
         other = constraint - Poly.atom(variable) * scale
         if scale > 0:
             lower.append((scale, -other))
@@ -296,12 +294,12 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
     lower, upper, rest = _bounds(constraints, variable)
     if any(scale != 1 for scale, _ in lower + upper):
         raise Unsupported(f"index {variable[1:]} is bounded with a stride")
-    lows = _strongest(sorted((low for _, low in lower), key=str), constraints, 1)
-    highs = _strongest(sorted((up for _, up in upper), key=str), constraints, -1)
+    known = frozenset(rest)
+    lows = _strongest(sorted((low for _, low in lower), key=str), known, 1)
+    highs = _strongest(sorted((up for _, up in upper), key=str), known, -1)
     if not lows or not highs:
         raise Unsupported(f"index {variable[1:]} has no bound on one side")
     result = Exact()
-    known = frozenset(rest)
     for a, low in enumerate(lows):
         for b, high in enumerate(highs):
             conditions = set() if implied(known, high - low + 1) else {high - low}
@@ -314,22 +312,26 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
 
 
 def _needed(guards: Constraints, weight: Poly) -> Constraints:
-    """Drop a guard `size >= 2` where the value vanishes at size 1 anyway."""
+    """Drop a guard `size >= 2` where at size 1 the value vanishes, or other guards fail, anyway."""
     kept = set(guards)
-    for guard in guards:
+    for guard in sorted(guards, key=str):
         for letter in guard.letters:
-            if guard == Poly.atom(letter) - 2 and not weight.substitute(
-                {letter: Poly.of(1)}
-            ).terms:
+            one = {letter: Poly.of(1)}
+            if guard != Poly.atom(letter) - 2:
+                continue
+            others = frozenset(g.substitute(one) for g in kept - {guard})
+            if not weight.substitute(one).terms or infeasible(others):
                 kept.discard(guard)
     return frozenset(kept)
 
 
-def _strongest(bounds: Sequence[Poly], constraints: Constraints, sign: int) -> list[Poly]:
-    """Drop bounds that another one provably dominates (sign 1: lower bounds)."""
+def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[Poly]:
+    """Drop bounds that another one provably dominates (sign 1: lower bounds).
+
+    Only constraints on `others` count as known: those on the variable itself may contradict.
+    """
     kept: list[Poly] = []
     unique = list(dict.fromkeys(bounds))
-    others = frozenset(constraints)
     for k, bound in enumerate(unique):
         dominated = any(
             implied(others, (rival - bound) * sign)
@@ -391,6 +393,16 @@ def faulhaber(power: int) -> tuple[Fraction, ...]:
     for k in range(power + 1):
         coefficients[power + 1 - k] += Fraction(comb(power + 1, k), power + 1) * bernoulli[k]
     return tuple(coefficients)
+
+
+def _slope(constraint: Poly, variable: str) -> int:
+    try:
+        scale = constraint.coefficient(variable).constant()
+    except ValueError as error:
+        raise Unsupported(str(error)) from error
+    if not isinstance(scale, int):
+        raise Unsupported(f"an index with a symbolic stride in '{constraint} >= 0'")
+    return scale
 
 
 def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:

@@ -201,7 +201,8 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         ValueError: the record holds no counts of dispatched operations.
     """
     phase = phase_name(measurement.phase)
-    sizes = {k: v for k, v in measurement.sizes.items() if k in (*mixer.letters, "b", "t")}
+    wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
+    sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
     does = described(mixer, implementation, phase)
     first, second, causes = recounts(mixer, does, phase, sizes)
     if "dispatch" not in measurement.counts:

@@ -267,6 +267,9 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
     with np.errstate(all="ignore"):
         value = np.broadcast_to(_value(grid, equation.value), shape)
     target = known[equation.name]
+    if not equation.positions:
+        target[...] = value
+        return
     where = []
     for axis, position in enumerate(equation.positions):
         index = np.broadcast_to(np.asarray(grid.value(position_value(position))), shape)[inside]

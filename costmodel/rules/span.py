@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from costmodel.conventions import Convention, convention as named_convention
-from costmodel.domains import Constraints, Unsupported, implied, nonnegative, total
+from costmodel.domains import Constraints, Unsupported, implied, nonnegative, projected, total
 from costmodel.equations import (
     Add,
     Array,
@@ -131,6 +131,7 @@ def maximised(term: Poly, variables: Iterable[str], constraints: Constraints) ->
         sign = direction(term, variable)
         if sign:
             term = term.substitute({variable: _end(variable, constraints, sign)})
+        constraints = projected(constraints, [variable])
     return term
 
 

@@ -59,14 +59,19 @@ def axes_of(array: Array) -> tuple[str, ...]:
     return tuple(f"#{k}" for k in range(len(array.shape)))
 
 
-def entries(ref: Ref, constraints: Constraints, variables: frozenset[str]) -> Constraints | None:
+def entries(
+    ref: Ref, constraints: Constraints, variables: frozenset[str], *, ends: bool
+) -> Constraints | None:
     """The entries that a reference touches while its indices satisfy the constraints.
 
-    A flattened axis is touched whole: both of its indices run over their full ranges.
+    A flattened axis is touched whole: both of its indices run over their full ranges. Nothing is
+    read outside an array (`dense` multiplies zeros there); `ends` says that the array has an end,
+    which a sequence thought to go on has not.
     """
     links: set[Poly] = set()
     for axis, position in enumerate(ref.positions):
         entry = Poly.atom(f"#{axis}")
+        links |= {entry - 1, ref.array.shape[axis] - entry} if ends else {entry - 1}
         if isinstance(position, Flat):
             links |= {entry - 1, ref.array.shape[axis] - entry}
         else:
@@ -95,7 +100,8 @@ def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
             before = frozenset(T - term for term in terms)
             for later in after_token(known.unbounded(equation), known.instance(equation), T):
                 around = later | read.constraints | before
-                region = entries(read.ref, around, variables_in(equation, read.over))
+                names = variables_in(equation, read.over)
+                region = entries(read.ref, around, names, ends=False)
                 if region is not None:
                     found.setdefault(read.ref.array, []).append((equation, region))
     return found

@@ -91,16 +91,16 @@ def _split(
     terms = tokens(system).at(ref) if phase == "inference" else ()
     dynamic = ref.array in tokens(system).dynamic
     if phase == "training" or not dynamic:
-        region = entries(ref, around, variables)
+        region = entries(ref, around, variables, ends=phase == "training" or not dynamic)
         if region is not None:
             yield ("activations" if dynamic else "weights"), (ref.array, region)
         return
-    earlier = entries(ref, around | {T - 1 - term for term in terms}, variables)
+    earlier = entries(ref, around | {T - 1 - term for term in terms}, variables, ends=False)
     if earlier is not None:
         yield "state", (ref.array, earlier)
     for k, term in enumerate(terms):
         now = around | {term - T} | {T - o - int(j < k) for j, o in enumerate(terms) if j != k}
-        fresh = entries(ref, now, variables)
+        fresh = entries(ref, now, variables, ends=False)
         if fresh is not None:
             yield "activations", (ref.array, fresh)
 
@@ -158,6 +158,28 @@ def _compulsory(system: System, phase: str) -> Elements:
     return result + _new_state(system, kept)
 
 
+@cache
+def _weights(system: System, phase: str) -> Exact:
+    parts = instances(system, phase)
+    computed = {p.equation.array for p in parts}
+    known = tokens(system)
+    regions: dict[Array, list[Constraints]] = {}
+    for part in parts:
+        for read in reads(part.equation):
+            array = read.ref.array
+            if array in known.dynamic or array in computed:
+                continue
+            around = part.constraints | read.constraints
+            variables = variables_in(part.equation, read.over)
+            region = entries(read.ref, around, variables, ends=True)
+            if region is not None:
+                regions.setdefault(array, []).append(region)
+    result = Exact()
+    for array, found in regions.items():
+        result = result + union_size(axes_of(array), found, ONE)
+    return result
+
+
 def _new_state(system: System, arrays: set[Array]) -> Elements:
     """Entries of token t, of the given arrays, that later tokens read: written once."""
     known = tokens(system)
@@ -174,6 +196,24 @@ def _new_state(system: System, arrays: set[Array]) -> Elements:
                 regions.append(region | {term - T} | others)
         result = result + Elements({"state": union_size(axes_of(array), regions, ONE)})
     return result
+
+
+def weights_read(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> Exact:
+    """The distinct entries of token 0 that a phase reads and does not compute, in elements.
+
+    They are the weights in the compulsory traffic, read once for all sequences of a batch.
+
+    Raises:
+        Unanswered: inference of a form that has none.
+    """
+    phase = phase_name(phase)
+    system = system_of(mixer, form, named_convention(convention).rewrites, phase)
+    return _weights(system, phase)
 
 
 def traffic(
