@@ -38,7 +38,7 @@ from costmodel.polynomial import Poly
 
 SCALES = ("scale=per-score", "scale=mul", "scale=folded")
 REWRITES: Mapping[str, str] = {
-    "dense": "pairs that a causal bound leaves out are computed and masked",
+    "dense": "masked pairs computed, which a causal bound leaves out",
     "safe-softmax": "the row's maximum is subtracted before the exponentials",
     "scale=per-score": "one division per score",
     "scale=mul": "one multiplication per score",
@@ -153,7 +153,10 @@ def _part(equation: Equation, suffix: str, indices: Sequence[Index], value: Node
     if len(extents) != len(indices):
         raise EquationError(f"{equation.name}: a softmax is indexed by plain indices only")
     ordered = [
-        i for p in equation.positions for i in indices if not isinstance(p, Flat) and p == i.as_poly()
+        i
+        for p in equation.positions
+        for i in indices
+        if not isinstance(p, Flat) and p == i.as_poly()
     ]
     array = Array(
         f"{equation.name}.{suffix}",
@@ -169,9 +172,7 @@ def _part(equation: Equation, suffix: str, indices: Sequence[Index], value: Node
 def _dense(system: System) -> System:
     """Widen every causal upper bound to the full axis of the index that it names."""
     by_atom = {
-        index.atom: index
-        for equation in system.equations
-        for index in _all_indices(equation)
+        index.atom: index for equation in system.equations for index in _all_indices(equation)
     }
     wide = {atom: _widened(index, by_atom) for atom, index in by_atom.items()}
     return replace(

@@ -54,6 +54,16 @@ class Peer:
     kernels: Mapping[str | tuple[str, str], KernelRule]
     """(class, backend) goes before class; a class of neither kind is not counted."""
 
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The classes that it counts; the others are unknown to it, which is not zero."""
+        return ("mul", "add") if self.additions else ("mul",)
+
+    @staticmethod
+    def words(name: str) -> str:
+        """How a reason names a class that is not counted."""
+        return _UNCOUNTED.get(name, f"operations of class '{name}'")
+
     def rule(self, kernel: str, backend: str) -> KernelRule:
         """The rule for a kernel class on a backend (cpu, cuda).
 
@@ -67,6 +77,14 @@ class Peer:
         found = self.kernels.get((kernel, backend)) or self.kernels.get(kernel)
         return found or KernelRule(None, f"operations of kernel class {kernel} are not counted")
 
+
+_UNCOUNTED: Mapping[str, str] = {
+    "add": "additions",
+    "div": "divisions",
+    "exp": "exponentiations",
+    "other": "comparisons and other operations",
+    "once": "the work on weights alone apart",
+}
 
 PEERS: Mapping[str, Peer] = {
     "torch": Peer(

@@ -68,18 +68,18 @@ class Index:
         return frozenset([v - low for low in self.lower] + [up - v for up in self.upper])
 
     def __add__(self, other: Any) -> Poly:
-        return self.as_poly() + other
+        return self.as_poly() + Poly.of(other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Poly:
-        return self.as_poly() - other
+        return self.as_poly() - Poly.of(other)
 
     def __rsub__(self, other: Any) -> Poly:
         return Poly.of(other) - self.as_poly()
 
     def __mul__(self, other: Any) -> Poly:
-        return self.as_poly() * other
+        return self.as_poly() * Poly.of(other)
 
     __rmul__ = __mul__
 
@@ -416,6 +416,8 @@ class Mixer:
         source: paper and equation numbers.
         group: the family that `--group` selects.
         aliases: other names for the same mixer.
+        references: somebody else's code that its module was held against, and equals in float64;
+            empty where the mixer rests on our own reading of the source.
     """
 
     def __init__(
@@ -426,12 +428,16 @@ class Mixer:
         source: str = "",
         group: str = "user",
         aliases: Sequence[str] = (),
+        references: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.title = title or name
         self.source = source
         self.group = group
         self.aliases = tuple(aliases)
+        self.references = tuple(references)
+        self.origin = name
+        """How a user names it: the name, or FILE.py:NAME for a mixer in a user's own file."""
         self.letters: tuple[str, ...] = ()
         self.arrays: dict[str, Array] = {}
         self.forms: dict[str, Form] = {}
@@ -575,7 +581,9 @@ def _outer_first(indices: Sequence[Index]) -> list[Index]:
     return ordered
 
 
-def walk(expression: Node, over: tuple[Index, ...] = ()) -> Iterator[tuple[Node, tuple[Index, ...]]]:
+def walk(
+    expression: Node, over: tuple[Index, ...] = ()
+) -> Iterator[tuple[Node, tuple[Index, ...]]]:
     """Every node with the reduction indices around it."""
     yield expression, over
     inner = over

@@ -32,6 +32,7 @@ def _in_file(path: Path, attribute: str) -> Mixer:
     }
     for key, value in found.items():
         if attribute in (key, value.name):
+            value.origin = f"{path}:{attribute}"
             return value
     names = sorted({value.name for value in found.values()})
     if not names:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from costmodel.check import Proof, prove, small_sizes
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from costmodel.check import Proof, prove, small_sizes
 from costmodel.equations import Mixer
 from costmodel.rules.evaluate import evaluate_all
 from profiler.counters.call import tensors_in
@@ -78,8 +78,9 @@ def cases(mixer: Mixer, implementation: Implementation) -> Iterator[Case]:
         yield Case(mixer, implementation, sizes, module, x)
 
 
-def _attempt(name: str, mixer: Mixer, implementation: Implementation,
-             compare: Callable[[Case], str]) -> Proof:
+def _attempt(
+    name: str, mixer: Mixer, implementation: Implementation, compare: Callable[[Case], str]
+) -> Proof:
     """The first case in which `compare` has something to say fails the proof."""
     proven = 0
     try:
@@ -98,8 +99,9 @@ def _words(sizes: Mapping[str, int]) -> str:
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """`forward` gives what the equations give, parameters of the same names and shapes."""
-    return _attempt(f"{implementation.name}: module equals equations", mixer, implementation,
-                    _forward_apart)
+    return _attempt(
+        f"{implementation.name}: module equals equations", mixer, implementation, _forward_apart
+    )
 
 
 def _forward_apart(case: Case) -> str:
@@ -129,7 +131,9 @@ def _first_difference(found: torch.Tensor, expected: torch.Tensor) -> str:
         return ""
     where = tuple(int(k) for k in apart.nonzero()[0])
     entry = ", ".join(str(k + 1) for k in where)
-    return f"y[{entry}] is {float(found[where]):.6g}, the equations give {float(expected[where]):.6g}"
+    return (
+        f"y[{entry}] is {float(found[where]):.6g}, the equations give {float(expected[where]):.6g}"
+    )
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -7,7 +7,7 @@ reason, never a zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,7 +200,7 @@ def measure(
     readings, reasons = divide(measured)
     reasons |= {f"peer {name}": p.reason for name, p in peers.items() if isinstance(p, Unavailable)}
     return Measurement(
-        mixer=request.mixer.name,
+        mixer=request.mixer.origin,
         implementation=request.implementation.name,
         form=_form(request),
         sizes=dict(request.sizes),
@@ -299,23 +299,3 @@ def energies(work: Work, device: str) -> dict[str, Measured]:
     if isinstance(measured, Unavailable):
         return dict.fromkeys(("energy", "energy_net", "power"), measured)
     return {reading.name: reading for reading in split(measured)}
-
-
-def measure_all(
-    requests: list[Request],
-    *,
-    limits: LatencyLimits | None = None,
-    note: Callable[[str], None] = lambda _: None,
-) -> Iterator[Measurement | MeasureError]:
-    """Measure requests one by one; one that fails is yielded as its error and stops nothing."""
-    for request in requests:
-        label = f"{request.mixer.name} {request.implementation.name}"
-
-        def told(what: str, label: str = label) -> None:
-            note(f"{label}: {what}")
-
-        try:
-            yield measure(request, limits=limits, note=told)
-        except MeasureError as error:
-            yield error
-

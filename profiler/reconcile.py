@@ -217,7 +217,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
     cost, why = fifth(measurement, mixer, does, phase, third)
     explained = sum_classes(cause.counts for cause in causes)
     return Ladder(
-        mixer=mixer.name,
+        mixer=mixer.origin,
         implementation=implementation.name,
         form=does.form,
         phase=phase,
@@ -305,7 +305,9 @@ def fifth(
     if "latency" not in readings:
         return None, {"5": measurement.reasons.get("latency", "latency was not measured")}
     latency = readings["latency"].value
-    moved = traffic(mixer, phase, does.form).at(dtype=measurement.dtype, **measurement.sizes)
+    sizes: dict[str, Any] = dict(measurement.sizes)
+    moved = traffic(mixer, phase, does.form).at(dtype=measurement.dtype, **sizes)
+    executed = sum(third.values())
     cost: dict[str, Any] = {
         "latency_s": latency,
         "peak_memory_bytes": value(measurement, "peak_memory"),
@@ -319,10 +321,10 @@ def fifth(
     cost["verdict"] = verdict or "comparable"
     if verdict:
         return cost, {"5": verdict}
-    cost["operations_per_s"] = sum(third.values()) / latency
+    cost["operations_per_s"] = executed / latency
     cost["bytes_per_s"] = moved["compulsory"] / latency
-    if cost["energy_J"] is not None and sum(third.values()):
-        cost["J_per_operation"] = cost["energy_J"] / sum(third.values())
+    if cost["energy_J"] is not None and executed:
+        cost["J_per_operation"] = cost["energy_J"] / executed
     return cost, {}
 
 

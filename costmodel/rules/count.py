@@ -126,8 +126,9 @@ class Counts(Quantity):
         """Integers at given sizes; work on the input is done for each of `b` sequences."""
         values = {c: e.at(sizes) * b for c, e in self.classes.items()}
         once = self.once.at(**sizes) if self.once else None
-        other = {c: v for c, v in values.items() if c not in CLASSES}
-        return CountsAt(*(values.get(c, 0) for c in CLASSES), other=other, once=once)
+        other = {c: v for c, v in values.items() if c not in CLASSES and v}
+        mul, add, div, exp = (values.get(c, 0) for c in CLASSES)
+        return CountsAt(mul, add, div, exp, other, once)
 
     def __add__(self, other: Counts) -> Counts:
         once = self.once + other.once if self.once and other.once else self.once or other.once
@@ -260,9 +261,7 @@ def count_instances(part: Instances, accounting: str = "strict") -> Tally:
     return {name: value for name, value in found.items() if not value.is_zero}
 
 
-def count_equations(
-    system: System, phase: str, accounting: str = "strict"
-) -> Mapping[str, Counts]:
+def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
     """Counts per equation as the file writes them (composites under their own name)."""
     found: dict[str, Counts] = {}
     for part in instances(system, phase):
@@ -309,5 +308,3 @@ def count(
     for counts in count_equations(system, phase, chosen.accounting).values():
         result = result + counts
     return result
-
-

@@ -180,17 +180,15 @@ def formula_text(value: Formula) -> str:
     and 0 elsewhere.
     """
     if isinstance(value, Poly):
-        return to_text(value)
+        return ordered_text(value)
     if isinstance(value, tuple):
-        return to_text(_largest(value))
+        return ordered_text(_largest(value))
     if isinstance(value, Quotient):
         return f"({formula_text(value.above)})/({formula_text(value.below)})"
     cases = value.chambers()
     if len(cases) == 1 and not cases[0][0]:
-        return to_text(cases[0][1])
-    parts = [
-        f"({to_text(poly)})*{_guards_text(guards)}" for guards, poly in cases if poly.terms
-    ]
+        return ordered_text(cases[0][1])
+    parts = [f"({to_text(poly)})*{_guards_text(guards)}" for guards, poly in cases if poly.terms]
     return " + ".join(parts) or "0"
 
 
@@ -212,7 +210,7 @@ class Notation:
     def poly(self, poly: Poly) -> str:
         """A bound, a position or a constant, with h for d/n."""
         short = with_head_width(poly)
-        return poly_latex(short, self.names) if self.latex else _ordered_text(short)
+        return poly_latex(short, self.names) if self.latex else ordered_text(short)
 
     def array(self, array: Array) -> str:
         """An array's name."""
@@ -260,8 +258,10 @@ class Notation:
         for index in over:
             low, up = self.bounds(index)
             name = symbol(index.name, {})
-            between = rf"_{{{name}={low}}}^{{{up}}}" if kind == "sum" else (
-                rf"_{{{low} \le {name} \le {up}}}"
+            between = (
+                rf"_{{{name}={low}}}^{{{up}}}"
+                if kind == "sum"
+                else (rf"_{{{low} \le {name} \le {up}}}")
             )
             parts.append(signs[kind] + between)
         return f"{' '.join(parts)} {body}"
@@ -283,7 +283,7 @@ class Notation:
         return rf"\sqrt{{{body}}}" if self.latex else f"sqrt({body})"
 
 
-def _ordered_text(poly: Poly) -> str:
+def ordered_text(poly: Poly) -> str:
     """Plain text with a positive term first: t - j + 1, not -j + t + 1."""
     terms = sorted_terms(poly)
     positive = next((k for k, (_, number) in enumerate(terms) if number > 0), 0)
@@ -304,7 +304,9 @@ def _constant(notation: Notation, node: Constant) -> Piece:
     if abs(node.half_power) != 1:
         exponent = Fraction(node.half_power, 2)
         body = notation.wrapped(Piece(text, binding), ATOM)
-        return Piece(f"{body}^{{{exponent}}}" if notation.latex else f"{body}**({exponent})", PRODUCT)
+        return Piece(
+            f"{body}^{{{exponent}}}" if notation.latex else f"{body}**({exponent})", PRODUCT
+        )
     if node.half_power == 1:
         return Piece(root, ATOM)
     return notation.fraction(Piece("1", ATOM), Piece(root, ATOM))

@@ -155,7 +155,9 @@ def terms_of(over: tuple[Index, ...]) -> Poly:
         outer = {a: Poly.atom("outer " + a) for c in constraints for a in c.letters - names}
         exact = total(
             tuple(index.atom for index in over),
-            frozenset(c.substitute({k: v for k, v in outer.items() if k[0] == "@"}) for c in constraints),
+            frozenset(
+                c.substitute({k: v for k, v in outer.items() if k[0] == "@"}) for c in constraints
+            ),
             Poly.of(1),
         )
         if len(exact.pieces) != 1:

@@ -49,7 +49,7 @@ class State(Quantity):
         """The total as a sympy expression in t and the sizes."""
         return self.exact.expr
 
-    def at(self, *, b: int = 1, **sizes: int) -> int:  # type: ignore[override]
+    def at(self, *, b: int = 1, **sizes: int) -> int:
         """Elements at integer sizes, for `b` sequences."""
         return b * self.exact.at(sizes)
 

@@ -84,7 +84,11 @@ Region = tuple[Array, Constraints]
 
 
 def _split(
-    system: System, phase: str, equation: Equation, ref: Ref, around: Constraints,
+    system: System,
+    phase: str,
+    equation: Equation,
+    ref: Ref,
+    around: Constraints,
     variables: frozenset[str],
 ) -> Iterable[tuple[str, Region]]:
     """The entries that a reference touches, by kind."""
@@ -190,9 +194,7 @@ def _new_state(system: System, arrays: set[Array]) -> Elements:
         regions = []
         for _, region in found:
             for k, term in enumerate(known.of(array)):
-                others = {
-                    T - o - int(j < k) for j, o in enumerate(known.of(array)) if j != k
-                }
+                others = {T - o - int(j < k) for j, o in enumerate(known.of(array)) if j != k}
                 regions.append(region | {term - T} | others)
         result = result + Elements({"state": union_size(axes_of(array), regions, ONE)})
     return result

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Unsupported(ValueError):  # noqa: N818 - a result with a reason, as Unavailable is
+class Unsupported(ValueError):
     """An operation that the device does not have in this dtype; the message says which and why."""
 
 
@@ -99,7 +99,7 @@ class Mixer(nn.Module, ABC):
         self,
         *,
         d: int,
-        l: int,  # noqa: E741 - the papers' letter
+        l: int,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:

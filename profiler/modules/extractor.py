@@ -76,7 +76,7 @@ class Extractor(Mixer):
         self,
         *,
         d: int,
-        l: int,  # noqa: E741 - the papers' letter
+        l: int,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:

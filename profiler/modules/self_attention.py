@@ -30,7 +30,7 @@ class SelfAttention(Mixer):
         self,
         *,
         d: int,
-        l: int,  # noqa: E741 - the papers' letter
+        l: int,
         n: int,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

@@ -1,0 +1,342 @@
+"""Does a mixer hold what its author claims? The proofs that need no module.
+
+Well formed; causal or not; derived answers equal instrumented execution; forms agree. A proof that
+fails says where: the first equation that differs and the smallest sizes at which it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import costmodel as cm
+from costmodel.composites import lower
+from costmodel.domains import Unsupported
+from costmodel.equations import EquationError, Form, Mixer
+from costmodel.execution.oracle import Unfused, execute, random_arrays
+from costmodel.execution.tallying import OracleError
+from costmodel.requests import fit
+from costmodel.rules.count import count_equations
+from costmodel.sizes import SizeError
+from costmodel.tokens import inference_reason, tokens
+
+TOLERANCE = 1e-9
+"""Two float64 summation orders of a few dozen numbers of size one differ by a few 1e-15; quotients
+and products of earlier results may raise that a thousandfold."""
+
+Sizes = Mapping[str, int]
+
+
+@dataclass
+class Comparison:
+    """One form under one convention; `apart` collects a line for every question that differs.
+
+    `refused` collects the questions that the rules leave open, with the reason: no answer is not a
+    wrong answer, but a mixer that the project ships has to have all of them.
+    """
+
+    mixer: Mixer
+    form: str = "direct"
+    rewrites: tuple[str, ...] = ()
+    accounting: str = "strict"
+    apart: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def convention(self) -> tuple[str, ...]:
+        """The names that the rules take."""
+        return (self.accounting, *self.rewrites)
+
+    def check(self, question: str, derive: Callable[[], object], executed: object) -> None:
+        """Hold one derived answer against the executed one."""
+        try:
+            derived = derive()
+        except (Unsupported, cm.Unanswered) as reason:
+            self.refused.append(f"{question}: {reason}")
+            return
+        except Exception as error:  # a crash is a finding like any other
+            self.apart.append(f"{question}: {type(error).__name__}: {error}")
+            return
+        if derived != executed:
+            self.apart.append(f"{question}: rules {derived}, oracle {executed}")
+
+    def at(self, sizes: Sizes) -> Comparison:
+        """Ask every question at these sizes."""
+        self._forward(sizes)
+        if "dense" not in self.rewrites:
+            self._values(sizes)
+            self._inference(sizes)
+        return self
+
+    def _forward(self, sizes: Sizes) -> None:
+        form, names = self.form, self.convention
+        run = execute(
+            self.mixer.forms[form], sizes, rewrites=self.rewrites, accounting=self.accounting
+        )
+        executed = (run.counts(), run.once(), sum((*run.counts().values(), *run.once().values())))
+        self.check(
+            "counts, once, total",
+            lambda: _counted(cm.count(self.mixer, "training", form, names).at(**sizes)),
+            executed,
+        )
+        self.check(
+            "span", lambda: cm.span(self.mixer, "training", form, names).at(**sizes), run.span()
+        )
+        least = run.compulsory()
+        moved = {"activations": least.inputs + least.outputs, "weights": least.weights}
+        self._traffic("", "training", sizes, moved, run.unfused())
+
+    def _traffic(
+        self,
+        when: str,
+        phase: str,
+        sizes: Sizes,
+        least: Mapping[str, int],
+        unfused: Sequence[Unfused],
+    ) -> None:
+        def derived() -> Any:
+            return cm.traffic(self.mixer, phase, self.form, self.convention)
+
+        self.check(
+            f"compulsory traffic{when}",
+            lambda: _nonzero(derived().compulsory.at(sizes)),
+            _nonzero(least),
+        )
+        kinds = ("activations", "weights", "state")
+        moved = {kind: sum(getattr(row, kind) for row in unfused) for kind in kinds}
+        self.check(
+            f"unfused traffic{when}",
+            lambda: _nonzero(derived().unfused.at(sizes)),
+            _nonzero(moved),
+        )
+
+    def _values(self, sizes: Sizes) -> None:
+        run = execute(self.mixer.forms[self.form], sizes, rewrites=self.rewrites)
+        expected = run.output
+        scale = max(1.0, float(abs(expected).max()))
+
+        def derived() -> str:
+            arrays, names = dict(run.arrays), tuple(self.rewrites)
+            found = cm.evaluate(self.mixer, arrays, dict(sizes), self.form, names)
+            same = found.shape == expected.shape
+            close = same and abs(found - expected).max() <= TOLERANCE * scale
+            return str(expected.tolist() if close else found.tolist())
+
+        self.check("evaluate", derived, str(expected.tolist()))
+
+    def _inference(self, sizes: Sizes) -> None:
+        if not causal(self.mixer.forms[self.form], sizes):
+            self._not_causal()
+            return
+        run = execute(
+            self.mixer.forms[self.form],
+            sizes,
+            rewrites=self.rewrites,
+            accounting=self.accounting,
+            length=sizes["l"] + max(sizes.values()) + 2,
+        )
+        form, names = self.form, self.convention
+        for t in range(1, sizes["l"] + 1):
+            at = {**sizes, "t": t}
+            self.check(
+                f"counts at {t=}",
+                lambda at=at: _counted(cm.count(self.mixer, "inference", form, names).at(**at)),  # type: ignore[misc]
+                (run.counts_inference(t), {}, sum(run.counts_inference(t).values())),
+            )
+            self.check(
+                f"span at {t=}",
+                lambda at=at: cm.span(self.mixer, "inference", form, names).at(**at),  # type: ignore[misc]
+                run.span_inference(t),
+            )
+            self.check(
+                f"state at {t=}",
+                lambda at=at: cm.state(self.mixer, form).at(**at),  # type: ignore[misc]
+                run.state(t),
+            )
+            least = run.compulsory_inference(t)
+            moved = {
+                "activations": least.inputs + least.outputs,
+                "weights": least.weights,
+                "state": least.state + least.state_written,
+            }
+            self._traffic(f" at {t=}", "inference", at, moved, run.unfused_inference(t))
+
+    def _not_causal(self) -> None:
+        """One token has no cost of its own: every question about it gives its reason."""
+        for question in (cm.count, cm.span, cm.traffic):
+            try:
+                question(self.mixer, "inference", self.form, self.convention)
+            except cm.Unanswered:
+                continue
+            self.apart.append(f"{question.__name__} of one token: answers, but is not causal")
+        try:
+            cm.state(self.mixer, self.form)
+        except cm.Unanswered:
+            return
+        self.apart.append("state: answers, but the form is not causal")
+
+
+def causal(form: Form, sizes: Sizes) -> bool:
+    """Whether the form is causal at sizes at which windows and sequences are longer than 1."""
+    window = {"w": max(sizes["w"], 2)} if "w" in sizes else {}
+    return execute(form, {**sizes, **window}, length=max(sizes["l"], 3)).causal
+
+
+def differences(
+    mixer: Mixer,
+    sizes: Sizes,
+    *,
+    form: str = "direct",
+    rewrites: Sequence[str] = (),
+    accounting: str = "strict",
+) -> list[str]:
+    """Every question on which rules and oracle disagree, or that has no answer, a line each."""
+    made = Comparison(mixer, form, tuple(rewrites), accounting).at(sizes)
+    return made.apart + made.refused
+
+
+PRIMES = (2, 3, 5, 7)
+
+
+def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
+    """Sets of sizes from small to large: all ones, then distinct small primes, d a multiple of n.
+
+    Raises:
+        SizeError: no set of small sizes gives whole extents.
+    """
+    letters = tuple(dict.fromkeys(["l", *mixer.letters]))
+    found: list[dict[str, int]] = []
+    for shift in range(-1, len(PRIMES) - 1):
+        if shift < 0:
+            sizes = dict.fromkeys(letters, 1)
+        else:
+            sizes = {x: PRIMES[(k + shift) % len(PRIMES)] for k, x in enumerate(letters)}
+        if "n" in sizes and "d" in sizes:
+            sizes["n"] = min(sizes["n"], 3)
+            sizes["d"] = sizes["n"] * (1 if shift < 0 else 2)
+        try:
+            fit(mixer, sizes)
+        except SizeError:
+            continue
+        found.append(sizes)
+    if not found:
+        raise SizeError(f"no small sizes give {mixer.name} whole extents")
+    return sorted(found, key=lambda s: math.prod(s.values()))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One proof: passed, failed (`detail` says where), or not applicable (None)."""
+
+    name: str
+    passed: bool | None
+    detail: str
+
+
+def prove(mixer: Mixer) -> list[Proof]:
+    """The proofs of a mixer's equations, in order; what cannot follow a failure is left out."""
+    proofs = [_well_formed(mixer)]
+    if not proofs[0].passed:
+        return proofs
+    return [*proofs, *_causality(mixer), *_executed(mixer), *_forms_agree(mixer)]
+
+
+def _words(sizes: Sizes) -> str:
+    return ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+
+
+def _well_formed(mixer: Mixer) -> Proof:
+    """Every form is written in the order of computation and runs at every set of small sizes."""
+    name = "well formed"
+    try:
+        for role in ("input", "output"):
+            mixer.role(role)
+        for form in mixer.forms.values():
+            tokens(lower(form))
+        for sizes in small_sizes(mixer):
+            for form in mixer.forms.values():
+                _ = execute(form, sizes).trace
+    except (EquationError, OracleError, SizeError, Unsupported) as error:
+        return Proof(name, False, str(error))
+    forms = ", ".join(mixer.forms)
+    return Proof(name, True, f"{len(small_sizes(mixer))} sets of small sizes; forms: {forms}")
+
+
+def _causality(mixer: Mixer) -> Iterator[Proof]:
+    """Derived and executed causality are the same."""
+    for name, form in mixer.forms.items():
+        reason = inference_reason(lower(form))
+        derived = reason is None
+        executed = all(causal(form, sizes) for sizes in small_sizes(mixer))
+        said = "causal" if derived else reason or ""
+        agree = derived == executed or (not derived and "could not be derived" in said)
+        yield Proof(f"{name}: causal or not", agree, said if agree else _disagree(derived))
+
+
+def _disagree(derived: bool) -> str:
+    return f"derived {'causal' if derived else 'not causal'}, executed the opposite"
+
+
+def _executed(mixer: Mixer) -> Iterator[Proof]:
+    """Counts, once, span, state, traffic and values, at every set of small sizes."""
+    for form in mixer.forms:
+        name = f"{form}: counts equal instrumented execution"
+        refused: dict[str, None] = {}
+        apart = ""
+        for sizes in small_sizes(mixer):
+            compared = Comparison(mixer, form).at(sizes)
+            refused.update(dict.fromkeys(line.split(" at ")[0] for line in compared.refused))
+            if compared.apart:
+                first = first_equation_apart(mixer, form, sizes)
+                apart = f"at {_words(sizes)}: {first}{compared.apart[0]}"
+                break
+        left = f"; not derived: {'; '.join(refused)}" if refused else ""
+        done = f"counts, span, state, traffic and values{left}"
+        yield Proof(name, not apart, apart or done)
+
+
+def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
+    """The first equation whose derived operations differ from the executed ones, as a phrase."""
+    run = execute(mixer.forms[form], sizes)
+    derived = count_equations(run.system, "training")
+    executed: dict[str, Counter[str]] = {}
+    for instance in run.instances:
+        part = run.system.equations[instance.equation].part_of
+        executed.setdefault(part, Counter()).update(instance.operations)
+    for name, counts in derived.items():
+        rules = Counter(_classes(counts.at(**sizes))) + Counter(_classes(counts.at(**sizes).once))
+        if rules != +executed[name]:
+            return f"{name} is the first equation that differs; "
+    return ""
+
+
+def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
+    """Every other form gives the numbers of the first."""
+    first, *others = mixer.forms
+    for other in others:
+        apart = ""
+        for sizes in small_sizes(mixer):
+            arrays = random_arrays(mixer.forms[first], sizes)
+            one, two = (cm.evaluate(mixer, arrays, sizes, form) for form in (first, other))
+            if abs(one - two).max() > TOLERANCE * max(1.0, float(abs(one).max())):
+                apart = f"at {_words(sizes)}: outputs differ by {abs(one - two).max():.3g}"
+                break
+        yield Proof(f"{other}: equals {first}", not apart, apart or "the same numbers")
+
+
+def _nonzero(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: number for name, number in sorted(counts.items()) if number}
+
+
+def _classes(counts: Any) -> dict[str, int]:
+    if counts is None:
+        return {}
+    four = {name: getattr(counts, name) for name in ("mul", "add", "div", "exp")}
+    return _nonzero({**four, **counts.other})
+
+
+def _counted(counts: Any) -> tuple[dict[str, int], dict[str, int], int]:
+    return _classes(counts), _classes(counts.once), counts.total

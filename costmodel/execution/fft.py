@@ -1,0 +1,102 @@
+"""What does a radix-2 Fourier transform do, operation by operation, and what comes out of it?
+
+A genuine recursive transform over complex numbers that tally their real operations. Every twiddle
+is multiplied (4 multiplications, 2 additions), the trivial ones too; a real one is half of it.
+"""
+
+from __future__ import annotations
+
+import cmath
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Bins = dict[tuple[int, ...], float]
+
+
+class TransformError(ValueError):
+    """A transform that radix-2 cannot do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complex:
+    """A complex number that knows how many real operations deep it is."""
+
+    value: complex
+    depth: int = 0
+
+
+class Tally:
+    """Real operations of a complex transform; the real transform is half of it by definition."""
+
+    def __init__(self) -> None:
+        self.operations: Counter[str] = Counter()
+        self.deepest = 0
+
+    def add(self, left: Complex, right: Complex) -> Complex:
+        return self._step(left.value + right.value, left, right, 1, add=2)
+
+    def subtract(self, left: Complex, right: Complex) -> Complex:
+        return self._step(left.value - right.value, left, right, 1, add=2)
+
+    def multiply(self, left: Complex, right: Complex) -> Complex:
+        return self._step(left.value * right.value, left, right, 2, mul=4, add=2)
+
+    def _step(
+        self, value: complex, left: Complex, right: Complex, deep: int, **operations: int
+    ) -> Complex:
+        self.operations.update(operations)
+        depth = max(left.depth, right.depth) + deep
+        self.deepest = max(self.deepest, depth)
+        return Complex(value, depth)
+
+    def halved(self) -> dict[str, int]:
+        if any(number % 2 for number in self.operations.values()):
+            raise TransformError("a complex transform with an odd number of operations")
+        return {name: number // 2 for name, number in self.operations.items()}
+
+
+def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
+    """Radix-2 decimation in time, every twiddle multiplied, the trivial ones too."""
+    points = len(signal)
+    if points == 1:
+        return signal
+    if points % 2:
+        raise TransformError(f"a radix-2 transform needs a power of two, got a factor {points}")
+    even, odd = _fft(signal[::2], sign, tally), _fft(signal[1::2], sign, tally)
+    turned = [
+        tally.multiply(Complex(cmath.exp(sign * 2j * cmath.pi * k / points)), odd[k])
+        for k in range(points // 2)
+    ]
+    return [tally.add(e, o) for e, o in zip(even, turned, strict=True)] + [
+        tally.subtract(e, o) for e, o in zip(even, turned, strict=True)
+    ]
+
+
+def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The real transform of entries padded with zeros to `points`, by (bin, part)."""
+    if len(operands) > points:
+        raise TransformError(f"a transform of {points} points over {len(operands)} entries")
+    signal = [Complex(complex(operands.get((k + 1,), 0.0))) for k in range(points)]
+    bins = _fft(signal, -1, tally)[: points // 2 + 1]
+    return {
+        (k + 1, part): value
+        for k, found in enumerate(bins)
+        for part, value in ((1, found.value.real), (2, found.value.imag))
+    }
+
+
+def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The inverse of `rfft`, scaled by 1/points."""
+    half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
+    half[0], half[-1] = complex(half[0].real), complex(half[-1].real)
+    full = half + [v.conjugate() for v in reversed(half[1:-1])]
+    signal = _fft([Complex(v) for v in full], 1, tally)
+    return {(k + 1,): found.value.real / points for k, found in enumerate(signal)}
+
+
+ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = {
+    "rfft": (1, 2, rfft),
+    "irfft": (2, 1, irfft),
+}
+"""Kind -> how many indices it transforms, how many it adds, and how."""

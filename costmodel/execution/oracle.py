@@ -1,0 +1,228 @@
+"""What does it cost to execute a mixer's equations, tallied over a record of their execution?
+
+The equations are run entry by entry with tallying scalars (tallying.py); every answer is a
+plain tally over what the instances did, read and wrote. Nothing here is shared with the rules:
+there are no polynomials, no closed sums and no cases.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from costmodel.composites import lower
+from costmodel.equations import Form, System
+from costmodel.execution.tallying import Entry, Instance, OracleError, Run, Values
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Compulsory:
+    """Entries moved when everything is read once and written once."""
+
+    inputs: int
+    weights: int
+    state: int
+    outputs: int
+    state_written: int
+
+
+@dataclass(frozen=True)
+class Unfused:
+    """Entries that one equation reads and writes; `weights` are those of token 0."""
+
+    array: str
+    activations: int
+    weights: int
+    state: int
+
+
+def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+    """Values in -1..1 for every input, parameter and buffer, the same for the same name."""
+    import numpy as np
+
+    arrays = {}
+    for name, array in form.mixer.arrays.items():
+        if array.role != "output":
+            generator = np.random.default_rng(zlib.crc32(name.encode()))
+            arrays[name] = generator.uniform(-1, 1, tuple(e.at(sizes) for e in array.shape))
+    return arrays
+
+
+def execute(
+    form: Form,
+    sizes: Mapping[str, int],
+    *,
+    rewrites: Sequence[str] = (),
+    length: int | None = None,
+    accounting: str = "strict",
+    arrays: Values | None = None,
+) -> Execution:
+    """Lower a form under some rewrites and run it."""
+    system = lower(form, tuple(rewrites))
+    dense = "dense" in rewrites
+    return run(system, sizes, length=length, accounting=accounting, dense=dense, arrays=arrays)
+
+
+def run(
+    system: System,
+    sizes: Mapping[str, int],
+    *,
+    length: int | None = None,
+    accounting: str = "strict",
+    dense: bool = False,
+    arrays: Values | None = None,
+) -> Execution:
+    """Execute a lowered system.
+
+    Args:
+        length: the number of tokens, in place of the size l.
+        accounting: "strict" (R-1 additions in a sum of R terms) or "mac" (R).
+        dense: entries that lie outside an array, or are never defined, are zeros that are
+            multiplied like any other; otherwise reading one is an error.
+        arrays: values by name, for inputs, parameters and buffers; random ones by default.
+
+    Raises:
+        OracleError: an entry is read before it is defined, defined twice, never defined though it
+            is part of the output, or lies outside its array.
+    """
+    given = dict(sizes) if length is None else {**sizes, "l": length}
+    form = system.mixer.forms[system.form]
+    values = random_arrays(form, given) if arrays is None else arrays
+    return Execution(system, given, accounting, dense, values)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What happened while a system ran, and every answer that can be read off it."""
+
+    system: System
+    sizes: Mapping[str, int]
+    accounting: str
+    dense: bool
+    arrays: Values
+
+    @cached_property
+    def trace(self) -> Run:
+        """The record of the run."""
+        return self._run(0)
+
+    def _run(self, ready_before: int) -> Run:
+        return Run(self.system, self.sizes, self.accounting, self.dense, self.arrays, ready_before)
+
+    @property
+    def instances(self) -> list[Instance]:
+        """Every instance, in the order of execution."""
+        return self.trace.instances
+
+    def token(self, entry: Entry) -> int:
+        """The latest input row that an entry depends on."""
+        return self.trace.memory[entry].token
+
+    def _tally(self, wanted: Callable[[int], bool]) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for instance in self.instances:
+            if wanted(instance.token):
+                total.update(instance.operations)
+        return {name: number for name, number in sorted(total.items()) if number}
+
+    def counts(self) -> dict[str, int]:
+        """Operations per class of a forward pass, what belongs to token 0 left out."""
+        return self._tally(lambda token: token >= 1)
+
+    def once(self) -> dict[str, int]:
+        """Operations per class that depend on no input."""
+        return self._tally(lambda token: token == 0)
+
+    def counts_inference(self, t: int) -> dict[str, int]:
+        """Operations per class of the instances that belong to token t."""
+        return self._tally(lambda token: token == t)
+
+    def span(self) -> int:
+        """The longest chain of operations of a forward pass."""
+        return max(instance.depth for instance in self.instances)
+
+    def span_inference(self, t: int) -> int:
+        """The longest chain among the instances of token t, all that is older being ready."""
+        again = self._run(t)
+        return max((i.depth for i in again.instances if i.token == t), default=0)
+
+    @cached_property
+    def causal(self) -> bool:
+        """Whether no output row depends on a later input row."""
+        return all(self.token(e) <= e[1][0] for e in self.trace.memory if e[0].role == "output")
+
+    @property
+    def output(self) -> np.ndarray[Any, Any]:
+        """The output array."""
+        import numpy as np
+
+        array = self.system.mixer.role("output")
+        result = np.full(self.trace.shape(array), np.nan)
+        for (owner, where), scalar in self.trace.memory.items():
+            if owner is array:
+                result[tuple(p - 1 for p in where)] = scalar.value
+        return result
+
+    def _read_by(self, wanted: Callable[[int], bool]) -> set[Entry]:
+        return {e for i in self.instances if wanted(i.token) for e in i.reads}
+
+    def state(self, t: int) -> int:
+        """Entries of tokens 1..t that any later instance reads; run with a length well past t."""
+        if not self.causal or self.sizes["l"] <= t:
+            raise OracleError(f"state({t}) needs a causal form that runs past token {t}")
+        return sum(1 <= self.token(e) <= t for e in self._read_by(lambda token: token > t))
+
+    def compulsory(self) -> Compulsory:
+        """A forward pass: inputs and weights read once, outputs written once."""
+        read = self._read_by(lambda token: True)
+        outputs = sum(e[0].role == "output" for e in self.trace.memory)
+        return Compulsory(_of_role(read, "input"), _of_role(read, *_WEIGHTS), 0, outputs, 0)
+
+    def compulsory_inference(self, t: int) -> Compulsory:
+        """Token t alone, with the state of the tokens before it; run with a length past t."""
+        read = self._read_by(lambda token: token == t)
+        later = self._read_by(lambda token: token > t)
+        return Compulsory(
+            inputs=sum(e[0].role == "input" and self.token(e) == t for e in read),
+            weights=sum(self.token(e) == 0 for e in read),
+            state=sum(1 <= self.token(e) < t for e in read),
+            outputs=sum(
+                e[0].role == "output" and s.token == t for e, s in self.trace.memory.items()
+            ),
+            state_written=sum(self.token(e) == t for e in later),
+        )
+
+    def unfused(self) -> list[Unfused]:
+        """A forward pass in which every equation reads its operands and writes its result."""
+        return self._unfused(lambda token: True, None)
+
+    def unfused_inference(self, t: int) -> list[Unfused]:
+        """Token t alone, every equation by itself; the inputs kept for later come last."""
+        later = self._read_by(lambda token: token > t)
+        kept = sum(e[0].role == "input" and self.token(e) == t for e in later)
+        return [*self._unfused(lambda token: token == t, t), Unfused("state", 0, 0, kept)]
+
+    def _unfused(self, wanted: Callable[[int], bool], t: int | None) -> list[Unfused]:
+        rows = []
+        for number, equation in enumerate(self.system.equations):
+            of_it = [i for i in self.instances if i.equation == number and wanted(i.token)]
+            read = [self.token(e) for e in {e for i in of_it for e in i.reads}]
+            moved = read + [i.token for i in of_it for _ in i.writes]
+            state = 0 if t is None else sum(1 <= token < t for token in read)
+            weights = moved.count(0)
+            rows.append(Unfused(equation.name, len(moved) - weights - state, weights, state))
+        return rows
+
+
+_WEIGHTS = ("parameter", "buffer")
+
+
+def _of_role(entries: set[Entry], *roles: str) -> int:
+    return sum(array.role in roles for array, _ in entries)

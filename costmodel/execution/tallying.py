@@ -1,0 +1,379 @@
+"""What happens when equations are run at every point with scalars that remember their history?
+
+A tallying scalar is a number that remembers its depth and its token. `Run` executes the equations
+in the order in which they are written and keeps, for every instance, what it did, read and wrote.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from costmodel.equations import (
+    Add,
+    Array,
+    Binary,
+    Call,
+    Constant,
+    Div,
+    Equation,
+    Fft,
+    Flat,
+    Folded,
+    Index,
+    Mul,
+    Neg,
+    Node,
+    Position,
+    Reduce,
+    Ref,
+    Sub,
+    System,
+)
+from costmodel.execution.fft import ALGORITHMS, Tally
+from costmodel.functions import TABLE
+from costmodel.polynomial import Poly
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Entry = tuple[Array, tuple[int, ...]]
+Point = dict[str, int]
+Values = Mapping[str, "np.ndarray[Any, Any]"]
+
+
+class OracleError(ValueError):
+    """The equations cannot be executed as they stand; the message says where and at which sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number that remembers what it took: `depth` operations in a chain, rows up to `token`."""
+
+    value: float
+    depth: int = 0
+    token: int = 0
+    empty: bool = False
+    """The result of a reduction over no term: adding it or multiplying by it is free."""
+
+
+@dataclass
+class Instance:
+    """One equation at one point (for a transform: at one point of the indices it shares)."""
+
+    equation: int
+    operations: Counter[str] = field(default_factory=Counter)
+    reads: set[Entry] = field(default_factory=set)
+    writes: list[Entry] = field(default_factory=list)
+    token: int = 0
+    depth: int = 0
+
+
+def levels(terms: int) -> int:
+    """How often a row of terms is halved, pair by pair, until one is left.
+
+    >>> [levels(r) for r in (1, 2, 3, 4, 5, 9)]
+    [0, 1, 2, 2, 3, 4]
+    """
+    steps = 0
+    while terms > 1:
+        terms = (terms + 1) // 2
+        steps += 1
+    return steps
+
+
+class Run:
+    """One execution: the memory of defined entries and the instances that defined them.
+
+    `ready_before`: entries of older tokens than this count as ready, at depth 0.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        sizes: Mapping[str, int],
+        accounting: str,
+        dense: bool,
+        values: Values,
+        ready_before: int = 0,
+    ) -> None:
+        self.sizes = sizes
+        self.accounting = accounting
+        self.dense = dense
+        self.values = values
+        self.ready_before = ready_before
+        self.names = [equation.name for equation in system.equations]
+        self.memory: dict[Entry, Scalar] = {}
+        self.zeros: dict[Entry, str] = {}
+        self.instances: list[Instance] = []
+        self.compiled: dict[Poly, Callable[[Point], int]] = {}
+        self.shapes: dict[Array, tuple[int, ...]] = {}
+        for array in system.mixer.arrays.values():
+            if array.role != "output":
+                self._load(array)
+        for number, equation in enumerate(system.equations):
+            self._equation(number, equation)
+        self._finish(system.mixer.role("output"))
+
+    def shape(self, array: Array) -> tuple[int, ...]:
+        """The extents of an array at the sizes of this run."""
+        if array not in self.shapes:
+            self.shapes[array] = tuple(extent.at(self.sizes) for extent in array.shape)
+        return self.shapes[array]
+
+    def _load(self, array: Array) -> None:
+        values = self.values[array.name]
+        if values.shape != self.shape(array):
+            raise OracleError(f"{array.name}: got {values.shape}, expected {self.shape(array)}")
+        for where in product(*(range(extent) for extent in values.shape)):
+            value, position = values[where], tuple(p + 1 for p in where)
+            token = position[0] if array.role == "input" else 0
+            self.memory[array, position] = Scalar(float(value), 0, token)
+
+    def _finish(self, output: Array) -> None:
+        for entry in product(*(range(extent) for extent in self.shape(output))):
+            where = tuple(p + 1 for p in entry)
+            if (output, where) not in self.memory:
+                raise OracleError(f"{output.name}{list(where)} is never defined {self._at()}")
+        for entry_read, reader in self.zeros.items():
+            if entry_read in self.memory:
+                name, place = entry_read[0].name, list(entry_read[1])
+                raise OracleError(f"{reader} reads {name}{place} before it is defined")
+
+    def _at(self, point: Point | None = None) -> str:
+        where = ", ".join(f"{k.lstrip('@')}={v}" for k, v in (point or {}).items())
+        return f"at sizes {dict(self.sizes)}" + (f", {where}" if where else "")
+
+    def _equation(self, number: int, equation: Equation) -> None:
+        if isinstance(equation.value, Fft):
+            self._transform(number, equation, equation.value)
+            return
+        for point in self._points(equation.indices, {}):
+            instance = Instance(number)
+            result = self._value(equation.value, point, instance)
+            self._write(equation, equation.positions, point, result, instance)
+            self.instances.append(instance)
+
+    def _write(
+        self,
+        equation: Equation,
+        positions: tuple[Position, ...],
+        point: Point,
+        result: Scalar,
+        instance: Instance,
+    ) -> None:
+        where = tuple(self._position(p)(point) for p in positions)
+        entry = (equation.array, where)
+        extents = self.shape(equation.array)
+        if not all(1 <= p <= extent for p, extent in zip(where, extents, strict=True)):
+            raise OracleError(
+                f"{equation.name}: defines {list(where)} outside {extents} {self._at(point)}"
+            )
+        if entry in self.memory:
+            raise OracleError(f"{equation.name}{list(where)} is defined twice {self._at(point)}")
+        depth = 0 if result.token < self.ready_before else result.depth
+        self.memory[entry] = Scalar(result.value, depth, result.token)
+        instance.writes.append(entry)
+        instance.token, instance.depth = result.token, result.depth
+
+    def _affine(self, poly: Poly) -> Callable[[Point], int]:
+        """The value of a position or bound as a function of the indices, sizes put in."""
+        if poly not in self.compiled:
+            self.compiled[poly] = _with_sizes(poly, self.sizes)
+        return self.compiled[poly]
+
+    def _position(self, position: Position) -> Callable[[Point], int]:
+        if not isinstance(position, Flat):
+            return self._affine(position)
+        outer, inner, extent = map(self._affine, (position.outer, position.inner, position.extent))
+        return lambda point: (outer(point) - 1) * extent(point) + inner(point)
+
+    def _points(self, indices: Sequence[Index], point: Point) -> Iterator[Point]:
+        """Every point of nested ranges; an index waits for the ones that its bounds name."""
+        if not indices:
+            yield point
+            return
+        waiting = {i.atom for i in indices}
+        for index in indices:
+            if not waiting & {a for bound in index.lower + index.upper for a in bound.letters}:
+                break
+        else:
+            raise OracleError(f"ranges of {sorted(waiting)} name each other")
+        rest = [i for i in indices if i is not index]
+        first = max(self._affine(bound)(point) for bound in index.lower)
+        last = min(self._affine(bound)(point) for bound in index.upper)
+        for value in range(first, last + 1):
+            yield from self._points(rest, {**point, index.atom: value})
+
+    def _value(self, expression: Node, point: Point, instance: Instance) -> Scalar:
+        if isinstance(expression, Ref):
+            return self._read(expression, point, instance)
+        if isinstance(expression, Binary):
+            left = self._value(expression.left, point, instance)
+            right = self._value(expression.right, point, instance)
+            return _binary(type(expression), left, right, instance)
+        if isinstance(expression, Reduce):
+            return self._reduce(expression, point, instance)
+        if isinstance(expression, Constant):
+            return Scalar(self._constant(expression))
+        body_only = {Neg: self._negate, Folded: self._fold, Call: self._call}
+        if type(expression) not in body_only:
+            raise OracleError(f"cannot execute a {type(expression).__name__} inside an expression")
+        return body_only[type(expression)](expression, point, instance)
+
+    def _constant(self, expression: Constant) -> float:
+        return float(float(expression.base.rational(self.sizes)) ** (expression.half_power / 2))
+
+    def _negate(self, expression: Any, point: Point, instance: Instance) -> Scalar:
+        body = self._value(expression.body, point, instance)
+        return Scalar(-body.value, body.depth, body.token, body.empty)
+
+    def _fold(self, expression: Any, point: Point, instance: Instance) -> Scalar:
+        body = self._value(expression.body, point, instance)
+        factor = self._constant(expression.factor)
+        return Scalar(body.value * factor, body.depth, body.token, body.empty)
+
+    def _call(self, expression: Any, point: Point, instance: Instance) -> Scalar:
+        body = self._value(expression.body, point, instance)
+        steps = TABLE[expression.function].steps
+        instance.operations.update(steps)
+        value = FUNCTIONS[expression.function](body.value)
+        return Scalar(value, body.depth + len(steps), body.token)
+
+    def _read(self, expression: Ref, point: Point, instance: Instance) -> Scalar:
+        array = expression.array
+        where = tuple(self._position(p)(point) for p in expression.positions)
+        entry = (array, where)
+        if entry in self.memory:
+            instance.reads.add(entry)
+            return self.memory[entry]
+        if self.dense:
+            self.zeros[entry] = self.names[instance.equation]
+            return Scalar(0.0)
+        inside = all(1 <= p <= e for p, e in zip(where, self.shape(array), strict=True))
+        reason = (
+            "which is not defined yet" if inside else f"outside its extents {self.shape(array)}"
+        )
+        raise OracleError(
+            f"{self.names[instance.equation]} reads {array.name}{list(where)}, {reason}, "
+            f"{self._at(point)}"
+        )
+
+    def _reduce(self, expression: Reduce, point: Point, instance: Instance) -> Scalar:
+        terms = [
+            self._value(expression.body, p, instance) for p in self._points(expression.over, point)
+        ]
+        terms = [term for term in terms if not term.empty]
+        if not terms and expression.kind == "sum":
+            return Scalar(0.0, empty=True)
+        if not terms:
+            raise OracleError(f"a maximum over no term {self._at(point)}")
+        token, depth = max(t.token for t in terms), max(t.depth for t in terms)
+        if expression.kind == "sum":
+            instance.operations["add"] += len(terms) - (self.accounting == "strict")
+            value = math.fsum(t.value for t in terms)
+        elif expression.kind == "max":
+            instance.operations["compare"] += len(terms) - 1
+            value = max(t.value for t in terms)
+        else:
+            raise OracleError(f"unknown reduction '{expression.kind}'")
+        return Scalar(value, depth + levels(len(terms)), token)
+
+    def _transform(self, number: int, equation: Equation, transform: Fft) -> None:
+        """One instance for each point of the indices that both sides share."""
+        summed = {i.atom for i in transform.over}
+        inside = {a for p in transform.body.positions for a in _letters(p)} - summed
+        shared = [i for i in equation.indices if i.atom in inside]
+        added = [i for p in equation.positions for i in equation.indices if i.atom in _letters(p)]
+        added = [i for i in added if i not in shared]
+        if transform.kind not in ALGORITHMS:
+            raise OracleError(f"unknown transform '{transform.kind}'")
+        summed_number, added_number, algorithm = ALGORITHMS[transform.kind]
+        if len(transform.over) != summed_number or len(added) != added_number:
+            raise OracleError(
+                f"{equation.name}: a {transform.kind} with other indices than its own"
+            )
+        points = transform.length.at(self.sizes)
+        for point in self._points(shared, {}):
+            instance = Instance(number)
+            operands = {
+                tuple(p[i.atom] for i in transform.over): self._read(transform.body, p, instance)
+                for p in self._points(transform.over, point)
+            }
+            depth = max(s.depth for s in operands.values())
+            token = max(s.token for s in operands.values())
+            tally = Tally()
+            results = algorithm({k: s.value for k, s in operands.items()}, points, tally)
+            instance.operations.update(tally.halved())
+            depth += tally.deepest
+            for p in self._points(added, point):
+                value = results[tuple(p[i.atom] for i in added)]
+                scalar = Scalar(value, depth, token)
+                self._write(equation, equation.positions, p, scalar, instance)
+            self.instances.append(instance)
+
+
+def _letters(position: Position) -> frozenset[str]:
+    parts = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
+    return frozenset().union(*(part.letters for part in parts))
+
+
+def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> Callable[[Point], int]:
+    """Evaluate the sizes of an affine expression once, leaving its indices open."""
+    open_atoms = sorted(a for a in poly.letters if a.startswith("@"))
+    zero = dict.fromkeys(open_atoms, 0)
+    constant = poly.rational({**sizes, **zero})
+    slopes = []
+    for atom in open_atoms:
+        one, two = ({**sizes, **zero, atom: v} for v in (1, 2))
+        slope = poly.rational(one) - constant
+        if poly.rational(two) - constant != 2 * slope:
+            raise OracleError(f"{poly} is not affine in {atom[1:]}")
+        slopes.append((atom, slope))
+
+    def value(point: Point) -> int:
+        result = constant + sum(slope * point[atom] for atom, slope in slopes)
+        if result != int(result):
+            raise OracleError(f"{poly} is {result}, not a whole position, at {point}")
+        return int(result)
+
+    return value
+
+
+_NAMES: Mapping[type, str] = {Add: "add", Sub: "add", Mul: "mul", Div: "div"}
+_ARITHMETIC: Mapping[type, Callable[[float, float], float]] = {
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    Div: lambda a, b: a / b,
+}
+FUNCTIONS: Mapping[str, Callable[[float], float]] = {
+    "exp": math.exp,
+    "sqrt": math.sqrt,
+    "log": math.log,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "relu": lambda v: max(v, 0.0),
+    "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
+    "silu": lambda v: v / (1 + math.exp(-v)),
+    "softplus": lambda v: math.log(1 + math.exp(v)),
+    "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
+}
+
+
+def _binary(kind: type, left: Scalar, right: Scalar, instance: Instance) -> Scalar:
+    value = _ARITHMETIC[kind](left.value, right.value)
+    token = max(left.token, right.token)
+    if left.empty or right.empty:
+        if kind in (Add, Sub):
+            kept = right if left.empty else left
+            return Scalar(value, kept.depth, kept.token, left.empty and right.empty)
+        return Scalar(value, empty=True)
+    instance.operations[_NAMES[kind]] += 1
+    return Scalar(value, max(left.depth, right.depth) + 1, token)

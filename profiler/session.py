@@ -1,0 +1,103 @@
+"""How is a plan measured so that nothing already measured is lost?
+
+Every record is written before the next measurement starts; what fails becomes a sentence and stops
+nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import costmodel as cm
+from costmodel.equations import Mixer
+from profiler.measure import MeasureError, Request, measure
+from profiler.meters.latency import LatencyLimits
+from profiler.modules import Implementation, implementations
+from profiler.plan import users_class
+from profiler.reconcile import Ladder, ladder
+from profiler.store import Measurement, StoreError, append, read
+
+Progress = Callable[[int, int, str], None]
+"""Told how many measurements are done, how many there are, and what happens now."""
+
+
+@dataclass
+class Session:
+    """What was measured, and one sentence for each measurement that failed."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def run(
+    requests: Sequence[Request],
+    output: Path | None = None,
+    *,
+    limits: LatencyLimits | None = None,
+    progress: Progress = lambda done, of, what: None,
+) -> Session:
+    """Measure requests one by one, appending each record to `output` as it is taken.
+
+    Raises:
+        StoreError: the file cannot be written; what was measured before is in it.
+    """
+    session = Session()
+    for done, request in enumerate(requests):
+        label = f"{request.mixer.name} {request.implementation.name}"
+
+        def note(what: str, done: int = done, label: str = label) -> None:
+            progress(done, len(requests), f"{label}: {what}")
+
+        try:
+            found = measure(request, limits=limits, note=note)
+        except MeasureError as error:
+            session.failures.append(str(error))
+            continue
+        if output is not None:
+            append(output, found)
+        session.measurements.append(found)
+    progress(len(requests), len(requests), "done")
+    return session
+
+
+def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
+    """The ladder of every record whose mixer and implementation are known; sentences for the
+    others."""
+    found: list[Ladder] = []
+    problems: list[str] = []
+    for record in measurements:
+        try:
+            mixer = cm.mixer(record.mixer)
+            found.append(ladder(record, mixer, implementation_of(mixer, record.implementation)))
+        except ValueError as error:
+            problems.append(f"record {record.id[:8]} ({record.mixer}): {error}")
+    return found, problems
+
+
+def implementation_of(mixer: Mixer, name: str) -> Implementation:
+    """The implementation that a record names.
+
+    Raises:
+        MeasureError: it does not exist (any more).
+    """
+    if name.rpartition(":")[0].endswith(".py"):
+        return users_class(mixer, name)
+    known = implementations(mixer.name)
+    if name not in known:
+        raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
+    return known[name]
+
+
+def recorded(path: Path) -> tuple[list[Measurement], list[str]]:
+    """The records of a results file, and a sentence for every line that is none.
+
+    Raises:
+        StoreError: the file cannot be read, or holds no record at all.
+    """
+    records, problems = read(path)
+    if not records:
+        detail = f": {problems[0]}" if problems else ""
+        raise StoreError(f"{path} holds no measurement{detail}")
+    return records, problems

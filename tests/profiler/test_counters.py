@@ -1,0 +1,466 @@
+"""Do the counters give the numbers that a hand gives, and do they never pass over anything?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.counters.dispatch import IncompleteCountError, count_dispatch
+from profiler.counters.hardware import hardware_operations
+from profiler.counters.operations import NOTHING, Operations
+from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
+from profiler.counters.rules import FREE, MOVES_BY_NAME, is_free, visible_pairs
+from profiler.counters.trace import OperationTimes, count_kernels, operation_times
+from profiler.meters.interface import Reading, Unavailable
+
+
+def ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Every count below depends on shapes alone."""
+    return torch.ones(shape, dtype=dtype)
+
+
+def compare(n: int) -> dict[str, int]:
+    return {"compare": n}
+
+
+COMPLEX = torch.complex64
+LITERALS: list[tuple[str, Any, Operations]] = [
+    # contractions: (m,k)(k,n) is mnk multiplications and mn(k-1) adds
+    ("GEMM 2x3x5", lambda: ones(2, 3) @ ones(3, 5), Operations(mul=30, add=20)),
+    ("GEMM over one term", lambda: ones(2, 1) @ ones(1, 5), Operations(mul=10)),
+    ("GEMM over no term", lambda: ones(2, 0) @ ones(0, 5), NOTHING),
+    ("batched", lambda: torch.bmm(ones(7, 2, 3), ones(7, 3, 5)), Operations(mul=210, add=140)),
+    ("a batch of rows", lambda: ones(7, 2, 3) @ ones(3, 5), Operations(mul=210, add=140)),
+    ("vector", lambda: ones(2, 3) @ ones(3), Operations(mul=6, add=4)),
+    ("dot", lambda: ones(3) @ ones(3), Operations(mul=3, add=2)),
+    ("outer", lambda: torch.outer(ones(3), ones(5)), Operations(mul=15)),
+    ("linear with bias", lambda: F.linear(ones(2, 3), ones(5, 3), ones(5)),
+     Operations(mul=30, add=30)),
+    ("alpha and beta", lambda: torch.addmm(ones(2, 5), ones(2, 3), ones(3, 5), beta=2, alpha=3),
+     Operations(mul=50, add=30)),
+    ("beta = 0", lambda: torch.addmm(ones(2, 5), ones(2, 3), ones(3, 5), beta=0),
+     Operations(mul=30, add=20)),
+    ("baddbmm", lambda: torch.baddbmm(ones(7, 2, 5), ones(7, 2, 3), ones(7, 3, 5)),
+     Operations(mul=210, add=210)),
+    ("einsum", lambda: torch.einsum("bia,ac->bic", ones(7, 2, 3), ones(3, 5)),
+     Operations(mul=210, add=140)),
+    ("einsum without a sum", lambda: torch.einsum("ia,ia->ia", ones(2, 3), ones(2, 3)),
+     Operations(mul=6)),
+    ("complex GEMM: 30 products of 4 mul 2 add, 20 sums of 2 add",
+     lambda: ones(2, 3, dtype=COMPLEX) @ ones(3, 5, dtype=COMPLEX), Operations(mul=120, add=100)),
+    ("complex batched",
+     lambda: torch.bmm(ones(7, 2, 3, dtype=COMPLEX), ones(7, 3, 5, dtype=COMPLEX)),
+     Operations(mul=840, add=700)),
+    # convolutions: outputs x taps
+    ("conv1d: 2 x 5 x 5 outputs of 3 x 3 taps", lambda: F.conv1d(ones(2, 3, 7), ones(5, 3, 3)),
+     Operations(mul=450, add=400)),
+    ("taps on padding are computed", lambda: F.conv1d(ones(1, 3, 7), ones(5, 3, 3), padding=2),
+     Operations(mul=405, add=360)),
+    ("bias", lambda: F.conv1d(ones(2, 3, 7), ones(5, 3, 3), ones(5)),
+     Operations(mul=450, add=450)),
+    ("depthwise", lambda: F.conv1d(ones(1, 3, 7), ones(3, 1, 2), groups=3),
+     Operations(mul=36, add=18)),
+    ("stride 2, dilation 2", lambda: F.conv1d(ones(1, 3, 7), ones(5, 3, 2), stride=2, dilation=2),
+     Operations(mul=90, add=75)),
+    ("one tap", lambda: F.conv1d(ones(1, 1, 7), ones(1, 1, 1)), Operations(mul=7)),
+    # elementwise
+    ("add broadcast", lambda: ones(2, 3) + ones(3), Operations(add=6)),
+    ("subtract", lambda: 1 - ones(2, 3), Operations(add=6)),
+    ("add with alpha", lambda: torch.add(ones(2, 3), ones(3), alpha=2), Operations(mul=6, add=6)),
+    ("in place", lambda: ones(2, 3).add_(1).mul_(2), Operations(mul=6, add=6)),
+    ("divide", lambda: ones(2, 3) / 4, Operations(div=6)),
+    ("minus", lambda: -ones(2, 3), NOTHING),
+    ("exp", lambda: ones(2, 3).exp(), Operations(exp=6)),
+    ("sqrt", lambda: ones(2, 3).sqrt(), Operations(other={"sqrt": 6})),
+    ("rsqrt", lambda: ones(2, 3).rsqrt(), Operations(div=6, other={"sqrt": 6})),
+    ("tanh", lambda: ones(2, 3).tanh(), Operations(other={"tanh": 6})),
+    ("sigmoid", lambda: ones(2, 3).sigmoid(), Operations(exp=6, add=6, div=6)),
+    ("silu", lambda: F.silu(ones(2, 3)), Operations(mul=6, exp=6, add=6, div=6)),
+    ("softplus", lambda: F.softplus(ones(2, 3)), Operations(exp=6, add=6, other={"log": 6})),
+    ("relu", lambda: F.relu(ones(2, 3)), Operations(other=compare(6))),
+    ("gelu", lambda: F.gelu(ones(2, 3)), Operations(mul=18, add=6, other={"erf": 6})),
+    ("gelu tanh", lambda: F.gelu(ones(2, 3), approximate="tanh"),
+     Operations(mul=36, add=12, other={"tanh": 6})),
+    ("square", lambda: ones(2, 3) ** 2, Operations(mul=6)),
+    ("cube", lambda: ones(2, 3) ** 3, Operations(mul=12)),
+    ("odd power", lambda: ones(2, 3) ** 1.7, Operations(other={"pow": 6})),
+    ("clamp both", lambda: ones(2, 3).clamp(0, 2), Operations(other=compare(12))),
+    ("maximum", lambda: torch.max(ones(2, 3), ones(2, 3)), Operations(other=compare(6))),
+    ("addcmul", lambda: torch.addcmul(ones(6), ones(6), ones(6)), Operations(mul=6, add=6)),
+    ("complex product", lambda: ones(6, dtype=COMPLEX) * ones(6, dtype=COMPLEX),
+     Operations(mul=24, add=12)),
+    ("complex by real", lambda: ones(6, dtype=COMPLEX) * 2.0, Operations(mul=12)),
+    ("complex sum", lambda: ones(6, dtype=COMPLEX) + ones(6, dtype=COMPLEX), Operations(add=12)),
+    ("complex by real division", lambda: ones(6, dtype=COMPLEX) / 2.0, Operations(div=12)),
+    # reductions: R terms take R - 1 steps
+    ("sum of 6", lambda: ones(2, 3).sum(), Operations(add=5)),
+    ("sum of rows", lambda: ones(2, 3).sum(1), Operations(add=4)),
+    ("sum of columns", lambda: ones(2, 3).sum(0, keepdim=True), Operations(add=3)),
+    ("sum of one term", lambda: ones(2, 1).sum(1), NOTHING),
+    ("sum of no term", lambda: ones(2, 0).sum(1), NOTHING),
+    ("mean", lambda: ones(2, 3).mean(1), Operations(add=4, div=2)),
+    ("amax", lambda: ones(2, 3).amax(1), Operations(other=compare(4))),
+    ("max with places", lambda: ones(2, 3).max(1), Operations(other=compare(4))),
+    ("cumsum", lambda: ones(2, 3).cumsum(1), Operations(add=4)),
+    ("norm", lambda: ones(2, 3).norm(dim=1), Operations(mul=6, add=4, other={"sqrt": 2})),
+    # rows of R = 3: R-1 comparisons, R subtractions, R exp, R-1 adds, R divisions
+    ("softmax", lambda: torch.softmax(ones(2, 3), -1),
+     Operations(add=10, div=6, exp=6, other=compare(4))),
+    ("softmax of columns", lambda: torch.softmax(ones(2, 3), 0),
+     Operations(add=9, div=6, exp=6, other=compare(3))),
+    ("softmax of one", lambda: torch.softmax(ones(2, 1), 1), Operations(add=2, div=2, exp=2)),
+    ("log softmax", lambda: F.log_softmax(ones(2, 3), -1),
+     Operations(add=16, exp=6, other={"compare": 4, "log": 2})),
+    # N log2 N multiplications and 3/2 N log2 N adds: N = 8 gives 24 and 36
+    ("real transform", lambda: torch.fft.rfft(ones(5, 8)), Operations(mul=120, add=180)),
+    ("padded to 8", lambda: torch.fft.rfft(ones(5, 4), n=8), Operations(mul=120, add=180)),
+    ("along another axis", lambda: torch.fft.rfft(ones(8, 5), dim=0),
+     Operations(mul=120, add=180)),
+    ("inverse", lambda: torch.fft.irfft(ones(5, 5, dtype=COMPLEX), n=8),
+     Operations(mul=120, add=180)),
+    ("complex transform", lambda: torch.fft.fft(ones(5, 8, dtype=COMPLEX)),
+     Operations(mul=240, add=360)),
+    ("transform of one", lambda: torch.fft.rfft(ones(5, 1)), NOTHING),
+    # moves, and arithmetic on indices and masks
+    ("moves", lambda: torch.cat([ones(2, 3).t().flip(0).clone(), F.pad(ones(1, 2), (0, 0, 0, 1))]),
+     NOTHING),
+    ("mask", lambda: ones(3, 3).masked_fill(torch.ones(3, 3, dtype=torch.bool).triu(1), 0.0),
+     NOTHING),
+    ("mask by indices", lambda: torch.arange(3)[:, None] - torch.arange(3) >= 0, NOTHING),
+    ("gather", lambda: ones(3, 3)[:, torch.arange(2) + 1], NOTHING),
+    ("comparison of values", lambda: ones(2, 3) > 0, Operations(other=compare(6))),
+    ("upcast", lambda: ones(2, 3).double(), Operations(other={"convert": 6})),
+    ("upcast inside a copy", lambda: ones(2, 3).copy_(ones(2, 3, dtype=torch.float64)),
+     Operations(other={"convert": 6})),
+]  # fmt: skip
+
+
+def counted(fn: Any) -> Operations:
+    """Inputs are made inside: making them is free, except for conversions."""
+    return count_dispatch(fn).required()
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"), [p[1:] for p in LITERALS], ids=[p[0] for p in LITERALS]
+)
+def test_literal(fn: Any, expected: Operations) -> None:
+    assert counted(fn) == expected
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"), [p[1:] for p in LITERALS], ids=[p[0] for p in LITERALS]
+)
+def test_inference_mode_takes_composites_apart(fn: Any, expected: Operations) -> None:
+    with torch.inference_mode():
+        assert counted(fn) == expected
+
+
+# Attention over 3 rows and keys of width 2, one head: 6 pairs when causal, else 9.
+
+
+def attention(causal: bool = False, mask: Tensor | None = None, keys: int = 3) -> Operations:
+    q, k, v = ones(1, 1, 3, 2), ones(1, 1, keys, 2), ones(1, 1, keys, 2)
+    return counted(lambda: F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal))
+
+
+def test_fused_attention_causal() -> None:
+    # 6 pairs, 3 rows: scores 12 mul 6 add, scale 6 mul, comparisons 3, subtractions 6, exp 6,
+    # sums 3 add, divisions 6, weighted sum 12 mul and (6 - 3) x 2 add
+    expected = Operations(mul=30, add=21, div=6, exp=6, other=compare(3))
+    assert attention(causal=True) == expected
+
+
+def test_fused_attention_full() -> None:
+    # 9 pairs: 18 + 9 + 18 mul; 9 + 9 + 6 + 12 add; 6 comparisons
+    expected = Operations(mul=45, add=36, div=9, exp=9, other=compare(6))
+    assert attention() == expected
+
+
+def test_fused_attention_adds_a_mask_at_every_pair() -> None:
+    without = attention()
+    assert attention(mask=ones(3, 3)) == without + Operations(add=9)
+
+
+def test_fused_attention_repeats_over_batch_and_heads() -> None:
+    q = ones(2, 7, 3, 2)
+    fn = lambda: F.scaled_dot_product_attention(q, q, q, is_causal=True)  # noqa: E731
+    assert counted(fn) == attention(causal=True) * 14
+
+
+def test_visible_pairs() -> None:
+    assert visible_pairs(3, 3, True) == 6
+    assert visible_pairs(3, 3, False) == 9
+    assert visible_pairs(1, 5, False) == 5
+    assert visible_pairs(2, 5, True) == 3  # rows see 1 and 2 keys
+    assert visible_pairs(5, 2, True) == 9  # 1 + 2 + 2 + 2 + 2
+
+
+# Nothing is passed over.
+
+
+def test_unknown_operation_is_listed() -> None:
+    counts = count_dispatch(lambda: torch.lgamma(ones(2, 3)) + 1)
+    assert not counts.complete
+    assert counts.operations == Operations(add=6)
+    (name,) = counts.unknown
+    unknown = counts.unknown[name]
+    assert (name, unknown.calls, unknown.bytes_touched) == ("aten::lgamma", 1, 48)
+    with pytest.raises(IncompleteCountError, match=r"aten::lgamma \(1 calls: no rule"):
+        counts.required()
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda: torch.fft.rfft(ones(5, 12)), "a power of two, got 12"),
+        (lambda: torch.fft.rfft2(ones(8, 8)), "no rule for a transform over 2 axes"),
+        (lambda: F.conv_transpose1d(ones(1, 3, 7), ones(3, 5, 3)), "transposed convolution"),
+        (lambda: ones(3, dtype=COMPLEX).exp(), "no rule for complex numbers"),
+        (lambda: ones(3, dtype=COMPLEX) / ones(3, dtype=COMPLEX), "a complex divisor"),
+        (lambda: torch.div(ones(3), 2, rounding_mode="floor"), "a rounding mode"),
+        (lambda: ones(2, 3).norm(p=3, dim=1), "a norm of order 3"),
+    ],
+)
+def test_a_rule_that_does_not_reach_says_so(fn: Any, message: str) -> None:
+    with pytest.raises(IncompleteCountError, match=message):
+        counted(fn)
+
+
+def test_free_is_said_of_moves_only() -> None:
+    assert is_free("aten::clone")
+    assert is_free("aten::squeeze_")
+    assert is_free("aten::mT")
+    for name in ("aten::mm", "aten::add_", "aten::softmax", "aten::lgamma", "prims::add"):
+        assert not is_free(name)
+    assert not FREE & MOVES_BY_NAME
+
+
+def test_totals_per_operation_and_bytes() -> None:
+    x, w = ones(2, 3), ones(3, 5)
+    counts = count_dispatch(lambda: (x @ w).view(10) * 2)
+    assert counts.dispatched == 3
+    assert counts.launched == 2
+    mm = counts.by_op["aten::mm"]
+    assert (mm.calls, mm.operations) == (1, Operations(mul=30, add=20))
+    assert (mm.bytes_read, mm.bytes_written) == (84, 40)
+    view = counts.by_op["aten::view"]
+    assert (view.view, view.bytes_read, view.bytes_written) == (True, 0, 0)
+    assert counts.to_json()["operations"]["mul"] == 40
+
+
+def test_an_expanded_axis_is_read_once() -> None:
+    row = ones(1, 3).expand(5, 3)
+    counts = count_dispatch(lambda: row * 2)
+    assert counts.by_op["aten::mul"].bytes_read == 12
+    assert counts.operations == Operations(mul=15)
+
+
+def test_backward_is_counted_where_its_operations_have_rules() -> None:
+    x, w = ones(2, 3), ones(3, 5).requires_grad_()
+    # forward 30 and 20; the sum 9 adds; grad of w = x^T g, (3,2)(2,5): 30 mul, 15 add
+    trained = counted(lambda: torch.autograd.grad((x @ w).sum(), w))
+    assert trained == Operations(mul=60, add=44)
+
+
+def test_operations_refuse_what_is_no_count() -> None:
+    with pytest.raises(ValueError, match="non-negative integers"):
+        Operations(mul=-1)
+    assert Operations(other={"sqrt": 0}) == NOTHING
+    assert Operations(mul=1, other={"sqrt": 2}).total == 3
+
+
+# Doctored modules: exactly the injected operations surface.
+
+
+def attend(scores: Tensor, *doctors: str) -> Tensor:
+    if "extra add" in doctors:
+        scores = scores + 1
+    if "upcast" in doctors:
+        scores = scores.double()
+    weights = torch.softmax(scores, -1)
+    return weights.exp() if "extra exp" in doctors else weights
+
+
+@pytest.mark.parametrize(
+    ("doctor", "injected"),
+    [
+        ("extra add", Operations(add=9)),
+        ("extra exp", Operations(exp=9)),
+        ("upcast", Operations(other={"convert": 9})),
+    ],
+)
+def test_doctored(doctor: str, injected: Operations) -> None:
+    scores = ones(3, 3)
+    clean = counted(lambda: attend(scores))
+    assert counted(lambda: attend(scores, doctor)) == clean + injected
+
+
+# Peers.
+
+
+class Explicit(nn.Module):
+    """Causal self-attention of n heads, written out."""
+
+    def __init__(self, d: int, n: int) -> None:
+        super().__init__()
+        self.n = n
+        self.W_Q, self.W_K, self.W_V, self.W_out = (
+            nn.Parameter(torch.ones(d, d) / d) for _ in range(4)
+        )
+
+    def heads(self, x: Tensor) -> list[Tensor]:
+        batch, length, d = x.shape
+        weights = (self.W_Q, self.W_K, self.W_V)
+        return [(x @ w).view(batch, length, self.n, d // self.n).transpose(1, 2) for w in weights]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = q @ k.transpose(-1, -2) / 2.0
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        return torch.softmax(scores.masked_fill(later, float("-inf")), -1) @ v
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attend(*self.heads(x)).transpose(1, 2).flatten(2) @ self.W_out
+
+
+class Fused(Explicit):
+    """The same by torch's one call."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class Convolution(nn.Module):
+    """SHE's extraction as one convolution of length l, with its two linear maps."""
+
+    def __init__(self, d: int, l: int) -> None:
+        super().__init__()
+        self.W_ext = nn.Parameter(torch.ones(d, d, l) / d)
+        self.W_adj = nn.Parameter(torch.ones(d, d) / d)
+        self.W_out = nn.Parameter(torch.ones(d, d) / d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = F.pad(x.transpose(1, 2), (x.shape[1] - 1, 0))
+        ext = F.conv1d(padded, self.W_ext).transpose(1, 2)
+        return ((x @ self.W_adj) * ext) @ self.W_out
+
+
+def printed(peer: PeerCount | Unavailable) -> PeerCount:
+    assert isinstance(peer, PeerCount), peer
+    return peer
+
+
+def test_peers_at_128() -> None:
+    """The figures of the README: 25.2 M and 12.6 M for self-attention, 545 M and 273 M for SHE."""
+    x, attention = ones(1, 128, 128), Explicit(128, 8)
+    assert printed(flop_counter_mode(attention, x)).total == 25_165_824
+    assert printed(fvcore_count(attention, x)).total == 12_582_912
+    she = Convolution(128, 128)
+    assert printed(flop_counter_mode(she, x)).total == 545_259_520
+    assert printed(fvcore_count(she, x)).total == 272_629_760
+
+
+def test_peers_say_what_they_skip() -> None:
+    module, x = Explicit(8, 2), ones(1, 3, 8)
+    with torch.no_grad():
+        torch_says = printed(flop_counter_mode(module, x))
+        fvcore_says = printed(fvcore_count(module, x))
+    # 4 projections of 3x8x8 and two products of 2 heads x 3x3x4, at 2 and at 1 a multiply-add
+    assert torch_says.by_op == {"aten::mm": 2 * 768, "aten::bmm": 2 * 144}
+    assert fvcore_says.by_op == {"matmul": 768 + 144}
+    assert torch_says.uncounted == {"aten::div": 1, "aten::_softmax": 1}
+    assert "aten::masked_fill" in torch_says.moved
+    assert fvcore_says.uncounted == {"aten::div": 1, "aten::softmax": 1}
+    assert (torch_says.unit, fvcore_says.unit) == ("flop", "mac")
+
+
+def test_peers_give_nothing_for_fused_attention_on_a_cpu() -> None:
+    module, x = Fused(8, 2), ones(1, 3, 8)
+    with torch.no_grad():
+        torch_says = printed(flop_counter_mode(module, x))
+        fvcore_says = printed(fvcore_count(module, x))
+    assert torch_says.by_op == {"aten::mm": 2 * 768}
+    assert torch_says.uncounted == {"aten::_scaled_dot_product_flash_attention_for_cpu": 1}
+    assert fvcore_says.by_op == {"matmul": 768}
+    assert fvcore_says.uncounted == {"aten::scaled_dot_product_attention": 1}
+
+
+def test_peers_count_a_complex_product_as_a_real_one() -> None:
+    class Product(nn.Module):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return torch.bmm(a, b)
+
+    a, b = ones(7, 2, 3, dtype=COMPLEX), ones(7, 3, 5, dtype=COMPLEX)
+    assert printed(flop_counter_mode(Product(), a, b)).total == 420
+    assert printed(fvcore_count(Product(), a, b)).total == 210
+
+
+def test_fvcore_ignores_relu_in_silence_and_we_hear_it() -> None:
+    said = printed(fvcore_count(nn.ReLU(), ones(2, 3)))
+    assert (said.total, said.uncounted) == (0, {"aten::relu": 1})
+
+
+def test_fvcore_on_another_method() -> None:
+    module = Explicit(8, 2)
+    said = printed(fvcore_count(module, ones(3, 8), call=lambda x: x @ module.W_Q))
+    assert said.total == 192
+
+
+def test_peers_report_failure_as_a_reason(capfd: pytest.CaptureFixture[str]) -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise RuntimeError("no kernel here\nat line 3")
+
+    for said in (flop_counter_mode(Broken(), ones(2)), fvcore_count(Broken(), ones(2))):
+        assert isinstance(said, Unavailable)
+        assert said.reason.endswith("no kernel here")
+    assert capfd.readouterr().err == ""
+
+
+# Times, kernels, hardware.
+
+
+def test_shares_of_time() -> None:
+    times = OperationTimes({("aten::matmul", "aten::mm"): 3.0, ("aten::softmax",): 1.0})
+    assert times.total_s == 4.0
+    assert times.by_op == {"aten::mm": 3.0, "aten::softmax": 1.0}
+    assert times.share(["aten::mm"]) == times.share(["aten::mm", "aten::matmul"]) == 0.75
+    assert times.share([]) == 0.0
+    assert OperationTimes({}).share(["aten::mm"]) is None
+
+
+def test_operation_times_sees_every_operation(capfd: pytest.CaptureFixture[str]) -> None:
+    times = operation_times(lambda x: torch.softmax(x @ x, -1), ones(64, 64), repeats=2)
+    assert isinstance(times, OperationTimes)
+    assert {"aten::mm", "aten::_softmax"} <= times.by_op.keys()
+    assert ("aten::matmul", "aten::mm") in times.by_path
+    assert all(seconds > 0 for seconds in times.by_path.values())
+    assert times.share(times.by_op) == pytest.approx(1.0)
+    assert capfd.readouterr().err == ""
+
+
+def test_operation_times_reports_failure() -> None:
+    said = operation_times(lambda: ones(2, 3) @ ones(2, 3))
+    assert isinstance(said, Unavailable)
+
+
+def test_no_gpu_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("PATH", "")
+    kernels, hardware = count_kernels(lambda: None), hardware_operations()
+    assert isinstance(kernels, Unavailable)
+    assert "torch finds no" in hardware.reason
+    assert "ncu is not on PATH" in hardware.reason
+    assert "permission" in hardware.reason
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_kernels_on_a_gpu() -> None:
+    x = torch.ones(64, 64, device="cuda")
+    kernels = count_kernels(lambda: (x + 1) * 2)
+    assert isinstance(kernels, Reading)
+    assert kernels.value == 2

@@ -1,0 +1,587 @@
+"""Do the modules compute the papers' equations, whole and token by token, and only that work?"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler import modules
+from profiler.modules import Implementation, Mixer, Unsupported, build, implementation
+from profiler.modules.self_attention import SelfAttention
+
+Array = NDArray[np.float64]
+Weights = dict[str, Array]
+
+ALL = [
+    described
+    for _, mixers in modules.BUILT_IN
+    for mixer in mixers
+    for described in modules.implementations(mixer).values()
+]
+SIZES = [
+    {"d": 6, "l": 5, "n": 2},
+    {"d": 6, "l": 7, "n": 3},
+    {"d": 5, "l": 3, "n": 1},
+    {"d": 5, "l": 2, "n": 5},
+    {"d": 2, "l": 1, "n": 1},
+    {"d": 1, "l": 3, "n": 1},
+    {"d": 1, "l": 1, "n": 1},
+]
+ROUNDING = 1e-12
+"""Sums of at most 7 * 6 products of size about one, in float64."""
+
+each = pytest.mark.parametrize("described", ALL, ids=lambda i: f"{i.mixer}-{i.name}")
+each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+
+
+def made(described: Implementation, sizes: dict[str, int], **given: Any) -> Mixer:
+    options: dict[str, Any] = {"device": "cpu", "dtype": torch.float64, "seed": 3, **given}
+    module = build(described, sizes, **options)
+    assert isinstance(module, Mixer)
+    return module
+
+
+def inputs(batch: int, length: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(11)
+    return torch.randn(batch, length, d, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def stepped(module: Mixer, x: Tensor) -> Tensor:
+    state = module.initial_state(x.shape[0], x.shape[1])
+    return torch.stack([module.step(x[:, i], state) for i in range(x.shape[1])], dim=1)
+
+
+# The papers' equations for one sample, entry by entry.
+
+
+def attention(x: Array, W: Weights, n: int) -> Array:
+    """Equations (10)-(17) of Chen's SHE/HE/WE/ME paper."""
+    (length, d), h = x.shape, x.shape[1] // n
+    con = np.zeros((length, d))
+    for j in range(n):
+        head = slice(j * h, (j + 1) * h)
+        Q, K, V = (x @ W[name][:, head] for name in ("W_Q", "W_K", "W_V"))
+        for i in range(length):
+            scores = [sum(Q[i, c] * K[k, c] for c in range(h)) / math.sqrt(h) for k in range(i + 1)]
+            powers = [math.exp(score) for score in scores]
+            for c in range(h):
+                con[i, j * h + c] = sum(powers[k] / sum(powers) * V[k, c] for k in range(i + 1))
+    return con @ W["W_out"]
+
+
+def causal_sum(u: Array, product: Callable[[Array, int], Array]) -> Array:
+    """The sum over j <= i of product(u[j], lag i - j)."""
+    rows = []
+    for i in range(len(u)):
+        row = np.zeros(u.shape[1])
+        for j in range(i + 1):
+            row = row + product(u[j], i - j)
+        rows.append(row)
+    return np.array(rows)
+
+
+def she_extraction(x: Array, W: Weights, n: int) -> Array:
+    """Equation (23)."""
+
+    def product(row: Array, lag: int) -> Array:
+        d = len(row)
+        W_lag = W["W_ext"][lag]
+        return np.array([sum(row[a] * W_lag[a, b] for a in range(d)) for b in range(d)])
+
+    return causal_sum(x, product)
+
+
+def scaled_sum(x: Array, W: Weights, n: int) -> Array:
+    """Equation (26) or (29): a vector or a scalar for each lag."""
+    return causal_sum(x, lambda row, lag: row * W["w_ext"][lag])
+
+
+def he_extraction(x: Array, W: Weights, n: int) -> Array:
+    """Equations (27)-(28)."""
+    return scaled_sum(x @ W["W_in_ext"], W, n)
+
+
+REFERENCES: dict[str, Callable[[Array, Weights, int], Array]] = {
+    "self-attention": attention,
+    "she": lambda x, W, n: ((x @ W["W_adj"]) * she_extraction(x, W, n)) @ W["W_out"],
+    "she-no-output": lambda x, W, n: (x @ W["W_adj"]) * she_extraction(x, W, n),
+    "she-extraction": she_extraction,
+    "he": lambda x, W, n: ((x @ W["W_adj"]) * he_extraction(x, W, n)) @ W["W_out"],
+    "he-extraction": he_extraction,
+    "we": lambda x, W, n: ((x @ W["W_adj"]) * scaled_sum(x, W, n)) @ W["W_out"],
+    "me": scaled_sum,
+}
+PARAMETERS = {
+    "self-attention": {"W_Q": "dd", "W_K": "dd", "W_V": "dd", "W_out": "dd"},
+    "she": {"W_ext": "ldd", "W_adj": "dd", "W_out": "dd"},
+    "she-no-output": {"W_ext": "ldd", "W_adj": "dd"},
+    "she-extraction": {"W_ext": "ldd"},
+    "he": {"W_in_ext": "dd", "w_ext": "ld", "W_adj": "dd", "W_out": "dd"},
+    "he-extraction": {"W_in_ext": "dd", "w_ext": "ld"},
+    "we": {"w_ext": "ld", "W_adj": "dd", "W_out": "dd"},
+    "me": {"w_ext": "l"},
+}
+STATE_ARRAYS = {"self-attention": {"K", "V"}, "he": {"u"}, "he-extraction": {"u"}}
+
+
+@each
+@each_size
+@pytest.mark.parametrize("batch", [1, 3])
+def test_forward_equals_the_equations(
+    described: Implementation, sizes: dict[str, int], batch: int
+) -> None:
+    module = made(described, sizes)
+    weights = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    for length in range(1, sizes["l"] + 1):
+        x = inputs(batch, length, sizes["d"])
+        reference = REFERENCES[described.mixer]
+        expected = np.stack([reference(sample, weights, sizes["n"]) for sample in x.numpy()])
+        assert module(x).shape == x.shape
+        np.testing.assert_allclose(module(x).detach().numpy(), expected, atol=ROUNDING)
+
+
+@each
+@each_size
+@pytest.mark.parametrize("batch", [1, 3])
+def test_steps_equal_forward_and_hold_what_later_tokens_read(
+    described: Implementation, sizes: dict[str, int], batch: int
+) -> None:
+    module, d, length = made(described, sizes), sizes["d"], sizes["l"]
+    x = inputs(batch, length, d)
+    y = module(x)
+    state = module.initial_state(batch)
+    assert set(state.arrays) == STATE_ARRAYS.get(described.mixer, {"x"})
+    for array in state.arrays.values():
+        array.fill_(math.nan)
+    addresses = {name: array.data_ptr() for name, array in state.arrays.items()}
+    for i in range(length):
+        y_i = module.step(x[:, i], state)
+        torch.testing.assert_close(y_i, y[:, i], atol=ROUNDING, rtol=0)
+        assert state.position == i + 1
+        assert state.elements == len(state.arrays) * (i + 1) * d
+        assert sum(int(array.isfinite().sum()) for array in state.arrays.values()) == (
+            batch * state.elements
+        )
+    assert addresses == {name: array.data_ptr() for name, array in state.arrays.items()}
+
+
+@each
+def test_parameters_are_those_of_the_equations(described: Implementation) -> None:
+    sizes = {"d": 6, "l": 5, "n": 2}
+    shapes = {name: tuple(p.shape) for name, p in made(described, sizes).named_parameters()}
+    assert shapes == {
+        name: tuple(sizes[letter] for letter in letters)
+        for name, letters in PARAMETERS[described.mixer].items()
+    }
+
+
+@each
+def test_gradients_pass_through(described: Implementation) -> None:
+    module = made(described, {"d": 2, "l": 3, "n": 2})
+    x = inputs(2, 3, 2).requires_grad_()
+    assert torch.autograd.gradcheck(module, (x,))
+    module(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+    assert not module.step(x[:, 0], module.initial_state(2)).requires_grad
+
+
+@pytest.mark.parametrize("name", ["explicit", "sdpa"])
+@pytest.mark.parametrize(("d", "n", "length"), [(6, 1, 7), (6, 3, 5), (10, 2, 3), (5, 5, 7)])
+def test_self_attention_equals_torch_nn(name: str, d: int, n: int, length: int) -> None:
+    module = made(modules.implementations("self-attention")[name], {"d": d, "l": length, "n": n})
+    assert isinstance(module, SelfAttention)
+    theirs = nn.MultiheadAttention(d, n, bias=False, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([module.W_Q, module.W_K, module.W_V], dim=1).t())
+        theirs.out_proj.weight.copy_(module.W_out.t())
+    x = inputs(3, length, d)
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    expected, _ = theirs(x, x, x, attn_mask=later, need_weights=False)
+    torch.testing.assert_close(module(x), expected, atol=ROUNDING, rtol=0)
+    torch.testing.assert_close(stepped(module, x), expected, atol=ROUNDING, rtol=0)
+
+
+@pytest.mark.parametrize("mixer", [mixer for _, mixers in modules.BUILT_IN for mixer in mixers])
+def test_implementations_of_one_mixer_agree(mixer: str) -> None:
+    sizes = {"d": 6, "l": 37, "n": 3}
+    x = inputs(3, 31, 6)
+    first, *others = (
+        made(described, sizes) for described in modules.implementations(mixer).values()
+    )
+    assert others
+    for other in others:
+        torch.testing.assert_close(other(x), first(x), atol=ROUNDING, rtol=0)
+
+
+# What is dispatched: a literal table, by hand, of the calls that compute (l = 3).
+
+FREE = frozenset(
+    {"view", "_unsafe_view", "expand", "transpose", "t", "permute", "select", "slice", "unfold"}
+    | {"unsqueeze", "squeeze", "clone", "copy_", "flip", "constant_pad_nd", "detach"}
+    | {"ones", "triu", "masked_fill"}
+)
+FORWARD = {
+    ("self-attention", "explicit"): {"mm": 4, "bmm": 2, "div": 1, "_softmax": 1},
+    ("self-attention", "sdpa"): {"mm": 4, "_scaled_dot_product_flash_attention_for_cpu": 1},
+    ("she", "direct"): {"mm": 5, "add_": 2, "mul": 1},
+    ("she", "conv"): {"convolution": 1, "mm": 2, "mul": 1},
+    ("she", "fft"): {"_fft_r2c": 2, "bmm": 1, "_fft_c2r": 1, "mm": 2, "mul": 1},
+    ("she-no-output", "direct"): {"mm": 4, "add_": 2, "mul": 1},
+    ("she-no-output", "conv"): {"convolution": 1, "mm": 1, "mul": 1},
+    ("she-no-output", "fft"): {"_fft_r2c": 2, "bmm": 1, "_fft_c2r": 1, "mm": 1, "mul": 1},
+    ("she-extraction", "direct"): {"mm": 3, "add_": 2},
+    ("she-extraction", "conv"): {"convolution": 1},
+    ("she-extraction", "fft"): {"_fft_r2c": 2, "bmm": 1, "_fft_c2r": 1},
+    ("he", "toeplitz"): {"convolution": 1, "mm": 3, "mul": 1},
+    ("he", "fft"): {"_fft_r2c": 2, "_fft_c2r": 1, "mm": 3, "mul": 2},
+    ("he-extraction", "toeplitz"): {"convolution": 1, "mm": 1},
+    ("he-extraction", "fft"): {"_fft_r2c": 2, "_fft_c2r": 1, "mm": 1, "mul": 1},
+    ("we", "toeplitz"): {"convolution": 1, "mm": 2, "mul": 1},
+    ("we", "fft"): {"_fft_r2c": 2, "_fft_c2r": 1, "mm": 2, "mul": 2},
+    ("me", "toeplitz"): {"bmm": 1},
+    ("me", "fft"): {"_fft_r2c": 2, "_fft_c2r": 1, "mul": 1},
+}
+STEP = {
+    ("self-attention", "explicit"): {"mm": 4, "bmm": 2, "div": 1, "_softmax": 1},
+    ("self-attention", "sdpa"): {"mm": 4, "_scaled_dot_product_flash_attention_for_cpu": 1},
+    "she": {"mm": 3, "mul": 1},
+    "she-no-output": {"mm": 2, "mul": 1},
+    "she-extraction": {"mm": 1},
+    "he": {"mm": 3, "mul": 2, "sum": 1},
+    "he-extraction": {"mm": 1, "mul": 1, "sum": 1},
+    "we": {"mm": 2, "mul": 2, "sum": 1},
+    "me": {"bmm": 1},
+}
+
+
+class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """The operations dispatched: their names and the shapes of their operands."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.calls: list[tuple[str, list[tuple[int, ...]]]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        shapes = [tuple(arg.shape) for arg in args if isinstance(arg, Tensor)]
+        self.calls.append((func.overloadpacket.__name__, shapes))
+        return func(*args, **(kwargs or {}))
+
+    def counted(self) -> Counter[str]:
+        return Counter(name for name, _ in self.calls if name not in FREE)
+
+
+@each
+@pytest.mark.parametrize("batch", [1, 2])
+def test_forward_dispatches_its_description(described: Implementation, batch: int) -> None:
+    module = made(described, {"d": 6, "l": 5, "n": 2})
+    x = inputs(batch, 3, 6)
+    with Dispatched() as dispatched:
+        module(x)
+    assert dispatched.counted() == FORWARD[described.mixer, described.name]
+
+
+@each
+@pytest.mark.parametrize("batch", [1, 2])
+def test_step_dispatches_one_token(described: Implementation, batch: int) -> None:
+    module, d = made(described, {"d": 6, "l": 5, "n": 2}), 6
+    x = inputs(batch, 3, d)
+    state = module.initial_state(batch)
+    module.step(x[:, 0], state)
+    module.step(x[:, 1], state)
+    with Dispatched() as dispatched:
+        module.step(x[:, 2], state)
+    expected = STEP.get((described.mixer, described.name)) or STEP[described.mixer]
+    assert dispatched.counted() == expected
+    assert not [name for name, _ in dispatched.calls if name == "clone"], "the state is copied"
+    if described.mixer.startswith("she"):
+        products = {shapes[-1] for name, shapes in dispatched.calls if name == "mm"}
+        assert (3 * d, d) in products, "one contraction over the three tokens held"
+
+
+# dtypes
+
+TOLERANCE = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+    torch.float16: 2e-2,
+    torch.bfloat16: 1e-1,
+}
+"""About a hundred roundings of values near one: 2**-53, 2**-24, 2**-11, 2**-8 each."""
+
+
+@each
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_every_dtype_is_computed_or_refused(described: Implementation, dtype: torch.dtype) -> None:
+    sizes, x = {"d": 6, "l": 5, "n": 2}, inputs(3, 5, 6)
+    module, exact = made(described, sizes, dtype=dtype), made(described, sizes)(x)
+    x = x.to(dtype)
+    with Dispatched() as dispatched:
+        tokens = stepped(module, x)
+        if described.form == "fft" and dtype in (torch.float16, torch.bfloat16):
+            with pytest.raises(Unsupported, match=r"torch\.fft has no transform in|complex32"):
+                module(x)
+            whole = tokens
+        else:
+            whole = module(x)
+    assert "_to_copy" not in {name for name, _ in dispatched.calls}
+    for y in (whole, tokens):
+        assert y.dtype == dtype
+        torch.testing.assert_close(y.double(), exact, atol=TOLERANCE[dtype], rtol=0)
+
+
+def test_a_kernel_that_lacks_the_dtype_is_unsupported() -> None:
+    class Lacking(SelfAttention):
+        def mix(self, x: Tensor) -> Tensor:
+            raise NotImplementedError("\"slow_conv2d_cpu\" not implemented for 'Half'")
+
+        def advance(self, x_t: Tensor, state: modules.State) -> Tensor:
+            raise RuntimeError("out of memory")
+
+    module = Lacking(d=2, l=3, n=1)
+    with pytest.raises(Unsupported, match=r"Lacking on cpu in torch\.float32: .*not implemented"):
+        module(torch.zeros(1, 3, 2))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        module.step(torch.zeros(1, 2), module.initial_state(1))
+
+
+# bad input
+
+
+@each
+def test_wrong_shapes_are_refused(described: Implementation) -> None:
+    module = made(described, {"d": 6, "l": 5, "n": 2})
+    for shape in [(5, 6), (1, 5, 7), (1, 0, 6)]:
+        with pytest.raises(ValueError, match=r"x must be \(batch, length, 6\) and is"):
+            module(torch.zeros(shape, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"x is torch.float32 and the parameters are"):
+        module(torch.zeros(1, 5, 6, dtype=torch.float32))
+    state = module.initial_state(2, 3)
+    for shape in [(2, 7), (3, 6), (2, 1, 6)]:
+        with pytest.raises(ValueError, match=r"x_t must be \(2, 6\), one token for each sample"):
+            module.step(torch.zeros(shape, dtype=torch.float64), state)
+    assert state.position == 0
+    for batch, length in [(0, 3), (1, 0), (1, -2)]:
+        with pytest.raises(ValueError, match="must be a positive integer and is"):
+            module.initial_state(batch, length)
+
+
+@each
+def test_a_full_state_is_refused(described: Implementation) -> None:
+    module, token = made(described, {"d": 6, "l": 5, "n": 2}), inputs(2, 1, 6)[:, 0]
+    state = module.initial_state(2, 3)
+    for _ in range(3):
+        module.step(token, state)
+    with pytest.raises(ValueError, match="the state is full, it holds 3 tokens of at most 3"):
+        module.step(token, state)
+    assert state.position == 3
+
+
+@each
+def test_only_weights_bound_the_length(described: Implementation) -> None:
+    module, x = made(described, {"d": 6, "l": 5, "n": 2}), inputs(2, 7, 6)
+    if described.mixer == "self-attention":
+        torch.testing.assert_close(stepped(module, x), module(x), atol=ROUNDING, rtol=0)
+        return
+    with pytest.raises(ValueError, match="the sequence has 7 tokens and the weights end at l = 5"):
+        module(x)
+    with pytest.raises(ValueError, match="length 7 is greater than l = 5"):
+        module.initial_state(2, 7)
+
+
+def test_a_state_of_another_mixer_is_refused() -> None:
+    she = made(modules.implementations("she")["direct"], SIZES[0])
+    attention_state = made(modules.implementations("self-attention")["sdpa"], SIZES[0])
+    with pytest.raises(ValueError, match=r"a token's rows are \['K', 'V'\] and came as \['x'\]"):
+        she.step(inputs(1, 1, 6)[:, 0], attention_state.initial_state(1))
+
+
+@pytest.mark.parametrize(
+    ("mixer", "sizes", "message"),
+    [
+        ("self-attention", {"d": 6, "l": 5, "n": 4}, "d must be divisible by n: d = 6 and n = 4"),
+        ("self-attention", {"d": 6, "l": 5}, "self-attention explicit needs the size n and was"),
+        ("she", {"d": 0, "l": 5}, "size d must be a positive integer and is 0"),
+        ("she", {"d": 6, "l": 2.5}, r"size l must be a positive integer and is 2\.5"),
+        ("she", {"d": 6, "l": True}, "size l must be a positive integer and is True"),
+        ("me", {"l": 5}, "me toeplitz needs the size d and was given l"),
+    ],
+)
+def test_bad_sizes_are_refused(mixer: str, sizes: dict[str, int], message: str) -> None:
+    described = next(iter(modules.implementations(mixer).values()))
+    with pytest.raises(ValueError, match=message):
+        made(described, sizes)
+
+
+# the registry
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    copy = {mixer: dict(named) for mixer, named in modules._registry.items()}
+    monkeypatch.setattr(modules, "_registry", copy)
+    yield
+
+
+def test_defaults_stand_first() -> None:
+    assert list(modules.implementations("self-attention")) == ["explicit", "sdpa"]
+    assert list(modules.implementations("she")) == ["direct", "conv", "fft"]
+    assert list(modules.implementations("me")) == ["toeplitz", "fft"]
+
+
+@pytest.mark.parametrize(
+    ("mixer", "name", "kernels", "step_kernels"),
+    [
+        (
+            "he",
+            "fft",
+            "u:contraction u_f:fft w_f:fft e_f:complex-elementwise ext:fft adj:contraction "
+            "y:contraction",
+            "u:contraction ext:reduction adj:contraction y:contraction",
+        ),
+        (
+            "she-extraction",
+            "fft",
+            "x_f:fft W_f:fft e_f:complex-contraction y:fft",
+            "y:contraction",
+        ),
+        ("she-no-output", "conv", "ext:convolution y:contraction", "ext:contraction y:contraction"),
+        ("he-extraction", "toeplitz", "u:contraction y:convolution", "u:contraction y:reduction"),
+        ("me", "toeplitz", "y:contraction", "y:contraction"),
+        (
+            "self-attention",
+            "sdpa",
+            "Q:contraction K:contraction V:contraction Z:fused-attention A:fused-attention "
+            "R:fused-attention y:contraction",
+            "Q:contraction K:contraction V:contraction Z:fused-attention A:fused-attention "
+            "R:fused-attention y:contraction",
+        ),
+    ],
+)
+def test_kernel_classes_by_array(mixer: str, name: str, kernels: str, step_kernels: str) -> None:
+    described = modules.implementations(mixer)[name]
+    assert described.kernels == dict(pair.split(":") for pair in kernels.split())
+    assert described.step_kernels == dict(pair.split(":") for pair in step_kernels.split())
+
+
+@each
+def test_descriptions_are_complete(described: Implementation) -> None:
+    assert described.kernels and described.step_kernels
+    assert described.step_form == "direct"
+    assert "dense" not in described.step_rewrites
+    assert hash(described) == hash(modules.implementations(described.mixer)[described.name])
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_users_class_takes_two_lines() -> None:
+    @implementation("decay")
+    class Decay(nn.Module):
+        def __init__(self, d: int) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(d))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.w
+
+    (described,) = modules.implementations("decay").values()
+    assert described.module is Decay
+    assert (described.name, described.form, described.rewrites) == ("direct", "direct", ())
+    assert (described.kernels, described.step_kernels, described.step_form) == (None, None, None)
+    module = build(described, {"d": 3, "l": 5}, device="cpu", dtype=torch.float64, seed=0)
+    assert module(inputs(1, 2, 3)).count_nonzero() == 6
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_users_class_joins_a_built_in_mixer() -> None:
+    @implementation("she", "mine", rewrites=("dense", "scale=mul"))
+    class Mine(nn.Module):
+        def step(self) -> None: ...
+
+    described = modules.implementations("she")
+    assert list(described) == ["direct", "conv", "fft", "mine"]
+    assert described["mine"].step_form == "direct"
+    assert described["mine"].step_rewrites == ("scale=mul",)
+    implementation("she", "mine")(Mine)
+    with pytest.raises(ValueError, match="'she' has an implementation 'direct' already, SheDirect"):
+        implementation("she", "direct")(Mine)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="no module implements the mixer 'shee', known are he, "):
+        modules.implementations("shee")
+    with pytest.raises(ValueError, match="the kernel class of y is 'matmul' and must be one of"):
+        implementation("she", "mine", kernels={"y": "matmul"})(nn.Linear)
+
+
+def test_files_are_loaded_when_asked() -> None:
+    code = (
+        "import sys, profiler.modules as m; m.implementations('self-attention'); "
+        "assert 'profiler.modules.self_attention' in sys.modules; "
+        "assert 'profiler.modules.extractor' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# build
+
+
+@each
+def test_seeds_decide_the_parameters(described: Implementation) -> None:
+    sizes = {"d": 6, "l": 5, "n": 2}
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, again, other = (made(described, sizes, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert torch.equal(before, torch.get_rng_state())
+    single = made(described, sizes, seed=1, dtype=torch.float32).state_dict()
+    for name, value in one.items():
+        assert torch.equal(value, again[name])
+        assert torch.equal(value.float(), single[name])
+        assert not torch.equal(value, other[name])
+    default = next(iter(modules.implementations(described.mixer).values()))
+    assert all(
+        torch.equal(one[name], value)
+        for name, value in made(default, sizes, seed=1).state_dict().items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("mixer", "terms"),
+    [("she", 64 * 16), ("he", 64), ("me", 64)],
+    ids=["matrix", "vector", "scalar"],
+)
+def test_kernels_have_one_over_root_fan_in(mixer: str, terms: int) -> None:
+    described = next(iter(modules.implementations(mixer).values()))
+    module = made(described, {"d": 16, "l": 64})
+    kernel = dict(module.named_parameters())["W_ext" if mixer == "she" else "w_ext"]
+    error = 5 / math.sqrt(2 * kernel.numel())  # five standard errors of a standard deviation
+    assert float(kernel.detach().std()) * math.sqrt(terms) == pytest.approx(1, abs=error)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@each
+def test_the_device_changes_nothing(described: Implementation) -> None:
+    sizes, x = {"d": 32, "l": 16, "n": 2}, inputs(3, 13, 32)
+    here, there = (made(described, sizes, device=device) for device in ("cpu", "cuda"))
+    for mine, theirs in zip(here.parameters(), there.parameters(), strict=True):
+        assert torch.equal(mine, theirs.cpu())
+    y = here(x)
+    if described.name == "sdpa":
+        with pytest.raises(Unsupported, match="no fused attention kernel on cuda"):
+            there(x.cuda())
+        there, x = there.half(), x.half()
+    tolerance = TOLERANCE[x.dtype]
+    torch.testing.assert_close(there(x.cuda()).cpu().double(), y, atol=tolerance, rtol=0)
+    torch.testing.assert_close(stepped(there, x.cuda()).cpu().double(), y, atol=tolerance, rtol=0)

@@ -1,0 +1,187 @@
+"""Does every gap between theory and dispatch have a cause, and does what has none surface?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from hypothesis import given, settings, strategies as st
+from torch import Tensor, nn
+
+import costmodel as cm
+from costmodel.mixers import names
+from profiler.counters.dispatch import count_dispatch
+from profiler.measure import Request, peers_of, prepare
+from profiler.meters.interface import Reading
+from profiler.modules import Implementation, implementations
+from profiler.modules.extractor import MeToeplitz, SheDirect
+from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
+from profiler.reconcile import Ladder, ladder
+from profiler.store import Measurement
+
+SIZES = (
+    {"b": 1, "l": 1, "d": 1, "n": 1},
+    {"b": 3, "l": 7, "d": 6, "n": 2},
+    {"b": 1, "l": 16, "d": 8, "n": 4},
+)
+CASES = [(m, i.name) for m in names() for i in implementations(m).values()]
+
+
+def reconciled(
+    mixer: str,
+    implementation: Implementation,
+    sizes: dict[str, int],
+    phase: str = "training",
+    dtype: str = "fp32",
+    readings: dict[str, Reading] | None = None,
+) -> Ladder:
+    """The ladder of one call, counted but not timed."""
+    if phase == "inference":
+        sizes = {"t": max(1, sizes["l"] - 1)} | sizes
+    equations = cm.mixer(mixer)
+    work = prepare(Request(equations, implementation, sizes, phase=phase, dtype=dtype))
+    peers = {
+        name: {"total": p.total, "uncounted": p.uncounted, "uncounted_time_share": None}
+        for name, p in peers_of(work).items()
+        if not hasattr(p, "reason")
+    }
+    counts: dict[str, Any] = {"dispatch": count_dispatch(work.once).to_json(), "peers": peers}
+    record = Measurement(
+        mixer, implementation.name, implementation.form, sizes, dtype, phase, "cpu",
+        readings=readings or {}, counts=counts,
+    )
+    return ladder(record, equations, implementation)
+
+
+@pytest.mark.parametrize("phase", ["training", "inference"])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize(("mixer", "name"), CASES)
+def test_nothing_is_unexplained(mixer: str, name: str, sizes: dict[str, int], phase: str) -> None:
+    result = reconciled(mixer, implementations(mixer)[name], sizes, phase)
+    assert result.unexplained == {"1-2": {}, "2-3": {}}
+    assert [(p.name, p.printed) for p in result.peers] == [
+        (p.name, p.predicted) for p in result.peers
+    ]
+    assert result.explained
+
+
+@pytest.mark.parametrize(("mixer", "name"), CASES)
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_causes_lead_from_every_rung_to_the_next(mixer: str, name: str, phase: str) -> None:
+    result = reconciled(mixer, implementations(mixer)[name], SIZES[1], phase)
+    for rung in result.rungs["2"]:
+        added = sum(c.counts.get(rung, 0) for c in result.causes)
+        assert result.rungs["1"].get(rung, 0) + added == result.rungs["2"][rung]
+    for peer in result.peers:
+        assert sum(result.rungs["2"].values()) + sum(n for _, n in peer.causes) == peer.predicted
+
+
+@settings(max_examples=15)
+@given(l=st.integers(1, 20), h=st.integers(1, 5), n=st.integers(1, 5), b=st.integers(1, 3))
+def test_explicit_attention_reconciles_at_any_size(l: int, h: int, n: int, b: int) -> None:
+    sizes = {"b": b, "l": l, "d": n * h, "n": n}
+    explicit = implementations("self-attention")["explicit"]
+    assert reconciled("self-attention", explicit, sizes).explained
+
+
+def test_the_causal_gap_in_numbers() -> None:
+    """Explicit attention at n = 32 computes d l^2 - d l masked products."""
+    d = l = 128
+    sizes = {"b": 1, "l": l, "d": d, "n": 32}
+    result = reconciled("self-attention", implementations("self-attention")["explicit"], sizes)
+    causes = {cause.name: cause.counts for cause in result.causes}
+    assert causes["dense"]["mul"] == d * l**2 - d * l
+    assert result.rungs["3"]["mul"] - result.rungs["1"]["mul"] == d * l**2 - d * l
+    assert set(causes["safe-softmax"]) == {"add", "compare"}
+    assert result.explained
+    printed = {peer.name: peer.printed for peer in result.peers}
+    assert printed == {"torch": 25_165_824, "fvcore": 12_582_912}
+
+
+def test_she_as_a_convolution_as_peers_print_it() -> None:
+    sizes = {"b": 1, "l": 128, "d": 128}
+    result = reconciled("she", implementations("she")["conv"], sizes)
+    printed = {peer.name: peer.printed for peer in result.peers}
+    assert printed == {"torch": 545_259_520, "fvcore": 272_629_760}
+    assert result.explained
+
+
+class ExtraAdd(MeToeplitz):
+    """One more addition per output entry."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return super().mix(x) + 1.0
+
+
+class DoubledExp(ExplicitSelfAttention):
+    """Every score is exponentiated once more than the softmax does."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        torch.exp(q @ k.transpose(-1, -2))
+        return super().attend(q, k, v, causal=causal)
+
+
+class DroppedMask(FusedSelfAttention):
+    """Attends to later tokens as well."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+class Upcast(SheDirect):
+    """Computes the gate in another precision."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return super().mix(x.double().float())
+
+
+def doctored(mixer: str, name: str, module: type[nn.Module]) -> Ladder:
+    described = replace(implementations(mixer)[name], module=module)
+    return reconciled(mixer, described, {"b": 2, "l": 5, "d": 6, "n": 2})
+
+
+def test_an_extra_addition_is_unexplained() -> None:
+    assert doctored("me", "toeplitz", ExtraAdd).unexplained["2-3"] == {"add": 2 * 5 * 6}
+
+
+def test_a_doubled_exponential_is_unexplained() -> None:
+    """Its scores too: b n l l products of width h = 3."""
+    scores = 2 * 2 * 5 * 5
+    found = doctored("self-attention", "explicit", DoubledExp).unexplained["2-3"]
+    assert found == {"exp": scores, "mul": scores * 3, "add": scores * 2}
+
+
+def test_a_dropped_mask_is_unexplained() -> None:
+    pairs = 2 * 2 * (5 * 5 - 5 * 6 // 2)
+    found = doctored("self-attention", "sdpa", DroppedMask).unexplained["2-3"]
+    assert found["exp"] == pairs
+    assert found["mul"] == pairs * (3 + 3 + 1)
+
+
+def test_an_upcast_is_unexplained() -> None:
+    assert doctored("she", "direct", Upcast).unexplained["2-3"] == {"convert": 2 * 2 * 5 * 6}
+
+
+def test_rungs_that_were_not_measured_say_what_they_need() -> None:
+    result = reconciled("me", implementations("me")["fft"], SIZES[1])
+    assert result.rungs["4"] is None
+    assert "permission to read the GPU's performance counters" in result.reasons["4"]
+    assert result.rungs["5"] is None
+    assert "latency was not measured" in result.reasons["5"]
+
+
+@pytest.mark.parametrize(("floor", "verdict"), [(0.2, "comparable"), (0.9, "not comparable")])
+def test_rates_are_given_only_where_the_device_is_busy(floor: float, verdict: str) -> None:
+    readings = {
+        "latency": Reading("latency", 1.0, "s"),
+        "launch_floor": Reading("launch_floor", floor, "s", details={"operations": 3}),
+    }
+    result = reconciled("me", implementations("me")["toeplitz"], SIZES[1], readings=readings)
+    cost = result.rungs["5"]
+    assert cost["verdict"].startswith(verdict)
+    assert ("operations_per_s" in cost) == (verdict == "comparable")
+    if verdict == "comparable":
+        assert cost["operations_per_s"] == sum(result.rungs["3"].values())

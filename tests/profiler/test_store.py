@@ -1,0 +1,199 @@
+"""Does a file of measurements keep everything that was written, whatever happens to its end?"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from profiler.meters.interface import Reading, Unavailable
+from profiler.store import Measurement, StoreError, append, divide, read
+
+
+def measurement(**changes: object) -> Measurement:
+    made = Measurement(
+        mixer="she",
+        implementation="conv",
+        form="direct",
+        sizes={"b": 1, "d": 3, "l": 5},
+        dtype="float32",
+        phase="training",
+        device="cpu",
+        readings={"latency": Reading("latency", 0.5, "s", (0.25, 0.5, 0.75), {"n": 3})},
+        reasons={"energy": "NVML: library not found"},
+        counts={"operations": {"mul": 7}},
+        environment={"python": "3.11"},
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first, second = measurement(), measurement(phase="inference")
+    append(path, first)
+    append(path, second)
+    assert read(path) == ([first, second], [])
+    assert first.id != second.id
+    assert path.read_bytes().count(b"\n") == 2
+
+
+def test_fields_of_schema_1() -> None:
+    printed = measurement().to_json()
+    assert printed["schema"] == 1
+    assert printed.keys() >= {
+        "id", "mixer", "implementation", "form", "sizes", "dtype", "phase", "device",
+        "readings", "reasons", "environment", "created",
+    }  # fmt: skip
+    assert printed["readings"]["latency"] == {
+        "value": 0.5,
+        "unit": "s",
+        "samples": [0.25, 0.5, 0.75],
+        "details": {"n": 3},
+    }
+    assert printed["created"].endswith("+00:00")
+
+
+def test_every_cut_keeps_what_came_before(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.jsonl"
+    kept, lost = measurement(), measurement(mixer="me")
+    append(whole, kept)
+    after_first = whole.stat().st_size
+    append(whole, lost)
+    data = whole.read_bytes()
+    for size in range(after_first + 1, len(data) - 1):
+        cut = tmp_path / "cut.jsonl"
+        cut.write_bytes(data[:size])
+        records, problems = read(cut)
+        assert records == [kept]
+        assert problems == ["line 2 is cut off and was skipped"]
+
+
+def test_appending_after_a_cut_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first, second = measurement(), measurement(mixer="me")
+    append(path, first)
+    with path.open("ab") as file:
+        file.write(b'{"schema": 1, "mix')
+    append(path, second)
+    records, problems = read(path)
+    assert records == [first, second]
+    assert problems == ["line 2 is not valid JSON and was skipped"]
+
+
+def test_a_whole_last_line_without_newline_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first = measurement()
+    append(path, first)
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert read(path) == ([first], [])
+    append(path, first)
+    assert read(path) == ([first, first], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"[]", "line 1 is no measurement and was skipped: expected an object, got list"),
+        (b'{"schema": 2}', "expected schema 1, got 2"),
+        (b'{"schema": 1}', "the field 'id' is missing"),
+        (b"\xff\xfe", "line 1 is not valid JSON"),
+        (b'{"schema": NaN}', "line 1 is not valid JSON"),
+    ],
+)
+def test_other_lines_are_problems(tmp_path: Path, line: bytes, problem: str) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(line + b"\n\n")
+    kept = measurement()
+    append(path, kept)
+    records, problems = read(path)
+    assert records == [kept]
+    assert len(problems) == 1
+    assert problem in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"sizes": {"d": 1.5}}, "expected integers as sizes"),
+        ({"sizes": [1]}, "expected dict as 'sizes', got [1]"),
+        ({"mixer": 3}, "expected str as 'mixer', got 3"),
+        ({"readings": {"latency": 1}}, "expected an object as reading 'latency', got 1"),
+        (
+            {"readings": {"latency": {"value": "0", "unit": "s", "samples": [], "details": {}}}},
+            "reading 'latency': expected numbers",
+        ),
+    ],
+)
+def test_wrong_fields_are_named(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(StoreError) as raised:
+        Measurement.from_json(measurement().to_json() | changes)
+    assert problem in str(raised.value)
+
+
+def test_new_keys_may_join_the_schema() -> None:
+    first = measurement()
+    assert Measurement.from_json(first.to_json() | {"weather": "fine"}) == first
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_no_number_that_is_none_is_written(tmp_path: Path, bad: float) -> None:
+    path = tmp_path / "results.jsonl"
+    value = measurement(readings={"latency": Reading("latency", bad, "s")})
+    sample = measurement(readings={"latency": Reading("latency", 1.0, "s", (1.0, bad))})
+    hidden = measurement(environment={"clocks": [{"sm": bad}]})
+    for record, where in (
+        (value, "readings.latency.value"),
+        (sample, r"readings.latency.samples\[1\]"),
+        (hidden, r"environment.clocks\[0\].sm"),
+    ):
+        with pytest.raises(StoreError, match=f"not written: {where} is not a finite number"):
+            append(path, record)
+    assert not path.exists()
+
+
+def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="not JSON serializable"):
+        append(tmp_path / "results.jsonl", measurement(environment={"a": object()}))
+
+
+def test_unwritable_and_unreadable_files(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere" / "results.jsonl"
+    with pytest.raises(StoreError, match=r"cannot write results\.jsonl: No such file"):
+        append(missing, measurement())
+    with pytest.raises(StoreError, match=r"cannot read results\.jsonl: No such file"):
+        read(missing)
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:20]))
+    with pytest.raises(StoreError, match=r"20 of \d+ bytes fitted"):
+        append(tmp_path / "results.jsonl", measurement())
+
+
+def test_one_record_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[bytes] = []
+    synced: list[int] = []
+    write = os.write
+
+    def noted(handle: int, data: bytes) -> int:
+        lines.append(data)
+        return write(handle, data)
+
+    monkeypatch.setattr(os, "write", noted)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    append(tmp_path / "results.jsonl", measurement(mixer="café"))
+    assert len(lines) == len(synced) == 1
+    assert json.loads(lines[0])["mixer"] == "café"
+
+
+def test_divide_keeps_reasons_apart() -> None:
+    reading = Reading("latency", 1.0, "s")
+    assert divide({"latency": reading, "energy": Unavailable("no GPU")}) == (
+        {"latency": reading},
+        {"energy": "no GPU"},
+    )

@@ -1,0 +1,168 @@
+"""Does the formula grammar read what papers print, refuse the rest, and evaluate exactly?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, strategies as st
+
+from costmodel.formulas import FormulaError, NotPolynomial, parse
+
+SIZES = {"b": 1, "d": 6, "l": 5, "n": 3, "t": 2}
+
+VALUES = {
+    "0": 0,
+    "1/2*l**2": Fraction(25, 2),
+    "2.5*l": Fraction(25, 2),
+    "d/n": 2,
+    "h": 2,
+    "-d**2": -36,
+    "(-d)**2": 36,
+    "2**3**2": 512,
+    "l - d - n": -4,
+    "l/d/n": Fraction(5, 18),
+    "d*-2": -12,
+    "--d": 6,
+    "2**-1": Fraction(1, 2),
+    "sum(t, t, 1, l)": 15,
+    "sum(t, t, 3, 2)": 0,
+    "sum(i*i, i, 1, n)": 14,
+    "sum(sum(j, j, 1, i), i, 1, n)": 10,
+    "t + sum(t, t, 1, 1)": 3,
+    "ceil_log2(l)": 3,
+    "ceil_log2(l*d - 29)": 0,
+    "2**ceil_log2(l)": 8,
+    "floor(l/2)": 2,
+    "Max(l, d, n)": 6,
+    "Min(l, d)": 5,
+}
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES.items())
+def test_value(text: str, value: Fraction) -> None:
+    assert parse(text).at(SIZES) == value
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_polynomial_has_the_same_value(text: str) -> None:
+    formula = parse(text)
+    try:
+        poly = formula.poly()
+    except NotPolynomial:
+        assert text in {"sum(t, t, 3, 2)", "sum(sum(j, j, 1, i), i, 1, n)", "floor(l/2)"}
+    else:
+        assert poly.rational(SIZES) == formula.at(SIZES)
+
+
+def test_letters_leave_out_the_index_of_a_sum() -> None:
+    assert parse("sum(t*d, t, 1, l)").letters == {"d", "l"}
+    assert parse("t + sum(t, t, 1, l)").letters == {"l", "t"}
+    assert parse("h").letters == {"d", "n"}
+
+
+BAD = {
+    "": "expected a number, a size, a function or '(' at character 1, got the end",
+    "l +": "expected a number, a size, a function or '(' at character 4, got the end",
+    "2l": "expected an operator or the end at character 2, got 'l'",
+    "l d": "expected an operator or the end at character 3, got 'd'",
+    "x*d": "expected a size (b l t d",
+    "d^2": "unexpected '^' at character 2",
+    "l @ d": "unexpected '@' at character 3",
+    "(l": "expected ')' at character 3, got the end",
+    "l)": "expected an operator or the end at character 2, got ')'",
+    "sum(t)": "expected sum(body, index, first, last)",
+    "sum(t, t, 1)": "expected ',' before the last value of sum",
+    "sum(t, t, 1, l, 2)": "expected ')' to close sum",
+    "sum(t, 2, 1, l)": "expected the name of sum's index at character 8, got '2'",
+    "sum(t, sum, 1, l)": "expected the name of sum's index",
+    "ceil_log2 l": "expected '(' after ceil_log2",
+    "ceil_log2(l, d)": "expected one argument of ceil_log2",
+    "__import__('os')": 'unexpected "\'" at character 12',
+    "__import__(os)": "expected a size (b l t d",
+    "l.real": "unexpected '.'",
+    "1e9": "expected an operator or the end",
+    "(" * 41 + "l" + ")" * 41: "nests deeper than 40 levels",
+    "2" + "**2" * 60: "nests deeper than 40 levels",
+    "1" + "+1" * 300: "at most 500 numbers",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.items())
+def test_bad_text(text: str, message: str) -> None:
+    with pytest.raises(FormulaError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+BAD_VALUES = {
+    "f": "no value was given for size f",
+    "1/(l - 5)": "divides by zero",
+    "0**-1": "divides by zero",
+    "2**(1/2)": "an exponent needs a whole number, got 1/2",
+    "9**9**9": "more than 100000 bits",
+    "sum(t, t, 1, 10**9)": "sums more than 1000000 terms",
+    "sum(t, t, 1, l/2)": "a sum's last value needs a whole number, got 5/2",
+    "ceil_log2(0)": "ceil_log2 needs a positive number, got 0",
+    "ceil_log2(1/2)": "ceil_log2 needs a whole number, got 1/2",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_VALUES.items())
+def test_bad_value(text: str, message: str) -> None:
+    with pytest.raises(FormulaError, match="^[^\n]*$") as caught:
+        parse(text).at(SIZES)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["1/(l - 1)", "l**d", "floor(d/2)", "(l + d + n)**90"])
+def test_no_polynomial(text: str) -> None:
+    with pytest.raises(NotPolynomial):
+        parse(text).poly()
+
+
+Pair = tuple[str, Callable[[], Fraction]]
+
+
+def leaf() -> st.SearchStrategy[Pair]:
+    """A number or a size, as text and as value."""
+    numbers = st.integers(0, 9).map(lambda k: (str(k), lambda: Fraction(k)))
+    sizes = st.sampled_from("dlnt").map(lambda name: (name, lambda: Fraction(SIZES[name])))
+    return numbers | sizes
+
+
+def grown(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+    """Operators over smaller formulas; the value is computed by Python's own Fractions."""
+
+    def join(op: str, a: Pair, b: Pair) -> Pair:
+        results = {
+            "+": lambda: a[1]() + b[1](),
+            "-": lambda: a[1]() - b[1](),
+            "*": lambda: a[1]() * b[1](),
+            "/": lambda: a[1]() / b[1](),
+        }
+        return f"({a[0]}) {op} ({b[0]})", results[op]
+
+    power = st.tuples(inner, st.integers(0, 3)).map(
+        lambda p: (f"({p[0][0]})**{p[1]}", lambda: p[0][1]() ** p[1])
+    )
+    return st.builds(join, st.sampled_from("+-*/"), inner, inner) | power
+
+
+@given(st.recursive(leaf(), grown, max_leaves=8))
+def test_random_formula(pair: Pair) -> None:
+    text, value = pair
+    try:
+        expected = value()
+    except ZeroDivisionError:
+        with pytest.raises(FormulaError, match="divides by zero"):
+            parse(text).at(SIZES)
+        return
+    formula = parse(text)
+    assert formula.at(SIZES) == expected
+    try:
+        assert formula.poly().rational(SIZES) == expected
+    except NotPolynomial:
+        assert "/" in text

@@ -1,0 +1,295 @@
+"""Is the oracle right? Systems small enough to be counted by hand, with the count beside each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from costmodel.composites import softmax
+from costmodel.equations import Mixer, exp, irfft, max_, max_over, min_, rfft, sum_
+from costmodel.execution.oracle import Compulsory, Execution, Unfused, execute
+from costmodel.execution.tallying import OracleError
+from costmodel.mixers import builtin
+from tests import oracle_fft
+
+SIZES = {"l": 3, "d": 4, "n": 2}
+
+
+def executed(name: str, form: str = "direct", **options: object) -> Execution:
+    return execute(builtin(name).forms[form], SIZES, **options)  # type: ignore[arg-type]
+
+
+def one_column(name: str = "example") -> Mixer:
+    """A mixer of one channel with its input and output declared."""
+    mixer = Mixer(name)
+    (l,) = mixer.sizes("l")
+    mixer.input("x", l)
+    mixer.output("y", l)
+    return mixer
+
+
+def dot_product() -> Mixer:
+    """y[i] = sum_a x[i,a] w[a]."""
+    mixer = Mixer("dot-product")
+    l, d = mixer.sizes("l d")
+    x, w, y = mixer.input("x", l, d), mixer.parameter("w", d), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i] = sum_(x[i, a] * w[a], over=a)
+    return mixer
+
+
+def test_dot_product() -> None:
+    found = execute(dot_product().forms["direct"], {"l": 2, "d": 5})
+    assert found.counts() == {"mul": 10, "add": 8}  # two rows of 5 products and 4 additions
+    assert found.span() == 1 + 3  # a product, then 5 -> 3 -> 2 -> 1
+    assert found.counts_inference(2) == {"mul": 5, "add": 4}
+    assert found.state(1) == 0  # no row reads another
+    assert found.compulsory() == Compulsory(10, 5, 0, 2, 0)
+    assert np.allclose(found.output, found.arrays["x"] @ found.arrays["w"], rtol=1e-12)
+
+
+def test_multiply_accumulate_adds_once_more_per_sum() -> None:
+    found = execute(dot_product().forms["direct"], {"l": 2, "d": 5}, accounting="mac")
+    assert found.counts() == {"mul": 10, "add": 10}
+
+
+def test_me_by_hand() -> None:
+    """Rows of 1, 2 and 3 products in each of 2 channels."""
+    found = execute(builtin("me").forms["direct"], {"l": 3, "d": 2})
+    assert found.counts() == {"mul": 12, "add": 6}
+    assert [found.counts_inference(t) for t in (1, 2, 3)] == [
+        {"mul": 2},
+        {"mul": 4, "add": 2},
+        {"mul": 6, "add": 4},
+    ]
+    assert found.span() == 1 + 2
+    assert [found.state(t) for t in (1, 2)] == [2, 4]
+    assert found.causal
+    assert found.compulsory_inference(2) == Compulsory(2, 2, 2, 2, 2)
+    assert found.unfused_inference(2) == [Unfused("y", 2 + 2, 2, 2), Unfused("state", 0, 0, 2)]
+    assert found.unfused() == [Unfused("y", 6 + 6, 3, 0)]
+
+
+def softmax_of_a_row() -> Mixer:
+    mixer = Mixer("softmax")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    with mixer.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        y[i, b] = softmax(x[i, b], over=b)
+    return mixer
+
+
+def test_softmax_of_one_row() -> None:
+    found = execute(softmax_of_a_row().forms["direct"], {"l": 1, "d": 5})
+    assert found.counts() == {"exp": 5, "add": 4, "div": 5}
+    assert found.span() == 1 + 3 + 1
+    powers = np.exp(found.arrays["x"])
+    assert np.allclose(found.output, powers / powers.sum(), rtol=1e-12)
+
+
+def test_safe_softmax_of_one_row() -> None:
+    form = softmax_of_a_row().forms["direct"]
+    found = execute(form, {"l": 1, "d": 5}, rewrites=("safe-softmax",))
+    assert found.counts() == {"compare": 4, "exp": 5, "add": 5 + 4, "div": 5}
+    assert found.span() == 3 + 1 + 1 + 3 + 1
+    assert np.allclose(found.output, execute(form, {"l": 1, "d": 5}).output, rtol=1e-12)
+
+
+def test_complex_product() -> None:
+    """4 multiplications and 2 additions, as two equations for one array."""
+    mixer = Mixer("complex")
+    l, _ = mixer.sizes("l d")
+    x, w, y = mixer.input("x", l, 2), mixer.parameter("w", 2), mixer.output("y", l, 2)
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        y[i, 1] = x[i, 1] * w[1] - x[i, 2] * w[2]
+        y[i, 2] = x[i, 1] * w[2] + x[i, 2] * w[1]
+    found = execute(mixer.forms["direct"], {"l": 1, "d": 1})
+    assert found.counts() == {"mul": 4, "add": 2}
+    assert found.span() == 2
+    x_, w_ = (found.arrays[n].reshape(2) for n in ("x", "w"))
+    assert complex(*found.output[0]) == pytest.approx(complex(*x_) * complex(*w_), rel=1e-12)
+
+
+def test_self_attention_is_table_3_and_table_4() -> None:
+    """At d=4, l=3, n=2: l^2 d + 4 l d^2 + l d = 36 + 192 + 12, and so on."""
+    found = executed("self-attention")
+    assert found.counts() == {"mul": 240, "add": 174, "div": 24, "exp": 12}
+    assert found.counts_inference(3) == {"mul": 88, "add": 66, "div": 12, "exp": 6}
+    assert executed("self-attention", length=8).state(3) == 2 * 3 * 4
+    assert found.span() == (1 + 2) + (1 + 1) + 1 + 1 + 2 + 1 + (1 + 2) + (1 + 2)
+
+
+def test_she_is_table_3_and_table_4() -> None:
+    """At d=4, l=3: l^2 d^2 / 2 + 5 l d^2 / 2 + l d = 72 + 120 + 12."""
+    found = executed("she")
+    assert found.counts() == {"mul": 204, "add": 156}
+    assert found.counts_inference(3) == {"mul": 84, "add": 68}
+    assert executed("she", length=8).state(3) == 3 * 4
+    assert found.span() == (1 + 4) + 1 + (1 + 2)  # 12 terms in the last row
+
+
+def test_dense_computes_the_masked_pairs() -> None:
+    """d l^2 - d l more products in self-attention, each of the 6 masked scores divided twice."""
+    causal, dense = executed("self-attention"), executed("self-attention", rewrites=("dense",))
+    more = {c: dense.counts()[c] - causal.counts()[c] for c in causal.counts()}
+    assert more == {"mul": 24, "add": 24, "div": 12, "exp": 6}
+    assert executed("she", rewrites=("dense",)).counts()["mul"] == 204 + 3 * 16
+
+
+@pytest.mark.parametrize("points", [1, 2, 4, 16])
+def test_transform_is_nominal_and_true(points: int) -> None:
+    signal = np.random.default_rng(0).normal(size=points)
+    tally, stages = oracle_fft.Tally(), points.bit_length() - 1
+    found = oracle_fft.rfft({(k + 1,): v for k, v in enumerate(signal)}, points, tally)
+    expected = np.fft.rfft(signal)
+    bins = [complex(found[k + 1, 1], found[k + 1, 2]) for k in range(points // 2 + 1)]
+    assert np.allclose(bins, expected, rtol=1e-12, atol=1e-12)
+    halved = {c: n for c, n in tally.halved().items() if n}
+    nominal = {"mul": points * stages, "add": points * stages * 3 // 2}
+    assert halved == {c: n for c, n in nominal.items() if n}
+    assert tally.deepest == 3 * stages
+
+
+@pytest.mark.parametrize("name", ["she", "he", "we", "me", "she-extraction", "he-extraction"])
+def test_fft_form_has_the_values_of_the_direct_form(name: str) -> None:
+    """Rounding of a 16-point transform of numbers near 1: a few 1e-16, with room."""
+    direct, fft = executed(name), executed(name, "fft")
+    assert np.allclose(direct.output, fft.output, rtol=0, atol=1e-12)
+    assert fft.once() and not fft.causal
+
+
+def test_me_fft_by_hand() -> None:
+    """l=3 pads to 8 points, 5 bins: 2 channels there and back, 1 kernel, 10 complex products."""
+    found = execute(builtin("me").forms["fft"], {"l": 3, "d": 2})
+    assert found.counts() == {"mul": 4 * 24 + 10 * 4, "add": 4 * 36 + 10 * 2}
+    assert found.once() == {"mul": 24, "add": 36}
+    assert found.span() == 9 + 2 + 9
+
+
+def test_window_saturates() -> None:
+    """At most w=2 rows are seen, so one row is kept."""
+    mixer = one_column()
+    l, w = mixer.sizes("l w")
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        j = f.index("j", max_(1, i - w + 1), i)
+        mixer.arrays["y"][i] = max_over(mixer.arrays["x"][j], over=j)
+    found = execute(mixer.forms["direct"], {"l": 5, "w": 2})
+    assert found.counts() == {"compare": 4}
+    assert [found.state(t) for t in (1, 2, 3, 4)] == [1, 1, 1, 1]
+    x = found.arrays["x"]
+    assert list(found.output) == [x[0], *(max(x[i], x[i + 1]) for i in range(4))]
+
+
+def test_future_row_is_not_causal() -> None:
+    mixer = one_column()
+    (l,) = mixer.sizes("l")
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        j = f.index("j", i, min_(l, i + 1))
+        mixer.arrays["y"][i] = sum_(mixer.arrays["x"][j], over=j)
+    found = execute(mixer.forms["direct"], {"l": 3})
+    assert not found.causal
+    with pytest.raises(OracleError, match="causal"):
+        found.state(1)
+
+
+def test_work_on_weights_is_done_once() -> None:
+    mixer = one_column()
+    l, d = mixer.sizes("l d")
+    p = mixer.parameter("p", d)
+    with mixer.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        g = f.array("g", 1)
+        g[1] = sum_(exp(p[a]), over=a)
+        mixer.arrays["y"][i] = mixer.arrays["x"][i] * g[1]
+    found = execute(mixer.forms["direct"], {"l": 3, "d": 4})
+    assert found.once() == {"exp": 4, "add": 3}
+    assert found.counts() == {"mul": 3}
+    assert found.span() == 4
+    assert found.span_inference(2) == 1
+    assert found.compulsory_inference(2) == Compulsory(1, 1, 0, 1, 0)
+
+
+def test_empty_reduction_is_free() -> None:
+    """y[i] = sum over j < i of x[j], times 2: row 1 costs nothing."""
+    mixer = one_column()
+    (l,) = mixer.sizes("l")
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        j = f.index("j", 1, i - 1)
+        mixer.arrays["y"][i] = 2 * sum_(mixer.arrays["x"][j], over=j)
+    found = execute(mixer.forms["direct"], {"l": 3})
+    assert found.counts() == {"mul": 2, "add": 1}
+
+
+def _broken(write: str) -> Mixer:
+    mixer = one_column()
+    (l,) = mixer.sizes("l")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        g = f.array("g", l)
+        if write == "outside":
+            y[i] = x[i + 1] * 2
+        elif write == "too early":
+            y[i] = g[i] * 2
+            g[i] = x[i]
+        elif write == "twice":
+            y[i] = x[i]
+            y[1] = x[1]
+        elif write == "never":
+            y[1] = x[1]
+        elif write == "recurrence backwards":
+            g[1] = x[1]
+            j = f.index("j", 2, l)
+            y[i] = x[i]
+            g[j] = g[l] + x[j]
+    return mixer
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        ("outside", r"y reads x\[4\], outside its extents \(3,\), at sizes .* i=3"),
+        ("too early", r"y reads g\[1\], which is not defined yet"),
+        ("twice", r"y\[1\] is defined twice"),
+        ("never", r"y\[2\] is never defined"),
+        ("recurrence backwards", r"g reads g\[3\], which is not defined yet, .* j=2"),
+    ],
+)
+def test_what_cannot_be_executed_says_why(write: str, message: str) -> None:
+    with pytest.raises(OracleError, match=message):
+        execute(_broken(write).forms["direct"], {"l": 3}).counts()
+
+
+def test_recurrence_runs_row_by_row() -> None:
+    mixer = one_column()
+    (l,) = mixer.sizes("l")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    with mixer.form("direct") as f:
+        i = f.index("i", 2, l)
+        y[1] = x[1] * 1
+        y[i] = y[i - 1] + x[i]
+    found = execute(mixer.forms["direct"], {"l": 4})
+    assert found.counts() == {"mul": 1, "add": 3}
+    assert found.span() == 4
+    assert found.state(2) == 1
+    assert found.span_inference(3) == 1
+
+
+def test_transform_reads_its_own_shape() -> None:
+    """An inverse after a transform gives the sequence back."""
+    mixer = one_column()
+    (l,) = mixer.sizes("l")
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        q, p = f.index("q", 1, 5), f.index("p", 1, 2)
+        s = f.array("s", 5, 2)
+        s[q, p] = rfft(mixer.arrays["x"][i], over=i, length=8)
+        mixer.arrays["y"][i] = irfft(s[q, p], over=(q, p), length=8)
+    found = execute(mixer.forms["direct"], {"l": 6})
+    assert np.allclose(found.output, found.arrays["x"], rtol=0, atol=1e-14)

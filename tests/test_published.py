@@ -1,0 +1,435 @@
+"""Does every printed claim get the verdict that we know it deserves, and does a wrong one fail?"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from costmodel import comparisons
+from costmodel.claims import Claim, PublishedError, load
+from costmodel.data import DataMissing, data_dir
+from costmodel.formulas import parse
+from costmodel.published import VERDICTS, check, summary, unrecorded, verify
+from costmodel.tokens import Unanswered
+
+EXPECTED = {
+    "v1.T3.self-attention.mul.sum": "agrees",
+    "v1.T3.self-attention.mul": "agrees",
+    "v1.T3.extractor.mul.sum": "agrees",
+    "v1.T3.extractor.mul": "agrees",
+    "v1.T3.self-attention.add.sum": "agrees",
+    "v1.T3.self-attention.add": "agrees",
+    "v1.T3.extractor.add.sum": "not-checkable",
+    "v1.T3.extractor.add": "agrees",
+    "v1.T3.self-attention.div.sum": "agrees",
+    "v1.T3.self-attention.div": "agrees",
+    "v1.T3.extractor.div": "agrees",
+    "v1.T3.self-attention.exp.sum": "agrees",
+    "v1.T3.self-attention.exp": "agrees",
+    "v1.T3.extractor.exp": "agrees",
+    "v1.T3.self-attention.parameters.sum": "agrees",
+    "v1.T3.self-attention.parameters": "agrees",
+    "v1.T3.extractor.parameters.sum": "agrees",
+    "v1.T3.extractor.parameters": "agrees",
+    "v1.T4.self-attention.mul.sum": "agrees",
+    "v1.T4.self-attention.mul": "agrees",
+    "v1.T4.extractor.mul.sum": "agrees",
+    "v1.T4.extractor.mul": "agrees",
+    "v1.T4.self-attention.add.sum": "agrees",
+    "v1.T4.self-attention.add": "agrees",
+    "v1.T4.extractor.add.sum": "agrees",
+    "v1.T4.extractor.add": "agrees",
+    "v1.T4.self-attention.div.sum": "agrees",
+    "v1.T4.self-attention.div": "agrees",
+    "v1.T4.extractor.div": "agrees",
+    "v1.T4.self-attention.exp.sum": "agrees",
+    "v1.T4.self-attention.exp": "agrees",
+    "v1.T4.extractor.exp": "agrees",
+    "v1.s5.extraction.parameters": "agrees",
+    "v1.s7.most.parameters": "agrees-in-limit",
+    "v1.s7.most.training.mul": "agrees-in-limit",
+    "v1.s7.most.training.add": "agrees-in-limit",
+    "v1.s7.most.training.total": "agrees-in-limit",
+    "v1.s7.most.inference.mul": "agrees-in-limit",
+    "v1.s7.most.inference.add": "agrees-in-limit",
+    "v1.s7.most.inference.total": "agrees-in-limit",
+    "v1.s7.path.self-attention": "disagrees",
+    "v1.s7.path.extractor": "disagrees",
+    "v1.s7.path.shorter": "agrees",
+    "v1.abstract.path.shorter": "agrees",
+    "v1.s8.more.parameters": "agrees-in-limit",
+    "v1.s8.more.total": "agrees-in-limit",
+    "v1.s7.faster": "not-checkable",
+    "v1.s6.outperforms": "not-checkable",
+    "v1.s6.ablations": "not-checkable",
+    "v1.s6.T1.epochs": "not-checkable",
+    "v1.s7.explains": "not-checkable",
+    "v2.s5.she-extraction.parameters": "agrees",
+    "v2.s5.she.parameters": "agrees",
+    "v2.s5.we.parameters": "agrees",
+    "v2.s5.he.parameters": "agrees",
+    "v2.s5.he-extraction.parameters": "agrees",
+    "v2.s5.me.parameters": "agrees",
+    "v2.s5.me-below-she.total": "agrees",
+    "v2.s5.me-below-she.parameters": "agrees",
+    "v2.s5.me-below-we.total": "agrees",
+    "v2.s5.me-below-we.parameters": "agrees",
+    "v2.s5.me-below-he.total": "agrees",
+    "v2.s5.me-below-he.parameters": "agrees",
+    "v2.s7.tables.training": "not-checkable",
+    "v2.s7.tables.inference": "not-checkable",
+    "v2.s7.tables.totals": "not-checkable",
+    "v2.s7.she.total.n1": "agrees",
+    "v2.s7.she.total.n32": "agrees",
+    "v2.s7.she.parameters": "agrees",
+    "v2.s7.he.total": "agrees",
+    "v2.s7.he.parameters": "agrees",
+    "v2.s7.we.total": "agrees",
+    "v2.s7.we.parameters": "agrees",
+    "v2.s7.me.total": "agrees",
+    "v2.s7.me.parameters": "agrees",
+    "v2.s7.performance": "not-checkable",
+    "v2.s7.explains": "not-checkable",
+    "v2.s7.path.self-attention": "agrees",
+    "v2.s7.path.she": "agrees",
+    "v2.s7.path.me": "agrees",
+    "v2.s7.path.she-shorter": "agrees",
+    "v2.s7.path.me-shorter": "agrees",
+    "v2.s7.faster": "not-checkable",
+    "v2.abstract.path.she": "agrees",
+    "v2.abstract.path.he": "agrees",
+    "v2.abstract.path.we": "agrees",
+    "v2.abstract.path.me": "agrees",
+    "v2.abstract.total.he": "agrees",
+    "v2.abstract.total.we": "agrees",
+    "v2.abstract.total.me": "agrees",
+    "v2.abstract.memory": "not-checkable",
+    "v2.s8.she.total.n1": "agrees",
+    "v2.s8.she.total.n32": "agrees",
+    "v2.s8.she.parameters": "agrees",
+    "v2.s8.she.path": "agrees",
+    "v2.s8.he.total": "agrees",
+    "v2.s8.he.parameters": "disagrees",
+    "v2.s8.we.total": "agrees",
+    "v2.s8.we.parameters": "agrees",
+    "v2.s8.me.total": "agrees",
+    "v2.s8.me.parameters": "agrees",
+    "v2.s8.performance": "not-checkable",
+    "v2.s6.training-cost": "not-checkable",
+}
+
+DERIVED = {
+    "v1.T3.self-attention.add.sum": "4*d**2*l + d*l**2 - 4*d*l - l*n",
+    "v1.T3.extractor.add": "d**2*l**2/2 + 5*d**2*l/2 - 3*d*l",
+    "v1.s7.most.parameters": "iff l > 2",
+    "v1.s7.most.training.mul": "iff l > 3*d/(d - 2), for d > 2",
+    "v1.s7.most.training.add": "iff l > (3*d**2 - 2*d - 2*n)/(d**2 - 2*d), for d > 2",
+    "v1.s7.most.training.total": "iff l > (6*d**2 - 2*d + n)/(2*d**2 - 4*d - 3*n), "
+    "for n < 2*d**2/3 - 4*d/3",
+    "v1.s7.most.inference.mul": "iff t > (2*d - 1)/(d - 2), for d > 2",
+    "v1.s7.most.inference.add": "iff t > (2*d**2 - 2*d - n)/(d**2 - 2*d), for d > 2",
+    "v1.s7.most.inference.total": "iff t > (4*d**2 - 3*d - n)/(2*d**2 - 4*d - 3*n), "
+    "for n < 2*d**2/3 - 4*d/3",
+    "v1.s7.path.self-attention": "mul - sum - mul - sum - div - exp - sum - div"
+    " - mul - sum - mul - sum",
+    "v1.s7.path.extractor": "mul - sum - mul - mul - sum",
+    "v2.s7.she.total.n1": "278888448 > 20947008",
+    "v2.s7.she.total.n32": "278888448 > 21710848",
+    "v2.s7.she.parameters": "2129920 > 65536",
+    "v2.s7.he.total": "14647296 < 21710848",
+    "v2.s7.he.parameters": "65536 = 65536",
+    "v2.s7.we.total": "10469376 < 20947008",
+    "v2.s7.we.parameters": "49152 < 65536",
+    "v2.s7.me.total": "2097152/20947008",
+    "v2.s7.me.parameters": "128/65536 = 1/512",
+    "v2.s8.he.parameters": "65536 = 65536",
+    "v2.abstract.path.he": "7 steps < 12 steps",
+    "v2.abstract.path.we": "5 steps < 12 steps",
+    "v2.s7.path.me-shorter": "2 steps < 12 steps",
+}
+
+NOTES = {
+    "v1.T3.self-attention.mul": "equal for all sizes (polynomial identity)",
+    "v1.T3.extractor.add.sum": "equals the derived count",
+    "v1.s7.most.parameters": "at d = 128 from l = 3 on",
+    "v1.s7.most.training.mul": "at d = 128 from l = 4 on",
+    "v1.s7.most.training.total": "at d = 128, n = 1 from l = 4 on; at d = 128, n = 8 from l = 4 on",
+    "v1.s7.most.inference.mul": "at d = 128 from t = 3 on",
+    "v2.s7.he.total": "holds at every size",
+    "v2.s7.he.parameters": "in general iff l = d",
+    "v2.s7.we.parameters": "in general iff l < 2*d",
+    "v2.s7.me.total": "a ratio of 1/9.988",
+    "v2.s8.he.parameters": "misprint: section 8 shortens section 7",
+}
+
+COUNTEREXAMPLES = {
+    "v1.s7.most.training.mul": {"d": 1, "l": 1},
+    "v1.s7.most.inference.total": {"d": 1, "n": 1, "t": 1},
+    "v1.s7.path.self-attention": {"step": 3},
+    "v1.s7.path.extractor": {"step": 4},
+    "v2.s8.he.parameters": {"d": 128, "l": 128, "n": 32},
+    "v2.s7.he.parameters": {},
+}
+
+MISPRINTS = {"v1.s7.path.self-attention", "v1.s7.path.extractor", "v2.s8.he.parameters"}
+
+VERDICT = {v.id: v for v in verify()}
+CLAIM = {c.id: c for path in sorted(data_dir("published").glob("*.json")) for c in load(path)}
+CHECKED = [c for c in CLAIM.values() if not c.unchecked and not c.misprint]
+
+
+def test_every_claim_has_its_expected_verdict() -> None:
+    assert {v.id: v.verdict for v in VERDICT.values()} == EXPECTED
+
+
+@pytest.mark.parametrize(("name", "derived"), DERIVED.items())
+def test_derived(name: str, derived: str) -> None:
+    assert VERDICT[name].derived == derived
+
+
+@pytest.mark.parametrize(("name", "note"), NOTES.items())
+def test_note(name: str, note: str) -> None:
+    assert note in VERDICT[name].note
+
+
+@pytest.mark.parametrize(("name", "sizes"), COUNTEREXAMPLES.items())
+def test_counterexample(name: str, sizes: dict[str, int]) -> None:
+    assert VERDICT[name].counterexample == sizes
+
+
+def test_misprints_are_counted_openly_and_nothing_else_disagrees() -> None:
+    verdicts = list(VERDICT.values())
+    assert {v.id for v in verdicts if v.misprint == "recorded"} == MISPRINTS
+    assert all(v.note.startswith("misprint: ") for v in verdicts if v.misprint)
+    assert unrecorded(verdicts) == []
+    found = summary(verdicts)
+    assert found == {
+        "claims": len(EXPECTED),
+        **{name: Counter(EXPECTED.values())[name] for name in VERDICTS},
+        "misprints": 3,
+        "stale": 0,
+        "unrecorded": 0,
+    }
+
+
+def test_what_is_not_checkable_says_why() -> None:
+    for verdict in VERDICT.values():
+        if verdict.verdict == "not-checkable":
+            assert len(verdict.note) > 40, verdict.id
+            assert verdict.counterexample == {}, verdict.id
+
+
+def test_every_formula_is_proven_for_all_sizes() -> None:
+    for claim in CHECKED:
+        if claim.kind == "formula":
+            assert VERDICT[claim.id].note.startswith("equal for all sizes"), claim.id
+
+
+@pytest.mark.parametrize("column", ["self-attention", "extractor"])
+@pytest.mark.parametrize("quantity", ["mul", "add", "div", "exp"])
+def test_table_4_summed_over_t_is_table_3(column: str, quantity: str) -> None:
+    """Both tables as printed, compared with each other: no derivation takes part."""
+    training = parse(CLAIM[f"v1.T3.{column}.{quantity}"].formula)
+    inference = CLAIM[f"v1.T4.{column}.{quantity}"].formula
+    summed = parse(f"sum({inference}, t, 1, l)")
+    assert summed.poly() == training.poly()
+    sizes = {"d": 6, "n": 3, "l": 7}
+    assert summed.at(sizes) == training.at(sizes)
+
+
+def altered(claim: Claim) -> Claim:
+    """The same claim, with one thing changed so that it is wrong."""
+    if claim.kind == "formula":
+        return replace(claim, formula=f"{claim.formula} + 1")
+    if claim.kind == "path":
+        return replace(claim, steps=f"{claim.steps} exp")
+    if claim.kind == "ratio":
+        return replace(claim, value="1/11")
+    return replace(claim, relation={"<": ">", ">": "<", "=": "<"}[claim.relation])
+
+
+@pytest.mark.parametrize("claim", CHECKED, ids=lambda c: c.id)
+def test_an_altered_claim_disagrees(claim: Claim) -> None:
+    verdict = check(altered(claim))
+    assert verdict.verdict == "disagrees"
+    assert verdict.derived
+    assert unrecorded([verdict]) == [verdict]
+    if claim.kind == "formula":
+        letters = parse(claim.formula).letters
+        assert {k: v for k, v in verdict.counterexample.items() if k in letters} == dict.fromkeys(
+            letters, 1
+        )
+    elif claim.quantity != "critical_path" or claim.kind == "path":
+        assert verdict.counterexample
+
+
+ALTERED = {
+    "l**2*d + 4*l*d**2": {"d": 1, "l": 1},
+    "l**2*d + 4*l*d**2 + l*d + (l - 1)*(d - 2)": {"d": 1, "l": 2},
+    "l**2*d + 4*l*d**2 + l*d + (l - 1)*(d - 1)": {"d": 2, "l": 2},
+    "l**2*d + 4*l*d**2 + l*d + (n - 1)": {"d": 2, "l": 1, "n": 2},
+    "l**2*d + 4*l*d**2 + l*d/(l - 1)*(l - 1)": {"d": 1, "l": 1},
+    "l**2*d + 4*l*d**2 + l*d + floor(l/5)": {"d": 1, "l": 5},
+}
+
+
+@pytest.mark.parametrize(("formula", "sizes"), ALTERED.items())
+def test_counterexample_is_the_smallest(formula: str, sizes: dict[str, int]) -> None:
+    verdict = check(replace(CLAIM["v1.T3.self-attention.mul"], formula=formula))
+    assert verdict.verdict == "disagrees"
+    assert verdict.counterexample == sizes
+
+
+def test_a_wrong_simplification_disagrees() -> None:
+    verdict = check(replace(CLAIM["v1.T3.self-attention.mul.sum"], equals="l**2*d + 4*l*d**2"))
+    assert verdict.verdict == "disagrees"
+    assert verdict.note == "its simplification gives 5 there, the equations 6"
+
+
+def test_equal_without_a_proof_says_so() -> None:
+    formula = "floor(l**2*d + 4*l*d**2 + l*d)"
+    verdict = check(replace(CLAIM["v1.T3.self-attention.mul"], formula=formula))
+    assert verdict.verdict == "agrees"
+    assert verdict.note.endswith("smallest sizes; no proof for all")
+
+
+UNDER = {
+    ("self-attention", "div", "n*sum(t, t, 1, l)"): ("strict", "scale=mul"),
+    ("self-attention", "exp", "n*l**2"): ("strict", "dense"),
+    ("she", "add", "1/2*l**2*d**2 + 5/2*l*d**2"): ("mac",),
+    ("she", "mul", "l**2*d**2 + 2*l*d**2 + l*d"): ("strict", "dense"),
+}
+
+
+@pytest.mark.parametrize(("what", "conventions"), UNDER.items())
+def test_agrees_under_another_convention(
+    what: tuple[str, str, str], conventions: tuple[str, ...]
+) -> None:
+    mixer, quantity, formula = what
+    claim = Claim(
+        "x", "a paper", "a table", "formula", "", mixer=mixer, phase="training",
+        quantity=quantity, formula=formula,
+    )  # fmt: skip
+    verdict = check(claim)
+    assert (verdict.verdict, verdict.conventions) == ("agrees-under", conventions)
+    assert "not under strict: " in verdict.note
+    assert unrecorded([verdict]) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("278888448", "agrees"), ("278888449", "disagrees")]
+)
+def test_number(value: str, expected: str) -> None:
+    claim = Claim(
+        "x", "a paper", "a table", "number", value, mixer="she", phase="training",
+        quantity="total", value=value, sizes={"d": 128, "l": 128},
+    )  # fmt: skip
+    verdict = check(claim)
+    assert (verdict.verdict, verdict.derived) == (expected, "278888448")
+
+
+RATIOS = {"1/9": "disagrees", "1/10": "agrees", "1/11": "disagrees"}
+
+
+@pytest.mark.parametrize(("value", "expected"), RATIOS.items())
+def test_a_ratio_is_rounded_to_one_part_in_n(value: str, expected: str) -> None:
+    assert check(replace(CLAIM["v2.s7.me.total"], value=value)).verdict == expected
+
+
+def test_a_misprint_that_agrees_is_stale() -> None:
+    claim = CLAIM["v1.T3.self-attention.mul"]
+    verdict = check(replace(claim, misprint={"reason": "none", "derived": "0"}))
+    assert (verdict.verdict, verdict.misprint) == ("agrees", "stale")
+    assert verdict.note.startswith("stale misprint: ")
+    assert unrecorded([verdict]) == [verdict]
+    assert summary([verdict])["stale"] == summary([verdict])["unrecorded"] == 1
+
+
+def test_a_misprint_with_another_derived_value_is_stale() -> None:
+    claim = CLAIM["v1.s7.path.extractor"]
+    verdict = check(replace(claim, misprint={**claim.misprint, "derived": "mul - sum"}))
+    assert (verdict.verdict, verdict.misprint) == ("disagrees", "stale")
+    assert unrecorded([verdict]) == [verdict]
+
+
+def test_a_misprint_without_its_record_fails() -> None:
+    for name in MISPRINTS:
+        verdict = check(replace(CLAIM[name], misprint={}))
+        assert verdict.verdict == "disagrees"
+        assert unrecorded([verdict]) == [verdict]
+
+
+def test_a_question_without_an_answer_is_not_checkable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise Unanswered("the transform spans the token axis")
+
+    monkeypatch.setattr(comparisons, "derive", refuse)
+    verdict = check(CLAIM["v1.T4.extractor.mul"])
+    assert (verdict.verdict, verdict.derived) == ("not-checkable", "")
+    assert verdict.note == "the transform spans the token axis"
+
+
+def written(folder: Path, *claims: dict[str, Any]) -> Path:
+    path = folder / "claims.json"
+    data = {"schema": 1, "source": "a paper", "convention": ["strict"], "claims": claims}
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+GOOD = {
+    "id": "a", "place": "Table 1", "kind": "formula", "claimed": "l", "mixer": "me",
+    "quantity": "parameters", "formula": "l",
+}  # fmt: skip
+
+
+def test_verify_reads_given_files(tmp_path: Path) -> None:
+    (verdict,) = verify([written(tmp_path, GOOD)])
+    assert (verdict.id, verdict.source, verdict.verdict) == ("a", "a paper", "agrees")
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": ({"colour": "red"}, "unexpected keyword argument 'colour'"),
+    "unknown kind": ({"kind": "guess"}, "kind 'guess' is none of formula"),
+    "missing key": ({"formula": ""}, "a formula needs formula"),
+    "bad formula": ({"formula": "l +"}, "expected a number"),
+    "bad size": ({"sizes": {"l": 0}}, "size l must lie in 1"),
+    "bad relation": ({"relation": "~"}, "relation '~' is none of > < ="),
+    "bad misprint": ({"misprint": {"reason": "x"}}, "a misprint states its reason"),
+    "unknown quantity": ({"quantity": "joy", "phase": "training"}, "unknown quantity 'joy'"),
+    "unknown phase": ({"quantity": "mul", "phase": "later"}, "unknown phase 'later'"),
+    "unknown mixer": ({"mixer": "mee"}, "unknown mixer 'mee'"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD)
+def test_bad_data(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(PublishedError) as caught:
+        verify([written(tmp_path, {**GOOD, **change})])
+    assert message in str(caught.value)
+    assert "claim" in str(caught.value)
+
+
+def test_ids_are_unique(tmp_path: Path) -> None:
+    with pytest.raises(PublishedError, match="claims with the same id: a"):
+        verify([written(tmp_path, GOOD, GOOD)])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2, "claims": []}'])
+def test_files_that_are_no_claims(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "claims.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PublishedError, match="claims"):
+        verify([path])
+    with pytest.raises(PublishedError, match="not a readable file of claims"):
+        verify([tmp_path / "absent.json"])
+
+
+def test_data_dir() -> None:
+    assert (data_dir("published") / "README.md").is_file()
+    with pytest.raises(DataMissing, match="no tables 'absent'"):
+        data_dir("absent")

@@ -1,0 +1,110 @@
+"""Are the conditions exact: equal to a direct comparison at every small size?"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from costmodel.formulas import parse
+from costmodel.polynomial import Poly
+from costmodel.thresholds import least, points, primitive, where_positive, where_zero
+
+
+def poly(text: str) -> Poly:
+    return parse(text).poly()
+
+
+def test_points_increase_and_respect_the_sizes() -> None:
+    found = list(islice(points(frozenset("dln")), 200))
+    sums = [sum(sizes.values()) for sizes in found]
+    assert sums == sorted(sums)
+    assert found[0] == {"d": 1, "l": 1, "n": 1}
+    assert all(sizes["d"] % sizes["n"] == 0 for sizes in found)
+    assert all(s["t"] <= s["l"] for s in points(frozenset("lt"), 6))
+    assert len(list(points(frozenset("lt"), 6))) == 21
+    assert list(points(frozenset())) == [{}]
+
+
+CONDITIONS = {
+    "d": "at every size",
+    "0": "at no size",
+    "-l": "at no size",
+    "d - n + 1": "at every size",
+    "l - t + 1": "at every size",
+    "l*d**2 - 2*d**2": "l > 2",
+    "4*d**2 - 3*d**2 - l*d": "l < d",
+    "l*d - 2*l - 3*d": "l > 3*d/(d - 2), for d > 2",
+    "l*(d - 2) + 3": "always, for d > 2; l < 3 for d = 1; always for d = 2",
+    "l**2 - l*d**2": "l > d**2",
+    "l*t - d*l*t": "at no size",
+    "l**2 + t**2 - 7*l*t": "l**2 + t**2 - 7*l*t > 0",
+}
+
+
+@pytest.mark.parametrize(("text", "condition"), CONDITIONS.items())
+def test_condition(text: str, condition: str) -> None:
+    found = where_positive(poly(text))
+    assert found.text == condition
+    assert found.always == (condition == "at every size")
+    assert found.never == (condition == "at no size")
+
+
+@pytest.mark.parametrize("text", CONDITIONS)
+def test_always_and_never_are_true_at_small_sizes(text: str) -> None:
+    found, difference = where_positive(poly(text)), poly(text)
+    for sizes in points(difference.letters, 7):
+        positive = difference.rational(sizes) > 0
+        assert not (found.always and not positive)
+        assert not (found.never and positive)
+
+
+ZEROS = {
+    "d": "at no size",
+    "0": "at every size",
+    "l*d - d**2": "l = d",
+    "2*l - 3*d": "-3*d + 2*l = 0",
+}
+
+
+@pytest.mark.parametrize(("text", "condition"), ZEROS.items())
+def test_zero(text: str, condition: str) -> None:
+    assert where_zero(poly(text)).text == condition
+
+
+SHE_MORE = {
+    "mul": "1/2*l**2*d**2 + 5/2*l*d**2 + l*d - (l**2*d + 4*l*d**2 + l*d)",
+    "add": "1/2*l**2*d**2 + 5/2*l*d**2 - 3*l*d - (l**2*d + 4*l*d**2 - 4*l*d - l*n)",
+    "total": "l**2*d**2 + 5*l*d**2 - 2*l*d"
+    " - (2*l**2*d + 8*l*d**2 - 3*l*d - l*n + 3/2*(n*l**2 + n*l))",
+}
+
+
+@pytest.mark.parametrize("name", SHE_MORE)
+def test_least_equals_direct_comparison(name: str) -> None:
+    """The printed formulas of the two sublayers, compared directly up to l = 60, d = 24."""
+    difference = poly(SHE_MORE[name])
+    for sizes in points(frozenset("dn"), 24):
+        positive = [difference.rational({**sizes, "l": l}) > 0 for l in range(1, 61)]
+        start = least(difference, "l", sizes)
+        if start is None:
+            assert not any(positive)
+        else:
+            assert positive == [l >= start for l in range(1, 61)]
+
+
+def test_nothing_holds_where_the_threshold_is_not_stated() -> None:
+    """'l > ..., for d > 2' claims that nothing holds for d <= 2, whatever the length."""
+    for text in SHE_MORE.values():
+        difference = poly(text)
+        for d, n in ((1, 1), (2, 1), (2, 2), (3, 3)):
+            if least(difference, "l", {"d": d, "n": n}) is None:
+                assert all(
+                    difference.rational({"d": d, "n": n, "l": l}) <= 0 for l in range(1, 200)
+                )
+
+
+def test_primitive_keeps_the_sign() -> None:
+    difference = poly("(l*d**2 - 3*d**2)/(2*n)")
+    assert str(primitive(difference)) == "l - 3"
+    assert primitive(poly("0")) == poly("0")
