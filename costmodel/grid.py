@@ -7,7 +7,7 @@ silently; here the largest possible intermediate is bounded with Python's own in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache, reduce
 from itertools import product
@@ -43,7 +43,9 @@ def axes(**sizes: Iterable[int]) -> dict[str, Integers]:
     """
     import numpy as np
 
-    lists = [values if isinstance(values, np.ndarray) else list(values) for values in sizes.values()]
+    lists = [
+        values if isinstance(values, np.ndarray) else list(values) for values in sizes.values()
+    ]
     for letter, values in zip(sizes, lists, strict=True):
         if np.ndim(values) != 1:
             raise SizeError(f"size {letter} must be a list of positive integers")
@@ -88,25 +90,34 @@ class Grid:
             raise SizeError(f"sizes that do not broadcast against each other: {shapes}") from None
         self._atoms: dict[str, Integers] = {}
         self._largest: dict[str, int] = {}
+        self._varies: dict[str, Dims] = {}
         self._powers: dict[tuple[str, int], Integers] = {}
 
     def at(self, answer: Exact | Poly) -> Integers:
         """The answer at every point; see `grid`."""
         import numpy as np
 
+        return np.broadcast_to(self._unexpanded(answer), self.shape)
+
+    def _unexpanded(self, answer: Exact | Poly) -> Integers:
+        """The answer along the axes that it depends on."""
         exact = Exact.of(answer) if isinstance(answer, Poly) else answer
         below = _denominator(poly for _, poly in exact.pieces)
         polys = [poly * below for _, poly in exact.pieces]
-        self._fits(polys, str(below))
-        total: Integers = np.zeros((), dtype=np.int64)
+        self._fits([*polys, below])
+        number = below.constant()
+        divisor = number if isinstance(number, int) else 1
+        early = below == divisor and all(self._separable(p, divisor) for p in polys)
+        values = []
         for (guards, _), poly in zip(exact.pieces, polys, strict=True):
-            value = self._value(poly)
+            value = self._value(poly, divisor if early else 1)
             for guard in guards:
                 value = value * self._holds(guard)
-            total = _plus(total, value)
-        return np.broadcast_to(self._divided(total, below, polys), self.shape)
+            values.append(value)
+        total = reduce(_plus, values) if values else _number(0)
+        return total if early else self._divided(total, below)
 
-    def _fits(self, polys: Iterable[Poly], what: str) -> None:
+    def _fits(self, polys: Iterable[Poly]) -> None:
         """Refuse unless every partial sum and product stays within 64 bits.
 
         Each is a part of the sum of the absolute values of all terms, each factor at its largest.
@@ -132,8 +143,8 @@ class Grid:
     def _atom(self, atom: str) -> Integers:
         if atom not in self._atoms:
             if isinstance(atom, Fn):
-                arguments = [Grid.at(self, argument) for argument in atom.args]
-                self._atoms[atom] = FUNCTIONS[atom.function](_unexpanded(arguments))
+                arguments = (self._unexpanded(argument) for argument in atom.args)
+                self._atoms[atom] = FUNCTIONS[atom.function](*arguments)
             elif atom in self.sizes:
                 self._atoms[atom] = self.sizes[atom]
             else:
@@ -149,8 +160,190 @@ class Grid:
 
     def _dims(self, monomial: Monomial) -> Dims:
         """Along which axes of the grid, counted from the last, a product varies."""
-        found: set[int] = set()
-        for atom, _ in monomial:
+        return frozenset[int]().union(*(self._dims_of(atom) for atom, _ in monomial))
+
+    def _dims_of(self, atom: str) -> Dims:
+        if atom not in self._varies:
             shape = self._atom(atom).shape
-            found |= {axis - len(shape) for axis, extent in enumerate(shape) if extent != 1}
-        return frozenset(found)
+            varying = (axis - len(shape) for axis, extent in enumerate(shape) if extent != 1)
+            self._varies[atom] = frozenset(varying)
+        return self._varies[atom]
+
+    def _value(self, poly: Poly, divisor: int = 1) -> Integers:
+        """`poly / divisor`, where `_separable` proved every part divisible on its own."""
+        parts = [self._part(part, divisor) for part in self._parts(poly)]
+        return reduce(_plus, parts) if parts else _number(0)
+
+    def _part(self, poly: Poly, divisor: int) -> Integers:
+        factored = self._factored(poly, divisor)
+        if factored is None:
+            return self._along(poly, divisor)
+        products = (self._product(m) * self._value(inner, divisor) for m, inner in factored)
+        return reduce(_plus, products)
+
+    def _along(self, poly: Poly, divisor: int) -> Integers:
+        """A sum of products that all vary along the same axes."""
+        terms = (self._product(m) * int(number) for m, number in poly.terms.items())
+        total = reduce(_plus, terms)
+        return total if divisor == 1 else total // divisor
+
+    def _product(self, monomial: Monomial) -> Integers:
+        if not monomial:
+            return _number(1)
+        return reduce(lambda x, y: x * y, (self._power(atom, power) for atom, power in monomial))
+
+    def _parts(self, poly: Poly) -> list[Poly]:
+        """Split a sum so that few terms are spread over more axes than they depend on."""
+        found: dict[Dims, Poly] = {}
+        for monomial, number in sorted(poly.terms.items(), key=lambda t: -len(self._dims(t[0]))):
+            dims = self._dims(monomial)
+            home = next((wider for wider in found if dims <= wider), dims)
+            found[home] = found.get(home, Poly()) + Poly({monomial: number})
+        return [found[dims] for dims in sorted(found, key=len)]
+
+    def _factored(self, poly: Poly, divisor: int) -> list[tuple[Monomial, Poly]] | None:
+        """Products of one factor along some axes with sums along others; None along one set.
+
+        The axes that give the fewest products are factored out, since these fill the grid.
+        """
+        candidates = {self._dims_of(atom) for atom in poly.atoms}
+        if len(candidates - {frozenset()}) < 2:
+            return None
+        ways = [self._factor_out(poly, dims) for dims in sorted(candidates, key=sorted) if dims]
+        whole = [way for way in ways if all(_divides(divisor, inner) for _, inner in way)]
+        return min(whole or ways, key=len)
+
+    def _factor_out(self, poly: Poly, dims: Dims) -> list[tuple[Monomial, Poly]]:
+        found: dict[Monomial, Poly] = {}
+        for monomial, number in poly.terms.items():
+            outer = tuple(p for p in monomial if self._dims_of(p[0]) == dims)
+            inner = tuple(p for p in monomial if self._dims_of(p[0]) != dims)
+            found[outer] = found.get(outer, Poly()) + Poly({inner: number})
+        return list(found.items())
+
+    def _separable(self, poly: Poly, divisor: int) -> bool:
+        """Whether dividing the innermost sums is exact, so that no division fills the grid."""
+        return divisor == 1 or all(
+            all(self._separable(inner, divisor) for _, inner in factored)
+            if (factored := self._factored(part, divisor))
+            else _divides(divisor, part)
+            for part in self._parts(poly)
+        )
+
+    def _holds(self, guard: Poly) -> NDArray[np.bool_]:
+        below = _denominator([guard])
+        self._fits([guard * below])
+        holds: NDArray[np.bool_] = self._value(guard * below) >= 0
+        return holds
+
+    def _divided(self, total: Integers, below: Poly) -> Integers:
+        divisor = self._value(below)
+        whole = total // divisor
+        if (whole * divisor != total).any():
+            raise ValueError(f"not an integer at every point of the grid: divided by {below}")
+        return whole
+
+
+def _checked(letter: str, values: Any) -> Integers:
+    """Sizes as 64-bit integers, positive and within the bounds of `sizes.checked`."""
+    import numpy as np
+
+    found = np.asarray(values)
+    if letter not in LETTERS:
+        raise SizeError(f"unknown size '{letter}': the letters are {', '.join(LETTERS)}")
+    if found.size == 0 or not np.issubdtype(found.dtype, np.integer):
+        raise SizeError(f"size {letter} must be positive integers, got {found.dtype} {found.shape}")
+    if found.min() < 1 or found.max() > LARGEST:
+        outside = int(found.min()) if found.min() < 1 else int(found.max())
+        raise SizeError(f"size {letter} must lie in 1..2**40, got {outside}")
+    return found.astype(np.int64)
+
+
+def _denominator(polys: Iterable[Poly]) -> Poly:
+    """The smallest product of a number and sizes that clears every fraction."""
+    number, powers = 1, dict[str, int]()
+    for poly in polys:
+        for monomial, coefficient in poly.terms.items():
+            number = lcm(number, Fraction(coefficient).denominator)
+            for atom, power in monomial:
+                powers[atom] = max(powers.get(atom, 0), -power)
+    for atom, power in powers.items():
+        if power and isinstance(atom, Fn) and atom.function != "pow2":
+            raise ValueError(f"cannot divide by {atom} on a grid: it may be 0 or negative")
+    return Poly({tuple(sorted((a, p) for a, p in powers.items() if p)): number})
+
+
+@cache
+def _divides(divisor: int, poly: Poly) -> bool:
+    """Whether a polynomial with whole coefficients is divisible at all integers: by residues."""
+    if divisor == 1:
+        return True
+    atoms = sorted(poly.atoms)
+    if divisor ** len(atoms) > 4096:
+        return False
+    return all(
+        sum(
+            int(number) * prod(residues[atom] ** power for atom, power in monomial)
+            for monomial, number in poly.terms.items()
+        )
+        % divisor
+        == 0
+        for values in product(range(divisor), repeat=len(atoms))
+        for residues in (dict(zip(atoms, values, strict=True)),)
+    )
+
+
+def _number(value: int) -> Integers:
+    import numpy as np
+
+    return np.asarray(value, dtype=np.int64)
+
+
+def _plus(total: Integers, term: Integers) -> Integers:
+    """The sum, written into whichever operand already has its shape; both must be fresh."""
+    import numpy as np
+
+    shape = np.broadcast_shapes(total.shape, term.shape)
+    out = next((side for side in (total, term) if side.shape == shape and side.ndim), None)
+    result: Integers = np.add(total, term, out=out)
+    return result
+
+
+def _ceil_log2(values: Integers) -> Integers:
+    """ceil(log2 x) from the bits of x - 1, exact (floating point holds 32 of them at a time)."""
+    import numpy as np
+
+    if (values < 1).any():
+        raise ValueError(f"ceil_log2 needs positive integers, got {int(values.min())}")
+    high, low = np.divmod(values - 1, 2**32)
+    bits = np.where(high > 0, np.frexp(high.astype(float))[1] + 32, np.frexp(low.astype(float))[1])
+    result: Integers = bits.astype(np.int64)
+    return result
+
+
+def _pow2(values: Integers) -> Integers:
+    if (values < 0).any():
+        raise ValueError(f"2**x needs a non-negative x, got {int(values.min())}")
+    if (values > 62).any():
+        raise GridOverflow(f"2**{int(values.max())} is beyond 64-bit integers")
+    powers: Integers = 1 << values
+    return powers
+
+
+def _extremum(name: str) -> Callable[..., Integers]:
+    def extremum(*values: Integers) -> Integers:
+        import numpy as np
+
+        result: Integers = reduce(getattr(np, name), values)
+        return result
+
+    return extremum
+
+
+FUNCTIONS: Mapping[str, Callable[..., Integers]] = {
+    "ceil_log2": _ceil_log2,
+    "pow2": _pow2,
+    "Max": _extremum("maximum"),
+    "Min": _extremum("minimum"),
+}
+"""The functions of `polynomial.FUNCTIONS`, on arrays."""

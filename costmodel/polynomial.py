@@ -1,4 +1,4 @@
-"""How are sizes, bounds and counts written exactly, without floating point and without sympy's cost?
+"""How are sizes, bounds and counts written exactly, without floating point or sympy's cost?
 
 A `Poly` is a Laurent polynomial with rational coefficients over *atoms*. An atom is a size letter
 (`l`), an index of an equation (`@j`), an axis of an array (`#0`) or a function of polynomials
@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from costmodel.sizes import LETTERS, ceil_log2
 
 if TYPE_CHECKING:
     import sympy
 
-Number = Union[int, Fraction]
+Number = int | Fraction
 Monomial = tuple[tuple[str, int], ...]
 
 
 def _tidy(value: Number) -> Number:
     """An integral Fraction becomes an int, so that equal polynomials hash alike."""
+    if type(value) is int:  # nearly always, and isinstance of Fraction is slow
+        return value
     if isinstance(value, Fraction) and value.denominator == 1:
         return value.numerator
     return value
@@ -34,11 +36,12 @@ class Poly:
     Errors: dividing by a sum, or evaluating at missing or non-integral values, raises ValueError.
     """
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_letters", "terms")
 
     def __init__(self, terms: Mapping[Monomial, Number] | None = None) -> None:
         self.terms: dict[Monomial, Number] = {m: _tidy(c) for m, c in (terms or {}).items() if c}
         self._hash: int | None = None
+        self._letters: frozenset[str] | None = None
 
     @staticmethod
     def of(value: Any) -> Poly:
@@ -129,13 +132,15 @@ class Poly:
     @property
     def letters(self) -> frozenset[str]:
         """Sizes, indices and axes that occur, inside functions too."""
-        found: set[str] = set()
-        for atom in self.atoms:
-            if isinstance(atom, Fn):
-                found.update(*(argument.letters for argument in atom.args))
-            else:
-                found.add(atom)
-        return frozenset(found)
+        if self._letters is None:
+            found: set[str] = set()
+            for atom in self.atoms:
+                if isinstance(atom, Fn):
+                    found.update(*(argument.letters for argument in atom.args))
+                else:
+                    found.add(atom)
+            self._letters = frozenset(found)
+        return self._letters
 
     def constant(self) -> Number | None:
         """The value when no atom occurs, else None."""
@@ -284,7 +289,7 @@ def to_text(poly: Poly) -> str:
     for monomial, number in sorted_terms(poly):
         sign = "-" if number < 0 else "+"
         text += f" {sign} " if text else ("-" if number < 0 else "")
-        text += _term_text(monomial, abs(number))
+        text += _term_text(monomial, -number if number < 0 else number)
     return text or "0"
 
 
@@ -355,7 +360,7 @@ def ceil_log2_sympy() -> Any:
     """`ceil_log2` as a sympy function that is exact at every positive integer."""
     import sympy
 
-    class ceil_log2_(sympy.Function):
+    class CeilLog2(sympy.Function):  # type: ignore[misc]  # sympy publishes no types
         nargs = 1
         is_integer = True
         is_nonnegative = True
@@ -370,8 +375,8 @@ def ceil_log2_sympy() -> Any:
             body = rf"\lceil \log_2 {printer._print(self.args[0])} \rceil"
             return body if exp is None else rf"{body}^{{{exp}}}"
 
-    ceil_log2_.__name__ = "ceil_log2"
-    return ceil_log2_
+    CeilLog2.__name__ = "ceil_log2"
+    return CeilLog2
 
 
 def size(letter: str) -> Poly:

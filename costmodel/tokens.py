@@ -7,12 +7,12 @@ affine terms: in the axes (`#0`, `#1`) of an array, in the free indices of an eq
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 from costmodel.composites import lower
-from costmodel.domains import Constraints, Unsupported, implied, infeasible
+from costmodel.domains import Constraints, Unsupported, implied, infeasible, projected
 from costmodel.equations import (
     Array,
     Equation,
@@ -269,9 +269,7 @@ def inference_reason(system: System) -> str | None:
     for equation in system.equations:
         for part, _ in walk(equation.value):
             if isinstance(part, Fft) and any(
-                index.atom in term.letters
-                for term in known.at(part.body)
-                for index in part.over
+                index.atom in term.letters for term in known.at(part.body) for index in part.over
             ):
                 return (
                     f"form '{system.form}' transforms the whole token axis at once ({equation.name})"
@@ -304,6 +302,59 @@ def instances(system: System, phase: str) -> tuple[Instances, ...]:
         if equation.array in known.dynamic
         for constraints in at_token(known.unbounded(equation), known.instance(equation), T)
     )
+
+
+NOW = Poly.atom("now")
+"""t where nothing says that t <= l."""
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """An axis of a weight array that token t reads past its end, where all `conditions` are >= 0."""
+
+    array: Array
+    axis: int
+    conditions: Constraints
+
+    def at(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it happens at these sizes, t among them."""
+        values = {**sizes, "now": sizes["t"]}
+        return all(condition.rational(values) >= 0 for condition in self.conditions)
+
+    def reason(self, sizes: Mapping[str, int]) -> str:
+        """Why there is no answer at these sizes."""
+        extent = self.array.shape[self.axis]
+        return (
+            f"position t = {sizes['t']} would read past the end of {self.array.name}, which covers "
+            f"{extent} = {extent.at(sizes)} positions"
+        )
+
+
+@cache
+def overruns(system: System) -> tuple[Overrun, ...]:
+    """Where one new token reads a parameter or a buffer beyond its extent if t is too large.
+
+    Raises:
+        Unanswered: a form that has no one-token inference.
+    """
+    found: dict[Overrun, None] = {}
+    for part in instances(system, "inference"):
+        for read in reads(part.equation):
+            if read.ref.array.role in ("parameter", "buffer"):
+                found.update(dict.fromkeys(_past_the_end(part, read)))
+    return tuple(found)
+
+
+def _past_the_end(part: Instances, read: Read) -> Iterator[Overrun]:
+    hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
+    now = {"t": NOW}
+    around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)
+    for axis, position in enumerate(read.ref.positions):
+        if isinstance(position, Flat):
+            continue
+        past = around | {position.substitute(now) - read.ref.array.shape[axis] - 1}
+        if not infeasible(past):
+            yield Overrun(read.ref.array, axis, projected(past, hidden))
 
 
 def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:

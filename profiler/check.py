@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from costmodel.check import Proof, prove, small_sizes
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from costmodel.check import Proof, prove, small_sizes
 from costmodel.equations import Mixer
 from costmodel.rules.evaluate import evaluate_all
 from profiler.counters.call import tensors_in

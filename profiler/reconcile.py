@@ -20,7 +20,6 @@ from costmodel.rules.peers import contraction_counts
 from costmodel.rules.traffic import traffic
 from costmodel.tokens import phase_name, system_of
 from profiler.counters.hardware import hardware_operations
-from profiler.kernels import default_kernels
 from profiler.modules import Implementation
 from profiler.store import Measurement
 
@@ -52,10 +51,13 @@ class Cause:
 
 @dataclass(frozen=True)
 class PeerFigure:
-    """What a peer was predicted to print, what it printed, and why it is not rung 3's total."""
+    """What a peer was predicted to print, what it printed, and why it is not rung 3's total.
+
+    No prediction where the implementation does not say which kernel carries each equation.
+    """
 
     name: str
-    predicted: int
+    predicted: int | None
     printed: int | None
     unit: str
     causes: tuple[tuple[str, int], ...]
@@ -67,7 +69,9 @@ class PeerFigure:
     @property
     def unexplained(self) -> int | None:
         """printed - predicted."""
-        return None if self.printed is None else self.printed - self.predicted
+        if self.printed is None or self.predicted is None:
+            return None
+        return self.printed - self.predicted
 
     def to_json(self) -> dict[str, Any]:
         """The fields, with causes as objects."""
@@ -131,11 +135,11 @@ class Described:
 
     form: str
     rewrites: tuple[str, ...]
-    kernels: Mapping[str, str]
+    kernels: Mapping[str, str] | None
 
 
 def described(mixer: Mixer, implementation: Implementation, phase: str) -> Described:
-    """The description of `forward` or of `step`; kernel classes derived where none are given."""
+    """The description of `forward` or of `step`."""
     if phase == "inference":
         form, rewrites = implementation.step_form, implementation.step_rewrites
         kernels = implementation.step_kernels
@@ -145,7 +149,7 @@ def described(mixer: Mixer, implementation: Implementation, phase: str) -> Descr
     if form is None:
         raise ValueError(f"{mixer.name} {implementation.name} has no `step`")
     rewrites = tuple(r for r in REWRITES if r in rewrites)
-    return Described(form, rewrites, kernels or default_kernels(mixer, form))
+    return Described(form, rewrites, kernels)
 
 
 def classes(counts: CountsAt) -> Classes:
@@ -254,14 +258,44 @@ def peer_figure(
     phase: str,
     sizes: Mapping[str, int],
 ) -> PeerFigure:
-    """Predict a peer's figure from kernel classes, and name each step from rung 2 to it."""
-    backend = measurement.device.split(":")[0]
+    """A peer's predicted and printed figure, and the causes of what lies between."""
+    printed = measurement.counts.get("peers", {}).get(peer.name)
+    reason = measurement.reasons.get(f"peer {peer.name}", "") if printed is None else ""
+    predicted: int | None = None
+    causes: list[tuple[str, int]] = []
+    if does.kernels is None:
+        reason = reason or "the implementation does not say which kernel carries each equation"
+    else:
+        backend = measurement.device.split(":")[0]
+        predicted, causes = predict(peer, backend, mixer, does, does.kernels, phase, sizes)
+    return PeerFigure(
+        name=peer.name,
+        predicted=predicted,
+        printed=None if printed is None else printed["total"],
+        unit="flop" if peer.additions else "mac",
+        causes=merged(causes),
+        uncounted={} if printed is None else printed["uncounted"],
+        uncounted_time_share=None if printed is None else printed["uncounted_time_share"],
+        reason=reason,
+    )
+
+
+def predict(
+    peer: Peer,
+    backend: str,
+    mixer: Mixer,
+    does: Described,
+    kernels: Mapping[str, str],
+    phase: str,
+    sizes: Mapping[str, int],
+) -> tuple[int, list[tuple[str, int]]]:
+    """A peer's figure from kernel classes, with the steps that lead to it from rung 2's total."""
     system = system_of(mixer, does.form, does.rewrites, phase)
     total = sum(classes(count(mixer, phase, does.form, does.rewrites).at(**sizes)).values())
     causes: list[tuple[str, int]] = []
     inside = predicted = 0
     for name, part in contraction_counts(system, phase).items():
-        rule = peer.rule(does.kernels.get(name, "elementwise"), backend)
+        rule = peer.rule(kernels.get(name, "elementwise"), backend)
         executed = part.operations(sizes)
         inside += executed
         if rule.per_product is None:
@@ -276,17 +310,7 @@ def peer_figure(
         causes.append((rule.meaning, figure - seen.operations(sizes)))
         predicted += figure
     causes.append(("operations outside contractions are not counted", inside - total))
-    printed = measurement.counts.get("peers", {}).get(peer.name)
-    return PeerFigure(
-        name=peer.name,
-        predicted=predicted,
-        printed=None if printed is None else printed["total"],
-        unit="flop" if peer.additions else "mac",
-        causes=merged(causes),
-        uncounted={} if printed is None else printed["uncounted"],
-        uncounted_time_share=None if printed is None else printed["uncounted_time_share"],
-        reason=measurement.reasons.get(f"peer {peer.name}", "") if printed is None else "",
-    )
+    return predicted, causes
 
 
 def merged(causes: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from costmodel import render
+from costmodel.check import Proof
 from costmodel.functions import CLASSES
 from costmodel.render import Cell, Column, Dash, Grid, Line
 from costmodel.sizes import LETTERS
-from profiler.reconcile import Classes, Ladder, PeerFigure
+from profiler.reconcile import Classes, Ladder
 from profiler.store import Measurement
 
 PHASES = {"training": "forward pass", "inference": "one new token"}
@@ -233,26 +236,20 @@ def _peers(ladder: Ladder, title: str) -> Grid:
     rows: list[Line] = []
     executed = sum(ladder.rungs["2"].values())
     for peer in ladder.peers:
-        rows.append((f"{peer.name}", "operations of rung 2", f"{executed:,}"))
+        rows.append((peer.name, "operations of rung 2", f"{executed:,}"))
         rows += [("", name, _signed(number)) for name, number in peer.causes]
-        rows.append(("", f"predicted ({peer.unit})", f"{peer.predicted:,}"))
-        rows.append(("", f"printed ({peer.unit})", _printed(peer, reasons)))
+        why = peer.reason or f"{peer.name} was not asked"
+        for words, figure in (("predicted", peer.predicted), ("printed", peer.printed)):
+            shown = f"{figure:,}" if figure is not None else reasons.dash(why)
+            rows.append(("", f"{words} ({peer.unit})", shown))
         gap = peer.unexplained
-        rows.append(
-            ("", "unexplained", _signed(gap) if gap is not None else _printed(peer, reasons))
-        )
+        rows.append(("", "unexplained", reasons.dash(why) if gap is None else _signed(gap)))
     columns = (
         Column("peer", "peer", numeric=False),
         Column("step", "step", numeric=False, wide=True),
         Column("figure", "figure"),
     )
     return Grid(title, columns, tuple(rows), tuple(reasons.texts))
-
-
-def _printed(peer: PeerFigure, reasons: Reasons) -> Cell:
-    if peer.printed is None:
-        return reasons.dash(peer.reason or f"{peer.name} was not asked")
-    return f"{peer.printed:,}"
 
 
 COSTS = (
@@ -298,3 +295,107 @@ def _cost(ladder: Ladder, title: str) -> Grid:
     return Grid(
         title, columns, tuple(rows), tuple(reasons.texts), ((f"verdict: {cost['verdict']}",),)
     )
+
+
+def _text(
+    grids: Sequence[Grid], format_: str, command: str, width: int | None, *, colour: bool
+) -> str:
+    """Grids for a terminal of this width (or a pipe), in markdown or in LaTeX."""
+    if format_ == "markdown":
+        return "\n".join(render.markdown(grid, "###") for grid in grids)
+    if format_ == "latex":
+        return "\n".join(
+            [
+                render.preamble(command),
+                *(render.latex(grid, (f"{grid.title}.",)) for grid in grids),
+            ]
+        )
+    return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids)
+
+
+def measurements(
+    found: Sequence[Measurement],
+    format_: str,
+    command: str,
+    width: int | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Measurements in one of the formats rich, markdown, latex, csv, json.
+
+    CSV has a row for each reading, in SI units, and a row with the reason for each missing one.
+    """
+    if format_ == "json":
+        records = [m.to_json() for m in found]
+        return json.dumps({"schema": 1, "measurements": records}, indent=1) + "\n"
+    if format_ == "csv":
+        header = (*_LEAD, "reading", "value", "unit", "samples", "reason")
+        return render.as_csv(header, [row for m in found for row in _csv_readings(m)])
+    return _text(measurement_grids(found), format_, command, width, colour=colour)
+
+
+_LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
+
+
+def _csv_readings(m: Measurement) -> list[tuple[Any, ...]]:
+    lead = (m.mixer, m.implementation, m.form, m.phase, sizes_words(m.sizes), m.dtype, m.device)
+    rows = [(*lead, n, r.value, r.unit, len(r.samples), None) for n, r in m.readings.items()]
+    return rows + [(*lead, name, None, None, None, why) for name, why in m.reasons.items()]
+
+
+def ladders(
+    found: Sequence[Ladder],
+    format_: str,
+    command: str,
+    width: int | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Ladders in one of the formats rich, markdown, latex, csv, json (schema 1).
+
+    CSV has a row for each class of each rung, cause and unexplained rest.
+    """
+    if format_ == "json":
+        return json.dumps({"schema": 1, "ladders": [x.to_json() for x in found]}, indent=1) + "\n"
+    if format_ == "csv":
+        header = (*_LEAD, "rung", "entry", "class", "operations")
+        return render.as_csv(header, [row for x in found for row in _csv_ladder(x)])
+    return _text(ladder_grids(found), format_, command, width, colour=colour)
+
+
+def _csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
+    lead = (x.mixer, x.implementation, x.form, x.phase, sizes_words(x.sizes), x.dtype, x.device)
+    entries: list[tuple[str, str, Mapping[str, int]]] = []
+    entries += [(rung, "rung", x.rungs[rung]) for rung in "123"]
+    entries += [(f"{c.start}-{c.end}", c.name, c.counts) for c in x.causes]
+    entries += [(gap, "unexplained", counts) for gap, counts in x.unexplained.items()]
+    rows: list[tuple[Any, ...]] = []
+    for rung, entry, counts in entries:
+        for name, number in counts.items():
+            rows.append((*lead, rung, entry, name, number))
+    for peer in x.peers:
+        rows.append((*lead, "peer", f"{peer.name} predicted", peer.unit, peer.predicted))
+        rows.append((*lead, "peer", f"{peer.name} printed", peer.unit, peer.printed))
+    return rows
+
+
+def proofs(
+    name: str,
+    found: Sequence[Proof],
+    format_: str,
+    width: int | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Proofs in one of the formats rich, markdown, json."""
+    words = {True: "holds", False: "FAILS", None: "not checked"}
+    if format_ == "json":
+        listed = [{"name": p.name, "passed": p.passed, "detail": p.detail} for p in found]
+        return json.dumps({"schema": 1, "mixer": name, "proofs": listed}, indent=1) + "\n"
+    columns = (
+        Column("proof", "proof", numeric=False),
+        Column("verdict", "verdict", numeric=False),
+        Column("detail", "detail", numeric=False, wide=True),
+    )
+    rows = tuple((p.name, words[p.passed], p.detail) for p in found)
+    return _text([Grid(f"{name}: proofs", columns, rows)], format_, "", width, colour=colour)

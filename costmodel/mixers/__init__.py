@@ -22,7 +22,11 @@ FILES: Mapping[str, tuple[str, ...]] = {
 }
 """Module -> the mixers that it defines, in the order of `costmodel list`."""
 
-DEFAULT_GROUPS = ("attention", "extractor")
+DEFAULT = ("self-attention", "she", "he", "we", "me")
+"""What a command shows when no mixer is named: self-attention and the Extractor family."""
+
+BASELINE = "self-attention"
+"""The mixer that ratios are taken to."""
 
 
 class UnknownMixer(ValueError):
@@ -32,6 +36,15 @@ class UnknownMixer(ValueError):
 def names() -> tuple[str, ...]:
     """The names of all built-in mixers."""
     return tuple(name for found in FILES.values() for name in found)
+
+
+def groups() -> dict[str, tuple[Mixer, ...]]:
+    """Group -> its built-in mixers, in the order of `costmodel list`."""
+    found: dict[str, tuple[Mixer, ...]] = {}
+    for name in names():
+        mixer = builtin(name)
+        found[mixer.group] = (*found.get(mixer.group, ()), mixer)
+    return found
 
 
 def builtin(name: str) -> Mixer:

@@ -182,9 +182,7 @@ she_extraction = extractor(
     adjust=False,
     output=False,
 )
-he = extractor(
-    "he", "HE", f"{V2}, eqs. (27)-(28), (24)-(25)", VECTORS, cite="(28)", transform=True
-)
+he = extractor("he", "HE", f"{V2}, eqs. (27)-(28), (24)-(25)", VECTORS, cite="(28)", transform=True)
 he_extraction = extractor(
     "he-extraction",
     "HE, extraction only",

@@ -10,6 +10,7 @@ self_attention = Mixer(
     title="Self-attention",
     source="Chen 2023, arXiv 2308.07661v2, eqs. (10)-(17)",
     group="attention",
+    references=("torch.nn.MultiheadAttention",),
 )
 l, d, n, h = self_attention.sizes("l d n h")
 x = self_attention.input("x", l, d)

@@ -137,7 +137,7 @@ def _function(atom: Fn, names: Names) -> str:
     if atom.function == "ceil_log2":
         body = inside[0] if len(atom.args[0].terms) == 1 else f"({inside[0]})"
         return rf"\lceil\log_2 {body}\rceil"
-    return rf"\{atom.function.lower()}\left({', '.join(inside)}\right)"
+    return rf"\{atom.function.lower()}({', '.join(inside)})"
 
 
 @dataclass(frozen=True)

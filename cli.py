@@ -1,0 +1,549 @@
+"""What does a user type? `costmodel COMMAND ...`: parse, call, render.
+
+Every command is a thin function: it reads its strings with small grammars, asks the packages, and
+prints. `main` is the one place where an error becomes a sentence and an exit code.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from costmodel.conventions import convention as read_convention
+from costmodel.load import mixer as load_mixer
+from costmodel.sizes import LETTERS
+
+if TYPE_CHECKING:
+    from profiler.session import Session
+
+app = typer.Typer(
+    help="What sequence mixers cost: derived from their equations, measured, and reconciled.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+FAILED, MISUSED = 1, 2
+"""Exit codes: the job failed, or what was asked for cannot be."""
+
+
+class UsageError(ValueError):
+    """What was typed does not fit together; the message says what to type instead."""
+
+
+class Failed(Exception):
+    """The command printed its answer, and the answer is bad news."""
+
+
+Command = Callable[..., None]
+
+
+def sized(command: Command) -> Command:
+    """Give a command one option a size letter; it receives them as one mapping `sizes`."""
+    signature = inspect.signature(command, eval_str=True)
+    letters = [entry for entry in LETTERS.values() if entry.letter != "h"]
+
+    @functools.wraps(command)
+    def wrapped(**arguments: Any) -> None:
+        sizes = {entry.letter: arguments.pop(f"size_{entry.letter}") for entry in letters}
+        command(**arguments, sizes=sizes)
+
+    options = [
+        inspect.Parameter(
+            f"size_{entry.letter}",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                str | None,
+                typer.Option(
+                    f"--{entry.letter}",
+                    metavar="N",
+                    help=entry.meaning + (f" [{entry.default}]" if entry.default else ""),
+                    rich_help_panel="Sizes: 128, or 1,8,32, or 1:9:2, or 128:16384:x2",
+                ),
+            ],
+        )
+        for entry in letters
+    ]
+    own = [p for name, p in signature.parameters.items() if name != "sizes"]
+    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    wrapped.__signature__ = signature.replace(parameters=[*keyword, *options])  # type: ignore[attr-defined]
+    return wrapped
+
+
+Mixers = Annotated[
+    list[str] | None, typer.Argument(metavar="[MIXER]...", help="Names, or FILE.py:NAME.")
+]
+Form = Annotated[str | None, typer.Option("--form", metavar="NAME", help="A form, or all.")]
+Phase = Annotated[str, typer.Option("--phase", help="training (forward), inference (decode), both.")]
+ConventionOption = Annotated[
+    str, typer.Option("--convention", metavar="A,B", help="An accounting and rewrites, or a peer.")
+]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+
+
+def chosen(text: str, option: str, choices: Sequence[str]) -> str:
+    """One of the choices; UsageError lists them."""
+    if text not in choices:
+        raise UsageError(f"{option} '{text}': expected one of {', '.join(choices)}")
+    return text
+
+
+def phases(text: str) -> tuple[str, ...]:
+    """The phases that a name, an alias or `both` means."""
+    from costmodel.table import PHASES
+    from costmodel.tokens import PHASES as NAMES
+
+    return PHASES if text == "both" else (NAMES[chosen(text, "--phase", (*NAMES, "both"))],)
+
+
+def emit(text: str, output: Path | None, force: bool) -> None:
+    """Print, or write a file that does not exist yet."""
+    if output is None:
+        sys.stdout.write(text)
+        return
+    if output.exists() and not force:
+        raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
+    output.write_text(text, encoding="utf-8")
+    sys.stderr.write(f"wrote {output}\n")
+
+
+def screen(output: Path | None) -> tuple[int | None, bool]:
+    """The terminal's width and whether it shows colour; no width for a pipe or a file."""
+    if output is not None or not sys.stdout.isatty():
+        return None, False
+    colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return os.get_terminal_size(sys.stdout.fileno()).columns, colour
+
+
+def regenerating(context: typer.Context) -> str:
+    """The command line that was typed, without where its output goes."""
+    typed = iter(context.meta["typed"])
+    kept = []
+    for word in typed:
+        if word in ("-o", "--output"):
+            next(typed, None)
+        elif word != "--force" and not word.startswith(("--output=", "-o")):
+            kept.append(word)
+    return shlex.join(["costmodel", *kept])
+
+
+TABLE_FORMATS = ("rich", "markdown", "latex", "csv", "json")
+
+
+@app.command()
+@sized
+def table(
+    context: typer.Context,
+    mixers: Mixers = None,
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    group: Annotated[str | None, typer.Option("--group", help="All mixers of a group.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every built-in mixer.")] = False,
+    phase: Phase = "both",
+    form: Form = None,
+    symbolic: Annotated[
+        bool, typer.Option("--symbolic", help="Formulas in the sizes that are not given.")
+    ] = False,
+    convention: ConventionOption = "strict",
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="Columns, in this order.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option("--sort", metavar="COLUMN", help="Sort rows; -COLUMN descending.")
+    ] = None,
+    per_token: Annotated[
+        bool, typer.Option("--per-token", help="Operations and bytes divided by the b*l tokens.")
+    ] = False,
+    dtype: Annotated[str, typer.Option("--dtype", help="Element type.")] = "fp32",
+    state_dtype: Annotated[str | None, typer.Option("--state-dtype", help="... of state.")] = None,
+    weight_dtype: Annotated[
+        str | None, typer.Option("--weight-dtype", help="... of weights.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+    output: Output = None,
+    force: Force = False,
+    symbols: Annotated[
+        str, typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in LaTeX.")
+    ] = "",
+    label: Annotated[str, typer.Option("--label", help="LaTeX label.")] = "",
+    caption: Annotated[
+        str, typer.Option("--caption", help="First sentence of the LaTeX caption.")
+    ] = "",
+) -> None:
+    """Operations, parameters, critical path and span of mixers, derived from their equations."""
+    from costmodel import table as rows, table_formats as formats
+    from costmodel.answers import Dtypes
+    from costmodel.requests import given_sizes
+    from costmodel.rules.traffic import BYTES
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    for name in filter(None, (dtype, state_dtype, weight_dtype)):
+        chosen(name, "dtype", list(BYTES))
+    selected, named = rows.selection([load_mixer(m) for m in mixers or ()], group, all_)
+    dtypes = Dtypes(dtype, state_dtype, weight_dtype)
+    request = rows.Request(
+        selected,
+        named,
+        given_sizes(sizes),
+        phases(phase),
+        form,
+        read_convention(convention),
+        dtypes,
+        rows.column_names(columns) if columns is not None else None,
+        sort,
+        symbolic,
+        per_token,
+    )
+    names = formats.symbol_names(symbols, selected)
+    made = rows.table(request)
+    width, colour = screen(output)
+    hint = "" if mixers or group or all_ else formats.HINT
+    text = {
+        "rich": lambda: formats.as_terminal(made, width, colour=colour, hint=hint),
+        "markdown": lambda: formats.as_markdown(made),
+        "latex": lambda: formats.as_latex(
+            made, regenerating(context), names=names, label=label, caption=caption
+        ),
+        "csv": lambda: formats.as_csv(made),
+        "json": lambda: formats.as_json(made),
+    }[format_]()
+    emit(text, output, force)
+
+
+@app.command()
+@sized
+def explain(
+    context: typer.Context,
+    mixer: Annotated[str, typer.Argument(metavar="MIXER", help="A name, or FILE.py:NAME.")],
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    form: Form = None,
+    phase: Phase = "both",
+    convention: ConventionOption = "strict",
+    format_: Annotated[str, typer.Option("--format", help="rich, markdown or latex.")] = "rich",
+    output: Output = None,
+    force: Force = False,
+    symbols: Annotated[
+        str, typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in LaTeX.")
+    ] = "",
+) -> None:
+    """A mixer's equations, each one's share of every count, its critical path and its state."""
+    from costmodel import document
+    from costmodel.explain import Explanation
+    from costmodel.requests import given_sizes, one_combination
+    from costmodel.table_formats import symbol_names
+
+    chosen(format_, "--format", ("rich", "markdown", "latex"))
+    found = load_mixer(mixer)
+    parts = Explanation(
+        found,
+        form or found.default_form,
+        phases(phase),
+        one_combination(found, given_sizes(sizes)),
+        read_convention(convention),
+        symbol_names(symbols, [found]),
+    ).parts()
+    width, colour = screen(output)
+    text = {
+        "rich": lambda: document.as_terminal(parts, width, colour=colour),
+        "markdown": lambda: document.as_markdown(parts),
+        "latex": lambda: document.as_latex(parts, regenerating(context)),
+    }[format_]()
+    emit(text, output, force)
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Which mixers there are: source, forms, implementations, whose code they were held against."""
+    from costmodel import listing, render
+    from profiler.catalogue import IMPLEMENTATIONS
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    found = listing.entries(IMPLEMENTATIONS)
+    grid = listing.grid(found)
+    width, colour = screen(output)
+    text = {
+        "rich": lambda: render.terminal(grid, width, colour=colour),
+        "markdown": lambda: render.markdown(grid),
+        "latex": lambda: (
+            render.preamble(regenerating(context)) + "\n" + render.latex(grid, ("Mixers.",))
+        ),
+        "csv": lambda: listing.as_csv(found),
+        "json": lambda: listing.as_json(found),
+    }[format_]()
+    emit(text, output, force)
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files of claims; those of the project if none.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex or json.")
+    ] = "rich",
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Check printed figures and claims; exit code 1 where one disagrees and is no known misprint."""
+    from costmodel import published, verdicts
+
+    chosen(format_, "--format", ("rich", "markdown", "latex", "json"))
+    found = published.verify(files or None)
+    text = {
+        "rich": lambda: verdicts.as_terminal(found),
+        "markdown": lambda: verdicts.as_markdown(found),
+        "latex": lambda: verdicts.as_latex(found, regenerating(context)),
+        "json": lambda: verdicts.as_json(found),
+    }[format_]()
+    emit(text, output, force)
+    if published.unrecorded(found):
+        raise Failed
+
+
+Impl = Annotated[
+    str, typer.Option("--impl", metavar="A,B", help="all, names, or FILE.py:Class of your own.")
+]
+Device = Annotated[
+    str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
+]
+MeasuredDtype = Annotated[str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; or a list.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of parameters and inputs.")]
+Records = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record to this file."),
+]
+MeasuredPhase = Annotated[
+    str, typer.Option("--phase", help="training (forward), inference (decode), both.")
+]
+Seconds = Annotated[
+    float, typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01)
+]
+
+
+@contextmanager
+def bar() -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on a terminal, nothing in a pipe; the function to call as work goes on."""
+    if not sys.stderr.isatty():
+        yield lambda done, of, what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda done, of, what: shown.update(
+            task, completed=done, total=of, description=what
+        )
+
+
+def told(problems: Sequence[str]) -> None:
+    """Each problem as a sentence on standard error."""
+    for problem in problems:
+        complain(problem)
+
+
+def measured(
+    mixers: Sequence[str],
+    sizes: dict[str, str | None],
+    phase: str,
+    impl: str,
+    dtype: str,
+    device: str | None,
+    seed: int,
+    seconds: float,
+    output: Path | None,
+) -> Session:
+    """Measure what a command line asks for; failures are told as they come to light."""
+    from costmodel.requests import given_sizes
+    from costmodel.table import selection
+    from profiler import session
+    from profiler.meters.latency import LatencyLimits
+    from profiler.plan import Plan, requests
+
+    selected, _ = selection([load_mixer(name) for name in mixers], None, False)
+    plan = Plan(selected, given_sizes(sizes), phases(phase), impl, dtype, device, seed)
+    limits = LatencyLimits(max_seconds=seconds)
+    with bar() as progress:
+        found = session.run(requests(plan), output, limits=limits, progress=progress)
+    told(found.failures)
+    return found
+
+
+@app.command()
+@sized
+def profile(
+    context: typer.Context,
+    mixers: Mixers = None,
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    phase: MeasuredPhase = "training",
+    impl: Impl = "all",
+    dtype: MeasuredDtype = "fp32",
+    device: Device = None,
+    seed: Seed = 0,
+    seconds: Seconds = 15.0,
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+    output: Records = None,
+) -> None:
+    """Run the real modules: time, memory, operations as dispatched, other counters, energy."""
+    from profiler import report
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    found = measured(mixers or (), sizes, phase, impl, dtype, device, seed, seconds, output)
+    width, colour = screen(None)
+    if found.measurements:
+        text = report.measurements(
+            found.measurements, format_, regenerating(context), width, colour=colour
+        )
+        emit(text, None, False)
+    if found.failures:
+        raise Failed
+
+
+@app.command()
+@sized
+def reconcile(
+    context: typer.Context,
+    mixers: Mixers = None,
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    phase: MeasuredPhase = "training",
+    impl: Impl = "all",
+    dtype: MeasuredDtype = "fp32",
+    device: Device = None,
+    seed: Seed = 0,
+    seconds: Seconds = 15.0,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE.jsonl", help="Records, not new runs.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+    output: Records = None,
+) -> None:
+    """Theory against measurement, rung by rung, every gap with its cause or left bare."""
+    from profiler import report, session
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    if source is not None:
+        if mixers:
+            raise UsageError("--from takes its mixers from the file: name no mixers beside it")
+        records, problems = session.recorded(source)
+        told(problems)
+    else:
+        found = measured(mixers or (), sizes, phase, impl, dtype, device, seed, seconds, output)
+        records, problems = found.measurements, found.failures
+    ladders, unknown = session.ladders(records)
+    told(unknown)
+    width, colour = screen(None)
+    if ladders:
+        text = report.ladders(ladders, format_, regenerating(context), width, colour=colour)
+        emit(text, None, False)
+    if problems or unknown:
+        raise Failed
+
+
+@app.command()
+def check(
+    mixer: Annotated[str, typer.Argument(metavar="MIXER", help="FILE.py:NAME, or a name.")],
+    format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
+) -> None:
+    """The proofs that the built-in mixers get, on a mixer of your own: where do they part?"""
+    from profiler import check as proofs, report
+
+    chosen(format_, "--format", ("rich", "markdown", "json"))
+    found = proofs.check(load_mixer(mixer))
+    width, colour = screen(None)
+    emit(report.proofs(mixer, found, format_, width, colour=colour), None, False)
+    if any(proof.passed is False for proof in found):
+        raise Failed
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit: 0, 1 where the job failed, 2 where it cannot be asked for so."""
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(typed))
+
+
+def run(typed: Sequence[str]) -> int:
+    """The exit code of a command line; errors become one sentence on standard error."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("costmodel", list(typed)) as context:
+            context.meta["typed"] = tuple(typed)
+            command.invoke(context)
+            sys.stdout.flush()
+    except typer.Exit as done:
+        return done.exit_code
+    except Failed:
+        return FAILED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except known_errors() as error:
+        return complain(_sentence(error))
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        return complain(error.format_message())
+    return 0
+
+
+def known_errors() -> tuple[type[Exception], ...]:
+    """The errors whose message is the sentence that a user needs; anything else is a bug."""
+    from costmodel.claims import PublishedError
+    from costmodel.conventions import ConventionError
+    from costmodel.domains import Unsupported
+    from costmodel.equations import EquationError
+    from costmodel.mixers import UnknownMixer
+    from costmodel.sizes import SizeError
+    from costmodel.table import TableError
+    from costmodel.tokens import Unanswered
+
+    measuring: list[type[Exception]] = []
+    if "profiler.measure" in sys.modules:  # torch is imported only where something is measured
+        from profiler.measure import MeasureError
+        from profiler.store import StoreError
+
+        measuring = [MeasureError, StoreError]
+    return (
+        UsageError, SizeError, ConventionError, UnknownMixer, EquationError, Unsupported,
+        Unanswered, TableError, PublishedError, OSError, *measuring,
+    )  # fmt: skip
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def complain(sentence: str) -> int:
+    """One sentence on standard error."""
+    sys.stderr.write(f"costmodel: {' '.join(sentence.split())}\n")
+    return MISUSED
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Which sums do an equation's counts come from, before they are closed?
+
+A product is done at every point of the ranges around it; a sum of R terms takes R - 1 additions (R
+under `mac`) at every point of the ranges outside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from costmodel.domains import Unsupported
+from costmodel.equations import Fft, Index, Node, Reduce
+from costmodel.functions import TABLE
+from costmodel.polynomial import Poly, call
+from costmodel.rules.count import RULES, Points, transforms
+from costmodel.rules.latex import Notation
+from costmodel.rules.span import terms_of
+from costmodel.tokens import T, Instances
+
+
+@dataclass(frozen=True)
+class Sum:
+    """`body` for every point of `ranges`, outer ones first."""
+
+    ranges: tuple[Index, ...]
+    body: Poly
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The value, every sum run term by term (slow: for small sizes)."""
+        return self._at(dict(sizes), self.ranges)
+
+    def _at(self, values: dict[str, int], ranges: tuple[Index, ...]) -> int:
+        if not ranges:
+            return self.body.at(values)
+        first, *rest = ranges
+        low = max(bound.at(values) for bound in first.lower)
+        up = min(bound.at(values) for bound in first.upper)
+        return sum(self._at({**values, first.atom: k}, tuple(rest)) for k in range(low, up + 1))
+
+    def printed(self, notation: Notation) -> str:
+        """The sum in a notation."""
+        body = notation.poly(self.body)
+        if not self.ranges:
+            return body
+        body = f"({body})" if len(self.body.terms) > 1 else body
+        return notation.reduction("sum", self.ranges, body)
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The free indices that still run, those that are pinned, and the reductions around."""
+
+    part: Instances
+    ranges: tuple[Index, ...]
+    pinned: Mapping[str, Poly]
+    over: tuple[Index, ...]
+    accounting: str
+
+    def sum(self, body: Poly) -> Sum:
+        ranges = tuple(_at(index, self.pinned) for index in self.ranges + self.over)
+        return Sum(ranges, body.substitute(self.pinned))
+
+    @property
+    def points(self) -> Points:
+        points = Points(self.part.equation, self.part.variables, self.part.constraints, "")
+        return points.inside(self.over)
+
+
+def sums(part: Instances, accounting: str = "strict") -> dict[str, list[Sum]]:
+    """Class -> the sums that its operations of one equation come from.
+
+    Raises:
+        Unsupported: the points that a phase executes are not ranges of the equation's indices.
+    """
+    pinned = {
+        index.atom: T
+        for index in part.equation.indices
+        if {index.as_poly() - T, T - index.as_poly()} <= part.constraints
+    }
+    ranges = tuple(index for index in part.equation.indices if index.atom not in pinned)
+    bounds = frozenset().union(*(index.constraints for index in part.equation.indices))
+    extra = {c.substitute(pinned) for c in part.constraints - bounds}
+    if any(c.terms for c in extra):
+        raise Unsupported(f"{part.equation.name}: its points for one token are no plain ranges")
+    found: dict[str, list[Sum]] = {}
+    around = _Around(part, ranges, pinned, (), accounting)
+    for name, value in _walk(part.equation.value, around):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
+    """The sums of a node and of those inside it; RULES says which nodes cost something."""
+    if isinstance(node, Reduce):
+        terms = terms_of(node.over)
+        spared = node.kind == "max" or around.accounting == "strict"
+        name = {"sum": "add", "max": "compare"}[node.kind]
+        yield name, around.sum(terms - 1 if spared else terms)
+        around = _Around(
+            around.part, around.ranges, around.pinned, around.over + node.over, around.accounting
+        )
+    elif isinstance(node, Fft):
+        yield from _transform(node, around)
+    else:
+        for name in _steps(node, around.points):
+            yield name, around.sum(Poly.of(1))
+    for child in node.children:
+        yield from _walk(child, around)
+
+
+def _steps(node: Node, points: Points) -> list[str]:
+    """The operations of a node at one point, as the count's own rule gives them."""
+    if type(node) not in RULES:
+        raise Unsupported(f"{type(node).__name__} has no rule in count")
+    function = getattr(node, "function", None)
+    if function is not None:
+        return list(TABLE[function].steps)
+    return [name for name, _ in RULES[type(node)](node, points)]
+
+
+def _transform(node: Fft, around: _Around) -> Iterator[tuple[str, Sum]]:
+    (piece,) = transforms(around.points, node).pieces
+    work = node.length * call("ceil_log2", node.length)
+    yield "mul", Sum((), piece[1] * work)
+    yield "add", Sum((), piece[1] * work * 3 / 2)
+
+
+def _at(index: Index, values: Mapping[str, Poly]) -> Index:
+    """An index whose bounds name no pinned index any more."""
+    low, up = (tuple(b.substitute(values) for b in ends) for ends in (index.lower, index.upper))
+    return Index(index.name, low, up)

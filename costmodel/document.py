@@ -1,0 +1,155 @@
+"""How does an explanation, made of headings, sentences, equations and tables, become text?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costmodel import render
+from costmodel.render import Grid, Line, Math
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading; level 1 is the document's."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences; `item` makes it one point of a list."""
+
+    line: Line
+    item: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One displayed equation: left side, relation and right side, ranges, number in the source."""
+
+    left: Math
+    right: Math
+    ranges: tuple[Math, ...] = ()
+    cite: str = ""
+
+
+@dataclass(frozen=True)
+class Display:
+    """Displayed equations, aligned at their equals signs."""
+
+    equations: tuple[Shown, ...]
+
+
+Part = Heading | Paragraph | Display | Grid
+
+
+def as_terminal(parts: Sequence[Part], width: int | None, *, colour: bool) -> str:
+    """Plain text; sentences are wrapped on a terminal, equations and numbers never."""
+    blocks = []
+    for part in parts:
+        if isinstance(part, Heading):
+            text = f"{part.text}\n{'=' * len(part.text)}" if part.level == 1 else part.text
+            blocks.append(f"\x1b[1m{text}\x1b[0m" if colour else text)
+        elif isinstance(part, Paragraph):
+            blocks.append(_wrapped(part, width))
+        elif isinstance(part, Display):
+            blocks.append(_equations(part))
+        else:
+            blocks.append(render.terminal(part, width, colour=colour).rstrip("\n"))
+    return _spaced(parts, blocks)
+
+
+def _wrapped(part: Paragraph, width: int | None) -> str:
+    import textwrap
+
+    text = render.sentence(part.line)
+    lead = "- " if part.item else ""
+    if width is None:
+        return lead + text
+    return textwrap.fill(
+        text, width, initial_indent=lead, subsequent_indent=" " * len(lead),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _equations(part: Display) -> str:
+    left = max((len(shown.left.text) for shown in part.equations), default=0)
+    lines = []
+    for shown in part.equations:
+        ranges = ", ".join(r.text for r in shown.ranges)
+        tail = f"    for {ranges}" if ranges else ""
+        cite = f"    {shown.cite}" if shown.cite else ""
+        lines.append(f"  {shown.left.text:<{left}} = {shown.right.text}{tail}{cite}")
+    return "\n".join(lines)
+
+
+def _spaced(parts: Sequence[Part], blocks: Sequence[str]) -> str:
+    """Blocks with an empty line between them, points of a list without."""
+    text = ""
+    for k, block in enumerate(blocks):
+        this, last = parts[k], parts[k - 1] if k else None
+        both = all(isinstance(p, Paragraph) and p.item for p in (this, last))
+        text += block if not k else f"\n{block}" if both else f"\n\n{block}"
+    return text + "\n"
+
+
+def as_markdown(parts: Sequence[Part]) -> str:
+    """Markdown with formulas between dollars."""
+    blocks = []
+    for part in parts:
+        if isinstance(part, Heading):
+            blocks.append(f"{'#' * part.level} {part.text}")
+        elif isinstance(part, Paragraph):
+            text = "".join(map(render.markdown_cell, part.line))
+            blocks.append(f"- {text}" if part.item else text)
+        elif isinstance(part, Display):
+            blocks.append(f"$$\n{_aligned(part, 'aligned')}\n$$")
+        else:
+            blocks.append(render.markdown(part, "###").rstrip("\n"))
+    return _spaced(parts, blocks)
+
+
+def as_latex(parts: Sequence[Part], command: str) -> str:
+    """A fragment for an appendix; the first line is the command that makes it again."""
+    blocks = [render.preamble(command)]
+    listed = False
+    for part in parts:
+        item = isinstance(part, Paragraph) and part.item
+        if item and not listed:
+            blocks.append(r"\begin{itemize}")
+        elif listed and not item:
+            blocks.append(r"\end{itemize}")
+        listed = item
+        blocks.append(_latex(part))
+    return "\n".join(blocks) + ("\n\\end{itemize}\n" if listed else "\n")
+
+
+def _latex(part: Part) -> str:
+    if isinstance(part, Heading):
+        command = "subsection*" if part.level == 1 else "paragraph"
+        point = "." if command == "paragraph" else ""
+        return rf"\{command}{{{render.escaped(part.text)}{point}}}"
+    if isinstance(part, Paragraph):
+        text = "".join(map(render.latex_cell, part.line))
+        return rf"\item {text}" if part.item else text
+    if isinstance(part, Display):
+        inside = _aligned(part, "align*")
+        return "\\begingroup\\allowdisplaybreaks\n" + inside + "\n\\endgroup"
+    caption: Line = (f"{part.title}. ", *(cell for note in part.notes for cell in (*note, ". ")))
+    return render.latex(part, caption)
+
+
+def _aligned(part: Display, environment: str) -> str:
+    lines = []
+    for shown in part.equations:
+        ranges = r",\ ".join(r.latex for r in shown.ranges)
+        text = rf"{shown.left.latex} &= {shown.right.latex}"
+        text += rf", && {ranges}" if ranges else ""
+        number = shown.cite.replace("(", "").replace(")", "").replace("-", "--")
+        if number:
+            text += rf" \tag{{{number}}}" if environment == "align*" else rf" && \text{{({number})}}"
+        lines.append(text)
+    inside = " \\\\\n".join(lines)
+    return rf"\begin{{{environment}}}" + f"\n{inside}\n" + rf"\end{{{environment}}}"

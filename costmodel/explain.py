@@ -1,0 +1,344 @@
+"""Where does a mixer's cost come from: which equation, which step, which array that is kept?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+from costmodel import derivation, render
+from costmodel.conventions import PEERS, Convention
+from costmodel.document import Display, Heading, Paragraph, Part, Shown
+from costmodel.domains import Exact, Unsupported
+from costmodel.equations import Mixer, System
+from costmodel.functions import CLASSES
+from costmodel.polynomial import Poly
+from costmodel.requests import fit
+from costmodel.rules.count import Counts, count_equations
+from costmodel.rules.critical_path import STEP_WORDS, critical_path
+from costmodel.rules.latex import (
+    Names,
+    Notation,
+    equation,
+    formula_latex,
+    formula_text,
+    identifier,
+    poly_latex,
+)
+from costmodel.rules.parameters import parameters
+from costmodel.rules.peers import contraction_counts
+from costmodel.rules.span import span
+from costmodel.rules.state import state
+from costmodel.sizes import LETTERS
+from costmodel.table import rational
+from costmodel.tokens import Unanswered, inference_reason, instances, system_of
+
+PHASE_TITLES = {
+    "training": "Forward pass (the papers' training phase)",
+    "inference": "One new token (the papers' inference phase)",
+}
+CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
+               "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is explained: one form of a mixer at sizes, in some phases, under a convention."""
+
+    mixer: Mixer
+    form: str
+    phases: tuple[str, ...]
+    sizes: Mapping[str, int]
+    convention: Convention = Convention()
+    names: Names | None = None
+
+    def parts(self) -> list[Part]:
+        """The whole explanation.
+
+        Raises:
+            SizeError: sizes that do not fit the mixer; EquationError: a form that it lacks.
+        """
+        system_of(self.mixer, self.form, (), "training")
+        fit(self.mixer, self.sizes)
+        found: list[Part] = [Heading(f"{self.mixer.title}, form {self.form}", 1)]
+        found += [self._introduction(), *self._parameters(), Heading("Equations"), self._equations()]
+        for phase in self.phases:
+            found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase)]
+        found += [Heading("State"), *self._state(), Heading("Forms"), *self._forms()]
+        return found
+
+    def math(self, value: Exact | Poly | tuple[Poly, ...]) -> render.Math:
+        """A formula in both notations."""
+        return render.Math(formula_text(value), formula_latex(value, self.names))
+
+    def size(self, letter: str) -> render.Math:
+        """A size letter."""
+        return self.math(Poly.atom(letter))
+
+    def array(self, name: str) -> render.Math:
+        """An array's name."""
+        arrays = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
+        own = arrays[name].latex if name in arrays else ""
+        return render.Math(name, own or identifier(name))
+
+    def _introduction(self) -> Paragraph:
+        line: list[render.Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
+        if self.mixer.aliases:
+            line.append(f"Also called {', '.join(self.mixer.aliases)}. ")
+        line.append("Sizes: ")
+        for letter in self.mixer.letters:
+            line += [self.size(letter), f" {LETTERS[letter].meaning}, "]
+        if "n" in self.mixer.letters:
+            line += [render.Math("h = d/n", rf"h = {poly_latex(Poly.atom('d') / Poly.atom('n'), self.names)}"),
+                     ", "]  # fmt: skip
+        shown = ", ".join(f"{k} = {v}" for k, v in self.sizes.items())
+        line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at {shown}. "
+        line.append(f"Convention {','.join(self.convention.names)}: {self.convention.caption}.")
+        return Paragraph(tuple(line))
+
+    def _parameters(self) -> Iterator[Part]:
+        found = parameters(self.mixer)
+        line: list[render.Cell] = ["Parameters: "]
+        for name, entries in found.arrays.items():
+            line += [self.array(name), " (", self.math(entries), "), "]
+        line[-1] = "); in all "
+        number = found.poly.at(self.sizes)
+        yield Paragraph((*line, self.math(found.poly), f" = {number:,} numbers."))
+
+    def _equations(self) -> Display:
+        shown = []
+        for entry in self.mixer.forms[self.form].equations:
+            text = equation(entry, latex=False)
+            tex = equation(entry, names=self.names)
+            shown.append(
+                Shown(
+                    render.Math(text.left, tex.left),
+                    render.Math(text.right, tex.right),
+                    tuple(map(render.Math, text.ranges, tex.ranges)),
+                    text.cite,
+                )
+            )
+        return Display(tuple(shown))
+
+    def _cite(self, name: str) -> str:
+        arrays = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
+        return arrays[name].cite
+
+    def _phase(self, phase: str) -> Iterator[Part]:
+        system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
+        reason = inference_reason(system) if phase == "inference" else None
+        if reason:
+            yield Paragraph((f"It has none: {reason}.",))
+            return
+        shares = Shares(self, system, phase)
+        yield from shares.parts()
+        yield from self._path(phase)
+
+    def _path(self, phase: str) -> Iterator[Part]:
+        sizes = {k: v for k, v in self.sizes.items() if k != "b"}
+        path = critical_path(self.mixer, phase, self.form, self.convention, sizes)
+        levels = span(self.mixer, phase, self.form, self.convention)
+        chains = "is the only chain" if path.ties == 1 else f"is one of {path.ties} chains"
+        shown = "" if path.ties == 1 else (
+            "; shown is the one with the larger span at these sizes, then the one whose equations "
+            "come first"
+        )
+        yield Paragraph(
+            (
+                f"Critical path: {path.words}. It {chains} of {len(path.steps)} steps, none being "
+                f"longer{shown}. The span is ",
+                self.math(levels.terms),
+                f" = {levels.at(**self.sizes)} levels of scalar operations.",
+            )
+        )
+        rows = tuple(
+            (str(k), STEP_WORDS.get(step, step), self.array(name), self._cite(name))
+            for k, (step, name) in enumerate(zip(path.steps, path.equations, strict=True), 1)
+        )
+        columns = (
+            render.Column("number", "step"),
+            render.Column("step", "operation", numeric=False),
+            render.Column("equation", "computes", numeric=False),
+            render.Column("cite", "equation", numeric=False),
+        )
+        yield render.Grid(f"Critical path, {_lower(PHASE_TITLES[phase])}", columns, rows)
+
+    def _state(self) -> Iterator[Part]:
+        try:
+            held = state(self.mixer, self.form)
+        except Unanswered as reason:
+            yield Paragraph((f"It has none: {reason}.",))
+            return
+        if not held.arrays:
+            yield Paragraph(("Nothing need be held: no later token reads what an earlier one left.",))
+            return
+        number = held.at(**self.sizes)
+        batch = f" for {self.sizes['b']} sequences" if self.sizes["b"] > 1 else ""
+        yield Paragraph(
+            (
+                "After t tokens ",
+                self.math(held.exact),
+                f" elements must be held for each sequence, {number:,} at these sizes{batch}: "
+                "the entries of tokens up to t that a later token reads.",
+            )
+        )
+        for name, entries in held.arrays.items():
+            readers: list[render.Cell] = []
+            for reader in held.readers[name]:
+                cite = self._cite(reader)
+                readers += [self.array(reader), f" {cite}, " if cite else ", "]
+            readers[-1] = str(readers[-1]).removesuffix(", ")
+            yield Paragraph(
+                (
+                    self.array(name),
+                    ": ",
+                    self.math(entries),
+                    " elements, read by the equation of ",
+                    *readers,
+                    " for every later token.",
+                ),
+                item=True,
+            )
+
+    def _forms(self) -> Iterator[Part]:
+        for name in self.mixer.forms:
+            system = system_of(self.mixer, name, (), "inference")
+            reason = inference_reason(system)
+            default = " (the default)" if name == self.mixer.default_form else ""
+            has = f"no one-token inference: {reason}" if reason else "has one-token inference"
+            yield Paragraph((f"{name}{default}: {has}.",), item=True)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the counts of one phase spread over the equations."""
+
+    about: Explanation
+    system: System
+    phase: str
+
+    @cached_property
+    def counts(self) -> Mapping[str, Counts]:
+        """Counts by equation, as the file writes them."""
+        convention = self.about.convention
+        if not convention.peer:
+            return count_equations(self.system, self.phase, convention.accounting)
+        system = system_of(self.about.mixer, self.about.form, ("dense",), self.phase)
+        counted = PEERS[convention.peer].counted
+        return {
+            name: Counts(
+                dict.fromkeys(counted, macs.multiplications),
+                Counts(dict.fromkeys(counted, macs.once_multiplications)),
+            )
+            for name, macs in contraction_counts(system, self.phase).items()
+        }
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The classes that occur, `once` where there is any."""
+        found = {c for counts in self.counts.values() for c in counts.classes}
+        ordered = [c for c in CLASSES if c in found] + sorted(found - set(CLASSES))
+        once = any(counts.once and counts.once.classes for counts in self.counts.values())
+        return (*ordered, *(("once",) if once else ()), "total")
+
+    def value(self, name: str, column: str) -> Exact:
+        """One equation's operations of a class, for one sequence."""
+        counts = self.counts[name]
+        once = counts.once.exact_total if counts.once else Exact()
+        if column in ("once", "total"):
+            return once if column == "once" else counts.exact_total
+        return counts.exact(column)
+
+    def number(self, name: str, column: str) -> int:
+        """The same at the sizes, for b sequences; work done once is not multiplied."""
+        once = rational(self.value(name, "once"), self.about.sizes)
+        own = rational(self.value(name, column), self.about.sizes)
+        batch = self.about.sizes["b"]
+        if column == "once":
+            return int(own)
+        return int((own - once) * batch + once if column == "total" else own * batch)
+
+    def parts(self) -> Iterator[Part]:
+        """The sums, the closed counts, the numbers."""
+        yield from self._derivation()
+        yield self._grid("Operations by equation", self._formulas())
+        numbers = self._grid("Operations by equation, in numbers", self._numbers())
+        note = "in brackets: the equation's share of its column, rounded to 0.1 %"
+        yield replace(numbers, notes=((note,),))
+        absent = [CLASS_WORDS[c] for c in CLASSES if c not in self.columns]
+        if absent and not self.about.convention.peer:
+            yield Paragraph((f"There are no {' and no '.join(absent)}.",))
+
+    def _grid(self, title: str, rows: tuple[render.Line, ...]) -> render.Grid:
+        columns = (
+            render.Column("equation", "equation", numeric=False),
+            *(render.Column(name, name) for name in self.columns),
+        )
+        drop = tuple(name for name in reversed(self.columns) if name != "total")
+        return render.Grid(f"{title}, {_lower(PHASE_TITLES[self.phase])}", columns, rows, drop=drop)
+
+    def _formulas(self) -> tuple[render.Line, ...]:
+        rows: list[render.Line] = [
+            (self.about.array(n), *(self.about.math(self.value(n, c)) for c in self.columns))
+            for n in self.counts
+        ]
+        sums = []
+        for column in self.columns:
+            total = Exact()
+            for name in self.counts:
+                total = total + self.value(name, column)
+            sums.append(self.about.math(total))
+        return (*rows, ("all", *sums))
+
+    def _numbers(self) -> tuple[render.Line, ...]:
+        sums = {c: sum(self.number(n, c) for n in self.counts) for c in self.columns}
+        rows: list[render.Line] = [
+            (self.about.array(n), *(_share(self.number(n, c), sums[c]) for c in self.columns))
+            for n in self.counts
+        ]
+        return (*rows, ("all", *(f"{total:,}" for total in sums.values())))
+
+    def _derivation(self) -> Iterator[Part]:
+        """Every count as the sum that it comes from."""
+        if self.about.convention.peer:
+            return
+        shown = []
+        try:
+            for part in instances(self.system, self.phase):
+                found = derivation.sums(part, self.about.convention.accounting)
+                for name in sorted(found, key=_class_order):
+                    sums = found[name]
+                    shown.append(self._shown(part.equation.name, name, sums))
+        except Unsupported as reason:
+            yield Paragraph((f"The sums before they are closed are not printed: {reason}.",))
+            return
+        yield Paragraph(("Counts are sums over the ranges of the equations:",))
+        yield Display(tuple(shown))
+
+    def _shown(self, equation_name: str, name: str, sums: list[derivation.Sum]) -> Shown:
+        text = " + ".join(s.printed(Notation(False, {})) for s in sums)
+        tex = " + ".join(s.printed(Notation(True, self.about.names or {})) for s in sums)
+        array = identifier(equation_name.split(".")[0])
+        step = equation_name.partition(".")[2]
+        inside = rf"{array},\,\mathrm{{{step}}}" if step else array
+        left = render.Math(f"{name}({equation_name})", rf"\mathrm{{{name}}}({inside})")
+        return Shown(left, render.Math(text, tex))
+
+
+def _share(part: int, whole: int) -> str:
+    if not whole or not part:
+        return f"{part:,}"
+    percent = Fraction(1000 * part, whole)
+    tenths = int(percent + Fraction(1, 2))
+    return f"{part:,} ({tenths // 10}.{tenths % 10} %)"
+
+
+def _class_order(name: str) -> int:
+    return CLASSES.index(name) if name in CLASSES else len(CLASSES)
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+

@@ -1,0 +1,310 @@
+"""How does a grid of cells become text for a terminal, markdown, LaTeX or CSV?
+
+Numbers are never truncated, wrapped or rounded here: a terminal that is too narrow loses whole
+columns, in the order that the grid states, and a note says which.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+
+TEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textquoteleft{}",
+    '"': "''",
+}
+"""What LaTeX would take for a command, in any text font."""
+
+OUTSIDE = {"→": r"$\to$", "–": "--", "—": "---", "×": r"$\times$", "≥": r"$\ge$", "≤": r"$\le$"}
+"""Characters outside ASCII that occur in titles."""
+
+
+@dataclass(frozen=True)
+class Math:
+    """A formula in the plain notation and in LaTeX (without dollars)."""
+
+    text: str
+    latex: str
+
+
+@dataclass(frozen=True)
+class Dash:
+    """A value that does not exist; `mark` numbers the note that says why."""
+
+    mark: int
+
+
+Cell = str | Math | Dash
+Line = tuple[Cell, ...]
+"""A sentence with formulas in it."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, its header, how it is set, and its name in CSV."""
+
+    name: str
+    header: Cell
+    numeric: bool = True
+    wide: bool = False
+    """Text that LaTeX may break."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: a title, columns, rows, and what must be said below it.
+
+    `drop` names the columns that a narrow terminal loses, in this order.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Line, ...]
+    reasons: tuple[str, ...] = ()
+    notes: tuple[Line, ...] = ()
+    drop: tuple[str, ...] = ()
+
+    def without(self, names: Sequence[str]) -> Grid:
+        """The grid without some columns, and without the reasons that nothing refers to then."""
+        kept = [k for k, column in enumerate(self.columns) if column.name not in names]
+        rows = tuple(tuple(row[k] for k in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[k] for k in kept), rows=rows)
+
+    @property
+    def marks(self) -> list[tuple[int, str]]:
+        """The reasons that cells refer to, with their numbers."""
+        used = {cell.mark for row in self.rows for cell in row if isinstance(cell, Dash)}
+        return [(k, reason) for k, reason in enumerate(self.reasons, 1) if k in used]
+
+
+def plain(cell: Cell) -> str:
+    """A cell on a terminal."""
+    if isinstance(cell, Dash):
+        return f"- ({cell.mark})"
+    return cell.text if isinstance(cell, Math) else cell
+
+
+def markdown_cell(cell: Cell) -> str:
+    """A cell in markdown."""
+    if isinstance(cell, Dash):
+        return f"– [{cell.mark}]"
+    if isinstance(cell, Math):
+        return f"${cell.latex}$"
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
+
+
+def escaped(text: str) -> str:
+    """Text as LaTeX prints it: no character acts as a command.
+
+    >>> escaped("100% of d_model & more")
+    '100\\\\% of d\\\\_model \\\\& more'
+    """
+    known = {**TEX, **OUTSIDE}
+    return "".join(known.get(c, c if c.isascii() or c.isalpha() else "?") for c in text)
+
+
+def latex_cell(cell: Cell) -> str:
+    """A cell in LaTeX."""
+    if isinstance(cell, Dash):
+        return rf"--\textsuperscript{{{cell.mark}}}"
+    return f"${cell.latex}$" if isinstance(cell, Math) else escaped(cell)
+
+
+def sentence(line: Line) -> str:
+    """A line on a terminal."""
+    return "".join(map(plain, line))
+
+
+def terminal(grid: Grid, width: int | None = None, *, colour: bool = False) -> str:
+    """The grid for a terminal of this width, or at full width where there is none (a pipe)."""
+    dropped: list[str] = []
+    for name in grid.drop:
+        if width is None or _width(grid, WRAPPED) <= width:
+            break
+        if any(column.name == name for column in grid.columns):
+            grid = grid.without([name])
+            dropped.append(name)
+    natural = _width(grid)
+    narrow = width is not None and _width(grid, WRAPPED) <= width < natural
+    text = _drawn(grid, width if narrow and width else natural, colour)
+    lines = [f"({mark}) {reason}" for mark, reason in grid.marks]
+    lines += [sentence(line) for line in grid.notes]
+    if dropped:
+        lines.append(
+            f"{width} columns are too narrow: left out {', '.join(dropped)} (in this order); a "
+            f"wider terminal or a pipe shows all"
+        )
+    return text + "".join(f"{line}\n" for line in lines)
+
+
+WRAPPED = 24
+"""The width to which a column of words may shrink before columns are dropped."""
+
+
+def _width(grid: Grid, words: int | None = None) -> int:
+    """The width with columns of words at most so wide; two spaces stand between columns."""
+    widths = []
+    for k, column in enumerate(grid.columns):
+        cells = [plain(column.header), *(plain(row[k]) for row in grid.rows)]
+        natural = max(len(line) for cell in cells for line in cell.split("\n"))
+        widths.append(min(natural, words) if words and column.wide else natural)
+    return sum(widths) + 2 * max(len(widths) - 1, 0)
+
+
+def _drawn(grid: Grid, width: int, colour: bool) -> str:
+    """The table itself, drawn by rich at a width in which every number fits."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1),
+        collapse_padding=True,
+        header_style="bold" if colour else "",
+    )
+    for column in grid.columns:
+        justify = "right" if column.numeric else "left"
+        header = Text(plain(column.header))
+        table.add_column(
+            header,
+            justify=justify,  # type: ignore[arg-type]
+            no_wrap=not column.wide,
+            overflow="fold",
+            vertical="bottom" if column.numeric else "top",
+        )
+    for row in grid.rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    file = StringIO()
+    console = Console(
+        file=file,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
+    console.print(table)
+    lines = "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+    title = f"\x1b[1m{grid.title}\x1b[0m" if colour else grid.title
+    return f"{title}\n\n{lines}\n" if grid.title else f"{lines}\n"
+
+
+def markdown(grid: Grid, heading: str = "##") -> str:
+    """The grid as a markdown table, reasons and notes below it."""
+    head = [markdown_cell(column.header) for column in grid.columns]
+    rule = ["---:" if column.numeric else "---" for column in grid.columns]
+    body = [[markdown_cell(cell) for cell in row] for row in grid.rows]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *body)]
+    below = [f"[{mark}] {markdown_cell(reason)}" for mark, reason in grid.marks]
+    below += ["".join(map(markdown_cell, line)) for line in grid.notes]
+    title = [f"{heading} {grid.title}", ""] if grid.title else []
+    return "\n".join([*title, *lines, *(f"\n{line}" for line in below)]) + "\n"
+
+
+PACKAGES = ("amsmath", "array", "booktabs", "graphicx", "longtable")
+"""What a document must load to take in the fragments written here."""
+
+
+def preamble(command: str) -> str:
+    """The first lines of a LaTeX fragment: the command that makes it again, what it needs."""
+    return f"% {' '.join(command.split())}\n% needs \\usepackage{{{','.join(PACKAGES)}}}"
+
+
+def latex(grid: Grid, caption: Line, label: str = "", *, long: bool = False) -> str:
+    """The grid as a booktabs table, a fragment, shrunk where it is wider than the text.
+
+    `long` lets it run over pages instead, all columns of words then sharing the width.
+    """
+    align = "".join(_alignment(grid, k, long) for k in range(len(grid.columns)))
+    head = " & ".join(_latex_header(column) for column in grid.columns)
+    body = [" & ".join(map(latex_cell, row)) + r" \\" for row in grid.rows]
+    below = [rf"\textsuperscript{{{mark}}}\,{escaped(reason)}" for mark, reason in grid.marks]
+    words = "".join(map(latex_cell, caption)).strip()
+    if long:
+        return _long_table(align, head, body, words, label)
+    lines = [
+        r"\begin{table}[htbp]",
+        r"\centering",
+        rf"\caption{{{words}}}",
+        *([rf"\label{{{label}}}"] if label else []),
+        r"\footnotesize",
+        r"\setlength{\tabcolsep}{3pt}",
+        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{@{{}}{align}@{{}}}}",
+        r"\toprule",
+        head + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}}",
+        *(rf"\par\smallskip\raggedright {line}." for line in below),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _alignment(grid: Grid, k: int, long: bool) -> str:
+    """How a column is set: numbers to the right, words and long formulas in lines of their own."""
+    column = grid.columns[k]
+    formulas = [row[k] for row in grid.rows if isinstance(row[k], Math)]
+    lengthy = any(len(cell.latex) > LENGTHY for cell in formulas if isinstance(cell, Math))
+    if not (column.wide or lengthy):
+        return "r" if column.numeric else "l"
+    share = 0.65 / sum(c.wide for c in grid.columns) if long else 0.2 if column.wide else 0.3
+    return rf">{{\raggedright\arraybackslash}}p{{{share:.2f}\textwidth}}"
+
+
+LENGTHY = 60
+"""A formula with more characters of LaTeX than this is broken into lines."""
+
+
+def _long_table(align: str, head: str, body: Sequence[str], caption: str, label: str) -> str:
+    lines = [
+        r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
+        rf"\begin{{longtable}}{{@{{}}{align}@{{}}}}",
+        rf"\caption{{{caption}}}" + (rf"\label{{{label}}}" if label else "") + r" \\",
+        r"\toprule",
+        head + r" \\",
+        r"\midrule",
+        r"\endhead",
+        *body,
+        r"\bottomrule",
+        r"\end{longtable}",
+        r"\endgroup",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_header(column: Column) -> str:
+    if isinstance(column.header, str) and "\n" in column.header:
+        parts = r"\\".join(map(escaped, column.header.split("\n")))
+        side = "r" if column.numeric else "l"
+        return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{parts}\end{{tabular}}"
+    return latex_cell(column.header)
+
+
+def as_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Comma-separated values; what does not exist is an empty cell."""
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([["" if cell is None else cell for cell in row] for row in rows])
+    return file.getvalue()

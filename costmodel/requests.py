@@ -1,0 +1,156 @@
+"""Which sizes does a command line ask for, and what is taken where it names none?
+
+    values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from costmodel.equations import Mixer
+from costmodel.polynomial import Number, Poly
+from costmodel.sizes import LETTERS, SizeError, checked
+
+MOST = 100_000
+"""More values or rows than this are refused as a typing error."""
+
+Given = Mapping[str, tuple[int, ...]]
+"""Size letter -> the values that a user gave for it."""
+
+_WHOLE = re.compile(r"[+-]?\d+")
+
+
+def values(letter: str, text: str) -> tuple[int, ...]:
+    """The values of one size as typed: numbers and ranges, separated by commas.
+
+    >>> values("l", "1,8:64:x2"), values("l", "1:9:2"), values("l", "3:5")
+    ((1, 8, 16, 32, 64), (1, 3, 5, 7, 9), (3, 4, 5))
+
+    Raises:
+        SizeError: what was expected and what came.
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        for value in _range(letter, part.strip()):
+            checked({letter: value})
+            found[value] = None
+            if len(found) > MOST:
+                raise SizeError(f"size {letter}: '{text}' has more than {MOST} values")
+    return tuple(found)
+
+
+def _range(letter: str, part: str) -> Iterator[int]:
+    """The numbers of `first:last`, `first:last:step` or `first:last:xfactor`, or one number."""
+    ends = part.split(":")
+    if len(ends) == 1:
+        yield _whole(letter, part)
+        return
+    if len(ends) > 3:
+        raise SizeError(f"size {letter}: expected first:last:step, got '{part}'")
+    value, last = _whole(letter, ends[0]), _whole(letter, ends[1])
+    step = ends[2] if len(ends) == 3 else "1"
+    factor = step.startswith("x")
+    change = _whole(letter, step[1:] if factor else step)
+    if change < (2 if factor else 1) or value < 1 or last < value:
+        raise SizeError(
+            f"size {letter}: '{part}' is no range: expected first <= last and a step of at least 1 "
+            f"or a factor of at least x2"
+        )
+    checked({letter: last})
+    while value <= last:
+        yield value
+        value = value * change if factor else value + change
+
+
+def _whole(letter: str, text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise SizeError(
+            f"size {letter} must be a positive integer, a list 1,8,32 or a range 128:16384:x2, "
+            f"got '{text}'"
+        )
+    return int(text)
+
+
+def given_sizes(typed: Mapping[str, str | None]) -> Given:
+    """The values of every size that was typed; None where it was not."""
+    return {letter: values(letter, text) for letter, text in typed.items() if text is not None}
+
+
+def letters_of(mixer: Mixer, phase: str) -> tuple[str, ...]:
+    """The sizes that a mixer's rows depend on: its own, the batch, t for one new token."""
+    own = ("b", *mixer.letters, *(("t",) if phase == "inference" else ()))
+    return tuple(letter for letter in LETTERS if letter in own)
+
+
+def default(letter: str, sizes: Mapping[str, int]) -> int:
+    """The value of a size that was not given; t is the last position, l."""
+    value = sizes["l"] if letter == "t" else LETTERS[letter].default
+    if value is None:
+        raise SizeError(f"size {letter} has no default: give --{letter}")
+    return value
+
+
+def combinations(letters: Sequence[str], given: Given) -> list[dict[str, int]]:
+    """The cross product of the values given for these sizes, defaults filled in.
+
+    >>> combinations(["b", "l", "t"], {"l": (2, 4), "n": (1, 8)})
+    [{'b': 1, 'l': 2, 't': 2}, {'b': 1, 'l': 4, 't': 4}]
+
+    Raises:
+        SizeError: more than 100,000 of them.
+    """
+    named = [letter for letter in letters if letter in given]
+    number = 1
+    for letter in named:
+        number *= len(given[letter])
+    if number > MOST:
+        raise SizeError(f"{number} combinations of sizes are asked for; at most {MOST} are made")
+    found = []
+    for chosen in product(*(given[letter] for letter in named)):
+        sizes = dict(zip(named, chosen, strict=True))
+        for letter in letters:
+            if letter not in sizes:
+                sizes[letter] = default(letter, {"l": 1, **sizes})
+        found.append({letter: sizes[letter] for letter in letters})
+    return found
+
+
+def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
+    """The sizes of a mixer where a command takes one value of each.
+
+    Raises:
+        SizeError: a size that was given several values.
+    """
+    for letter, found in given.items():
+        if len(found) > 1:
+            raise SizeError(f"size {letter}: one value is taken here, got {len(found)}")
+    (sizes,) = combinations(letters_of(mixer, "inference"), given)
+    return sizes
+
+
+def fit(mixer: Mixer, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes at which an extent of a mixer is no whole number.
+
+    Raises:
+        SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
+    """
+    arrays = [*mixer.arrays.values(), *(a for f in mixer.forms.values() for a in f.arrays.values())]
+    extents = {extent: None for array in arrays for extent in array.shape}
+    for form in mixer.forms.values():
+        for index in form.indices.values():
+            bounds = index.lower + index.upper
+            extents.update({b: None for b in bounds if not any(a[0] == "@" for a in b.letters)})
+    for extent in extents:
+        value = extent.rational(sizes)
+        if not isinstance(value, int):
+            raise SizeError(_not_whole(mixer, extent, value, sizes))
+
+
+def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int]) -> str:
+    where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(extent.letters))
+    below = sorted({a for m in extent.terms for a, p in m if p < 0})
+    above = sorted({a for m in extent.terms for a, p in m if p > 0})
+    advice = f"choose {' and '.join(above)} divisible by {' and '.join(below)}" if above else ""
+    return f"{mixer.name} needs {extent} to be whole, got {value} ({where}); {advice or 'change it'}"

@@ -1,0 +1,450 @@
+"""How does a table of costs read on a terminal, in markdown, LaTeX, CSV and JSON?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+from costmodel import render
+from costmodel.answers import Missing
+from costmodel.domains import Exact
+from costmodel.equations import Fft, Mixer, walk
+from costmodel.functions import CLASSES
+from costmodel.mixers import BASELINE
+from costmodel.polynomial import Poly
+from costmodel.requests import default, letters_of
+from costmodel.rules.latex import (
+    Names,
+    formula_latex,
+    formula_text,
+    poly_latex,
+)
+from costmodel.sizes import LETTERS, SizeError
+from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Value
+
+DIGITS = 4
+"""Significant digits of a ratio, stated below every table that has one."""
+
+DROP = ("order", "path", "unfused", "traffic", "intensity", "other", "exp", "div", "weights",
+        "state", "span", "parameters", "add", "mul", "once", "ratio", "form")  # fmt: skip
+"""What a narrow terminal loses, first to last; mixer, sizes and total stay."""
+
+TITLES = {
+    "training": "Forward pass over l tokens (the papers' training phase)",
+    "inference": "One new token at position t (inference)",
+}
+
+HINT = (
+    "shown: self-attention and the Extractor family; --group extractor adds its ablations, --all "
+    "shows every mixer, names choose, `costmodel list` says what there is"
+)
+"""What the plain command says about what it leaves out."""
+
+_LABEL = re.compile(r"[A-Za-z0-9:._/-]+")
+_NAME = re.compile(r"([A-Za-z]|\\[A-Za-z]+)(_[A-Za-z0-9]+)?|[A-Za-z]+")
+
+
+def rounded(value: Fraction | int, digits: int = DIGITS) -> str:
+    """A fraction with so many significant digits, never losing digits before the point.
+
+    >>> rounded(Fraction(278888448, 21119488)), rounded(Fraction(1, 1)), rounded(Fraction(1, 300))
+    ('13.21', '1', '0.003333')
+    """
+    if isinstance(value, int) or value.denominator == 1:
+        return f"{int(value):,}"
+    whole = len(str(abs(int(value)))) if abs(value) >= 1 else 0
+    context = Context(prec=max(digits, whole + 1))
+    return f"{context.divide(Decimal(value.numerator), Decimal(value.denominator)):,f}"
+
+
+def _short(value: Fraction) -> str | None:
+    """A fraction as a finite decimal of at most six places, or None."""
+    if 10**6 % value.denominator:
+        return None
+    whole, rest = divmod(abs(value.numerator) * (10**6 // value.denominator), 10**6)
+    return f"{'-' if value < 0 else ''}{whole:,}.{rest:06d}".rstrip("0")
+
+
+def cell(value: Value, names: Names, reasons: list[str]) -> render.Cell:
+    """A value as a cell; its reason is added to `reasons` where it does not exist."""
+    if value is None:
+        return ""
+    if isinstance(value, Missing):
+        if value.reason not in reasons:
+            reasons.append(value.reason)
+        return render.Dash(reasons.index(value.reason) + 1)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Fraction):
+        return _short(value) or rounded(value)
+    return render.Math(formula_text(value), formula_latex(value, names))
+
+
+def _cell_of(row: Row, name: str, names: Names, reasons: list[str], titles: bool) -> render.Cell:
+    value = row.value(name)
+    if name == "mixer" and titles:
+        return row.mixer.title
+    if name in ("ratio", "intensity") and isinstance(value, Fraction):
+        return rounded(value)
+    if name == "order" and isinstance(value, Exact):
+        text, latex = formula_text(value), formula_latex(value, names)
+        return render.Math(f"O({text})", rf"O\left({latex}\right)")
+    if name == "other" and not row.request.symbolic:
+        return _other(row, value, reasons)
+    return cell(value, names, reasons)
+
+
+def _other(row: Row, value: Value, reasons: list[str]) -> render.Cell:
+    """Operations by name: `1,056,768 compare`."""
+    found = row.by_class(row.answers.other)
+    if isinstance(found, Missing):
+        return cell(found, {}, reasons)
+    parts = [f"{plain_number(number)} {name}" for name, number in found.items()]
+    return ", ".join(parts) or "0"
+
+
+def plain_number(value: Value) -> str:
+    """A number in a sentence."""
+    return render.plain(cell(value, {}, []))
+
+
+def grid(block: Block, request: Request, *, names: Names | None = None, titles: bool = False,
+         sizes: str = "") -> render.Grid:  # fmt: skip
+    """One block as cells.
+
+    Args:
+        titles: whether mixers go by their titles, as papers print them.
+    """
+    reasons: list[str] = []
+    rows = tuple(
+        tuple(_cell_of(row, name, names or {}, reasons, titles) for name in block.columns)
+        for row in block.rows
+    )
+    columns = tuple(_column(name) for name in block.columns)
+    per_token = ", per token" if request.per_token else ""
+    return render.Grid(
+        f"{TITLES[block.phase]}{per_token}{sizes}",
+        columns,
+        rows,
+        tuple(reasons),
+        tuple(notes(block, request)),
+        DROP,
+    )
+
+
+def _column(name: str) -> render.Column:
+    if name in LETTERS:
+        return render.Column(name, render.Math(name, name))
+    column = COLUMNS[name]
+    return render.Column(name, column.header, column.numeric, wide=name == "path")
+
+
+def notes(block: Block, request: Request) -> Iterator[render.Line]:
+    """What a reader has to know about the columns shown."""
+    shown = block.columns
+    if "path" in shown:
+        yield ("critical path: sum is one cumulation, a whole sum however many terms it has",)
+    fractions = [n for n in ("ratio", "intensity") if n in shown and not request.symbolic]
+    if any(isinstance(row.value(n), Fraction) for n in fractions for row in block.rows):
+        words = " and ".join(fractions)
+        exact = "CSV and JSON have them exact"
+        yield (f"{words}: rounded to {DIGITS} significant digits ({exact})",)
+    if "ratio" in shown and (text := _baseline_sizes(block, request)):
+        yield (text,)
+    if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
+        yield (f"per token: rounded to {DIGITS} significant digits where no short decimal exists",)
+    if {"traffic", "unfused", "intensity"} & set(shown):
+        yield (f"bytes: {request.dtypes.caption}",)
+    if block.phase == "inference" and "dense" in request.convention.rewrites:
+        yield ("one new token has no masked pairs: dense changes nothing here",)
+    if any(_transforms(row) for row in block.rows):
+        yield (
+            "Fourier transforms are nominal: radix-2 at the next power of two, a complex product "
+            "is 4 mul and 2 add",
+        )
+
+
+def _long(row: Row, name: str) -> bool:
+    value = row.value(name)
+    return isinstance(value, Fraction) and name not in ("ratio", "intensity") and not _short(value)
+
+
+def _baseline_sizes(block: Block, request: Request) -> str:
+    """Which sizes the baseline takes where a row lacks them and several were given."""
+    several = [x for x in ("n", "g") if len(request.given.get(x, ())) > 1]
+    bases = [row.baseline for row in block.rows if row.mixer.name != BASELINE]
+    used = {
+        x: base.sizes[x]
+        for base in bases
+        if isinstance(base, Row)
+        for x in several
+        if x in base.sizes
+    }
+    if not used:
+        return ""
+    text = ", ".join(f"{x} = {v}" for x, v in used.items())
+    return f"ratio: mixers without {', '.join(used)} are compared with {BASELINE} at {text}"
+
+
+def _transforms(row: Row) -> bool:
+    form = row.mixer.forms[row.answers.form]
+    return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
+
+
+def sizes_line(request: Request, phases: Sequence[str], names: Names | None = None) -> render.Line:
+    """Every size that the rows depend on: first what was given, then the defaults taken."""
+    letters = {x for m in request.mixers for phase in phases for x in letters_of(m, phase)}
+    ordered = [x for x in LETTERS if x in letters]
+    given = [_size(x, request.given[x], names) for x in ordered if x in request.given]
+    taken = [
+        _size(x, _default(x, request), names)
+        for x in ordered
+        if x not in request.given and not (request.symbolic and x != "b")
+    ]
+    line: list[render.Cell] = ["sizes: ", *_joined(given)]
+    if request.symbolic:
+        kept = [_size(x, (), names) for x in ordered if x not in request.given and x != "b"]
+        line += ["; " if given else "", "as letters ", *_joined(kept)]
+    if taken:
+        line += ["; " if len(line) > 1 else "", "by default ", *_joined(taken)]
+    unused = [x for x in request.given if x not in letters and not (x == "t" and "l" in letters)]
+    if unused:
+        line.append(f" ({', '.join(unused)} is a size of none of these mixers)")
+    return tuple(line)
+
+
+def _default(letter: str, request: Request) -> tuple[int, ...] | str:
+    if letter != "t":
+        return (default(letter, {"l": 1}),)
+    return "l"
+
+
+def _size(letter: str, values: tuple[int, ...] | str, names: Names | None) -> render.Math:
+    shown = poly_latex(Poly.atom(letter), names)
+    if isinstance(values, str):
+        return render.Math(f"{letter} = {values}", f"{shown} = {poly_latex(Poly.atom(values), names)}")
+    if not values:
+        return render.Math(letter, shown)
+    text = ", ".join(map(str, values))
+    return render.Math(f"{letter} = {text}", f"{shown} = {text}")
+
+
+def _joined(parts: Sequence[render.Math]) -> list[render.Cell]:
+    joined: list[render.Cell] = []
+    for k, part in enumerate(parts):
+        joined += [", ", part] if k else [part]
+    return joined
+
+
+def convention_line(request: Request) -> str:
+    """The convention's name and what it says."""
+    return f"convention: {','.join(request.convention.names)} ({request.convention.caption})"
+
+
+def as_terminal(table: Table, width: int | None, *, colour: bool, hint: str = "") -> str:
+    """The whole table for a terminal of this width, or for a pipe."""
+    phases = [block.phase for block in table.blocks]
+    parts = [
+        render.sentence(sizes_line(table.request, phases)) + "\n" + convention_line(table.request)
+    ]
+    for block in table.blocks:
+        parts.append(render.terminal(grid(block, table.request), width, colour=colour).rstrip("\n"))
+    parts += [f"left out: {reason}" for reason in table.left_out]
+    if hint:
+        parts.append(hint)
+    return "\n\n".join(parts) + "\n"
+
+
+def as_markdown(table: Table) -> str:
+    """The whole table in markdown."""
+    phases = [block.phase for block in table.blocks]
+    sizes = "".join(map(render.markdown_cell, sizes_line(table.request, phases)))
+    parts = [f"{sizes}  \n{render.markdown_cell(convention_line(table.request))}\n"]
+    parts += [
+        render.markdown(grid(block, table.request, titles=True), "###") for block in table.blocks
+    ]
+    parts += [f"left out: {reason}\n" for reason in table.left_out]
+    return "\n".join(parts)
+
+
+def as_latex(table: Table, command: str, *, names: Names | None = None, label: str = "",
+             caption: str = "") -> str:  # fmt: skip
+    """One booktabs table a phase; the first line is the command that makes them again.
+
+    Args:
+        caption: takes the place of the caption's first sentence; sizes, phase and convention follow.
+        label: the label; with several phases "-training" and "-inference" are added.
+
+    Raises:
+        TableError: a label with characters that LaTeX would not take.
+    """
+    if label and not _LABEL.fullmatch(label):
+        raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
+    parts = [f"{render.preamble(command)}\n"]
+    for block in table.blocks:
+        own = f"{label}-{block.phase}" if label and len(table.blocks) > 1 else label
+        shown = grid(block, table.request, names=names, titles=True)
+        parts.append(render.latex(shown, _caption(shown, block, table.request, names, caption), own))
+    return "\n".join(parts)
+
+
+def _caption(shown: render.Grid, block: Block, request: Request, names: Names | None,
+             caption: str) -> render.Line:  # fmt: skip
+    words = {
+        "training": "Cost of one forward pass (the papers' training phase)",
+        "inference": "Cost of one new token (the papers' inference phase)",
+    }
+    first = caption or words[block.phase]
+    phase = "" if not caption else f" {words[block.phase].removeprefix('Cost of ').capitalize()}."
+    per_token = ", per token" if request.per_token and not caption else ""
+    line: list[render.Cell] = [f"{first.rstrip('.')}{per_token}.{phase} "]
+    line += _sentence(sizes_line(request, [block.phase], names))
+    line += _sentence((convention_line(request),))
+    for note in shown.notes:
+        line += _sentence(note)
+    return tuple(line)
+
+
+def _sentence(line: render.Line) -> list[render.Cell]:
+    """A line that begins with a capital and ends with a point."""
+    cells = list(line)
+    if cells and isinstance(cells[0], str):
+        cells[0] = cells[0][:1].upper() + cells[0][1:]
+    return [*cells, ". "]
+
+
+def as_csv(table: Table) -> str:
+    """All rows with every column of the table, `other` by name, fractions exact, reasons last."""
+    rows = [(row, block) for block in table.blocks for row in block.rows]
+    columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
+    if table.request.columns is None:
+        letters = [x for x in LETTERS if any(x in row.sizes for row, _ in rows)]
+        lead = ["mixer", "form", "phase", *letters]
+        columns = lead + [name for name in columns if name not in lead]
+    elif len(table.blocks) > 1 and "phase" not in columns:
+        columns = ["phase", *columns]
+    others = list(dict.fromkeys(n for row, _ in rows for n in _names(row)))
+    others = others if "other" in columns else []
+    header = ["convention", *columns, *(f"other_{n}" for n in others), "reasons"]
+    return render.as_csv(header, [_csv_row(row, block, columns, others) for row, block in rows])
+
+
+def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Any]:
+    named = (*block.columns, "mixer", "form", "phase", *LETTERS)
+    values = {name: row.value(name) if name in named else None for name in columns}
+    found = row.by_class(row.answers.other)
+    absent = None if isinstance(found, Missing) else 0
+    by_name: Mapping[str, Value] = {} if isinstance(found, Missing) else found
+    reasons = [f"{n}: {value.reason}" for n, value in values.items() if isinstance(value, Missing)]
+    return [
+        ",".join(row.request.convention.names),
+        *(_exact(value) for value in values.values()),
+        *(_exact(by_name.get(name, absent)) for name in others),
+        "; ".join(reasons),
+    ]
+
+
+def _names(row: Row) -> list[str]:
+    found = row.by_class(row.answers.other)
+    return [] if isinstance(found, Missing) else list(found)
+
+
+def _exact(value: Value) -> Any:
+    """A value without rounding: an int, a string, or None where it does not exist."""
+    if value is None or isinstance(value, (int, str)):
+        return value
+    if isinstance(value, Missing):
+        return None
+    return str(value) if isinstance(value, Fraction) else formula_text(value)
+
+
+def json_row(row: Row) -> dict[str, Any]:
+    """A row of schema 1."""
+    reasons: dict[str, str] = {}
+
+    def exact(key: str, value: Value) -> Any:
+        if isinstance(value, Missing):
+            reasons[key] = value.reason
+        return _exact(value)
+
+    def by_name(key: str, found: Mapping[str, Value] | Missing) -> Any:
+        if isinstance(found, Missing):
+            return exact(key, found)
+        return {name: _exact(value) for name, value in found.items()}
+
+    path = exact("critical_path", row.value("path"))
+    result = {
+        "mixer": row.mixer.name,
+        "form": row.answers.form,
+        "phase": row.phase,
+        "convention": list(row.request.convention.names),
+        "sizes": _json_sizes(row),
+        "counts": {
+            **{name: exact(name, row.value(name)) for name in CLASSES},
+            "other": by_name("other", row.by_class(row.answers.other)),
+        },
+        "once": by_name("once", row.by_class(row.answers.once)),
+        "total": exact("total", row.value("total")),
+        "ratio": exact("ratio", row.value("ratio")),
+        "parameters": exact("parameters", row.value("parameters")),
+        "critical_path": None if path is None else path.split(),
+        "span": exact("span", row.value("span")),
+        "state_elements": exact("state_elements", row.value("state")),
+        "weights_elements": exact("weights_elements", row.value("weights")),
+        "traffic": {
+            "compulsory": exact("traffic", row.value("traffic")),
+            "unfused": exact("traffic", row.value("unfused")),
+        },
+        "intensity": exact("intensity", row.value("intensity")),
+        "order": exact("order", row.value("order")),
+    }
+    if row.request.per_token:
+        result["per_token"] = True
+    return {**result, "reasons": reasons}
+
+
+def _json_sizes(row: Row) -> dict[str, int | str]:
+    """The sizes; a letter that a formula keeps stands for itself."""
+    letters = letters_of(row.mixer, row.phase)
+    return {x: row.sizes.get(x, x) for x in sorted(letters)}
+
+
+def as_json(table: Table) -> str:
+    """All rows, complete whatever columns are shown elsewhere; one row a line."""
+    rows = [json.dumps(json_row(row)) for block in table.blocks for row in block.rows]
+    inside = ",\n  ".join(rows)
+    return f'{{"schema": 1, "rows": [\n  {inside}\n]}}\n'
+
+
+def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
+    r"""Read `--symbols l=N,d=d_model,t=\tau` into what LaTeX prints for each letter.
+
+    Raises:
+        SizeError: an unknown letter, a name that LaTeX would not take, or one name for two sizes
+            of these mixers.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        letter, separator, name = part.partition("=")
+        if not separator or letter not in LETTERS or not _NAME.fullmatch(name):
+            raise SizeError(
+                f"--symbols takes letter=name, such as l=N,d=d_model or t=\\tau, got '{part}'"
+            )
+        head, _, tail = name.partition("_")
+        head = head if len(head) == 1 or head.startswith("\\") else rf"\mathrm{{{head}}}"
+        found[letter] = rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
+    printed: dict[str, str] = {}
+    used = {letter for mixer in mixers for letter in letters_of(mixer, "inference")}
+    for letter in filter(used.__contains__, LETTERS):
+        name = found.get(letter, letter)
+        if name in printed and (letter in found or printed[name] in found):
+            clash = f"--symbols would print {letter} and {printed[name]} both as {name}"
+            raise SizeError(f"{clash}: rename the other one too")
+        printed.setdefault(name, letter)
+    return found

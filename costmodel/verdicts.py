@@ -1,0 +1,113 @@
+"""How do the verdicts on published claims read, one line a claim?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+
+from costmodel import render
+from costmodel.published import Verdict, summary
+
+
+def about(verdict: Verdict) -> str:
+    """What a claim is about: mixer, phase and quantity."""
+    words = (verdict.mixer, verdict.phase, verdict.quantity.replace("_", " "))
+    return " ".join(word for word in words if word)
+
+
+def outcome(verdict: Verdict) -> str:
+    """What was found beside the verdict."""
+    parts = []
+    if verdict.verdict == "agrees-under":
+        parts.append(f"under {','.join(verdict.conventions)}")
+    if verdict.verdict == "disagrees" and verdict.derived:
+        parts.append(f"derived {verdict.derived}")
+    if verdict.counterexample:
+        sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items())
+        parts.append(f"they part at {sizes}")
+    if verdict.note:
+        parts.append(verdict.note)
+    return "; ".join(parts)
+
+
+def named(verdict: Verdict) -> str:
+    """The verdict's name, with what is known of a misprint."""
+    return f"{verdict.verdict} ({verdict.misprint} misprint)" if verdict.misprint else verdict.verdict
+
+
+def as_terminal(verdicts: Sequence[Verdict]) -> str:
+    """One line a claim, grouped by source, and the summary."""
+    width = max((len(named(v)) for v in verdicts), default=0)
+    lines = []
+    for source, found in groupby(verdicts, key=lambda v: v.source):
+        lines.append(source)
+        for verdict in found:
+            what = ": ".join(filter(None, (verdict.place, about(verdict), verdict.claimed)))
+            result = outcome(verdict)
+            line = " ".join(f"{what} -> {result}".split()) if result else " ".join(what.split())
+            lines.append(f"  {named(verdict):<{width}}  {line}")
+        lines.append("")
+    return "\n".join([*lines, in_words(verdicts)]) + "\n"
+
+
+def in_words(verdicts: Sequence[Verdict]) -> str:
+    """The summary as a sentence; whatever fails a run stands at its end."""
+    found = summary(verdicts)
+    shown = [f"{number} {name}" for name, number in found.items() if name != "claims"]
+    return f"{found['claims']} claims: {', '.join(shown)}"
+
+
+def grids(verdicts: Sequence[Verdict]) -> list[render.Grid]:
+    """One table a source."""
+    columns = tuple(
+        render.Column(name, name, numeric=False, wide=name != "verdict")
+        for name in ("verdict", "place", "about", "claimed", "outcome")
+    )
+    return [
+        render.Grid(
+            source,
+            columns,
+            tuple((named(v), v.place, about(v), v.claimed, outcome(v)) for v in found),
+        )
+        for source, found in groupby(verdicts, key=lambda v: v.source)
+    ]
+
+
+def as_markdown(verdicts: Sequence[Verdict]) -> str:
+    """One markdown table a source, and the summary."""
+    return "\n".join([*(render.markdown(g) for g in grids(verdicts)), in_words(verdicts) + "\n"])
+
+
+def as_latex(verdicts: Sequence[Verdict], command: str) -> str:
+    """One long table a source, and the summary."""
+    parts = [render.preamble(command)]
+    for grid in grids(verdicts):
+        caption = f"Claims of {grid.title} against what the equations give."
+        parts.append(render.latex(grid, (caption,), long=True))
+    return "\n".join([*parts, render.escaped(in_words(verdicts)) + "."]) + "\n"
+
+
+def as_json(verdicts: Sequence[Verdict]) -> str:
+    """Schema 1: claims, one a line, and the summary."""
+    claims = [
+        {
+            "id": v.id,
+            "source": v.source,
+            "place": v.place,
+            "mixer": v.mixer,
+            "phase": v.phase,
+            "quantity": v.quantity,
+            "claimed": v.claimed,
+            "derived": v.derived,
+            "verdict": v.verdict,
+            "conventions": list(v.conventions),
+            "counterexample": dict(v.counterexample),
+            "misprint": v.misprint,
+            "note": v.note,
+        }
+        for v in verdicts
+    ]
+    inside = ",\n  ".join(map(json.dumps, claims))
+    counts = json.dumps(summary(verdicts))
+    return f'{{"schema": 1, "claims": [\n  {inside}\n], "summary": {counts}}}\n'
