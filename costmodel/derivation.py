@@ -83,11 +83,12 @@ def sums(part: Instances, accounting: str = "strict") -> dict[str, list[Sum]]:
     extra = {c.substitute(pinned) for c in part.constraints - bounds}
     if any(c.terms for c in extra):
         raise Unsupported(f"{part.equation.name}: its points for one token are no plain ranges")
-    found: dict[str, list[Sum]] = {}
+    found: dict[str, dict[tuple[Index, ...], Poly]] = {}
     around = _Around(part, ranges, pinned, (), accounting)
     for name, value in _walk(part.equation.value, around):
-        found.setdefault(name, []).append(value)
-    return found
+        bodies = found.setdefault(name, {})
+        bodies[value.ranges] = bodies.get(value.ranges, Poly()) + value.body
+    return {name: [Sum(*item) for item in bodies.items()] for name, bodies in found.items()}
 
 
 def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from costmodel import derivation, render
+from costmodel.answers import answers
 from costmodel.conventions import PEERS, Convention
 from costmodel.document import Display, Heading, Paragraph, Part, Shown
 from costmodel.domains import Exact, Unsupported
@@ -15,14 +16,14 @@ from costmodel.equations import Mixer, System
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from costmodel.requests import fit
-from costmodel.rules.count import Counts, count_equations
+from costmodel.rules.count import Counts, count_equations, count_instances
 from costmodel.rules.critical_path import STEP_WORDS, critical_path
 from costmodel.rules.latex import (
     Names,
     Notation,
     equation,
     formula_latex,
-    formula_text,
+    formula_words,
     identifier,
     poly_latex,
 )
@@ -70,7 +71,7 @@ class Explanation:
 
     def math(self, value: Exact | Poly | tuple[Poly, ...]) -> render.Math:
         """A formula in both notations."""
-        return render.Math(formula_text(value), formula_latex(value, self.names))
+        return render.Math(formula_words(value), formula_latex(value, self.names))
 
     def size(self, letter: str) -> render.Math:
         """A size letter."""
@@ -92,8 +93,11 @@ class Explanation:
         if "n" in self.mixer.letters:
             line += [render.Math("h = d/n", rf"h = {poly_latex(Poly.atom('d') / Poly.atom('n'), self.names)}"),
                      ", "]  # fmt: skip
-        shown = ", ".join(f"{k} = {v}" for k, v in self.sizes.items())
-        line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at {shown}. "
+        line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at "
+        for letter, value in self.sizes.items():
+            printed = f"{poly_latex(Poly.atom(letter), self.names)} = {value}"
+            line += [render.Math(f"{letter} = {value}", printed), ", "]
+        line[-1] = ". "
         line.append(f"Convention {','.join(self.convention.names)}: {self.convention.caption}.")
         return Paragraph(tuple(line))
 
@@ -127,8 +131,8 @@ class Explanation:
 
     def _phase(self, phase: str) -> Iterator[Part]:
         system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
-        reason = inference_reason(system) if phase == "inference" else None
-        if reason:
+        about = answers(self.mixer, self.form, phase, self.convention)
+        if reason := about.unanswered or about.beyond(self.sizes):
             yield Paragraph((f"It has none: {reason}.",))
             return
         shares = Shares(self, system, phase)
@@ -167,8 +171,12 @@ class Explanation:
     def _state(self) -> Iterator[Part]:
         try:
             held = state(self.mixer, self.form)
-        except Unanswered as reason:
-            yield Paragraph((f"It has none: {reason}.",))
+        except Unanswered as error:
+            yield Paragraph((f"It has none: {error}.",))
+            return
+        about = answers(self.mixer, self.form, "inference", self.convention)
+        if reason := about.beyond(self.sizes):
+            yield Paragraph((f"It has none at these sizes: {reason}.",))
             return
         if not held.arrays:
             yield Paragraph(("Nothing need be held: no later token reads what an earlier one left.",))
@@ -307,21 +315,29 @@ class Shares:
         try:
             for part in instances(self.system, self.phase):
                 found = derivation.sums(part, self.about.convention.accounting)
+                closed = count_instances(part, self.about.convention.accounting)
                 for name in sorted(found, key=_class_order):
-                    sums = found[name]
-                    shown.append(self._shown(part.equation.name, name, sums))
+                    value = closed.get(name, Exact())
+                    shown.append(self._shown(part.equation.name, name, found[name], value))
         except Unsupported as reason:
             yield Paragraph((f"The sums before they are closed are not printed: {reason}.",))
             return
         yield Paragraph(("Counts are sums over the ranges of the equations:",))
         yield Display(tuple(shown))
 
-    def _shown(self, equation_name: str, name: str, sums: list[derivation.Sum]) -> Shown:
+    def _shown(
+        self, equation_name: str, name: str, sums: list[derivation.Sum], value: Exact
+    ) -> Shown:
         text = " + ".join(s.printed(Notation(False, {})) for s in sums)
         tex = " + ".join(s.printed(Notation(True, self.about.names or {})) for s in sums)
         array = identifier(equation_name.split(".")[0])
         step = equation_name.partition(".")[2]
         inside = rf"{array},\,\mathrm{{{step}}}" if step else array
+        closed = self.about.math(value)
+        if any(s.ranges for s in sums):
+            text, tex = f"{text} = {closed.text}", f"{tex} = {closed.latex}"
+        else:
+            text, tex = closed.text, closed.latex
         left = render.Math(f"{name}({equation_name})", rf"\mathrm{{{name}}}({inside})")
         return Shown(left, render.Math(text, tex))
 

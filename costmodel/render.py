@@ -7,6 +7,7 @@ columns, in the order that the grid states, and a note says which.
 from __future__ import annotations
 
 import csv
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -115,7 +116,13 @@ def escaped(text: str) -> str:
     '100\\\\% of d\\\\_model \\\\& more'
     """
     known = {**TEX, **OUTSIDE}
-    return "".join(known.get(c, c if c.isascii() or c.isalpha() else "?") for c in text)
+    return "".join(known.get(c) or (c if c.isascii() else _unaccented(c)) for c in text)
+
+
+def _unaccented(character: str) -> str:
+    """A letter that every LaTeX font has; a question mark where there is none."""
+    plain_letter = unicodedata.normalize("NFKD", character)[0]
+    return plain_letter if plain_letter.isascii() else "?"
 
 
 def latex_cell(cell: Cell) -> str:

@@ -21,6 +21,7 @@ from costmodel.rules.latex import (
     Names,
     formula_latex,
     formula_text,
+    formula_words,
     poly_latex,
 )
 from costmodel.sizes import LETTERS, SizeError
@@ -83,7 +84,7 @@ def cell(value: Value, names: Names, reasons: list[str]) -> render.Cell:
         return f"{value:,}"
     if isinstance(value, Fraction):
         return _short(value) or rounded(value)
-    return render.Math(formula_text(value), formula_latex(value, names))
+    return render.Math(formula_words(value), formula_latex(value, names))
 
 
 def _cell_of(row: Row, name: str, names: Names, reasons: list[str], titles: bool) -> render.Cell:
@@ -93,7 +94,7 @@ def _cell_of(row: Row, name: str, names: Names, reasons: list[str], titles: bool
     if name in ("ratio", "intensity") and isinstance(value, Fraction):
         return rounded(value)
     if name == "order" and isinstance(value, Exact):
-        text, latex = formula_text(value), formula_latex(value, names)
+        text, latex = formula_words(value), formula_latex(value, names)
         return render.Math(f"O({text})", rf"O\left({latex}\right)")
     if name == "other" and not row.request.symbolic:
         return _other(row, value, reasons)

@@ -192,6 +192,23 @@ def formula_text(value: Formula) -> str:
     return " + ".join(parts) or "0"
 
 
+def formula_words(value: Formula) -> str:
+    """The same for a reader: piecewise answers as cases with their breakpoints."""
+    cases = value.chambers() if isinstance(value, Exact) else []
+    if len(cases) < 2:
+        return formula_text(value)
+    return "; ".join(
+        f"{ordered_text(poly)} if {' and '.join(_at_least_zero(g) for g in sorted(guards, key=str))}"
+        for guards, poly in cases
+    )
+
+
+def _at_least_zero(guard: Poly) -> str:
+    """`w >= l` for w - l >= 0, negative terms on the other side."""
+    above = Poly({m: n for m, n in guard.terms.items() if n > 0})
+    return f"{to_text(above)} >= {ordered_text(above - guard)}"
+
+
 def _guards_text(guards: Constraints) -> str:
     return "*".join(f"Min(1, Max(0, {to_text(g + 1)}))" for g in sorted(guards, key=str))
 

@@ -1,0 +1,66 @@
+"""How long does the plain table take as a whole process, next to its imports and next to fvcore?
+
+python -m benchmarks.whole_process
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+from benchmarks.timing import environment, interleaved, ratio, spread
+
+REPEATS = 21
+
+IMPORTS = ("-c", "import sympy, typer, rich")
+TABLE = ("-m", "cli", "table", "--d", "128", "--l", "128")
+FVCORE = """
+import warnings
+warnings.simplefilter("ignore")
+import torch
+from fvcore.nn import FlopCountAnalysis
+from profiler.modules import build, implementations
+
+sizes = {"d": 128, "l": 128, "n": 8}
+for mixer in MIXERS:
+    described = next(iter(implementations(mixer).values()))
+    module = build(described, sizes, device="cpu", dtype=torch.float32, seed=0)
+    analysis = FlopCountAnalysis(module, torch.zeros(1, 128, 128))
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).total()
+"""
+"""What fvcore needs: the same mixers as modules, their weights, and a run of each."""
+
+
+def process(*arguments: str) -> Callable[[], None]:
+    """A task that runs this Python to the end."""
+
+    def run() -> None:
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+
+    return run
+
+
+def main() -> None:
+    """Print medians and ratios."""
+    from costmodel.mixers import DEFAULT
+
+    fvcore = FVCORE.replace("MIXERS", repr(DEFAULT))
+    tasks = {
+        "costmodel table --d 128 --l 128": process(*TABLE),
+        'python -c "import sympy, typer, rich"': process(*IMPORTS),
+        "fvcore on the same mixers": process("-c", fvcore),
+    }
+    found = interleaved(tasks, REPEATS)
+    print(environment("sympy", "typer", "rich", "torch", "fvcore"))
+    print(f"Whole processes, in turn, {REPEATS} times; mixers: {', '.join(DEFAULT)}\n")
+    table, *others = found.items()
+    for name, samples in found.items():
+        print(f"{name:<40}{spread(samples)}")
+    print()
+    for name, samples in others:
+        print(f"costmodel table / {name}: {ratio(table[1], samples):.2f}")
+
+
+if __name__ == "__main__":
+    main()
