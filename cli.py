@@ -84,7 +84,7 @@ Mixers = Annotated[
     list[str] | None, typer.Argument(metavar="[MIXER]...", help="Names, or FILE.py:NAME.")
 ]
 Form = Annotated[str | None, typer.Option("--form", metavar="NAME", help="A form, or all.")]
-Phase = Annotated[str, typer.Option("--phase", help="training (forward), inference (decode), both.")]
+Phase = Annotated[str, typer.Option("--phase", help="training, inference or both.")]
 ConventionOption = Annotated[
     str, typer.Option("--convention", metavar="A,B", help="An accounting and rewrites, or a peer.")
 ]
@@ -183,7 +183,7 @@ def table(
     ] = "",
 ) -> None:
     """Operations, parameters, critical path and span of mixers, derived from their equations."""
-    from costmodel import table as rows, table_formats as formats
+    from costmodel import table as rows, table_data as data, table_formats as formats
     from costmodel.answers import Dtypes
     from costmodel.requests import given_sizes
     from costmodel.rules.traffic import BYTES
@@ -216,8 +216,8 @@ def table(
         "latex": lambda: formats.as_latex(
             made, regenerating(context), names=names, label=label, caption=caption
         ),
-        "csv": lambda: formats.as_csv(made),
-        "json": lambda: formats.as_json(made),
+        "csv": lambda: data.as_csv(made),
+        "json": lambda: data.as_json(made),
     }[format_]()
     emit(text, output, force)
 
@@ -304,7 +304,7 @@ def verify(
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """Check printed figures and claims; exit code 1 where one disagrees and is no known misprint."""
+    """Check printed claims; exit code 1 where one disagrees and is no known misprint."""
     from costmodel import published, verdicts
 
     chosen(format_, "--format", ("rich", "markdown", "latex", "json"))
@@ -384,8 +384,14 @@ def measured(
     selected, _ = selection([load_mixer(name) for name in mixers], None, False)
     plan = Plan(selected, given_sizes(sizes), phases(phase), impl, dtype, device, seed)
     limits = LatencyLimits(max_seconds=seconds)
-    with bar() as progress:
-        found = session.run(requests(plan), output, limits=limits, progress=progress)
+    wanted = requests(plan)
+    try:
+        with bar() as progress:
+            found = session.run(wanted, output, limits=limits, progress=progress)
+    except KeyboardInterrupt:
+        kept = f"is in {output}" if output else "is lost: -o FILE.jsonl keeps it"
+        told([f"interrupted: what was measured before {kept}"])
+        raise Failed from None
     told(found.failures)
     return found
 
@@ -447,8 +453,8 @@ def reconcile(
 
     chosen(format_, "--format", TABLE_FORMATS)
     if source is not None:
-        if mixers:
-            raise UsageError("--from takes its mixers from the file: name no mixers beside it")
+        if mixers or output or any(sizes.values()):
+            raise UsageError("--from FILE takes everything from it: no mixers, sizes or -o beside")
         records, problems = session.recorded(source)
         told(problems)
     else:

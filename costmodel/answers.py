@@ -15,7 +15,8 @@ from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
-from costmodel.rules.count import Counts, count
+from costmodel.rules.count import count
+from costmodel.rules.counts import Counts
 from costmodel.rules.critical_path import CriticalPath, critical_path
 from costmodel.rules.order import Order, order
 from costmodel.rules.parameters import parameters
@@ -152,9 +153,7 @@ class Answers:
     @cached_property
     def weights(self) -> Exact | Missing:
         """Distinct weights read, once for all sequences."""
-        return _attempt(
-            lambda: weights_read(self.mixer, self.phase, self.form, self.convention)
-        )
+        return _attempt(lambda: weights_read(self.mixer, self.phase, self.form, self.convention))
 
     def bytes_moved(self, kind: str, dtypes: Dtypes) -> Exact | Missing:
         """Bytes of `compulsory` or `unfused` traffic."""

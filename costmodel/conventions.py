@@ -17,6 +17,7 @@ ACCOUNTINGS: Mapping[str, str] = {
 
 KERNEL_CLASSES: Mapping[str, str] = {
     "contraction": "a matrix product",
+    "einsum": "a matrix product through torch.einsum",
     "convolution": "a convolution over the padded sequence",
     "complex-contraction": "a matrix product of complex numbers",
     "fused-attention": "scores, softmax and weighted sum in one operation",
@@ -35,12 +36,18 @@ class KernelRule:
     """What a peer counts for a kernel class, per real product of the equation's reductions.
 
     `per_product` is None where the peer does not count the class at all; `masked` says that it
-    counts the pairs that a causal bound leaves out.
+    counts the pairs that a causal bound leaves out; `digits` that it rounds twice its figure to so
+    many significant digits.
     """
 
     per_product: Fraction | None
     meaning: str
     masked: bool = False
+    digits: int | None = None
+
+    def rounded(self, figure: int) -> int:
+        """What the peer prints for an exact figure."""
+        return figure if self.digits is None else int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,7 @@ PEERS: Mapping[str, Peer] = {
         True,
         {
             "contraction": KernelRule(Fraction(2), "R additions for a sum of R terms"),
+            "einsum": KernelRule(Fraction(2), "R additions for a sum of R terms"),
             "convolution": KernelRule(Fraction(2), "R additions for a sum of R terms"),
             "complex-contraction": KernelRule(
                 Fraction(1, 2), "a complex multiply-add counts as a real one"
@@ -111,6 +119,7 @@ PEERS: Mapping[str, Peer] = {
         False,
         {
             "contraction": KernelRule(Fraction(1), "a multiply-add counts once"),
+            "einsum": KernelRule(Fraction(1), "a multiply-add counts once", digits=4),
             "convolution": KernelRule(Fraction(1), "a multiply-add counts once"),
             "complex-contraction": KernelRule(
                 Fraction(1, 4), "a complex multiply-add counts as one"

@@ -13,10 +13,11 @@ from costmodel.domains import Unsupported
 from costmodel.equations import Fft, Index, Node, Reduce
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
-from costmodel.rules.count import RULES, Points, transforms
+from costmodel.rules.count import RULES, transforms
 from costmodel.rules.latex import Notation
+from costmodel.rules.points import Points
 from costmodel.rules.span import terms_of
-from costmodel.tokens import T, Instances
+from costmodel.tokens import Instances, T
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def _latex(part: Part) -> str:
     if isinstance(part, Display):
         inside = _aligned(part, "align*")
         return "\\begingroup\\allowdisplaybreaks\n" + inside + "\n\\endgroup"
-    caption: Line = (f"{part.title}. ", *(cell for note in part.notes for cell in (*note, ". ")))
+    caption: Line = (f"{part.title}. ", *(cell for line in part.said for cell in (*line, ". ")))
     return render.latex(part, caption)
 
 
@@ -149,7 +149,8 @@ def _aligned(part: Display, environment: str) -> str:
         text += rf", && {ranges}" if ranges else ""
         number = shown.cite.replace("(", "").replace(")", "").replace("-", "--")
         if number:
-            text += rf" \tag{{{number}}}" if environment == "align*" else rf" && \text{{({number})}}"
+            tagged = rf" \tag{{{number}}}"
+            text += tagged if environment == "align*" else rf" && \text{{({number})}}"
         lines.append(text)
     inside = " \\\\\n".join(lines)
     return rf"\begin{{{environment}}}" + f"\n{inside}\n" + rf"\end{{{environment}}}"

@@ -323,6 +323,8 @@ class Array:
     owner: Mixer = field(repr=False)
     cite: str = ""
     latex: str = ""
+    kernel: str = "contraction"
+    """The kernel class in which a peer meets the reductions over products of its equation."""
 
     def _positions(self, key: Any) -> tuple[Position, ...]:
         parts = key if isinstance(key, tuple) else (key,)
@@ -398,12 +400,19 @@ class Form:
             raise EquationError(f"index {name} of form '{self.name}' already has another range")
         return index
 
-    def array(self, name: str, *shape: Any, cite: str = "", latex: str = "") -> Array:
+    def array(
+        self,
+        name: str,
+        *shape: Any,
+        cite: str = "",
+        latex: str = "",
+        kernel: str = "contraction",
+    ) -> Array:
         """Declare an intermediate array; `cite` is the equation's number in the source."""
         if name in self.arrays or name in self.mixer.arrays:
             raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
         extents = tuple(map(Poly.of, shape))
-        self.arrays[name] = Array(name, "intermediate", extents, self.mixer, cite, latex)
+        self.arrays[name] = Array(name, "intermediate", extents, self.mixer, cite, latex, kernel)
         return self.arrays[name]
 
 

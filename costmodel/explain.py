@@ -16,19 +16,19 @@ from costmodel.equations import Mixer, System
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from costmodel.requests import fit
-from costmodel.rules.count import Counts, count_equations, count_instances
+from costmodel.rules.count import count_equations, count_instances
+from costmodel.rules.counts import Counts
 from costmodel.rules.critical_path import STEP_WORDS, critical_path
-from costmodel.rules.latex import (
+from costmodel.rules.latex import Notation, equation
+from costmodel.rules.parameters import parameters
+from costmodel.rules.peers import contraction_counts
+from costmodel.rules.printing import (
     Names,
-    Notation,
-    equation,
     formula_latex,
     formula_words,
     identifier,
     poly_latex,
 )
-from costmodel.rules.parameters import parameters
-from costmodel.rules.peers import contraction_counts
 from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.sizes import LETTERS
@@ -63,7 +63,8 @@ class Explanation:
         system_of(self.mixer, self.form, (), "training")
         fit(self.mixer, self.sizes)
         found: list[Part] = [Heading(f"{self.mixer.title}, form {self.form}", 1)]
-        found += [self._introduction(), *self._parameters(), Heading("Equations"), self._equations()]
+        found += [self._introduction(), *self._parameters()]
+        found += [Heading("Equations"), self._equations()]
         for phase in self.phases:
             found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase)]
         found += [Heading("State"), *self._state(), Heading("Forms"), *self._forms()]
@@ -91,8 +92,8 @@ class Explanation:
         for letter in self.mixer.letters:
             line += [self.size(letter), f" {LETTERS[letter].meaning}, "]
         if "n" in self.mixer.letters:
-            line += [render.Math("h = d/n", rf"h = {poly_latex(Poly.atom('d') / Poly.atom('n'), self.names)}"),
-                     ", "]  # fmt: skip
+            width = poly_latex(Poly.atom("d") / Poly.atom("n"), self.names)
+            line += [render.Math("h = d/n", f"h = {width}"), ", "]
         line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at "
         for letter, value in self.sizes.items():
             printed = f"{poly_latex(Poly.atom(letter), self.names)} = {value}"
@@ -144,10 +145,8 @@ class Explanation:
         path = critical_path(self.mixer, phase, self.form, self.convention, sizes)
         levels = span(self.mixer, phase, self.form, self.convention)
         chains = "is the only chain" if path.ties == 1 else f"is one of {path.ties} chains"
-        shown = "" if path.ties == 1 else (
-            "; shown is the one with the larger span at these sizes, then the one whose equations "
-            "come first"
-        )
+        among = "the one with the larger span at these sizes, then the one written first"
+        shown = "" if path.ties == 1 else f"; shown is {among}"
         yield Paragraph(
             (
                 f"Critical path: {path.words}. It {chains} of {len(path.steps)} steps, none being "
@@ -179,7 +178,7 @@ class Explanation:
             yield Paragraph((f"It has none at these sizes: {reason}.",))
             return
         if not held.arrays:
-            yield Paragraph(("Nothing need be held: no later token reads what an earlier one left.",))
+            yield Paragraph(("Nothing need be held: no later token reads earlier ones.",))
             return
         number = held.at(**self.sizes)
         batch = f" for {self.sizes['b']} sequences" if self.sizes["b"] > 1 else ""
@@ -273,7 +272,7 @@ class Shares:
         yield self._grid("Operations by equation", self._formulas())
         numbers = self._grid("Operations by equation, in numbers", self._numbers())
         note = "in brackets: the equation's share of its column, rounded to 0.1 %"
-        yield replace(numbers, notes=((note,),))
+        yield replace(numbers, notes=(render.Note((note,)),))
         absent = [CLASS_WORDS[c] for c in CLASSES if c not in self.columns]
         if absent and not self.about.convention.peer:
             yield Paragraph((f"There are no {' and no '.join(absent)}.",))
@@ -356,5 +355,3 @@ def _class_order(name: str) -> int:
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-

@@ -85,9 +85,9 @@ def grid(found: Sequence[Entry]) -> render.Grid:
         )
         for entry in found
     )
-    notes: tuple[render.Line, ...] = (
-        ("forms: the first is the default; a form with * has no one-token inference",),
-        ("a mixer of your own is given as FILE.py:NAME wherever a name is taken",),
+    notes = (
+        render.Note(("forms: the first is the default; * has no one-token inference",)),
+        render.Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
     )
     return render.Grid("Mixers", columns, rows, notes=notes, drop=DROP)
 

@@ -27,6 +27,7 @@ TEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "`": r"\textquoteleft{}",
+    "\n": " ",
     '"': "''",
 }
 """What LaTeX would take for a command, in any text font."""
@@ -67,6 +68,14 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What is said below a table; with `of` only while one of those columns is shown."""
+
+    line: Line
+    of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Grid:
     """A table: a title, columns, rows, and what must be said below it.
 
@@ -77,7 +86,7 @@ class Grid:
     columns: tuple[Column, ...]
     rows: tuple[Line, ...]
     reasons: tuple[str, ...] = ()
-    notes: tuple[Line, ...] = ()
+    notes: tuple[Line | Note, ...] = ()
     drop: tuple[str, ...] = ()
 
     def without(self, names: Sequence[str]) -> Grid:
@@ -85,6 +94,13 @@ class Grid:
         kept = [k for k, column in enumerate(self.columns) if column.name not in names]
         rows = tuple(tuple(row[k] for k in kept) for row in self.rows)
         return replace(self, columns=tuple(self.columns[k] for k in kept), rows=rows)
+
+    @property
+    def said(self) -> list[Line]:
+        """The notes about what is shown."""
+        shown = {column.name for column in self.columns}
+        notes = [note if isinstance(note, Note) else Note(note) for note in self.notes]
+        return [note.line for note in notes if not note.of or shown & set(note.of)]
 
     @property
     def marks(self) -> list[tuple[int, str]]:
@@ -150,7 +166,7 @@ def terminal(grid: Grid, width: int | None = None, *, colour: bool = False) -> s
     narrow = width is not None and _width(grid, WRAPPED) <= width < natural
     text = _drawn(grid, width if narrow and width else natural, colour)
     lines = [f"({mark}) {reason}" for mark, reason in grid.marks]
-    lines += [sentence(line) for line in grid.notes]
+    lines += [sentence(line) for line in grid.said]
     if dropped:
         lines.append(
             f"{width} columns are too narrow: left out {', '.join(dropped)} (in this order); a "
@@ -221,7 +237,7 @@ def markdown(grid: Grid, heading: str = "##") -> str:
     body = [[markdown_cell(cell) for cell in row] for row in grid.rows]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *body)]
     below = [f"[{mark}] {markdown_cell(reason)}" for mark, reason in grid.marks]
-    below += ["".join(map(markdown_cell, line)) for line in grid.notes]
+    below += ["".join(map(markdown_cell, line)) for line in grid.said]
     title = [f"{heading} {grid.title}", ""] if grid.title else []
     return "\n".join([*title, *lines, *(f"\n{line}" for line in below)]) + "\n"
 

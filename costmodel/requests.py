@@ -1,6 +1,6 @@
 """Which sizes does a command line ask for, and what is taken where it names none?
 
-    values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
+values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST = 100_000
 Given = Mapping[str, tuple[int, ...]]
 """Size letter -> the values that a user gave for it."""
 
-_WHOLE = re.compile(r"[+-]?\d+")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 def values(letter: str, text: str) -> tuple[int, ...]:
@@ -153,4 +153,5 @@ def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, in
     below = sorted({a for m in extent.terms for a, p in m if p < 0})
     above = sorted({a for m in extent.terms for a, p in m if p > 0})
     advice = f"choose {' and '.join(above)} divisible by {' and '.join(below)}" if above else ""
-    return f"{mixer.name} needs {extent} to be whole, got {value} ({where}); {advice or 'change it'}"
+    found = f"{mixer.name} needs {extent} to be whole, got {value} ({where})"
+    return f"{found}; {advice or 'change them'}"

@@ -19,7 +19,7 @@ from costmodel.equations import EquationError, Mixer
 from costmodel.mixers import BASELINE, DEFAULT, UnknownMixer, builtin, groups, names
 from costmodel.polynomial import Poly
 from costmodel.requests import Given, combinations, default, fit, letters_of
-from costmodel.rules.latex import Quotient
+from costmodel.rules.printing import Quotient
 from costmodel.sizes import LETTERS, SizeError
 
 PHASES = ("training", "inference")
@@ -155,9 +155,7 @@ class Row:
             except SizeError as error:
                 return Missing(f"no ratio: {error}")
         form = mixer.default_form
-        return Row(
-            self.request, answers(mixer, form, self.phase, self.answers.convention), sizes
-        )
+        return Row(self.request, answers(mixer, form, self.phase, self.answers.convention), sizes)
 
 
 def rational(answer: Exact, sizes: Mapping[str, int]) -> int | Fraction:
@@ -250,23 +248,18 @@ def _order(row: Row) -> Value:
     return Exact.of(sum(found.monomials, Poly()))
 
 
-def _text(get: Callable[[Row], str]) -> Callable[[Row], Value]:
-    return get
-
-
 COLUMNS: Mapping[str, Column] = {
-    "mixer": Column("the mixer", "mixer", _text(lambda r: r.mixer.name), numeric=False, always=True),
-    "form": Column(
-        "the form", "form", _text(lambda r: r.answers.form), numeric=False, always=True
-    ),
-    "phase": Column("the phase", "phase", _text(lambda r: r.phase), numeric=False, always=True),
+    "mixer": Column("the mixer", "mixer", lambda r: r.mixer.name, numeric=False, always=True),
+    "form": Column("the form", "form", lambda r: r.answers.form, numeric=False, always=True),
+    "phase": Column("the phase", "phase", lambda r: r.phase, numeric=False, always=True),
     "mul": Column("multiplications", "mul", _operations("mul")),
     "add": Column("additions and subtractions", "add", _operations("add")),
     "div": Column("divisions", "div", _operations("div")),
     "exp": Column("exponentiations", "exp", _operations("exp")),
     "other": Column("every other operation", "other", lambda r: r.shared(_sum(r.answers.other))),
     "once": Column(
-        "work on weights alone, done once a forward pass", "once",
+        "work on weights alone, done once a forward pass",
+        "once",
         lambda r: r.shared(_sum(r.answers.once)),
     ),
     "total": Column("all operations, each counted 1", "total", lambda r: r.shared(r.answers.total)),
@@ -277,20 +270,21 @@ COLUMNS: Mapping[str, Column] = {
     "path": Column("the longest chain of steps", "critical path", _path, numeric=False),
     "span": Column("levels of dependent operations", "span", _span),
     "weights": Column(
-        "distinct weights read, in elements", "weights read\n(elements)",
+        "distinct weights read, in elements",
+        "weights read\n(elements)",
         lambda r: r.settled(r.answers.weights),
     ),
     "state": Column(
-        "held after t tokens, in elements", "state kept\n(elements)",
-        lambda r: r.settled(r.answers.state), phases=("inference",),
+        "held after t tokens, in elements",
+        "state kept\n(elements)",
+        lambda r: r.settled(r.answers.state),
+        phases=("inference",),
     ),
     "traffic": Column(
         "compulsory traffic, in bytes", "compulsory\ntraffic (B)", _bytes("compulsory")
     ),
     "unfused": Column("unfused traffic, in bytes", "unfused\ntraffic (B)", _bytes("unfused")),
-    "intensity": Column(
-        "total over compulsory traffic", "intensity\n(operations/B)", _intensity
-    ),
+    "intensity": Column("total over compulsory traffic", "intensity\n(operations/B)", _intensity),
     "order": Column("dominant monomials of the total", "order", _order),
 }
 """Name for --columns -> the column. A size letter is a column too."""

@@ -1,26 +1,22 @@
-"""How does a table of costs read on a terminal, in markdown, LaTeX, CSV and JSON?"""
+"""How does a table of costs read on a terminal, in markdown and in LaTeX?"""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Any
 
 from costmodel import render
 from costmodel.answers import Missing
 from costmodel.domains import Exact
 from costmodel.equations import Fft, Mixer, walk
-from costmodel.functions import CLASSES
 from costmodel.mixers import BASELINE
 from costmodel.polynomial import Poly
 from costmodel.requests import default, letters_of
-from costmodel.rules.latex import (
+from costmodel.rules.printing import (
     Names,
     formula_latex,
-    formula_text,
     formula_words,
     poly_latex,
 )
@@ -58,7 +54,7 @@ def rounded(value: Fraction | int, digits: int = DIGITS) -> str:
     if isinstance(value, int) or value.denominator == 1:
         return f"{int(value):,}"
     whole = len(str(abs(int(value)))) if abs(value) >= 1 else 0
-    context = Context(prec=max(digits, whole + 1))
+    context = Context(prec=max(digits, whole))
     return f"{context.divide(Decimal(value.numerator), Decimal(value.denominator)):,f}"
 
 
@@ -146,29 +142,34 @@ def _column(name: str) -> render.Column:
     return render.Column(name, column.header, column.numeric, wide=name == "path")
 
 
-def notes(block: Block, request: Request) -> Iterator[render.Line]:
+def notes(block: Block, request: Request) -> Iterator[render.Note]:
     """What a reader has to know about the columns shown."""
     shown = block.columns
-    if "path" in shown:
-        yield ("critical path: sum is one cumulation, a whole sum however many terms it has",)
+    yield _note(
+        "critical path: sum is one cumulation, a whole sum however many terms it has", "path"
+    )
     fractions = [n for n in ("ratio", "intensity") if n in shown and not request.symbolic]
-    if any(isinstance(row.value(n), Fraction) for n in fractions for row in block.rows):
-        words = " and ".join(fractions)
-        exact = "CSV and JSON have them exact"
-        yield (f"{words}: rounded to {DIGITS} significant digits ({exact})",)
+    for name in fractions:
+        if any(isinstance(row.value(name), Fraction) for row in block.rows):
+            exact = "CSV and JSON have them exact"
+            yield _note(f"{name}: rounded to {DIGITS} significant digits ({exact})", name)
     if "ratio" in shown and (text := _baseline_sizes(block, request)):
-        yield (text,)
+        yield _note(text, "ratio")
     if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
-        yield (f"per token: rounded to {DIGITS} significant digits where no short decimal exists",)
-    if {"traffic", "unfused", "intensity"} & set(shown):
-        yield (f"bytes: {request.dtypes.caption}",)
+        where = "where no short decimal exists"
+        yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
+    yield _note(f"bytes: {request.dtypes.caption}", "traffic", "unfused", "intensity")
     if block.phase == "inference" and "dense" in request.convention.rewrites:
-        yield ("one new token has no masked pairs: dense changes nothing here",)
+        yield _note("one new token has no masked pairs: dense changes nothing here")
     if any(_transforms(row) for row in block.rows):
-        yield (
+        yield _note(
             "Fourier transforms are nominal: radix-2 at the next power of two, a complex product "
-            "is 4 mul and 2 add",
+            "is 4 mul and 2 add"
         )
+
+
+def _note(text: str, *of: str) -> render.Note:
+    return render.Note((text,), of)
 
 
 def _long(row: Row, name: str) -> bool:
@@ -177,16 +178,13 @@ def _long(row: Row, name: str) -> bool:
 
 
 def _baseline_sizes(block: Block, request: Request) -> str:
-    """Which sizes the baseline takes where a row lacks them and several were given."""
-    several = [x for x in ("n", "g") if len(request.given.get(x, ())) > 1]
-    bases = [row.baseline for row in block.rows if row.mixer.name != BASELINE]
-    used = {
-        x: base.sizes[x]
-        for base in bases
-        if isinstance(base, Row)
-        for x in several
-        if x in base.sizes
-    }
+    """Which sizes the baseline takes that a row lacks, where the rows do not show them."""
+    used: dict[str, int] = {}
+    for row in block.rows:
+        if isinstance(base := row.baseline, Row):
+            used.update({x: v for x, v in base.sizes.items() if x not in row.sizes})
+    there = any(row.mixer.name == BASELINE for row in block.rows)
+    used = {x: v for x, v in used.items() if not there or len(request.given.get(x, ())) > 1}
     if not used:
         return ""
     text = ", ".join(f"{x} = {v}" for x, v in used.items())
@@ -229,7 +227,9 @@ def _default(letter: str, request: Request) -> tuple[int, ...] | str:
 def _size(letter: str, values: tuple[int, ...] | str, names: Names | None) -> render.Math:
     shown = poly_latex(Poly.atom(letter), names)
     if isinstance(values, str):
-        return render.Math(f"{letter} = {values}", f"{shown} = {poly_latex(Poly.atom(values), names)}")
+        return render.Math(
+            f"{letter} = {values}", f"{shown} = {poly_latex(Poly.atom(values), names)}"
+        )
     if not values:
         return render.Math(letter, shown)
     text = ", ".join(map(str, values))
@@ -279,7 +279,7 @@ def as_latex(table: Table, command: str, *, names: Names | None = None, label: s
     """One booktabs table a phase; the first line is the command that makes them again.
 
     Args:
-        caption: takes the place of the caption's first sentence; sizes, phase and convention follow.
+        caption: stands for the caption's first sentence; phase, sizes and convention follow it.
         label: the label; with several phases "-training" and "-inference" are added.
 
     Raises:
@@ -291,7 +291,9 @@ def as_latex(table: Table, command: str, *, names: Names | None = None, label: s
     for block in table.blocks:
         own = f"{label}-{block.phase}" if label and len(table.blocks) > 1 else label
         shown = grid(block, table.request, names=names, titles=True)
-        parts.append(render.latex(shown, _caption(shown, block, table.request, names, caption), own))
+        parts.append(
+            render.latex(shown, _caption(shown, block, table.request, names, caption), own)
+        )
     return "\n".join(parts)
 
 
@@ -307,8 +309,8 @@ def _caption(shown: render.Grid, block: Block, request: Request, names: Names | 
     line: list[render.Cell] = [f"{first.rstrip('.')}{per_token}.{phase} "]
     line += _sentence(sizes_line(request, [block.phase], names))
     line += _sentence((convention_line(request),))
-    for note in shown.notes:
-        line += _sentence(note)
+    for said in shown.said:
+        line += _sentence(said)
     return tuple(line)
 
 
@@ -318,109 +320,6 @@ def _sentence(line: render.Line) -> list[render.Cell]:
     if cells and isinstance(cells[0], str):
         cells[0] = cells[0][:1].upper() + cells[0][1:]
     return [*cells, ". "]
-
-
-def as_csv(table: Table) -> str:
-    """All rows with every column of the table, `other` by name, fractions exact, reasons last."""
-    rows = [(row, block) for block in table.blocks for row in block.rows]
-    columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
-    if table.request.columns is None:
-        letters = [x for x in LETTERS if any(x in row.sizes for row, _ in rows)]
-        lead = ["mixer", "form", "phase", *letters]
-        columns = lead + [name for name in columns if name not in lead]
-    elif len(table.blocks) > 1 and "phase" not in columns:
-        columns = ["phase", *columns]
-    others = list(dict.fromkeys(n for row, _ in rows for n in _names(row)))
-    others = others if "other" in columns else []
-    header = ["convention", *columns, *(f"other_{n}" for n in others), "reasons"]
-    return render.as_csv(header, [_csv_row(row, block, columns, others) for row, block in rows])
-
-
-def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Any]:
-    named = (*block.columns, "mixer", "form", "phase", *LETTERS)
-    values = {name: row.value(name) if name in named else None for name in columns}
-    found = row.by_class(row.answers.other)
-    absent = None if isinstance(found, Missing) else 0
-    by_name: Mapping[str, Value] = {} if isinstance(found, Missing) else found
-    reasons = [f"{n}: {value.reason}" for n, value in values.items() if isinstance(value, Missing)]
-    return [
-        ",".join(row.request.convention.names),
-        *(_exact(value) for value in values.values()),
-        *(_exact(by_name.get(name, absent)) for name in others),
-        "; ".join(reasons),
-    ]
-
-
-def _names(row: Row) -> list[str]:
-    found = row.by_class(row.answers.other)
-    return [] if isinstance(found, Missing) else list(found)
-
-
-def _exact(value: Value) -> Any:
-    """A value without rounding: an int, a string, or None where it does not exist."""
-    if value is None or isinstance(value, (int, str)):
-        return value
-    if isinstance(value, Missing):
-        return None
-    return str(value) if isinstance(value, Fraction) else formula_text(value)
-
-
-def json_row(row: Row) -> dict[str, Any]:
-    """A row of schema 1."""
-    reasons: dict[str, str] = {}
-
-    def exact(key: str, value: Value) -> Any:
-        if isinstance(value, Missing):
-            reasons[key] = value.reason
-        return _exact(value)
-
-    def by_name(key: str, found: Mapping[str, Value] | Missing) -> Any:
-        if isinstance(found, Missing):
-            return exact(key, found)
-        return {name: _exact(value) for name, value in found.items()}
-
-    path = exact("critical_path", row.value("path"))
-    result = {
-        "mixer": row.mixer.name,
-        "form": row.answers.form,
-        "phase": row.phase,
-        "convention": list(row.request.convention.names),
-        "sizes": _json_sizes(row),
-        "counts": {
-            **{name: exact(name, row.value(name)) for name in CLASSES},
-            "other": by_name("other", row.by_class(row.answers.other)),
-        },
-        "once": by_name("once", row.by_class(row.answers.once)),
-        "total": exact("total", row.value("total")),
-        "ratio": exact("ratio", row.value("ratio")),
-        "parameters": exact("parameters", row.value("parameters")),
-        "critical_path": None if path is None else path.split(),
-        "span": exact("span", row.value("span")),
-        "state_elements": exact("state_elements", row.value("state")),
-        "weights_elements": exact("weights_elements", row.value("weights")),
-        "traffic": {
-            "compulsory": exact("traffic", row.value("traffic")),
-            "unfused": exact("traffic", row.value("unfused")),
-        },
-        "intensity": exact("intensity", row.value("intensity")),
-        "order": exact("order", row.value("order")),
-    }
-    if row.request.per_token:
-        result["per_token"] = True
-    return {**result, "reasons": reasons}
-
-
-def _json_sizes(row: Row) -> dict[str, int | str]:
-    """The sizes; a letter that a formula keeps stands for itself."""
-    letters = letters_of(row.mixer, row.phase)
-    return {x: row.sizes.get(x, x) for x in sorted(letters)}
-
-
-def as_json(table: Table) -> str:
-    """All rows, complete whatever columns are shown elsewhere; one row a line."""
-    rows = [json.dumps(json_row(row)) for block in table.blocks for row in block.rows]
-    inside = ",\n  ".join(rows)
-    return f'{{"schema": 1, "rows": [\n  {inside}\n]}}\n'
 
 
 def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:

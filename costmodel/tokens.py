@@ -272,8 +272,8 @@ def inference_reason(system: System) -> str | None:
                 index.atom in term.letters for term in known.at(part.body) for index in part.over
             ):
                 return (
-                    f"form '{system.form}' transforms the whole token axis at once ({equation.name})"
-                    f"{hint}"
+                    f"form '{system.form}' transforms the whole token axis at once "
+                    f"({equation.name}){hint}"
                 )
     return f"not causal: an output depends on later tokens{hint}"
 
@@ -310,7 +310,7 @@ NOW = Poly.atom("now")
 
 @dataclass(frozen=True)
 class Overrun:
-    """An axis of a weight array that token t reads past its end, where all `conditions` are >= 0."""
+    """An axis of weights that token t reads past its end where all `conditions` are >= 0."""
 
     array: Array
     axis: int

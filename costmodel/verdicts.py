@@ -33,7 +33,9 @@ def outcome(verdict: Verdict) -> str:
 
 def named(verdict: Verdict) -> str:
     """The verdict's name, with what is known of a misprint."""
-    return f"{verdict.verdict} ({verdict.misprint} misprint)" if verdict.misprint else verdict.verdict
+    return (
+        f"{verdict.verdict} ({verdict.misprint} misprint)" if verdict.misprint else verdict.verdict
+    )
 
 
 def as_terminal(verdicts: Sequence[Verdict]) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 from costmodel.composites import REWRITES
 from costmodel.conventions import PEERS, Peer
 from costmodel.equations import Mixer
-from costmodel.rules.count import CountsAt, count
+from costmodel.rules.count import count
+from costmodel.rules.counts import CountsAt
 from costmodel.rules.peers import contraction_counts
 from costmodel.rules.traffic import traffic
 from costmodel.tokens import phase_name, system_of
@@ -306,8 +307,10 @@ def predict(
             wide = system_of(mixer, does.form, ("dense", *does.rewrites), phase)
             seen = contraction_counts(wide, phase)[name]
             causes.append(("masked pairs are counted", seen.operations(sizes) - executed))
-        figure = int(seen.products(sizes) * rule.per_product)
-        causes.append((rule.meaning, figure - seen.operations(sizes)))
+        exact = int(seen.products(sizes) * rule.per_product)
+        figure = rule.rounded(exact)
+        causes.append((rule.meaning, exact - seen.operations(sizes)))
+        causes.append((f"{peer.name} rounds to {rule.digits} digits", figure - exact))
         predicted += figure
     causes.append(("operations outside contractions are not counted", inside - total))
     return predicted, causes

@@ -7,10 +7,10 @@ import pytest
 
 from costmodel.composites import softmax
 from costmodel.equations import Mixer, exp, irfft, max_, max_over, min_, rfft, sum_
+from costmodel.execution import fft
 from costmodel.execution.oracle import Compulsory, Execution, Unfused, execute
 from costmodel.execution.tallying import OracleError
 from costmodel.mixers import builtin
-from tests import oracle_fft
 
 SIZES = {"l": 3, "d": 4, "n": 2}
 
@@ -142,8 +142,8 @@ def test_dense_computes_the_masked_pairs() -> None:
 @pytest.mark.parametrize("points", [1, 2, 4, 16])
 def test_transform_is_nominal_and_true(points: int) -> None:
     signal = np.random.default_rng(0).normal(size=points)
-    tally, stages = oracle_fft.Tally(), points.bit_length() - 1
-    found = oracle_fft.rfft({(k + 1,): v for k, v in enumerate(signal)}, points, tally)
+    tally, stages = fft.Tally(), points.bit_length() - 1
+    found = fft.rfft({(k + 1,): v for k, v in enumerate(signal)}, points, tally)
     expected = np.fft.rfft(signal)
     bins = [complex(found[k + 1, 1], found[k + 1, 2]) for k in range(points // 2 + 1)]
     assert np.allclose(bins, expected, rtol=1e-12, atol=1e-12)

@@ -76,7 +76,7 @@ def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
     points = 2 * padded(l)
     kernel = f.array("W_f", points / 2 + 1, 2, d, d)
     kernel[q, p, a, b] = rfft(weights[s, a, b], over=s, length=points)
-    product = f.array("e_f", points / 2 + 1, 2, d)
+    product = f.array("e_f", points / 2 + 1, 2, d, kernel="complex-contraction")
     real, imaginary = _complex(lambda k: spectrum[q, k, a], lambda k: kernel[q, k, a, b])
     product[q, 1, b] = sum_(real, over=a)
     product[q, 2, b] = sum_(imaginary, over=a)

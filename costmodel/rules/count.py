@@ -7,20 +7,16 @@ polynomials (piecewise where they must be) in the sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from costmodel.conventions import Convention, convention as named_convention
-from costmodel.domains import Constraints, Exact, Unsupported, implied, total
+from costmodel.domains import Exact, Unsupported, total
 from costmodel.equations import (
     Add,
     Call,
     Constant,
     Div,
-    Equation,
     Fft,
     Folded,
-    Index,
     Mixer,
     Mul,
     Neg,
@@ -30,136 +26,12 @@ from costmodel.equations import (
     Sub,
     System,
 )
-from costmodel.functions import CLASSES, TABLE
+from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
-from costmodel.quantity import Quantity
+from costmodel.rules.counts import Counts, Tally
+from costmodel.rules.peers import peer_count
+from costmodel.rules.points import ONE, Points, nonempty
 from costmodel.tokens import Instances, instances, phase_name, system_of
-
-if TYPE_CHECKING:
-    import sympy
-
-ONE = Poly.of(1)
-Tally = dict[str, Exact]
-
-
-@dataclass(frozen=True)
-class CountsAt:
-    """Operations at given sizes; every field a number of scalar operations."""
-
-    mul: int
-    add: int
-    div: int
-    exp: int
-    other: Mapping[str, int] = field(default_factory=dict)
-    once: CountsAt | None = None
-
-    @property
-    def total(self) -> int:
-        """Every operation, each counted 1, with the work done once."""
-        own = self.mul + self.add + self.div + self.exp + sum(self.other.values())
-        return own + (self.once.total if self.once else 0)
-
-    def by_class(self) -> dict[str, int]:
-        """Class -> operations, `other` classes by their own names, `once` left out."""
-        return {c: getattr(self, c) for c in CLASSES} | dict(self.other)
-
-
-@dataclass(frozen=True)
-class Counts(Quantity):
-    """Operations per class. `.mul .add .div .exp` and `.total` are sympy expressions.
-
-    `classes` holds work that depends on the input, for one sequence; `.once` the work on
-    parameters alone (None inside itself). `.total` includes `once`.
-    """
-
-    classes: Mapping[str, Exact]
-    once: Counts | None = None
-
-    def exact(self, name: str) -> Exact:
-        """The operations of one class as an exact sum."""
-        return self.classes.get(name, Exact())
-
-    @property
-    def mul(self) -> sympy.Expr:
-        """Multiplications."""
-        return self.exact("mul").expr
-
-    @property
-    def add(self) -> sympy.Expr:
-        """Additions and subtractions."""
-        return self.exact("add").expr
-
-    @property
-    def div(self) -> sympy.Expr:
-        """Divisions."""
-        return self.exact("div").expr
-
-    @property
-    def exp(self) -> sympy.Expr:
-        """Exponentiations."""
-        return self.exact("exp").expr
-
-    @property
-    def other(self) -> dict[str, sympy.Expr]:
-        """Every other operation by name."""
-        return {c: e.expr for c, e in self.classes.items() if c not in CLASSES}
-
-    @property
-    def exact_total(self) -> Exact:
-        """All classes, each counted 1, and the work done once."""
-        result = Exact()
-        for value in self.classes.values():
-            result = result + value
-        return result + (self.once.exact_total if self.once else Exact())
-
-    @property
-    def total(self) -> sympy.Expr:
-        """mul + add + div + exp + every other, each 1, with the work done once."""
-        return self.exact_total.expr
-
-    @property
-    def expr(self) -> sympy.Expr:
-        """The total."""
-        return self.total
-
-    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
-        """Integers at given sizes; work on the input is done for each of `b` sequences."""
-        values = {c: e.at(sizes) * b for c, e in self.classes.items()}
-        once = self.once.at(**sizes) if self.once else None
-        other = {c: v for c, v in values.items() if c not in CLASSES and v}
-        mul, add, div, exp = (values.get(c, 0) for c in CLASSES)
-        return CountsAt(mul, add, div, exp, other, once)
-
-    def __add__(self, other: Counts) -> Counts:
-        once = self.once + other.once if self.once and other.once else self.once or other.once
-        return Counts(_merged(self.classes, other.classes), once)
-
-
-def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> Tally:
-    merged = dict(first)
-    for name, value in second.items():
-        merged[name] = merged[name] + value if name in merged else value
-    return {name: value for name, value in merged.items() if not value.is_zero}
-
-
-@dataclass(frozen=True)
-class Points:
-    """Where an expression is evaluated: variables (outer first) and their constraints."""
-
-    equation: Equation
-    variables: tuple[str, ...]
-    constraints: Constraints
-    accounting: str
-
-    def number(self) -> Exact:
-        """How many points there are."""
-        return total(self.variables, self.constraints, ONE)
-
-    def inside(self, over: tuple[Index, ...]) -> Points:
-        """The points of an expression under a reduction."""
-        constraints = self.constraints.union(*(index.constraints for index in over))
-        variables = self.variables + tuple(index.atom for index in over)
-        return replace(self, variables=variables, constraints=constraints)
 
 
 def _leaf(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
@@ -176,19 +48,6 @@ def _one(name: str) -> Callable[[Node, Points], Iterator[tuple[str, Exact]]]:
 def _call(node: Call, points: Points) -> Iterator[tuple[str, Exact]]:
     for step in TABLE[node.function].steps:
         yield step, points.number()
-
-
-def nonempty(over: tuple[Index, ...], points: Points) -> None:
-    """Raise Unsupported unless every point has at least one term."""
-    known = points.constraints
-    for index in over:
-        for low in index.lower:
-            for up in index.upper:
-                if not implied(known, up - low):
-                    raise Unsupported(
-                        f"{points.equation.name}: the range of {index.name} may be empty"
-                    )
-        known = known | index.constraints
 
 
 def _reduce(node: Reduce, points: Points) -> Iterator[tuple[str, Exact]]:
@@ -300,8 +159,6 @@ def count(
     chosen = named_convention(convention)
     phase = phase_name(phase)
     if chosen.peer:
-        from costmodel.rules.peers import peer_count
-
         return peer_count(mixer, phase, form, chosen.peer)
     system = system_of(mixer, form, chosen.rewrites, phase)
     result = Counts({}, Counts({}))

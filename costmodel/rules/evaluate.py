@@ -36,7 +36,6 @@ from costmodel.polynomial import Fn, Poly
 from costmodel.tokens import system_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Values = NDArray[Any]

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from costmodel.conventions import PEERS
 from costmodel.domains import Exact
 from costmodel.equations import Add, Mixer, Mul, Node, Reduce, Sub, System
-from costmodel.rules.count import Counts, Points
+from costmodel.polynomial import Poly
+from costmodel.rules.counts import Counts
+from costmodel.rules.points import Points
 from costmodel.tokens import instances, system_of
 
 
@@ -101,12 +104,15 @@ def peer_count(mixer: Mixer, phase: str, form: str | None, peer: str) -> Counts:
     nothing else, which is not a zero: tables show a dash.
     """
     system = system_of(mixer, form, ("dense",), phase)
+    kernels = {equation.part_of: equation.array.kernel for equation in system.equations}
     macs, once = Exact(), Exact()
-    for part in contraction_counts(system, phase).values():
-        macs = macs + part.multiplications
-        once = once + part.once_multiplications
+    for name, part in contraction_counts(system, phase).items():
+        per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
+        share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
+        macs = macs + part.multiplications * share
+        once = once + part.once_multiplications * share
 
     def seen(number: Exact) -> dict[str, Exact]:
         return {"mul": number, "add": number} if PEERS[peer].additions else {"mul": number}
 
-    return Counts(seen(macs), Counts(seen(once)))
+    return Counts(seen(macs), Counts(seen(once), peer=peer), peer)

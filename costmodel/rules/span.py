@@ -38,7 +38,7 @@ from costmodel.equations import (
 from costmodel.functions import TABLE
 from costmodel.polynomial import Fn, Poly, call, to_sympy
 from costmodel.quantity import Quantity
-from costmodel.tokens import T, Instances, at_token, instances, phase_name, system_of, tokens
+from costmodel.tokens import Instances, T, at_token, instances, phase_name, system_of, tokens
 
 if TYPE_CHECKING:
     import sympy

@@ -1,0 +1,154 @@
+"""What is a count? Operations per class, as expressions and at given sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from costmodel.conventions import PEERS
+from costmodel.domains import Exact
+from costmodel.functions import CLASSES
+from costmodel.quantity import Quantity
+from costmodel.tokens import Unanswered
+
+if TYPE_CHECKING:
+    import sympy
+
+Tally = dict[str, Exact]
+
+
+def answered(name: str, peer: str | None) -> None:
+    """Raise Unanswered for a class that a peer does not count: that is no zero."""
+    if peer is not None and name not in PEERS[peer].counted:
+        raise Unanswered(f"{peer} does not count {PEERS[peer].words(name)}")
+
+
+@dataclass(frozen=True)
+class CountsAt:
+    """Operations at given sizes: `.mul .add .div .exp`, `.other` by name, `.once`, `.total`.
+
+    Asking a peer's count for a class that the peer does not count raises Unanswered.
+    """
+
+    classes: Mapping[str, int]
+    once: CountsAt | None = None
+    peer: str | None = None
+
+    def _of(self, name: str) -> int:
+        answered(name, self.peer)
+        return self.classes.get(name, 0)
+
+    @property
+    def mul(self) -> int:
+        """Multiplications."""
+        return self._of("mul")
+
+    @property
+    def add(self) -> int:
+        """Additions and subtractions."""
+        return self._of("add")
+
+    @property
+    def div(self) -> int:
+        """Divisions."""
+        return self._of("div")
+
+    @property
+    def exp(self) -> int:
+        """Exponentiations."""
+        return self._of("exp")
+
+    @property
+    def other(self) -> dict[str, int]:
+        """Every other operation by name, zeros left out."""
+        return {c: n for c, n in self.classes.items() if c not in CLASSES and n}
+
+    @property
+    def total(self) -> int:
+        """Every operation, each counted 1, with the work done once."""
+        return sum(self.classes.values()) + (self.once.total if self.once else 0)
+
+    def by_class(self) -> dict[str, int]:
+        """Class -> operations, `other` classes by their own names, `once` left out."""
+        four = CLASSES if self.peer is None else PEERS[self.peer].counted
+        return {c: self.classes.get(c, 0) for c in four} | self.other
+
+
+@dataclass(frozen=True)
+class Counts(Quantity):
+    """Operations per class. `.mul .add .div .exp` and `.total` are sympy expressions.
+
+    `classes` holds work that depends on the input, for one sequence; `.once` the work on
+    parameters alone (None inside itself). `.total` includes `once`.
+    """
+
+    classes: Mapping[str, Exact]
+    once: Counts | None = None
+    peer: str | None = None
+    """Whose counter these are, if not ours."""
+
+    def exact(self, name: str) -> Exact:
+        """The operations of one class as an exact sum; Unanswered where a peer counts none."""
+        answered(name, self.peer)
+        return self.classes.get(name, Exact())
+
+    @property
+    def mul(self) -> sympy.Expr:
+        """Multiplications."""
+        return self.exact("mul").expr
+
+    @property
+    def add(self) -> sympy.Expr:
+        """Additions and subtractions."""
+        return self.exact("add").expr
+
+    @property
+    def div(self) -> sympy.Expr:
+        """Divisions."""
+        return self.exact("div").expr
+
+    @property
+    def exp(self) -> sympy.Expr:
+        """Exponentiations."""
+        return self.exact("exp").expr
+
+    @property
+    def other(self) -> dict[str, sympy.Expr]:
+        """Every other operation by name."""
+        return {c: e.expr for c, e in self.classes.items() if c not in CLASSES}
+
+    @property
+    def exact_total(self) -> Exact:
+        """All classes, each counted 1, and the work done once."""
+        result = Exact()
+        for value in self.classes.values():
+            result = result + value
+        return result + (self.once.exact_total if self.once else Exact())
+
+    @property
+    def total(self) -> sympy.Expr:
+        """mul + add + div + exp + every other, each 1, with the work done once."""
+        return self.exact_total.expr
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The total."""
+        return self.total
+
+    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
+        """Integers at given sizes; work on the input is done for each of `b` sequences."""
+        values = {c: e.at(sizes) * b for c, e in self.classes.items()}
+        once = self.once.at(**sizes) if self.once else None
+        return CountsAt(values, once, self.peer)
+
+    def __add__(self, other: Counts) -> Counts:
+        once = self.once + other.once if self.once and other.once else self.once or other.once
+        return Counts(_merged(self.classes, other.classes), once)
+
+
+def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> Tally:
+    merged = dict(first)
+    for name, value in second.items():
+        merged[name] = merged[name] + value if name in merged else value
+    return {name: value for name, value in merged.items() if not value.is_zero}

@@ -1,0 +1,195 @@
+"""How is an exact answer printed: as LaTeX, as plain text, for a program and for a reader?
+
+Counts are printed in the size letters, which `Names` may rename in LaTeX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from costmodel.domains import Constraints, Exact
+from costmodel.polynomial import Fn, Monomial, Number, Poly, call, sorted_terms, to_text
+
+Names = Mapping[str, str]
+"""Size letter -> the LaTeX that is printed for it."""
+
+
+def identifier(name: str) -> str:
+    """A name as LaTeX prints it: W_ext is W^{[ext]}, ext is upright, x is italic.
+
+    >>> identifier("W_ext"), identifier("adj"), identifier("x")
+    ('W^{[\\\\mathrm{ext}]}', '\\\\mathrm{adj}', 'x')
+    """
+    head, _, tail = name.partition("_")
+    head = head if len(head) <= 1 or head[1:].strip("'") == "" else rf"\mathrm{{{head}}}"
+    return rf"{head}^{{[\mathrm{{{tail.replace('_', ',')}}}]}}" if tail else head
+
+
+def symbol(name: str, names: Names) -> str:
+    """A size as `names` renames it; an index has no entry there."""
+    if name in names:
+        return names[name]
+    head, _, tail = name.partition("_")
+    return rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
+
+
+def with_head_width(poly: Poly) -> Poly:
+    """Write h for every d/n, as the papers do in equations."""
+    terms: dict[Monomial, Number] = {}
+    for monomial, number in poly.terms.items():
+        powers = dict(monomial)
+        times = min(powers.get("d", 0), -powers.get("n", 0))
+        if times > 0:
+            powers["d"] -= times
+            powers["n"] += times
+            powers["h"] = powers.get("h", 0) + times
+        kept = tuple(sorted((a, p) for a, p in powers.items() if p))
+        terms[kept] = terms.get(kept, 0) + number
+    return Poly(terms)
+
+
+def poly_latex(poly: Poly, names: Names | None = None) -> str:
+    """A polynomial in LaTeX, highest degree first, positive terms before negative ones.
+
+    >>> from costmodel.polynomial import size
+    >>> poly_latex(size("l") * size("d") ** 2 / 2 - size("h"))
+    '\\\\frac{1}{2} d^{2} l - \\\\frac{d}{n}'
+    """
+    terms = sorted_terms(poly)
+    terms.sort(key=lambda term: (-_degree(term[0]), term[1] < 0))
+    text = ""
+    for monomial, number in terms:
+        sign = "-" if number < 0 else "+"
+        text += f" {sign} " if text else ("-" if number < 0 else "")
+        text += _term_latex(monomial, -number if number < 0 else number, names or {})
+    return text or "0"
+
+
+def _degree(monomial: Monomial) -> int:
+    return sum(power for _, power in monomial)
+
+
+def _term_latex(monomial: Monomial, number: Number, names: Names) -> str:
+    fraction = Fraction(number)
+    above = [_power(atom, power, names) for atom, power in monomial if power > 0]
+    below = [_power(atom, -power, names) for atom, power in monomial if power < 0]
+    if below:
+        top = ([str(fraction.numerator)] if fraction.numerator != 1 else []) + above
+        bottom = ([str(fraction.denominator)] if fraction.denominator != 1 else []) + below
+        return rf"\frac{{{' '.join(top) or '1'}}}{{{' '.join(bottom)}}}"
+    if fraction.denominator != 1:
+        above.insert(0, rf"\frac{{{fraction.numerator}}}{{{fraction.denominator}}}")
+    elif fraction.numerator != 1 or not above:
+        above.insert(0, str(fraction.numerator))
+    return above[0] + "".join(rf" \cdot {f}" if f[0].isdigit() else f" {f}" for f in above[1:])
+
+
+def _power(atom: str, power: int, names: Names) -> str:
+    if not isinstance(atom, Fn):
+        base = symbol(atom[1:], {}) if atom[0] in "@#" else symbol(atom, names)
+    elif atom.function == "pow2":
+        exponent = poly_latex(atom.args[0] * power, names)
+        return f"2^{{{exponent}}}"
+    else:
+        base = _function(atom, names)
+    if power == 1:
+        return base
+    return f"{base}^{{{power}}}" if "^" not in base else rf"\left({base}\right)^{{{power}}}"
+
+
+def _function(atom: Fn, names: Names) -> str:
+    inside = [poly_latex(argument, names) for argument in atom.args]
+    if atom.function == "ceil_log2":
+        body = inside[0] if len(atom.args[0].terms) == 1 else f"({inside[0]})"
+        return rf"\lceil\log_2 {body}\rceil"
+    return rf"\{atom.function.lower()}({', '.join(inside)})"
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """One answer over another one, both exact."""
+
+    above: Exact
+    below: Exact
+
+
+Formula = Poly | Exact | Quotient | tuple[Poly, ...]
+"""What counts are printed from; a tuple of polynomials is their maximum."""
+
+
+def formula_latex(value: Formula, names: Names | None = None) -> str:
+    """A count, a span or a quotient in LaTeX; piecewise answers with their breakpoints."""
+    if isinstance(value, Poly):
+        return poly_latex(value, names)
+    if isinstance(value, tuple):
+        return poly_latex(_largest(value), names)
+    if isinstance(value, Quotient):
+        above, below = (formula_latex(part, names) for part in (value.above, value.below))
+        return rf"\frac{{{above}}}{{{below}}}"
+    cases = value.chambers()
+    if len(cases) == 1 and not cases[0][0]:
+        return poly_latex(cases[0][1], names)
+    lines = [rf"{poly_latex(poly, names)} & {_guards_latex(gs, names)}" for gs, poly in cases]
+    return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
+
+
+def _guards_latex(guards: Constraints, names: Names | None) -> str:
+    conditions = [rf"{poly_latex(g, names)} \ge 0" for g in sorted(guards, key=str)]
+    return r"\text{if } " + r",\ ".join(conditions)
+
+
+def formula_text(value: Formula) -> str:
+    """The same with `+ - * / ** ceil_log2 Max Min`, as the formats promise.
+
+    A piece that counts only where g >= 0 is multiplied by Min(1, Max(0, g + 1)), which is 1 there
+    and 0 elsewhere.
+    """
+    if isinstance(value, Poly):
+        return ordered_text(value)
+    if isinstance(value, tuple):
+        return ordered_text(_largest(value))
+    if isinstance(value, Quotient):
+        return f"({formula_text(value.above)})/({formula_text(value.below)})"
+    cases = value.chambers()
+    if len(cases) == 1 and not cases[0][0]:
+        return ordered_text(cases[0][1])
+    parts = [f"({to_text(poly)})*{_guards_text(guards)}" for guards, poly in cases if poly.terms]
+    return " + ".join(parts) or "0"
+
+
+def formula_words(value: Formula) -> str:
+    """The same for a reader: piecewise answers as cases with their breakpoints."""
+    cases = value.chambers() if isinstance(value, Exact) else []
+    if len(cases) < 2:
+        return formula_text(value)
+    return "; ".join(
+        f"{ordered_text(poly)} if {' and '.join(map(_at_least_zero, sorted(guards, key=str)))}"
+        for guards, poly in cases
+    )
+
+
+def _at_least_zero(guard: Poly) -> str:
+    """`w >= l` for w - l >= 0, negative terms on the other side."""
+    above = Poly({m: n for m, n in guard.terms.items() if n > 0})
+    return f"{to_text(above)} >= {ordered_text(above - guard)}"
+
+
+def _guards_text(guards: Constraints) -> str:
+    return "*".join(f"Min(1, Max(0, {ordered_text(g + 1)}))" for g in sorted(guards, key=str))
+
+
+def _largest(terms: tuple[Poly, ...]) -> Poly:
+    return call("Max", *terms) if terms else Poly()
+
+
+def ordered_text(poly: Poly) -> str:
+    """Plain text with a positive term first: t - j + 1, not -j + t + 1."""
+    terms = sorted_terms(poly)
+    positive = next((k for k, (_, number) in enumerate(terms) if number > 0), 0)
+    if not positive:
+        return to_text(poly)
+    first = Poly(dict([terms[positive]]))
+    rest = to_text(poly - first)
+    return f"{to_text(first)} - {rest[1:]}" if rest[0] == "-" else f"{to_text(first)} + {rest}"

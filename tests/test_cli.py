@@ -1,0 +1,371 @@
+"""Does the command line print what the golden files hold, and say in a sentence what is wrong?
+
+The golden files are written again by `REWRITE_GOLDEN=1 pytest tests/test_cli.py`; read the
+difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+import pty
+import shlex
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+import cli
+from costmodel.mixers import DEFAULT, names
+from profiler.catalogue import IMPLEMENTATIONS
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = Path(__file__).parent / "golden"
+CLAIMS = str(GOLDEN / "claims.json")
+
+CASES = {
+    "table.txt": "table --d 128 --l 128",
+    "table.md": "table --d 128 --l 128 --format markdown",
+    "table.tex": "table --d 128 --l 128 --format latex --label tab:cost",
+    "table.csv": "table --d 128 --l 128 --format csv",
+    "table.json": "table --d 128 --l 128 --format json",
+    "heads.txt": "table --n 1,8,32 --phase training --sort -total",
+    "symbolic.txt": "table --symbolic",
+    "symbolic.json": "table --symbolic --format json --form all",
+    "symbolic.tex": "table --symbolic --format latex --symbols l=N,d=D "
+    "--columns mixer,mul,add,parameters,order",
+    "forms.txt": "table --all --form all --convention safe-softmax",
+    "peer.md": "table --convention torch --phase training --format markdown",
+    "past.csv": "table --l 8 --t 8,9 --phase inference --format csv",
+    "bytes.txt": "table --columns mixer,total,traffic,unfused,intensity,weights,state --b 64 "
+    "--dtype bf16 --state-dtype fp8",
+    "per-token.md": "table --per-token --d 3 --l 4 --n 1 --phase training --format markdown",
+    "list.txt": "list",
+    "list.md": "list --format markdown",
+    "list.tex": "list --format latex",
+    "list.csv": "list --format csv",
+    "list.json": "list --format json",
+    "explain-she.txt": "explain she --d 128 --l 128",
+    "explain-she.md": "explain she --format markdown --phase training",
+    "explain-she.tex": "explain she --format latex --phase training",
+    "explain-self-attention.txt": "explain self-attention --n 32 --convention safe-softmax",
+    "explain-fft.txt": "explain he --form fft",
+    "verify.txt": "verify CLAIMS",
+    "verify.md": "verify CLAIMS --format markdown",
+    "verify.tex": "verify CLAIMS --format latex",
+    "verify.json": "verify CLAIMS --format json",
+}
+"""File under tests/golden -> the command that prints it."""
+
+
+def typed(command: str) -> list[str]:
+    return [word.replace("CLAIMS", CLAIMS) for word in shlex.split(command)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.run(typed(CASES[name]))
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert code == (1 if name.startswith("verify") else 0)
+    text = printed.out.replace(CLAIMS, "CLAIMS")
+    if os.environ.get("REWRITE_GOLDEN"):
+        (GOLDEN / name).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def printed_json(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    assert cli.run(shlex.split(command)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+KEYS = {
+    "mixer", "form", "phase", "convention", "sizes", "counts", "once", "total", "parameters",
+    "critical_path", "span", "state_elements", "traffic", "reasons",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", ["", "--l 4 --t 5", "--convention torch", "--symbolic"])
+def test_json_is_schema_1(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json(f"table --all --form all --format json {options}", capsys)
+    assert found["schema"] == 1
+    rows = found["rows"]
+    assert isinstance(rows, list)
+    for row in rows:
+        assert set(row) >= KEYS
+        assert set(row["counts"]) == {"mul", "add", "div", "exp", "other"}
+        assert set(row["traffic"]) == {"compulsory", "unfused"}
+        assert {"b", "d", "l"} <= set(row["sizes"]) and ("t" in row["sizes"]) == (
+            row["phase"] == "inference"
+        )
+        numbers = {**row["counts"], **{k: row[k] for k in ("total", "parameters", "span")}}
+        kind = str if "--symbolic" in options else int
+        for key, value in numbers.items():
+            assert value is None or isinstance(value, dict if key == "other" else kind)
+            assert (value is None) == bool(row["reasons"].get(key))
+        assert row["traffic"]["compulsory"] is not None or row["reasons"]["traffic"]
+        assert all(isinstance(text, str) and text for text in row["reasons"].values())
+
+
+def test_default_group_and_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json("table --format json --phase training", capsys)
+    rows = found["rows"]
+    assert isinstance(rows, list) and [row["mixer"] for row in rows] == list(DEFAULT)
+    assert cli.run(["table"]) == 0
+    assert "--group extractor" in capsys.readouterr().out
+    assert cli.run(["table", "she"]) == 0
+    assert "--group" not in capsys.readouterr().out
+
+
+def test_an_alias_is_the_mixer(capsys: pytest.CaptureFixture[str]) -> None:
+    alias = printed_json("table extractor --format json", capsys)
+    assert alias == printed_json("table she --format json", capsys)
+
+
+def test_csv_holds_the_numbers_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = printed_json("table --format json --convention safe-softmax", capsys)["rows"]
+    assert isinstance(rows, list)
+    assert cli.run(["table", "--format", "csv", "--convention", "safe-softmax"]) == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(lines) == len(rows)
+    for line, row in zip(lines, rows, strict=True):
+        assert line["mixer"] == row["mixer"] and line["phase"] == row["phase"]
+        assert int(line["total"]) == row["total"] and line["ratio"] == str(row["ratio"])
+        assert int(line["other_compare"]) == row["counts"]["other"].get("compare", 0)
+        assert line["path"].split() == row["critical_path"]
+
+
+def test_columns_choose_and_order(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "table she --columns span,mixer,n,l --phase training --format csv"
+    assert cli.run(command.split()) == 0
+    assert capsys.readouterr().out == "convention,span,mixer,n,l,reasons\nstrict,24,she,,128,\n"
+
+
+USER = """import costmodel as cm
+
+decay = cm.Mixer("decay", source="a note")
+l, d = decay.sizes("l d")
+x, y = decay.input("x", l, d), decay.output("y", l, d)
+g = decay.parameter("g", l)
+with decay.form("direct") as f:
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    j = f.index("j", 1, i)
+    y[i, b] = cm.sum_(x[j, b] * g[i - j + 1], over=j)
+"""
+
+
+def test_a_users_mixer_works_like_a_built_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(USER, encoding="utf-8")
+    rows = printed_json(f"table {path}:decay me --format json", capsys)["rows"]
+    assert isinstance(rows, list)
+    mine, theirs = rows[0], rows[1]
+    assert mine["mixer"] == "decay" and {**mine, "mixer": "me"} == theirs
+    assert cli.run(["explain", f"{path}:decay"]) == 0
+    assert "x: d*t elements" in capsys.readouterr().out
+
+
+UNBOUND = USER.replace("g[i - j + 1]", "g[k]").replace(
+    "    j =", "    k = f.index('k', 1, l)\n    j ="
+)
+
+BAD = {
+    "table --d 100": "d/n to be whole",
+    "table --d 0": "size d",
+    "table --d -5": "size d",
+    "table --l 2.5": "size l",
+    "table --l 9999999999999": "2**40",
+    "table --l 1:1000000000": "100000 values",
+    "table --l 1:3000 --d 8:3000:8 --n 1": "combinations",
+    "table sheep": "did you mean 'she'",
+    "table no/such/file.py:x": "no file",
+    "table --group nope": "attention, extractor",
+    "table she --all": "one of the three",
+    "table self-attention --form fft": "no form 'fft'",
+    "table --form nope": "has a form 'nope'",
+    "table --phase backwards": "training",
+    "table --format xml": "rich, markdown, latex, csv, json",
+    "table --columns totl": "did you mean 'total'",
+    "table --columns ,": "no column",
+    "table --sort totl": "did you mean 'total'",
+    "table --symbolic --sort total": "have no order",
+    "table --convention denss": "did you mean 'dense'",
+    "table --convention torch,dense": "stands alone",
+    "table --convention strict,mac": "choose one",
+    "table --dtype fp33": "fp32",
+    "table --symbols l=d --format latex": "rename the other",
+    "table --symbols l --format latex": "letter=name",
+    "table --label a}b --format latex": "label",
+    "table -o /no/such/folder/x.txt": "No such file or directory",
+    "table --nope": "--nope",
+    "explain": "MIXER",
+    "explain she --d 1,2": "one value",
+    "explain she --form nope": "expected one of direct, fft",
+    "explain nope": "unknown mixer",
+    "explain she --format json": "rich, markdown, latex",
+    "list --format xml": "rich, markdown, latex, csv, json",
+    "verify no/such/file.json": "no/such/file.json",
+    "verify --format csv": "rich, markdown, latex, json",
+    "nope": "nope",
+}
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_one_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(shlex.split(command)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("costmodel: ") and printed.err.count("\n") == 1
+    assert BAD[command] in printed.err and "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = (", "does not import: SyntaxError"),
+        ("import nowhere_at_all", "does not import: ModuleNotFoundError"),
+        ("x = 1", "defines no mixer"),
+        (UNBOUND, "index k of g is unbound"),
+        (USER.replace("g[i - j + 1]", "g[i, j]"), "has 1 axes but is indexed with 2"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text, encoding="utf-8")
+    assert cli.run(["table", f"{path}:decay"]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_a_file_is_never_overwritten_silently(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table.csv"
+    words = ["table", "--format", "csv", "-o", str(path)]
+    assert cli.run(words) == 0
+    assert capsys.readouterr().out == ""
+    first = path.read_text(encoding="utf-8")
+    path.write_text("mine", encoding="utf-8")
+    assert cli.run(words) == 2
+    assert "--force" in capsys.readouterr().err and path.read_text(encoding="utf-8") == "mine"
+    assert cli.run([*words, "--force"]) == 0
+    assert path.read_text(encoding="utf-8") == first
+
+
+def test_the_first_line_of_latex_makes_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.tex"
+    words = ["table", "she", "--format", "latex", "--caption", "50% of\nit", "--output", str(path)]
+    assert cli.run(words) == 0
+    capsys.readouterr()
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first == "% costmodel table she --format latex --caption '50% of it'"
+    assert cli.run(shlex.split(first[2:])[1:]) == 0
+    again = capsys.readouterr().out
+    assert again == path.read_text(encoding="utf-8")
+
+
+def test_verify_of_the_project_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json("verify --format json", capsys)
+    claims, counted = found["claims"], found["summary"]
+    assert isinstance(claims, list) and isinstance(counted, dict)
+    keys = {"source", "place", "quantity", "claimed", "derived", "verdict", "conventions",
+            "counterexample", "note"}  # fmt: skip
+    assert all(set(claim) >= keys for claim in claims)
+    assert counted["claims"] == len(claims) and counted["unrecorded"] == 0
+
+
+def test_the_list_is_complete_and_true(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json("list --format json", capsys)["mixers"]
+    assert isinstance(found, list)
+    assert [entry["name"] for entry in found] == list(names())
+    by_name = {entry["name"]: entry for entry in found}
+    assert by_name["self-attention"]["references"] == ["torch.nn.MultiheadAttention"]
+    assert [n for n in by_name if by_name[n]["references"]] == ["self-attention"]
+    tests = (ROOT / "tests" / "profiler" / "test_modules.py").read_text(encoding="utf-8")
+    assert "def test_self_attention_equals_torch_nn" in tests and "nn.MultiheadAttention" in tests
+
+
+@pytest.mark.parametrize("mixer", names())
+def test_the_catalogue_is_what_the_modules_describe(mixer: str) -> None:
+    from profiler import modules
+
+    assert IMPLEMENTATIONS[mixer] == tuple(modules.implementations(mixer))
+
+
+def run_script(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, str(ROOT / "cli.py"), *words], capture_output=True, text=True, **options
+    )
+
+
+def test_a_pipe_gets_full_width_without_colour() -> None:
+    made = run_script("table", "--d", "128", "--l", "128", env={**os.environ, "COLUMNS": "40"})
+    assert made.returncode == 0 and made.stderr == ""
+    assert "\x1b" not in made.stdout and "left out" not in made.stdout
+    assert "278,888,448" in made.stdout
+
+
+def test_errors_reach_standard_error_of_the_process() -> None:
+    made = run_script("table", "--d", "0")
+    assert made.returncode == 2 and made.stdout == "" and made.stderr.count("\n") == 1
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{shlex.quote(sys.executable)} cli.py table --l 1:400 --n 1 | head -1"
+    made = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert made.stderr == "" and made.stdout.startswith("sizes:")
+
+
+@pytest.mark.parametrize(("columns", "lost"), [(80, "left out path, exp, div"), (200, "")])
+def test_a_terminal_loses_whole_columns_and_says_which(columns: int, lost: str) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    made = subprocess.Popen(
+        [sys.executable, "cli.py", "table", "--phase", "training"],
+        cwd=ROOT, stdout=slave, stderr=slave, env={**environment, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(slave)
+    text = b""
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        text += piece
+    assert made.wait() == 0
+    os.close(master)
+    shown = text.decode()
+    assert "\x1b[1m" in shown and "278,888,448" in shown
+    assert lost in shown if lost else "left out" not in shown
+
+
+def test_the_table_needs_neither_torch_nor_sympy_nor_numpy() -> None:
+    script = (
+        "import cli, sys, io, contextlib\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    codes = [cli.run(words.split()) for words in\n"
+        "             ('table --d 128', 'list', 'explain she', 'table --symbolic --format json')]\n"
+        "assert codes == [0, 0, 0, 0], codes\n"
+        "print([m for m in ('torch', 'sympy', 'numpy', 'fvcore', 'pynvml') if m in sys.modules])\n"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert made.stdout == "[]\n"

@@ -1,0 +1,183 @@
+"""Does an explanation add up: shares to counts, printed sums to closed forms, steps to paths?"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+import costmodel as cm
+from costmodel import document
+from costmodel.conventions import Convention, convention
+from costmodel.derivation import sums
+from costmodel.document import Display, Heading, Paragraph, Part, Shown
+from costmodel.domains import Unsupported
+from costmodel.equations import EquationError, Mixer
+from costmodel.explain import Explanation, Shares
+from costmodel.mixers import names
+from costmodel.render import Grid, Math, sentence
+from costmodel.rules.count import count_instances
+from costmodel.sizes import SizeError
+from costmodel.tokens import Unanswered, inference_reason, instances, system_of
+from tests import systems
+
+SIZES = {"b": 1, "l": 5, "d": 6, "n": 2, "t": 4, "w": 3}
+PHASES = ("training", "inference")
+
+
+def explained(name: str, phase: str, form: str = "direct", names: str = "strict") -> Explanation:
+    mixer = cm.mixer(name)
+    sizes = {k: v for k, v in SIZES.items() if k in ("b", "t", *mixer.letters)}
+    return Explanation(mixer, form, (phase,), sizes, convention(names))
+
+
+def shares(about: Explanation) -> Shares:
+    (phase,) = about.phases
+    return Shares(
+        about, system_of(about.mixer, about.form, about.convention.rewrites, phase), phase
+    )
+
+
+def words(parts: list[Part]) -> str:
+    return document.as_terminal(parts, None, colour=False)
+
+
+def holds_printed_sums(mixer: Mixer, phase: str, chosen: Convention, form: str) -> None:
+    system = system_of(mixer, form, chosen.rewrites, phase)
+    for part in instances(system, phase):
+        counted = count_instances(part, chosen.accounting)
+        printed = sums(part, chosen.accounting)
+        for name in {*counted, *printed}:
+            total = sum(s.at(SIZES) for s in printed[name])
+            assert total == (counted[name].at(SIZES) if name in counted else 0), (part, name)
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("chosen", ["strict", "mac", "safe-softmax,dense"])
+def test_printed_sums_run_term_by_term_are_the_counts(name: str, phase: str, chosen: str) -> None:
+    mixer = cm.mixer(name)
+    for form in mixer.forms:
+        if phase == "inference" and inference_reason(system_of(mixer, form, (), phase)):
+            continue
+        holds_printed_sums(mixer, phase, convention(chosen), form)
+
+
+@given(systems.mixers(ranges=systems.PAST))
+def test_printed_sums_of_random_systems(mixer: Mixer) -> None:
+    for phase in PHASES:
+        try:
+            holds_printed_sums(mixer, phase, Convention(), "direct")
+        except (Unsupported, Unanswered):
+            continue
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("chosen", ["strict", "mac", "safe-softmax", "torch", "fvcore"])
+def test_shares_add_up_to_the_counts(name: str, phase: str, chosen: str) -> None:
+    found = shares(explained(name, phase, names=chosen))
+    counts = cm.count(cm.mixer(name), phase, convention=chosen)
+    at = {k: v for k, v in SIZES.items() if k != "b"}
+    for column in found.columns:
+        if column == "once":
+            continue
+        total = counts.exact_total if column == "total" else counts.exact(column)
+        assert sum(found.number(e, column) for e in found.counts) == total.at(at)
+
+
+def test_work_done_once_stays_one_for_a_batch() -> None:
+    about = explained("she", "training", "fft")
+    many = Explanation(about.mixer, "fft", ("training",), {**about.sizes, "b": 3})
+    one, three = shares(about), shares(many)
+    assert three.number("W_f", "once") == one.number("W_f", "once") > 0
+    assert three.number("x_f", "mul") == 3 * one.number("x_f", "mul")
+    assert three.number("W_f", "total") == one.number("W_f", "total")
+
+
+def test_the_critical_path_is_told_step_by_step() -> None:
+    parts = explained("self-attention", "training").parts()
+    (grid,) = [p for p in parts if isinstance(p, Grid) and p.title.startswith("Critical path")]
+    cells = [tuple(c.text if isinstance(c, Math) else c for c in row) for row in grid.rows]
+    assert [(c[1], c[2], c[3]) for c in cells] == [
+        ("multiplication", "Q", "(10)"),
+        ("cumulation", "Q", "(10)"),
+        ("multiplication", "Z", "(13)"),
+        ("cumulation", "Z", "(13)"),
+        ("division", "Z", "(13)"),
+        ("exponentiation", "A", "(14)"),
+        ("cumulation", "A", "(14)"),
+        ("division", "A", "(14)"),
+        ("multiplication", "R", "(15)-(16)"),
+        ("cumulation", "R", "(15)-(16)"),
+        ("multiplication", "y", "(17)"),
+        ("cumulation", "y", "(17)"),
+    ]
+    text = words(parts)
+    assert "one of 2 chains of 12 steps" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("self-attention", ["K: d*t elements, read by the equation of Z (13)",
+                            "V: d*t elements, read by the equation of R (15)-(16)"]),
+        ("she", ["x: d*t elements, read by the equation of ext (23)"]),
+        ("he", ["u: d*t elements, read by the equation of ext (28)"]),
+        ("me", ["x: d*t elements, read by the equation of y (29)"]),
+    ],
+)  # fmt: skip
+def test_what_the_state_is_and_why(name: str, said: list[str]) -> None:
+    text = words(explained(name, "inference").parts())
+    assert all(line in text for line in said)
+
+
+def test_forms_without_inference_say_why() -> None:
+    text = words(explained("she", "inference", "fft").parts())
+    assert "It has none: form 'fft' transforms the whole token axis at once" in text
+    assert "fft: no one-token inference" in text and "direct (the default): has" in text
+
+
+def test_a_token_past_the_weights_is_no_number() -> None:
+    mixer = cm.mixer("she")
+    about = Explanation(mixer, "direct", PHASES, {"b": 1, "l": 5, "d": 6, "t": 6})
+    text = words(about.parts())
+    assert "position t = 6 would read past the end of W_ext" in text
+    assert "It has none at these sizes" in text
+
+
+def test_it_refuses_what_does_not_fit() -> None:
+    with pytest.raises(EquationError, match="no form 'nope'"):
+        Explanation(cm.mixer("she"), "nope", PHASES, SIZES).parts()
+    with pytest.raises(SizeError, match="d/n"):
+        Explanation(cm.mixer("self-attention"), "direct", PHASES, {**SIZES, "d": 5}).parts()
+
+
+def test_sentences_are_wrapped_and_equations_are_not() -> None:
+    shown = Shown(Math("left", "l"), Math("right " * 9, "r"), (Math("i = 1..l", "i"),), "(1)")
+    parts: list[Part] = [
+        Heading("Title", 1),
+        Paragraph(("a sentence of some words with ", Math("x + y", "x + y"), " in it.")),
+        Paragraph(("a point of a list that is long enough to wrap",), item=True),
+        Display((shown,)),
+    ]
+    text = document.as_terminal(parts, 30, colour=False)
+    assert text.startswith(
+        "Title\n=====\n\na sentence of some words with\nx + y in it.\n\n- a point"
+    )
+    assert "\n- a point of a list that is\n  long enough to wrap\n" in text
+    assert f"  left = {'right ' * 9}    for i = 1..l    (1)\n" in text
+
+
+def test_lists_are_closed_in_latex() -> None:
+    items: list[Part] = [Paragraph(("one",), item=True), Paragraph(("two",), item=True)]
+    for parts in (items, [*items, Heading("after")]):
+        text = document.as_latex(parts, "costmodel explain x\ny")
+        assert text.startswith("% costmodel explain x y\n% needs")
+        assert text.count(r"\begin{itemize}") == text.count(r"\end{itemize}") == 1
+
+
+def test_no_sentence_ends_in_a_comma() -> None:
+    for name in names():
+        for part in explained(name, "training").parts():
+            if isinstance(part, Paragraph):
+                assert sentence(part.line).rstrip()[-1] in ".:"

@@ -1,0 +1,253 @@
+"""Are equations and counts printed as papers write them, and does what is printed compile?"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+import cli
+import costmodel as cm
+from costmodel import render
+from costmodel.domains import Exact
+from costmodel.equations import Mixer, Node
+from costmodel.formulas import parse
+from costmodel.mixers import names
+from costmodel.polynomial import Poly, padded, size
+from costmodel.rules.latex import COMPOSITES, RULES, equation
+from costmodel.rules.printing import (
+    formula_latex,
+    formula_text,
+    formula_words,
+    identifier,
+    poly_latex,
+)
+from costmodel.sizes import SizeError
+from costmodel.table_formats import symbol_names
+from tests import systems
+
+l, d, n, h, w = (size(letter) for letter in "ldnhw")
+
+COUNTS = [
+    (l * d**2 / 2 - d * l * 3, r"\frac{1}{2} d^{2} l - 3 d l"),
+    (Poly(), "0"),
+    (Poly.of(1), "1"),
+    (-d, "-d"),
+    (h, r"\frac{d}{n}"),
+    (h * l * 2 / 3, r"\frac{2 d l}{3 n}"),
+    (padded(l) * 2, r"2 \cdot 2^{\lceil\log_2 l\rceil}"),
+    (padded(l) * d, r"d \cdot 2^{\lceil\log_2 l\rceil}"),
+    (l * n / 2 - l**2 * n / 2, r"-\frac{1}{2} l^{2} n + \frac{1}{2} l n"),
+    (d * l**2 - l**2 * n, r"d l^{2} - l^{2} n"),
+]
+
+
+@pytest.mark.parametrize(("poly", "printed"), COUNTS)
+def test_counts(poly: Poly, printed: str) -> None:
+    assert poly_latex(poly) == printed
+
+
+def test_sizes_are_renamed_and_indices_are_not() -> None:
+    printed = poly_latex(d * l**2 + Poly.atom("@l"), {"l": "N", "d": r"d_{\mathrm{model}}"})
+    assert printed == r"d_{\mathrm{model}} N^{2} + l"
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("x", "x"),
+        ("ext", r"\mathrm{ext}"),
+        ("W_Q", r"W^{[\mathrm{Q}]}"),
+        ("w_ext", r"w^{[\mathrm{ext}]}"),
+        ("W_in_ext", r"W^{[\mathrm{in,ext}]}"),
+    ],
+)
+def test_names(name: str, printed: str) -> None:
+    assert identifier(name) == printed
+
+
+EQUATIONS = {
+    "self-attention": [
+        ("Q[j,i,c]", "sum(a = 1..d) x[i,a] * W_Q[a,(j-1)*h+c]", "(10)"),
+        ("K[j,i,c]", "sum(a = 1..d) x[i,a] * W_K[a,(j-1)*h+c]", "(11)"),
+        ("V[j,i,c]", "sum(a = 1..d) x[i,a] * W_V[a,(j-1)*h+c]", "(12)"),
+        ("Z[j,i,k]", "(sum(c = 1..h) Q[j,i,c] * K[j,k,c]) / sqrt(h)", "(13)"),
+        ("A[j,i,k]", "exp(Z[j,i,k]) / (sum(k' = 1..i) exp(Z[j,i,k']))", "(14)"),
+        ("R[i,(j-1)*h+c]", "sum(k = 1..i) A[j,i,k] * V[j,k,c]", "(15)-(16)"),
+        ("y[i,b]", "sum(a = 1..d) R[i,a] * W_out[a,b]", "(17)"),
+    ],
+    "she": [
+        ("ext[i,b]", "sum(j = 1..i, a = 1..d) x[j,a] * W_ext[i-j+1,a,b]", "(23)"),
+        ("adj[i,b]", "(sum(a = 1..d) x[i,a] * W_adj[a,b]) * ext[i,b]", "(24)"),
+        ("y[i,b]", "sum(a = 1..d) adj[i,a] * W_out[a,b]", "(25)"),
+    ],
+    "me": [("y[i,b]", "sum(j = 1..i) x[j,b] * w_ext[i-j+1]", "(29)")],
+}
+
+
+@pytest.mark.parametrize("mixer", EQUATIONS)
+def test_equations_as_printed(mixer: str) -> None:
+    found = [equation(e, latex=False) for e in cm.mixer(mixer).forms["direct"].equations]
+    assert [(p.left, p.right, p.cite) for p in found] == EQUATIONS[mixer]
+
+
+def test_equations_in_latex() -> None:
+    score, weight = (equation(e) for e in cm.mixer("self-attention").forms["direct"].equations[3:5])
+    assert score.right == r"\frac{\sum_{c=1}^{h} Q_{j,i,c} \, K_{j,k,c}}{\sqrt{h}}"
+    assert weight.right == r"\frac{e^{Z_{j,i,k}}}{\sum_{k'=1}^{i} e^{Z_{j,i,k'}}}"
+    assert weight.ranges == (r"j=1,\dots,n", r"i=1,\dots,l", r"k=1,\dots,i")
+
+
+def written(value: Callable[[Node, Node, Node], Node]) -> str:
+    """An expression of three entries, as it is printed."""
+    mixer = Mixer("m")
+    l_, d_ = mixer.sizes("l d")
+    x, y = mixer.input("x", l_, d_), mixer.output("y", l_, d_)
+    p, q = mixer.parameter("p", d_), mixer.parameter("q", d_)
+    with mixer.form("direct") as f:
+        i, b = f.index("i", 1, l_), f.index("b", 1, d_)
+        y[i, b] = value(x[i, b], p[b], q[b])
+    return equation(mixer.forms["direct"].equations[0], latex=False).right
+
+
+GROUPINGS: list[tuple[Callable[[Node, Node, Node], Node], str]] = [
+    (lambda x, p, q: x * (p + q), "x[i,b] * (p[b] + q[b])"),
+    (lambda x, p, q: x * p + q, "x[i,b] * p[b] + q[b]"),
+    (lambda x, p, q: x - (p - q), "x[i,b] - (p[b] - q[b])"),
+    (lambda x, p, q: x - p - q, "x[i,b] - p[b] - q[b]"),
+    (lambda x, p, q: x / (p * q), "x[i,b] / (p[b] * q[b])"),
+    (lambda x, p, q: x / p * q, "x[i,b] / p[b] * q[b]"),
+    (lambda x, p, q: x * (p * q), "x[i,b] * (p[b] * q[b])"),
+    (lambda x, p, q: -(x + p) * q, "(-(x[i,b] + p[b])) * q[b]"),
+    (lambda x, p, q: cm.function("silu", x + p) * 2, "silu(x[i,b] + p[b]) * 2"),
+    (lambda x, p, q: cm.scaled(x + p, by=d) + q, "(x[i,b] + p[b]) / sqrt(d) + q[b]"),
+]
+
+
+@pytest.mark.parametrize(("value", "printed"), GROUPINGS)
+def test_grouping_is_that_of_the_operations(
+    value: Callable[[Node, Node, Node], Node], printed: str
+) -> None:
+    assert written(value) == printed
+
+
+def test_every_node_and_composite_has_a_rule() -> None:
+    from costmodel.equations import Composite, Fft, Reduce
+    from costmodel.rules.count import RULES as COUNTED
+
+    assert set(RULES) == set(COUNTED) | {Composite}
+    assert {Fft, Reduce} <= set(RULES) and set(COMPOSITES) == {"scaled", "softmax"}
+
+
+@given(systems.mixers(), systems.sizes())
+def test_random_systems_print_in_balanced_latex(mixer: Mixer, sizes: dict[str, int]) -> None:
+    for entry in mixer.forms["direct"].equations:
+        shown = equation(entry)
+        for text in (shown.left, shown.right, *shown.ranges):
+            assert text.count("{") == text.count("}")
+            assert text.count(r"\left(") == text.count(r"\right)")
+
+
+@given(systems.mixers(ranges=systems.PAST), systems.sizes())
+def test_what_is_printed_evaluates_to_what_is_counted(mixer: Mixer, sizes: dict[str, int]) -> None:
+    import sympy
+
+    total = cm.count(mixer).exact_total
+    letters = {letter: sympy.Symbol(letter) for letter in sizes}
+    functions = {"Max": sympy.Max, "Min": sympy.Min}
+    found = sympy.sympify(formula_text(total), {**letters, **functions})
+    values = {letters[letter]: value for letter, value in sizes.items()}
+    assert found.subs(values) == total.at(sizes)
+
+
+@pytest.mark.parametrize("mixer", names())
+def test_printed_counts_are_read_back(mixer: str) -> None:
+    counts = cm.count(cm.mixer(mixer), "inference")
+    for exact in counts.classes.values():
+        assert Exact.of(parse(formula_text(exact)).poly()).at({"l": 5, "d": 6, "n": 2, "t": 3}) == (
+            exact.at({"l": 5, "d": 6, "n": 2, "t": 3})
+        )
+
+
+def test_piecewise_counts_keep_their_breakpoints() -> None:
+    value = Exact(((frozenset({l - w}), w * d), (frozenset({w - l - 1}), l * d)))
+    assert formula_words(value) == "d*w if l >= w; d*l if w >= l + 1"
+    assert formula_text(value) == ("(d*w)*Min(1, Max(0, l - w + 1)) + (d*l)*Min(1, Max(0, w - l))")
+    assert formula_latex(value) == (
+        r"\begin{cases} d w & \text{if } l - w \ge 0 \\ d l & \text{if } w - l - 1 \ge 0 "
+        r"\end{cases}"
+    )
+
+
+def test_renaming() -> None:
+    she = [cm.mixer("she")]
+    assert symbol_names(r"l=N,d=d_model,t=\tau", she) == {
+        "l": "N",
+        "d": r"d_{\mathrm{model}}",
+        "t": r"\tau",
+    }
+    assert symbol_names("l=d,d=l", she) == {"l": "d", "d": "l"}
+    for text in ("l=d", "l=", "q=N", "l", r"l=\input{x}", "l=$", "l=1"):
+        with pytest.raises(SizeError):
+            symbol_names(text, she)
+
+
+@given(st.text(max_size=30))
+def test_escaped_text_holds_no_command(text: str) -> None:
+    known = [value for value in (*render.TEX.values(), *render.OUTSIDE.values()) if "\\" in value]
+    left = render.escaped(text)
+    for value in sorted(known, key=len, reverse=True):
+        left = left.replace(value, "")
+    assert left.isascii() and not re.search(r"[\\{}$&#%_^~]", left)
+
+
+USER = """import costmodel as cm
+
+decay = cm.Mixer("decay", title="Decay_1 & 100% #{x} \\\\ \\u1ec7", source="a_b^c ~ $1")
+l, d, w = decay.sizes("l d w")
+x, y = decay.input("x", l, d), decay.output("y", l, d)
+with decay.form("direct") as f:
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    j = f.index("j", cm.max_(1, i - w + 1), i)
+    y[i, b] = cm.function("silu", cm.sum_(x[j, b], over=j))
+"""
+
+COMMANDS = [
+    "table --format latex",
+    r"table --symbolic --form all --format latex --symbols l=N,d=d_model,t=\tau --label tab:a",
+    "table --format latex --all --convention torch --n 1,8 --t 200 --per-token",
+    "table FILE:decay she --format latex --symbolic --columns mixer,total,state,order,intensity",
+    "explain self-attention --format latex",
+    "explain she --form fft --format latex --convention mac",
+    "explain FILE:decay --format latex --symbols w=omega",
+    "list --format latex",
+    "verify --format latex",
+]
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_it_compiles_as_printed(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mixer.py").write_text(USER, encoding="utf-8")
+    words = command.replace("FILE", str(tmp_path / "mixer.py")).split()
+    assert cli.run([*words, "--output", str(tmp_path / "part.tex")]) == 0
+    capsys.readouterr()
+    packages = ",".join(render.PACKAGES)
+    (tmp_path / "whole.tex").write_text(
+        rf"\documentclass{{article}}\usepackage{{{packages}}}"
+        r"\begin{document}\input{part}\end{document}",
+        encoding="utf-8",
+    )
+    made = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "whole.tex"],
+        cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stdout.decode(errors="replace")[-3000:]
+    assert (tmp_path / "whole.pdf").stat().st_size > 0

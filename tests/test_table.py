@@ -1,0 +1,371 @@
+"""Do rows hold what the questions answer, at every combination of sizes, with reasons for gaps?"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+import costmodel as cm
+from costmodel import render, table_data, table_formats
+from costmodel.answers import Dtypes, Missing, answers
+from costmodel.conventions import convention
+from costmodel.equations import Mixer
+from costmodel.mixers import DEFAULT, builtin, names
+from costmodel.requests import combinations, fit, values
+from costmodel.sizes import SizeError
+from costmodel.table import COLUMNS, Request, Row, TableError, selection, table
+from costmodel.tokens import overruns, system_of
+
+FORWARD = {
+    ("self-attention", 1): 20_947_008,
+    ("self-attention", 8): 21_119_488,
+    ("self-attention", 32): 21_710_848,
+    ("she", 8): 278_888_448,
+    ("he", 8): 14_647_296,
+    ("we", 8): 10_469_376,
+    ("me", 8): 2_097_152,
+}
+ONE_TOKEN = {
+    ("self-attention", 1): 196_351,
+    ("self-attention", 8): 199_032,
+    ("self-attention", 32): 208_224,
+    ("she", 8): 4_259_584,
+    ("he", 8): 130_688,
+    ("we", 8): 98_048,
+    ("me", 8): 32_640,
+}
+PARAMETERS = {"self-attention": 65_536, "she": 2_129_920, "he": 65_536, "we": 49_152, "me": 128}
+SPANS = {"self-attention": 39, "she": 24, "he": 25, "we": 17, "me": 8}
+STATE = {"self-attention": 2, "she": 1, "he": 1, "we": 1, "me": 1}
+"""State after t tokens in multiples of t*d."""
+
+
+def rows(*mixers: str, **options: Any) -> list[Row]:
+    chosen = tuple(map(builtin, mixers or DEFAULT))
+    return [row for block in table(Request(chosen, **options)).blocks for row in block.rows]
+
+
+def one(mixer: str, phase: str, **options: Any) -> Row:
+    (row,) = rows(mixer, phases=(phase,), **options)
+    return row
+
+
+def sizes(**given: int) -> dict[str, tuple[int, ...]]:
+    return {letter: (value,) for letter, value in given.items()}
+
+
+@pytest.mark.parametrize(("phase", "totals"), [("training", FORWARD), ("inference", ONE_TOKEN)])
+def test_totals_at_128(phase: str, totals: dict[tuple[str, int], int]) -> None:
+    for (mixer, n), total in totals.items():
+        row = one(mixer, phase, given=sizes(d=128, l=128, n=n))
+        assert row.value("total") == total, (mixer, n)
+
+
+def test_parameters_spans_and_state_at_128() -> None:
+    for row in rows(given=sizes(d=128, l=128)):
+        name = row.mixer.name
+        assert row.value("parameters") == PARAMETERS[name]
+        assert row.value("span") == SPANS[name]
+        if row.phase == "inference":
+            assert row.value("state") == STATE[name] * 128 * 128
+
+
+def test_batch_multiplies_work_and_state_and_not_the_weights() -> None:
+    for name in DEFAULT:
+        alone, many = (one(name, "inference", given=sizes(b=b)) for b in (1, 64))
+        for column in ("mul", "total", "state"):
+            value = alone.value(column)
+            assert isinstance(value, int) and many.value(column) == 64 * value
+        for column in ("parameters", "weights", "span", "path"):
+            assert many.value(column) == alone.value(column)
+
+
+def test_work_done_once_is_apart_and_not_multiplied_by_the_batch() -> None:
+    alone, many = (one("she", "training", form="fft", given=sizes(b=b)) for b in (1, 3))
+    once, total = alone.value("once"), alone.value("total")
+    assert isinstance(once, int) and isinstance(total, int) and once > 0
+    assert many.value("once") == once
+    assert many.value("total") == 3 * (total - once) + once
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_rows_equal_the_public_questions(name: str, phase: str) -> None:
+    mixer = cm.mixer(name)
+    for form in mixer.forms:
+        row = one(name, phase, form=form, given=sizes(l=5, d=6, n=2, b=3))
+        if row.blocked:
+            continue
+        at = {"l": 5, "d": 6, "n": 2, "t": 5}
+        counts = cm.count(mixer, phase, form).at(b=3, **at)
+        assert [row.value(c) for c in ("mul", "add", "div", "exp", "total")] == [
+            counts.mul, counts.add, counts.div, counts.exp, counts.total,
+        ]  # fmt: skip
+        assert row.value("span") == cm.span(mixer, phase, form).at(**at)
+        moved = cm.traffic(mixer, phase, form)
+        amount = moved.at(b=3, l=at["l"], d=at["d"], n=at["n"], t=at["t"])
+        assert row.value("traffic") == amount["compulsory"]
+        assert row.value("unfused") == amount["unfused"]
+        assert row.value("weights") == moved.compulsory.at({**at, "b": 3})["weights"]
+        if phase == "inference":
+            assert row.value("state") == cm.state(mixer, form).at(b=3, **at)
+
+
+def test_dtypes_by_role() -> None:
+    def moved(**types: str) -> int:
+        value = one("she", "inference", dtypes=Dtypes(**types)).value("traffic")
+        assert isinstance(value, int)
+        return value
+
+    weights, state, new = 2_129_920, 128 * 128, 2 * 128
+    assert moved(activations="fp32") == 4 * (weights + state + new)
+    assert moved(activations="bf16", weights="fp8") == weights + 2 * (state + new)
+    assert moved(activations="fp16", state="fp64") == 2 * (weights + new) + 8 * state
+
+
+def test_ratio_is_exact_and_at_the_same_sizes() -> None:
+    assert one("she", "training").value("ratio") == Fraction(278_888_448, 21_119_488)
+    assert one("self-attention", "training").value("ratio") == 1
+    first = one("me", "training", given={"n": (1, 32)})
+    assert first.value("ratio") == Fraction(2_097_152, 20_947_008)
+    missing = one("she", "training", given=sizes(d=100)).value("ratio")
+    assert isinstance(missing, Missing) and "d/n" in missing.reason
+
+
+def test_intensity_is_total_over_compulsory_bytes() -> None:
+    row = one("me", "training")
+    assert row.value("intensity") == Fraction(2_097_152, 4 * (2 * 128 * 128 + 128))
+
+
+def test_sizes_are_a_cross_product_and_ignored_where_a_mixer_lacks_them() -> None:
+    found = rows("self-attention", "me", phases=("training",), given={"n": (1, 8), "l": (4, 8)})
+    assert [(r.mixer.name, r.sizes["l"], r.sizes.get("n")) for r in found] == [
+        ("self-attention", 4, 1), ("self-attention", 4, 8),
+        ("self-attention", 8, 1), ("self-attention", 8, 8),
+        ("me", 4, None), ("me", 8, None),
+    ]  # fmt: skip
+
+
+def test_t_is_l_unless_given_and_training_rows_have_none() -> None:
+    found = rows("me", given={"l": (4, 8)})
+    assert [r.sizes.get("t") for r in found] == [None, None, 4, 8]
+    assert [r.sizes["t"] for r in rows("me", phases=("inference",), given={"t": (2, 3)})] == [2, 3]
+
+
+def test_a_token_past_the_weights_has_a_reason_and_self_attention_goes_on() -> None:
+    for name in DEFAULT:
+        row = one(name, "inference", given=sizes(l=8, t=9))
+        value = row.value("total")
+        if name == "self-attention":
+            at = {"l": 9, "t": 9, "d": 128, "n": 8}
+            assert value == cm.count(row.mixer, "inference").at(**at).total
+        else:
+            assert isinstance(value, Missing) and "t = 9" in value.reason
+            assert "covers l = 8" in value.reason
+            assert isinstance(row.value("parameters"), int)
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 4))
+def test_overruns_are_exactly_reads_past_the_end(l: int, t: int, w: int) -> None:
+    mixer = Mixer("windowed")
+    letters = mixer.sizes("l d w")
+    x, y = mixer.input("x", letters[0], letters[1]), mixer.output("y", letters[0], letters[1])
+    near, table_ = mixer.parameter("near", letters[2]), mixer.buffer("table", letters[0])
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, letters[0])
+        j, b = f.index("j", cm.max_(1, i - letters[2] + 1), i), f.index("b", 1, letters[1])
+        y[i, b] = cm.sum_(x[j, b] * near[i - j + 1], over=j) * table_[i]
+    found = overruns(system_of(mixer, None, (), "inference"))
+    past = {o.array.name for o in found if o.at({"l": l, "t": t, "w": w, "d": 1})}
+    assert past == ({"table"} if t > l else set())
+
+
+def test_a_form_without_inference_keeps_its_parameters() -> None:
+    row = one("she", "inference", form="fft")
+    for column in ("mul", "other", "once", "total", "span", "path", "state", "traffic", "ratio"):
+        value = row.value(column)
+        assert isinstance(value, Missing) and "form 'direct' has it" in value.reason
+    assert row.value("parameters") == 2_129_920
+
+
+@pytest.mark.parametrize(("peer", "counted"), [("torch", {"mul", "add"}), ("fvcore", {"mul"})])
+def test_what_a_peer_does_not_count_is_missing_and_not_zero(peer: str, counted: set[str]) -> None:
+    row = one("self-attention", "training", convention=convention(peer), given=sizes(n=32))
+    for name in ("mul", "add", "div", "exp", "other"):
+        value = row.value(name)
+        assert isinstance(value, int if name in counted else Missing)
+    assert row.value("total") == {"torch": 25_165_824, "fvcore": 12_582_912}[peer]
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_symbolic_rows_evaluate_to_the_numbers(name: str, phase: str) -> None:
+    import sympy
+    from sympy import Max, Min
+
+    from costmodel.polynomial import ceil_log2_sympy
+
+    at = {"b": 1, "l": 6, "d": 4, "n": 2, "t": 6}
+    functions = {"Max": Max, "Min": Min, "ceil_log2": ceil_log2_sympy()}
+    letters = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in at}
+    for form in cm.mixer(name).forms:
+        number = table_data.json_row(one(name, phase, form=form, given=sizes(**at)))
+        text = table_data.json_row(one(name, phase, form=form, symbolic=True))
+
+        def same(left: Any, right: Any, key: str) -> None:
+            if left is None or key == "reasons":
+                assert right is None or key == "reasons"
+            elif isinstance(left, dict):
+                assert left.keys() == right.keys(), key
+                for inner in left:
+                    same(left[inner], right[inner], inner)
+            elif isinstance(left, int) or key in ("ratio", "intensity"):
+                formula = sympy.sympify(right, {**letters, **functions})
+                found = formula.subs({letters[x]: v for x, v in at.items()})
+                assert found == sympy.Rational(str(left)), key
+
+        for key in set(number) - {"critical_path", "order", "sizes"}:
+            same(number[key], text[key], key)
+
+
+def test_tables_3_and_4_of_the_paper() -> None:
+    found = {(r.mixer.name, r.phase): r for r in rows("self-attention", "she", symbolic=True)}
+    printed = {
+        ("self-attention", "training"): (
+            "4*d**2*l + d*l**2 + d*l", "4*d**2*l + d*l**2 - 4*d*l - l*n",
+            "l**2*n + l*n", "l**2*n/2 + l*n/2", "4*d**2",
+        ),
+        ("she", "training"): (
+            "d**2*l**2/2 + 5*d**2*l/2 + d*l", "d**2*l**2/2 + 5*d**2*l/2 - 3*d*l",
+            "0", "0", "d**2*l + 2*d**2",
+        ),
+        ("self-attention", "inference"): (
+            "4*d**2 + 2*d*t", "4*d**2 + 2*d*t - 5*d - n", "2*n*t", "n*t", "4*d**2",
+        ),
+        ("she", "inference"): (
+            "d**2*t + 2*d**2 + d", "d**2*t + 2*d**2 - 3*d", "0", "0", "d**2*l + 2*d**2",
+        ),
+    }  # fmt: skip
+    for key, expected in printed.items():
+        row = table_data.json_row(found[key])
+        counts = (row["counts"][name] for name in ("mul", "add", "div", "exp"))
+        assert (*counts, row["parameters"]) == expected
+
+
+def test_symbolic_puts_in_the_sizes_that_are_given() -> None:
+    row = one("self-attention", "inference", symbolic=True, given=sizes(n=1, d=2))
+    assert table_data.json_row(row)["counts"]["add"] == "4*t + 5"
+
+
+def test_per_token_divides_by_all_tokens_exactly() -> None:
+    row = one("self-attention", "training", per_token=True, given=sizes(l=4, d=3, n=1, b=5))
+    assert row.value("exp") == Fraction(5, 2) and row.value("total") == Fraction(187, 2)
+    assert row.value("parameters") == 36
+    one_token = one("she", "inference", per_token=True, given=sizes(b=7))
+    assert one_token.value("total") == 4_259_584
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("128", (128,)),
+        ("1,8,32", (1, 8, 32)),
+        ("1:9:2", (1, 3, 5, 7, 9)),
+        ("3:5", (3, 4, 5)),
+        ("128:1024:x2", (128, 256, 512, 1024)),
+        ("1,4:16:x2,1", (1, 4, 8, 16)),
+        ("5:5", (5,)),
+    ],
+)
+def test_values_of_a_size(text: str, found: tuple[int, ...]) -> None:
+    assert values("l", text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0", "-1", "1.5", "1e3", "a", "1,,2", "4:2", "1:9:0", "1:9:x1", "1:9:x", "1:2:3:4",
+     "0:4", "99999999999999", "1:999999999", "__import__('os')", "\u0661", "1 2"],
+)  # fmt: skip
+def test_bad_values_of_a_size(text: str) -> None:
+    with pytest.raises(SizeError) as caught:
+        values("l", text)
+    assert "size l" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=4, unique=True), st.integers(1, 9))
+def test_combinations_are_the_cross_product(lengths: list[int], width: int) -> None:
+    given_ = {"l": tuple(lengths), "d": (width,), "w": (3,)}
+    found = combinations(["b", "l", "t", "d"], given_)
+    assert found == [{"b": 1, "l": l, "t": l, "d": width} for l in lengths]
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(SizeError, match=r"d/n to be whole, got 25/2 \(d = 100, n = 8\)"):
+        fit(builtin("self-attention"), {"b": 1, "l": 1, "d": 100, "n": 8})
+    fit(builtin("she"), {"b": 1, "l": 1, "d": 100})
+
+
+def test_selection() -> None:
+    assert [m.name for m in selection([])[0]] == list(DEFAULT)
+    assert {m.name for m in selection([], everything=True)[0]} == set(names())
+    ablations = {"she-no-output", "she-extraction", "he-extraction"}
+    assert {m.name for m in selection([], "extractor")[0]} == {"she", "he", "we", "me"} | ablations
+    with pytest.raises(TableError):
+        selection([builtin("she")], "extractor")
+
+
+def test_sorting_puts_what_does_not_exist_last() -> None:
+    given_ = sizes(l=8, t=9)
+    found = rows("she", "self-attention", "me", phases=("inference",), given=given_, sort="total")
+    assert [r.mixer.name for r in found] == ["self-attention", "she", "me"]
+    found = rows(phases=("training",), sort="-total")
+    totals = [r.value("total") for r in found]
+    assert totals == sorted(totals, key=lambda v: -int(str(v)))
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_column_has_a_value_or_a_reason(name: str) -> None:
+    for row in rows(form="all", named=False):
+        value = row.value(name)
+        assert value is not None
+        assert not isinstance(value, Missing) or value.reason
+
+
+def test_rounding_keeps_every_digit_before_the_point() -> None:
+    assert table_formats.rounded(Fraction(123_456_788, 3)) == "41,152,263"
+    assert table_formats.rounded(Fraction(2, 3)) == "0.6667"
+    assert table_formats.rounded(Fraction(10_000, 9_999)) == "1.000"
+    assert table_formats.rounded(Fraction(4, 2)) == "2"
+
+
+@given(st.integers(1, 200))
+def test_a_narrow_terminal_loses_columns_and_never_digits(width: int) -> None:
+    made = table(Request(tuple(map(builtin, DEFAULT)), phases=("training",)))
+    grid = table_formats.grid(made.blocks[0], made.request)
+    text, smallest = render.terminal(grid, width), render.terminal(grid, 1)
+    body = [line for line in text.splitlines() if line.startswith(DEFAULT)]
+    whole = {cell for row in grid.rows for cell in row if isinstance(cell, str)}
+    assert len(body) == len(DEFAULT)
+    for line in body:
+        assert {word for word in line.split() if word[0].isdigit()} <= whole
+    assert any("278,888,448" in line for line in body)
+    least = max(len(line) for line in smallest.splitlines() if line.startswith(DEFAULT))
+    assert all(len(line) <= max(width, least) for line in body)
+    assert ("left out" in text) == ("critical path" not in text)
+    assert "left out" not in render.terminal(grid)
+
+
+def test_dropped_columns_are_named_in_the_stated_order() -> None:
+    made = table(Request(tuple(map(builtin, DEFAULT)), phases=("training",)))
+    grid = table_formats.grid(made.blocks[0], made.request)
+    assert "left out path, exp, div, span, parameters (in this order)" in render.terminal(grid, 80)
+
+
+def test_answers_are_derived_once() -> None:
+    mixer = builtin("she")
+    assert answers(mixer, "direct", "training", convention("strict")) is answers(
+        mixer, "direct", "training", convention("strict")
+    )
