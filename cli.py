@@ -274,10 +274,11 @@ def list_(
 ) -> None:
     """Which mixers there are: source, forms, implementations, whose code they were held against."""
     from costmodel import listing, render
-    from profiler.catalogue import IMPLEMENTATIONS
+    from costmodel.mixers import names
+    from profiler.modules import implementations
 
     chosen(format_, "--format", TABLE_FORMATS)
-    found = listing.entries(IMPLEMENTATIONS)
+    found = listing.entries({name: tuple(implementations(name)) for name in names()})
     grid = listing.grid(found)
     width, colour = screen(output)
     text = {
@@ -352,9 +353,7 @@ def bar() -> Iterator[Callable[[int, int, str], None]]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("", total=None)
-        yield lambda done, of, what: shown.update(
-            task, completed=done, total=of, description=what
-        )
+        yield lambda done, of, what: shown.update(task, completed=done, total=of, description=what)
 
 
 def told(problems: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """What does a sequence mixer cost, derived from its equations?
 
-    import costmodel as cm
-    cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
+import costmodel as cm
+cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
 """
 
 from costmodel.composites import scaled, softmax

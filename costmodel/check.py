@@ -20,6 +20,7 @@ from costmodel.execution.oracle import Unfused, execute, random_arrays
 from costmodel.execution.tallying import OracleError
 from costmodel.requests import fit
 from costmodel.rules.count import count_equations
+from costmodel.rules.evaluate import evaluate_all
 from costmodel.sizes import SizeError
 from costmodel.tokens import inference_reason, tokens
 
@@ -244,23 +245,60 @@ def prove(mixer: Mixer) -> list[Proof]:
     return [*proofs, *_causality(mixer), *_executed(mixer), *_forms_agree(mixer)]
 
 
-def _words(sizes: Sizes) -> str:
+def words(sizes: Sizes) -> str:
+    """`l = 2, d = 3`."""
     return ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+
+
+def first_apart(mixer: Mixer, apart: Callable[[Sizes], str]) -> tuple[dict[str, int], str] | None:
+    """The smallest sizes at which `apart` has something to say, and what it says; None if it has
+    nothing to say at any set of small sizes.
+
+    Smallest: no single letter can be lowered without silencing it.
+    """
+    for sizes in small_sizes(mixer):
+        if said := apart(sizes):
+            return _shrunk(mixer, sizes, said, apart)
+    return None
+
+
+def _shrunk(
+    mixer: Mixer, sizes: dict[str, int], said: str, apart: Callable[[Sizes], str]
+) -> tuple[dict[str, int], str]:
+    for letter, value in sizes.items():
+        for lower_value in range(1, value):
+            smaller = {**sizes, letter: lower_value}
+            try:
+                fit(mixer, smaller)
+            except SizeError:
+                continue
+            if still := apart(smaller):
+                return _shrunk(mixer, smaller, still, apart)
+    return sizes, said
 
 
 def _well_formed(mixer: Mixer) -> Proof:
     """Every form is written in the order of computation and runs at every set of small sizes."""
     name = "well formed"
+
+    def stopped(sizes: Sizes) -> str:
+        for form in mixer.forms.values():
+            try:
+                _ = execute(form, sizes).trace
+            except OracleError as error:
+                return str(error)
+        return ""
+
     try:
         for role in ("input", "output"):
             mixer.role(role)
         for form in mixer.forms.values():
             tokens(lower(form))
-        for sizes in small_sizes(mixer):
-            for form in mixer.forms.values():
-                _ = execute(form, sizes).trace
-    except (EquationError, OracleError, SizeError, Unsupported) as error:
+        apart = first_apart(mixer, stopped)
+    except (EquationError, SizeError, Unsupported) as error:
         return Proof(name, False, str(error))
+    if apart is not None:
+        return Proof(name, False, apart[1])
     forms = ", ".join(mixer.forms)
     return Proof(name, True, f"{len(small_sizes(mixer))} sets of small sizes; forms: {forms}")
 
@@ -269,33 +307,37 @@ def _causality(mixer: Mixer) -> Iterator[Proof]:
     """Derived and executed causality are the same."""
     for name, form in mixer.forms.items():
         reason = inference_reason(lower(form))
-        derived = reason is None
-        executed = all(causal(form, sizes) for sizes in small_sizes(mixer))
-        said = "causal" if derived else reason or ""
-        agree = derived == executed or (not derived and "could not be derived" in said)
-        yield Proof(f"{name}: causal or not", agree, said if agree else _disagree(derived))
+        apart = first_apart(mixer, lambda s, form=form: "" if causal(form, s) else "not causal")  # type: ignore[misc]
+        said = reason or "causal"
+        agree = (reason is None) == (apart is None) or "could not be derived" in said
+        yield Proof(f"{name}: causal or not", agree, said if agree else _disagree(said, apart))
 
 
-def _disagree(derived: bool) -> str:
-    return f"derived {'causal' if derived else 'not causal'}, executed the opposite"
+def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
+    executed = f"not causal at {words(apart[0])}" if apart else "causal at all small sizes"
+    return f"derived: {said}; executed: {executed}"
 
 
 def _executed(mixer: Mixer) -> Iterator[Proof]:
     """Counts, once, span, state, traffic and values, at every set of small sizes."""
     for form in mixer.forms:
-        name = f"{form}: counts equal instrumented execution"
         refused: dict[str, None] = {}
-        apart = ""
-        for sizes in small_sizes(mixer):
+
+        def differing(sizes: Sizes, form: str = form, refused: dict[str, None] = refused) -> str:
             compared = Comparison(mixer, form).at(sizes)
             refused.update(dict.fromkeys(line.split(" at ")[0] for line in compared.refused))
-            if compared.apart:
-                first = first_equation_apart(mixer, form, sizes)
-                apart = f"at {_words(sizes)}: {first}{compared.apart[0]}"
-                break
+            if not compared.apart:
+                return ""
+            return first_equation_apart(mixer, form, sizes) + compared.apart[0]
+
+        apart = first_apart(mixer, differing)
         left = f"; not derived: {'; '.join(refused)}" if refused else ""
         done = f"counts, span, state, traffic and values{left}"
-        yield Proof(name, not apart, apart or done)
+        yield _proof(f"{form}: counts equal instrumented execution", apart, done)
+
+
+def _proof(name: str, apart: tuple[dict[str, int], str] | None, done: str) -> Proof:
+    return Proof(name, apart is None, f"at {words(apart[0])}: {apart[1]}" if apart else done)
 
 
 def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
@@ -317,14 +359,25 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
     """Every other form gives the numbers of the first."""
     first, *others = mixer.forms
     for other in others:
-        apart = ""
-        for sizes in small_sizes(mixer):
+
+        def differing(sizes: Sizes, other: str = other) -> str:
             arrays = random_arrays(mixer.forms[first], sizes)
-            one, two = (cm.evaluate(mixer, arrays, sizes, form) for form in (first, other))
-            if abs(one - two).max() > TOLERANCE * max(1.0, float(abs(one).max())):
-                apart = f"at {_words(sizes)}: outputs differ by {abs(one - two).max():.3g}"
-                break
-        yield Proof(f"{other}: equals {first}", not apart, apart or "the same numbers")
+            one, two = (evaluate_all(mixer, arrays, sizes, form) for form in (first, other))
+            parted = [name for name in two if name in one and _apart(one[name], two[name])]
+            output = mixer.role("output").name
+            if output not in parted:
+                return ""
+            furthest = abs(one[output] - two[output]).max()
+            return f"{parted[0]} is the first array that differs; {output} by {furthest:.3g}"
+
+        yield _proof(f"{other}: equals {first}", first_apart(mixer, differing), "the same numbers")
+
+
+def _apart(one: Any, two: Any) -> bool:
+    """Whether two arrays have other shapes, or entries that differ beyond rounding."""
+    if one.shape != two.shape:
+        return True
+    return bool(abs(one - two).max() > TOLERANCE * max(1.0, float(abs(one).max())))
 
 
 def _nonzero(counts: Mapping[str, int]) -> dict[str, int]:

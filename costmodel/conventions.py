@@ -47,7 +47,9 @@ class KernelRule:
 
     def rounded(self, figure: int) -> int:
         """What the peer prints for an exact figure."""
-        return figure if self.digits is None else int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)
+        if self.digits is None:
+            return figure
+        return int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which scalar steps does a named function consist of? One table for equations, counters, values."""
+"""Which scalar steps does a named function consist of, for equations, counters and values?"""
 
 from __future__ import annotations
 

@@ -7,20 +7,25 @@ the smallest sizes at which it does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from costmodel.check import Proof, prove, small_sizes
-from costmodel.equations import Mixer
+from costmodel.check import Proof, first_apart, prove, words
+from costmodel.composites import lower
+from costmodel.equations import Equation, Mixer, Ref, walk
+from costmodel.execution.oracle import execute
 from costmodel.rules.evaluate import evaluate_all
+from costmodel.sizes import SizeError
+from costmodel.tokens import inference_reason
 from profiler.counters.call import tensors_in
 from profiler.meters.interface import reason_of
-from profiler.modules import Implementation, Unsupported, build, implementations
+from profiler.modules import Implementation, build, implementations
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,16 +35,22 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 """Relative to the largest output: sums of some dozen float64 numbers in another order."""
 
+BATCH = 2
+"""Sequences at once, so that a module that mixes them is found out."""
+
 
 def check(mixer: Mixer) -> list[Proof]:
     """Every proof of a mixer's equations, then of each of its modules."""
     proofs = prove(mixer)
-    if not all(proof.passed for proof in proofs):
+    if any(proof.passed is False for proof in proofs):
         return proofs
     try:
         found = implementations(mixer.name)
     except ValueError:
-        missing = "no module implements it: describe one with profiler.modules.implementation"
+        missing = (
+            f'no module implements it: write @implementation("{mixer.name}"), from '
+            f"profiler.modules, above its torch.nn.Module"
+        )
         return [*proofs, Proof("module equals equations", None, missing)]
     for implementation in found.values():
         proofs += [module_equals(mixer, implementation), step_equals(mixer, implementation)]
@@ -51,93 +62,122 @@ class Case:
     """A module in float64 with the equations' arrays at the same weights."""
 
     mixer: Mixer
-    implementation: Implementation
     sizes: Mapping[str, int]
     module: nn.Module
     x: torch.Tensor
+    """(BATCH, l, d)"""
 
-    def arrays(self) -> Values:
-        """x and the parameters, as the equations name them."""
+    def arrays(self, sample: int = 0) -> Values:
+        """One sequence of x and the parameters, as the equations name them."""
         named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
-        return named | {self.mixer.role("input").name: self.x[0].numpy()}
-
-    def expected(self) -> Values:
-        """Every array of the implementation's form."""
-        return evaluate_all(self.mixer, self.arrays(), self.sizes, self.implementation.form)
+        return named | {self.mixer.role("input").name: self.x[sample].numpy()}
 
 
-def cases(mixer: Mixer, implementation: Implementation) -> Iterator[Case]:
-    """The module at sizes that grow, one random sequence each."""
-    for sizes in small_sizes(mixer):
-        module = build(
-            implementation, dict(sizes) | {"b": 1}, device="cpu", dtype=torch.float64, seed=1
-        ).eval()
-        shape = tuple(extent.at(sizes) for extent in mixer.role("input").shape)
-        generator = torch.Generator().manual_seed(2)
-        x = torch.randn((1, *shape), generator=generator, dtype=torch.float64)
-        yield Case(mixer, implementation, sizes, module, x)
+def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> Case:
+    """The module at these sizes and random sequences."""
+    given = dict(sizes) | {"b": BATCH}
+    module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
+    shape = tuple(extent.at(sizes) for extent in mixer.role("input").shape)
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn((BATCH, *shape), generator=generator, dtype=torch.float64)
+    return Case(mixer, sizes, module, x)
 
 
-def _attempt(
+def _prove(
     name: str, mixer: Mixer, implementation: Implementation, compare: Callable[[Case], str]
 ) -> Proof:
-    """The first case in which `compare` has something to say fails the proof."""
-    proven = 0
+    """The smallest sizes at which `compare` has something to say fail the proof."""
+    proven = []
+
+    def apart(sizes: Mapping[str, int]) -> str:
+        try:
+            said = compare(case(mixer, implementation, sizes))
+        except Exception as error:  # a module of a user's own may raise anything
+            return f"it does not run: {_named(error)}"
+        proven.append(sizes)
+        return said
+
     try:
-        for case in cases(mixer, implementation):
-            if apart := compare(case):
-                return Proof(name, False, f"at {_words(case.sizes)}: {apart}")
-            proven += 1
-    except (Unsupported, ValueError, TypeError, RuntimeError, AttributeError) as error:
-        return Proof(name, False, f"it does not run: {reason_of(error)}")
-    return Proof(name, True, f"to {TOLERANCE:g} in float64 at {proven} sets of sizes")
+        found = first_apart(mixer, apart)
+    except SizeError as error:
+        return Proof(name, False, str(error))
+    if found is not None:
+        return Proof(name, False, f"at {words(found[0])}: {found[1]}")
+    return Proof(name, True, f"to {TOLERANCE:g} in float64 at {len(proven)} sets of sizes")
 
 
-def _words(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+def _named(error: Exception) -> str:
+    """The reason, with the kind of an error whose own words say too little."""
+    reason = reason_of(error)
+    plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__
+    return reason if plain else f"{type(error).__name__}: {reason}"
 
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """`forward` gives what the equations give, parameters of the same names and shapes."""
-    return _attempt(
-        f"{implementation.name}: module equals equations", mixer, implementation, _forward_apart
-    )
+
+    def apart(found: Case) -> str:
+        return _parameters_apart(found) or _forward_apart(found, implementation.form)
+
+    name = f"{implementation.name}: module equals equations"
+    return _prove(name, mixer, implementation, apart)
 
 
-def _forward_apart(case: Case) -> str:
+def _parameters_apart(case: Case) -> str:
     declared = {a.name: tuple(e.at(case.sizes) for e in a.shape) for a in case.mixer.parameters}
     held = {name: tuple(p.shape) for name, p in case.module.named_parameters()}
-    if held != declared:
-        return f"its parameters are {held}, the equations' are {declared}"
-    expected = case.expected()
-    output = case.mixer.role("output").name
+    parts = [
+        f"the equations have a parameter {name} {declared[name]}, the module has none of that name"
+        for name in declared.keys() - held.keys()
+    ]
+    parts += [
+        f"the module has a parameter {name} {held[name]}, the equations have none of that name"
+        for name in held.keys() - declared.keys()
+    ]
+    parts += [
+        f"the module's parameter {name} is {held[name]}, the equations' is {shape}"
+        for name, shape in declared.items()
+        if held.get(name, shape) != shape
+    ]
+    return "; ".join(sorted(parts))
+
+
+def _forward_apart(case: Case, form: str) -> str:
     recorder = _Recorder()
     with torch.no_grad(), recorder:
-        found = case.module(case.x)
-    place = _first_difference(found[0], torch.from_numpy(expected[output]))
-    if not place:
-        return ""
-    unseen = _first_unseen(case, expected, recorder.seen)
-    return f"{place}; {unseen}"
+        y = case.module(case.x)
+    if not isinstance(y, torch.Tensor):
+        return f"forward returns {type(y).__name__}, expected a tensor {tuple(case.x.shape)}"
+    output = case.mixer.role("output")
+    wanted = (BATCH, *(extent.at(case.sizes) for extent in output.shape))
+    if y.shape != wanted:
+        return f"forward returns {tuple(y.shape)}, expected {wanted}"
+    for sample in range(BATCH):
+        expected = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
+        known = torch.from_numpy(expected[output.name])
+        if place := _first_difference(y[sample], known, "the equations give"):
+            of = f" in sequence {sample + 1} of a batch of {BATCH}" if sample else ""
+            return f"{place}{of}; {_first_unseen(case.mixer, form, expected, recorder.values)}"
+    return ""
 
 
-def _first_difference(found: torch.Tensor, expected: torch.Tensor) -> str:
-    """The first entry of y that differs beyond rounding, or ""."""
+def _first_difference(
+    found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
+) -> str:
+    """The first entry of y that differs beyond rounding, or ""; `before` leads its position."""
     if found.shape != expected.shape:
         return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
-    apart |= found.isnan()
+    apart |= found.isnan() & ~expected.isnan()
     if not apart.any():
         return ""
     where = tuple(int(k) for k in apart.nonzero()[0])
-    entry = ", ".join(str(k + 1) for k in where)
-    return (
-        f"y[{entry}] is {float(found[where]):.6g}, the equations give {float(expected[where]):.6g}"
-    )
+    entry = ", ".join(str(k + 1) for k in before + where)
+    return f"y[{entry}] is {float(found[where]):.6g}, {who} {float(expected[where]):.6g}"
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Keeps every tensor that a call computes."""
+    """Keeps every value that a call computes."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -147,43 +187,114 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.seen += [t.detach().clone() for t in tensors_in(result) if t.is_floating_point()]
+        for tensor in tensors_in(result):
+            if tensor.is_complex():
+                self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
+            elif tensor.is_floating_point():
+                self.seen.append(tensor.detach().flatten().clone())
         return result
 
+    @cached_property
+    def values(self) -> torch.Tensor:
+        """All of them in one row, in ascending order."""
+        found = torch.cat([torch.zeros(1, dtype=torch.float64), *(t.double() for t in self.seen)])
+        return found[found.isfinite()].sort().values
 
-def _first_unseen(case: Case, expected: Values, seen: list[torch.Tensor]) -> str:
-    """Which equation's values the module never computes, in any order of its axes."""
-    known = [_sorted(tensor) for tensor in seen]
-    matched: list[str] = []
-    for equation in case.mixer.forms[case.implementation.form].equations:
-        wanted = _sorted(torch.from_numpy(expected[equation.name]))
-        if not any(k.shape == wanted.shape and torch.allclose(k, wanted) for k in known):
-            before = f"it computes {', '.join(matched)} as the equations do" if matched else ""
-            where = f"equation {equation.array.cite} " if equation.array.cite else ""
+
+def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor) -> str:
+    """Which equation's values were never computed, in any order or layout.
+
+    An equation that a kernel fuses away is passed over where a later one that reads it is right.
+    """
+    equations = mixer.forms[form].equations
+    right = {e.name for e in equations if _among(expected[e.name].ravel(), seen)}
+    excused = _read_by(equations, right)
+    for equation in equations:
+        if equation.name not in right | excused:
+            where = f"equation {equation.array.cite} " if equation.array.cite else "equation "
             first = f"{where}{equation.name} is the first whose values it never computes"
-            return "; ".join(filter(None, (before, first)))
-        matched.append(equation.name)
+            listed = ", ".join(dict.fromkeys(e.name for e in equations if e.name in right))
+            return f"it computes {listed} as the equations do, {first}" if listed else first
     return "it computes every equation's values, and returns others"
 
 
-def _sorted(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.flatten().sort().values
+def _among(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
+    """Whether every number that is not 0 occurs among sorted ones, to rounding."""
+    values = torch.from_numpy(wanted[wanted != 0])
+    at = torch.searchsorted(seen, values).clamp(1, len(seen) - 1) if len(seen) > 1 else None
+    if at is None:
+        return not len(values)
+    nearest = torch.minimum((seen[at] - values).abs(), (seen[at - 1] - values).abs())
+    return bool((nearest <= TOLERANCE * values.abs().clamp(min=1.0)).all())
+
+
+def _read_by(equations: Iterable[Equation], right: set[str]) -> set[str]:
+    """The arrays that right ones were computed from, directly or not."""
+    reads: dict[str, set[str]] = {}
+    for equation in equations:
+        inside = {n.array.name for n, _ in walk(equation.value) if isinstance(n, Ref)}
+        reads.setdefault(equation.name, set()).update(inside)
+    found: set[str] = set()
+    waiting = list(right)
+    while waiting:
+        new = reads.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
 
 
 def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """`step`, token by token, gives the rows of `forward`."""
     name = f"{implementation.name}: step equals forward"
-    if implementation.step_form is None:
+    form = implementation.step_form
+    if form is None:
         return Proof(name, None, "it has no `step`")
-    return _attempt(name, mixer, implementation, _step_apart)
+    if form not in mixer.forms:
+        expected = ", ".join(mixer.forms)
+        return Proof(name, False, f"{mixer.name} has no form '{form}': expected one of {expected}")
+    reason = inference_reason(lower(mixer.forms[form]))
+    if reason is not None:
+        return Proof(name, None, reason)
+    return _prove(name, mixer, implementation, lambda found: _step_apart(found, form))
 
 
-def _step_apart(case: Case) -> str:
+def _step_apart(case: Case, form: str) -> str:
     with torch.no_grad():
         whole = case.module(case.x)
-        state = case.module.initial_state(1, case.x.shape[1])  # type: ignore[operator]
+        state = case.module.initial_state(BATCH, case.x.shape[1])  # type: ignore[operator]
         for token in range(case.x.shape[1]):
-            row = case.module.step(case.x[:, token], state)  # type: ignore[operator]
-            if place := _first_difference(row, whole[:, token]):
-                return f"token {token + 1} parts from forward: {place}"
+            recorder = _Recorder()
+            with recorder:
+                row = case.module.step(case.x[:, token], state)  # type: ignore[operator]
+            if row.shape != whole[:, token].shape:
+                expected = tuple(whole[:, token].shape)
+                return f"step returns {tuple(row.shape)} at token {token + 1}, expected {expected}"
+            for sample in range(BATCH):
+                known = whole[sample, token]
+                place = _first_difference(row[sample], known, "forward gives", (token,))
+                if place:
+                    return f"{place}; {_step_or_forward(case, form, token, row, recorder.values)}"
     return ""
+
+
+def _step_or_forward(
+    case: Case, form: str, token: int, row: torch.Tensor, seen: torch.Tensor
+) -> str:
+    """Which of the two parts from the equations, and from which one."""
+    expected = evaluate_all(case.mixer, case.arrays(), case.sizes, form)
+    known = torch.from_numpy(expected[case.mixer.role("output").name][token])
+    if not _first_difference(row[0], known, "the equations give"):
+        return "step gives what the equations give, forward does not"
+    return f"in step, {_first_unseen(case.mixer, form, _values_of(case, form, token + 1), seen)}"
+
+
+def _values_of(case: Case, form: str, t: int) -> Values:
+    """Per equation, the values of the entries that belong to token t."""
+    import numpy as np
+
+    run = execute(case.mixer.forms[form], case.sizes, arrays=case.arrays())
+    found: dict[str, list[float]] = {e.name: [] for e in case.mixer.forms[form].equations}
+    for (array, _), scalar in run.trace.memory.items():
+        if array.name in found and scalar.token == t:
+            found[array.name].append(scalar.value)
+    return {name: np.array(values) for name, values in found.items()}

@@ -25,7 +25,7 @@ from profiler.meters.interface import Measured, Reading, Unavailable, reason_of
 from profiler.meters.latency import LatencyLimits, latency
 from profiler.meters.memory import peak_memory
 from profiler.meters.nvml import energy
-from profiler.modules import Implementation, Unsupported, build
+from profiler.modules import Implementation, build
 from profiler.store import Measurement, divide
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -96,6 +96,8 @@ def device_name(name: str | None) -> str:
         place = torch.device(name)
     except RuntimeError:
         raise MeasureError(f"unknown device '{name}': expected cpu, cuda or cuda:N") from None
+    if place.type not in ("cpu", "cuda"):
+        raise MeasureError(f"device '{name}' is not measured: expected cpu, cuda or cuda:N")
     if place.type == "cuda" and not torch.cuda.is_available():
         raise MeasureError("device 'cuda' was asked for, but torch finds no NVIDIA GPU: use cpu")
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
@@ -120,7 +122,7 @@ def prepare(request: Request) -> Work:
         x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1)
         return Work(module, _without_gradients(module), (x,), None)
     if request.implementation.step_form is None:
-        raise MeasureError(f"{request.mixer.name} {request.implementation.name} has no `step`")
+        raise MeasureError("it has no `step`, so that one new token cannot be measured")
     return _step_work(request, module, sizes, t)
 
 
@@ -178,10 +180,17 @@ def measure(
     try:
         work = prepare(request)
         work.once()
-    except (Unsupported, ValueError) as error:
-        raise MeasureError(_named(request, reason_of(error))) from error
-    except RuntimeError as error:
-        raise MeasureError(_named(request, f"the call failed: {reason_of(error)}")) from error
+    except Exception as error:  # a module of a user's own may raise anything
+        raise MeasureError(_named(request, failure(error))) from error
+    try:
+        return _measured(request, work, limits, note)
+    except RuntimeError as error:  # the device ran out of memory meanwhile, for one
+        raise MeasureError(_named(request, failure(error))) from error
+
+
+def _measured(
+    request: Request, work: Work, limits: LatencyLimits | None, note: Callable[[str], None]
+) -> Measurement:
     note("counting operations")
     dispatched = count_dispatch(work.once)
     note("asking other counters")
@@ -220,6 +229,22 @@ def measure(
         },
         environment=environment(request.device),
     )
+
+
+OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+"""How CUDA's and the CPU's allocators say so."""
+
+
+def failure(error: Exception) -> str:
+    """Why a call failed and, where it was memory, what to do."""
+    reason = reason_of(error)
+    memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    if memory or any(words in reason for words in OUT_OF_MEMORY):
+        return f"out of memory: {reason}; take smaller sizes, a smaller --b first"
+    if isinstance(error, ValueError):
+        return reason
+    kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+    return f"the call failed: {kind}{reason}"
 
 
 def _form(request: Request) -> str:
@@ -269,19 +294,20 @@ def latencies(
             reset_is_trivial=True,
             limits=limits,
         ),
-        "launch_floor": launch_floor(request.device, dispatched.launched),
+        "launch_floor": launch_floor(request.device, dispatched.launched, limits),
     }
 
 
-def launch_floor(device: str, launched: int) -> Measured:
+def launch_floor(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
     """Seconds to launch so many operations: their number times that of an addition of one element.
 
     A lower bound: every operation costs at least as much as the smallest one.
     """
     one = torch.ones(1, device=device)
     target = torch.empty(1, device=device)
-    limits = LatencyLimits(max_seconds=0.3, warmup_seconds=0.1)
-    smallest = latency(lambda: torch.add(one, one, out=target), device=device, limits=limits)
+    seconds = min(0.3, limits.max_seconds) if limits else 0.3
+    brief = LatencyLimits(max_seconds=seconds, warmup_seconds=0.1)
+    smallest = latency(lambda: torch.add(one, one, out=target), device=device, limits=brief)
     if isinstance(smallest, Unavailable):
         return smallest
     return Reading(

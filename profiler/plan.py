@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import nn
@@ -13,6 +13,7 @@ from costmodel.equations import Mixer
 from costmodel.load import user_module
 from costmodel.requests import Given, combinations, fit, letters_of
 from costmodel.tokens import phase_name
+from profiler.check import module_equals, step_equals
 from profiler.measure import MeasureError, Request, device_name, dtype_name
 from profiler.modules import Implementation, implementations
 
@@ -42,50 +43,69 @@ def requests(plan: Plan) -> list[Request]:
     dtypes = [dtype_name(part.strip()) for part in plan.dtype.split(",")]
     found = []
     for mixer in plan.mixers:
-        for phase in map(phase_name, plan.phases):
-            for sizes in combinations(letters_of(mixer, phase), plan.given):
-                fit(mixer, sizes)
-                for chosen in chosen_implementations(mixer, plan.implementation, plan.mixers):
-                    for dtype in dtypes:
-                        found.append(Request(mixer, chosen, sizes, phase, dtype, device, plan.seed))
-    if not found:
-        raise MeasureError(f"none of these mixers has an implementation '{plan.implementation}'")
+        combined = [
+            (phase, sizes)
+            for phase in map(phase_name, plan.phases)
+            for sizes in combinations(letters_of(mixer, phase), plan.given)
+        ]
+        for _, sizes in combined:
+            fit(mixer, sizes)
+        chosen = chosen_implementations(mixer, plan.implementation, plan.mixers)
+        for phase, sizes in combined:
+            for implementation in chosen:
+                for dtype in dtypes:
+                    asked = (implementation, sizes, phase, dtype, device, plan.seed)
+                    found.append(Request(mixer, *asked))
     return found
 
 
 def chosen_implementations(
     mixer: Mixer, wanted: str, mixers: Sequence[Mixer]
 ) -> list[Implementation]:
-    """The implementations of a mixer that a user names.
+    """The implementations of a mixer that a user names; none where only another mixer has them.
 
     Raises:
         MeasureError: a name that no mixer of the command has; the message lists the known ones.
     """
-    if wanted.rpartition(":")[0].endswith(".py"):
-        return [users_class(mixer, wanted)]
-    try:
-        known = implementations(mixer.name)
-    except ValueError as error:
-        raise MeasureError(str(error)) from error
-    if wanted == "all":
-        return list(known.values())
-    names = [name.strip() for name in wanted.split(",")]
-    everywhere = {name for m in mixers for name in implementations(m.name)}
-    for name in names:
-        if name not in everywhere:
-            near = difflib.get_close_matches(name, sorted(everywhere), 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+    found: dict[str, Implementation] = {}
+    for name in (part.strip() for part in wanted.split(",")):
+        if is_class(name):
+            found[name] = users_class(mixer, name)
+            continue
+        known = described(mixer)
+        if name == "all":
+            found |= known
+        elif name in known:
+            found[name] = known[name]
+        elif not any(name in described(other) for other in mixers):
+            near = difflib.get_close_matches(name, [*known, "all"], 1)
+            hint = f"did you mean '{near[0]}'? " if near else ""
             raise MeasureError(
-                f"no implementation '{name}'{hint} {mixer.name} has {', '.join(known)}, and a "
+                f"no implementation '{name}': {hint}{mixer.name} has {', '.join(known)}, and a "
                 f"class of your own is given as FILE.py:Class"
             )
-    return [known[name] for name in names if name in known]
+    return list(found.values())
+
+
+def described(mixer: Mixer) -> dict[str, Implementation]:
+    """The implementations of a mixer by name; MeasureError where it has none."""
+    try:
+        return implementations(mixer.name)
+    except ValueError as error:
+        raise MeasureError(str(error)) from error
+
+
+def is_class(name: str) -> bool:
+    """Whether an implementation is named as FILE.py:Class."""
+    return name.rpartition(":")[0].endswith(".py")
 
 
 def users_class(mixer: Mixer, wanted: str) -> Implementation:
-    """A user's class, after showing that it computes the mixer's equations.
+    """A user's class, after showing that it computes the mixer's equations, token by token too
+    where it has `step`.
 
-    It is described as the plain equations unless it carries a description of its own.
+    It is described as the plain equations unless it carries a description of its own, and named
+    as the user did, so that a record of it leads back to its file.
 
     Raises:
         MeasureError: no such class, or it computes something else; the message says where.
@@ -95,20 +115,19 @@ def users_class(mixer: Mixer, wanted: str) -> Implementation:
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise MeasureError(f"{path} has no class '{name}' that is a torch.nn.Module")
-    described = _described(mixer, found, wanted)
-    from profiler.check import module_equals
-
-    proof = module_equals(mixer, described)
-    if not proof.passed:
-        raise MeasureError(f"{wanted} is not {mixer.name}: {proof.detail}")
-    return described
+    claimed = _described(mixer, found, wanted)
+    for proof in (module_equals(mixer, claimed), step_equals(mixer, claimed)):
+        if proof.passed is False:
+            failed = proof.name.removeprefix(f"{wanted}: ")
+            raise MeasureError(f"{wanted} is not {mixer.name}: {failed} fails {proof.detail}")
+    return claimed
 
 
 def _described(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
     try:
         for implementation in implementations(mixer.name).values():
             if implementation.module is found:
-                return implementation
+                return replace(implementation, name=name)
     except ValueError:
         pass
     form = mixer.default_form

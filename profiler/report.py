@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costmodel import render
 from costmodel.check import Proof
 from costmodel.functions import CLASSES
-from costmodel.render import Cell, Column, Dash, Grid, Line
+from costmodel.render import Cell, Column, Dash, Grid, Line, Note
 from costmodel.sizes import LETTERS
 from profiler.reconcile import Classes, Ladder
 from profiler.store import Measurement
@@ -82,13 +83,15 @@ def measurement_grids(measurements: Sequence[Measurement]) -> list[Grid]:
 def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
     reasons = Reasons()
     rows = tuple(_measured_row(m, reasons) for m in found)
-    notes: list[Line] = [
-        ("latency: median of calls with warm caches; 20-80 %: spread of the samples",),
-        ("operations: as dispatched, every class counted 1; torch: FlopCounterMode (a multiply-add "
-         "is 2); fvcore: FlopCountAnalysis (a multiply-add is 1)",),
-        (f"measured values: {DIGITS} significant digits; -o keeps every sample",),
-    ]  # fmt: skip
-    notes += [(line,) for line in _uncounted(found)]
+    notes = [
+        Note(("latency: median of calls with warm caches",)),
+        Note(("20-80 %: spread of the samples",), ("20-80 %",)),
+        Note(("operations: as dispatched, every class counted 1",), ("operations",)),
+        Note(("torch: FlopCounterMode, a multiply-add is 2",), ("torch",)),
+        Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",), ("fvcore",)),
+        Note((f"measured values: {DIGITS} significant digits; -o keeps every sample",)),
+        *_uncounted(found),
+    ]
     columns = tuple(Column(name, name, numeric) for name, numeric in MEASURED)
     machine = found[0].environment
     where = machine.get("device_name") or machine.get("cpu") or device
@@ -162,21 +165,21 @@ def _peer(m: Measurement, name: str, reasons: Reasons) -> Cell:
     return f"{peer['total']:,}"
 
 
-def _uncounted(found: Sequence[Measurement]) -> list[str]:
+def _uncounted(found: Sequence[Measurement]) -> list[Note]:
     """What peers left out, and how much of the time it took."""
-    lines = []
+    notes = []
+    rows = Counter((m.mixer, m.implementation) for m in found)
     for m in found:
+        row = f" ({sizes_words(m.sizes)}, {m.dtype})" if rows[m.mixer, m.implementation] > 1 else ""
         for name, peer in m.counts["peers"].items():
             if not peer["uncounted"]:
                 continue
             listed = ", ".join(f"{op} x{n}" for op, n in peer["uncounted"].items())
             share = peer["uncounted_time_share"]
             time = "an unknown share" if share is None else f"{share:.1%}"
-            lines.append(
-                f"{name} did not count in {m.mixer} {m.implementation}: {listed} ({time} of the "
-                f"time)"
-            )
-    return lines
+            what = f"{name} did not count in {m.mixer} {m.implementation}{row}"
+            notes.append(Note((f"{what}: {listed} ({time} of the time)",), (name,)))
+    return notes
 
 
 def ladder_grids(ladders: Sequence[Ladder]) -> list[Grid]:
@@ -290,11 +293,15 @@ def _cost(ladder: Ladder, title: str) -> Grid:
                 )
             )
             continue
-        missing = ladder.reasons.get(MEASURED_AS.get(key, key)) or cost["verdict"]
-        rows.append((words, reasons.dash(missing)))
-    return Grid(
-        title, columns, tuple(rows), tuple(reasons.texts), ((f"verdict: {cost['verdict']}",),)
-    )
+        rows.append((words, reasons.dash(_missing(ladder, key, words))))
+    notes = (Note((f"verdict: {cost['verdict']}",)),)
+    return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes)
+
+
+def _missing(ladder: Ladder, key: str, words: str) -> str:
+    """Why a quantity of rung 5 has no value."""
+    reason = ladder.reasons.get(MEASURED_AS.get(key, key)) or ladder.reasons.get("5")
+    return reason or f"{words}: was not measured"
 
 
 def _text(
@@ -307,10 +314,15 @@ def _text(
         return "\n".join(
             [
                 render.preamble(command),
-                *(render.latex(grid, (f"{grid.title}.",)) for grid in grids),
+                *(render.latex(grid, _caption(grid)) for grid in grids),
             ]
         )
     return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids)
+
+
+def _caption(grid: Grid) -> Line:
+    """The title and what must be said below, as sentences."""
+    return (f"{grid.title}.", *(part for line in grid.said for part in (" ", *line, ".")))
 
 
 def measurements(
@@ -353,12 +365,13 @@ def ladders(
 ) -> str:
     """Ladders in one of the formats rich, markdown, latex, csv, json (schema 1).
 
-    CSV has a row for each class of each rung, cause and unexplained rest.
+    CSV has a row for each class of each rung, cause and unexplained rest, for each peer's figures,
+    and for each cost in its own unit; what was not measured is a row with its reason.
     """
     if format_ == "json":
         return json.dumps({"schema": 1, "ladders": [x.to_json() for x in found]}, indent=1) + "\n"
     if format_ == "csv":
-        header = (*_LEAD, "rung", "entry", "class", "operations")
+        header = (*_LEAD, "rung", "entry", "quantity", "value", "reason")
         return render.as_csv(header, [row for x in found for row in _csv_ladder(x)])
     return _text(ladder_grids(found), format_, command, width, colour=colour)
 
@@ -371,12 +384,19 @@ def _csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
     entries += [(gap, "unexplained", counts) for gap, counts in x.unexplained.items()]
     rows: list[tuple[Any, ...]] = []
     for rung, entry, counts in entries:
-        for name, number in counts.items():
-            rows.append((*lead, rung, entry, name, number))
+        rows += [(*lead, rung, entry, name, number, None) for name, number in counts.items()]
     for peer in x.peers:
-        rows.append((*lead, "peer", f"{peer.name} predicted", peer.unit, peer.predicted))
-        rows.append((*lead, "peer", f"{peer.name} printed", peer.unit, peer.printed))
-    return rows
+        for words, figure in (("predicted", peer.predicted), ("printed", peer.printed)):
+            why = None if figure is not None else peer.reason or f"{peer.name} was not asked"
+            rows.append((*lead, "peer", f"{peer.name} {words}", peer.unit, figure, why))
+    rows.append((*lead, "4", "rung", None, None, x.reasons["4"]))
+    cost = x.rungs["5"]
+    if cost is None:
+        return [*rows, (*lead, "5", "rung", None, None, x.reasons["5"])]
+    for key, words, _ in COSTS:
+        why = None if cost.get(key) is not None else _missing(x, key, words)
+        rows.append((*lead, "5", "rung", key, cost.get(key), why))
+    return [*rows, (*lead, "5", "verdict", None, None, cost["verdict"])]
 
 
 def proofs(

@@ -14,8 +14,8 @@ import costmodel as cm
 from costmodel.equations import Mixer
 from profiler.measure import MeasureError, Request, measure
 from profiler.meters.latency import LatencyLimits
-from profiler.modules import Implementation, implementations
-from profiler.plan import users_class
+from profiler.modules import Implementation
+from profiler.plan import described, is_class, users_class
 from profiler.reconcile import Ladder, ladder
 from profiler.store import Measurement, StoreError, append, read
 
@@ -41,8 +41,11 @@ def run(
     """Measure requests one by one, appending each record to `output` as it is taken.
 
     Raises:
-        StoreError: the file cannot be written; what was measured before is in it.
+        StoreError: the file cannot be written: said before anything is measured, unless the disk
+            fills up meanwhile; what was measured before is in it.
     """
+    if output is not None:
+        writable(output)
     session = Session()
     for done, request in enumerate(requests):
         label = f"{request.mixer.name} {request.implementation.name}"
@@ -62,6 +65,17 @@ def run(
     return session
 
 
+def writable(path: Path) -> None:
+    """StoreError where nothing can be appended to a file; one that is not there stays so."""
+    existed = path.exists()
+    try:
+        path.open("ab").close()
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
 def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
     """The ladder of every record whose mixer and implementation are known; sentences for the
     others."""
@@ -73,6 +87,9 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
             found.append(ladder(record, mixer, implementation_of(mixer, record.implementation)))
         except ValueError as error:
             problems.append(f"record {record.id[:8]} ({record.mixer}): {error}")
+        except (AttributeError, KeyError, TypeError) as error:  # counts are read as they stand
+            what = f"{type(error).__name__}: {error}"
+            problems.append(f"record {record.id[:8]} ({record.mixer}) is incomplete: {what}")
     return found, problems
 
 
@@ -82,9 +99,9 @@ def implementation_of(mixer: Mixer, name: str) -> Implementation:
     Raises:
         MeasureError: it does not exist (any more).
     """
-    if name.rpartition(":")[0].endswith(".py"):
+    if is_class(name):
         return users_class(mixer, name)
-    known = implementations(mixer.name)
+    known = described(mixer)
     if name not in known:
         raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
     return known[name]

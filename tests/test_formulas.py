@@ -112,7 +112,7 @@ BAD_VALUES = {
 
 @pytest.mark.parametrize(("text", "message"), BAD_VALUES.items())
 def test_bad_value(text: str, message: str) -> None:
-    with pytest.raises(FormulaError, match="^[^\n]*$") as caught:
+    with pytest.raises(FormulaError, match=r"^[^\n]*$") as caught:
         parse(text).at(SIZES)
     assert message in str(caught.value)
 

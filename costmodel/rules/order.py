@@ -33,7 +33,9 @@ class Order:
 
 
 def order(answer: Exact) -> Order:
-    """The dominant monomials of an answer under n <= d, and for large l where it is piecewise.
+    """The dominant monomials of an answer under n <= d, w <= l and C <= l.
+
+    Where the answer is piecewise, the case of long sequences is taken.
 
     >>> import costmodel as cm
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
@@ -55,9 +57,17 @@ def order(answer: Exact) -> Order:
     return Order(tuple(kept), case)
 
 
+LONG = ("l", "t")
+"""Sizes that grow without end where an answer is piecewise."""
+
+AT_MOST_LONG = ("w", "C")
+"""Sizes that are at most the length of the sequence."""
+
+
 def _favours_long(guards: frozenset[Poly]) -> int:
     """How many guards hold for every long enough sequence."""
-    return sum(1 if g.coefficient("l").rational({}) > 0 else -1 for g in guards if "l" in g.atoms)
+    slopes = [g.coefficient(x).rational({}) for g in guards for x in LONG if x in g.atoms]
+    return sum(1 if slope > 0 else -1 for slope in slopes)
 
 
 def _grows_at_least(larger: Poly, smaller: Poly) -> bool:
@@ -66,7 +76,13 @@ def _grows_at_least(larger: Poly, smaller: Poly) -> bool:
     ((small, _),) = smaller.terms.items()
     if _without_logs(big) == _without_logs(small):
         return len(big) >= len(small)
-    return nonnegative(larger - smaller)
+    difference = larger - smaller
+    for bounded in AT_MOST_LONG:
+        for long in LONG:
+            if {bounded, long} <= difference.letters:
+                rest = Poly.atom(f"{long}-{bounded}") - 1  # an atom of at least 1
+                difference = difference.substitute({long: Poly.atom(bounded) + rest})
+    return nonnegative(difference)
 
 
 def _without_logs(monomial: Monomial) -> Monomial:

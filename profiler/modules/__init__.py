@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from costmodel.conventions import KERNEL_CLASSES
+from costmodel.mixers import FILES
 from profiler.modules.base import Mixer, State, Unsupported, fan_in, require_sizes
 
 __all__ = [
@@ -34,15 +35,6 @@ __all__ = [
     "implementation",
     "implementations",
 ]
-
-BUILT_IN = (
-    ("self_attention", ("self-attention",)),
-    (
-        "extractor",
-        ("she", "she-no-output", "she-extraction", "he", "he-extraction", "we", "me"),
-    ),
-)
-"""Module file, and the mixers that it implements. A file is imported when one of them is asked."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +117,7 @@ def implementations(mixer_name: str) -> dict[str, Implementation]:
     """
     _load(mixer_name)
     if mixer_name not in _registry:
-        known = sorted({mixer for _, mixers in BUILT_IN for mixer in mixers} | _registry.keys())
+        known = sorted({mixer for mixers in FILES.values() for mixer in mixers} | _registry.keys())
         raise ValueError(
             f"no module implements the mixer {mixer_name!r}, known are {', '.join(known)}: "
             "describe a torch.nn.Module class with profiler.modules.implementation"
@@ -192,8 +184,8 @@ def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
 
 
 def _load(mixer: str) -> None:
-    """Import the file of a built-in mixer."""
-    for file, mixers in BUILT_IN:
+    """Import the file of a built-in mixer: it is called as the file of the equations."""
+    for file, mixers in FILES.items():
         if mixer in mixers:
             importlib.import_module(f"{__name__}.{file}")
 

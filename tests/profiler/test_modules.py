@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from costmodel.mixers import names
 from profiler import modules
 from profiler.modules import Implementation, Mixer, Unsupported, build, implementation
 from profiler.modules.self_attention import SelfAttention
@@ -23,12 +24,7 @@ from profiler.modules.self_attention import SelfAttention
 Array = NDArray[np.float64]
 Weights = dict[str, Array]
 
-ALL = [
-    described
-    for _, mixers in modules.BUILT_IN
-    for mixer in mixers
-    for described in modules.implementations(mixer).values()
-]
+ALL = [described for mixer in names() for described in modules.implementations(mixer).values()]
 SIZES = [
     {"d": 6, "l": 5, "n": 2},
     {"d": 6, "l": 7, "n": 3},
@@ -212,7 +208,7 @@ def test_self_attention_equals_torch_nn(name: str, d: int, n: int, length: int) 
     torch.testing.assert_close(stepped(module, x), expected, atol=ROUNDING, rtol=0)
 
 
-@pytest.mark.parametrize("mixer", [mixer for _, mixers in modules.BUILT_IN for mixer in mixers])
+@pytest.mark.parametrize("mixer", names())
 def test_implementations_of_one_mixer_agree(mixer: str) -> None:
     sizes = {"d": 6, "l": 37, "n": 3}
     x = inputs(3, 31, 6)
@@ -429,10 +425,9 @@ def test_bad_sizes_are_refused(mixer: str, sizes: dict[str, int], message: str) 
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     copy = {mixer: dict(named) for mixer, named in modules._registry.items()}
     monkeypatch.setattr(modules, "_registry", copy)
-    yield
 
 
 def test_defaults_stand_first() -> None:

@@ -50,8 +50,15 @@ def reconciled(
     }
     counts: dict[str, Any] = {"dispatch": count_dispatch(work.once).to_json(), "peers": peers}
     record = Measurement(
-        mixer, implementation.name, implementation.form, sizes, dtype, phase, "cpu",
-        readings=readings or {}, counts=counts,
+        mixer,
+        implementation.name,
+        implementation.form,
+        sizes,
+        dtype,
+        phase,
+        "cpu",
+        readings=readings or {},
+        counts=counts,
     )
     return ladder(record, equations, implementation)
 
