@@ -520,7 +520,7 @@ def known_errors() -> tuple[type[Exception], ...]:
     from costmodel.claims import PublishedError
     from costmodel.conventions import ConventionError
     from costmodel.domains import Unsupported
-    from costmodel.equations import EquationError
+    from costmodel.expressions import EquationError
     from costmodel.mixers import UnknownMixer
     from costmodel.sizes import SizeError
     from costmodel.table import TableError

@@ -5,9 +5,9 @@ cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
 """
 
 from costmodel.composites import scaled, softmax
-from costmodel.equations import (
+from costmodel.equations import Mixer
+from costmodel.expressions import (
     EquationError,
-    Mixer,
     exp,
     function,
     irfft,

@@ -10,20 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from costmodel.equations import (
-    Add,
+from costmodel.equations import Equation, Form, System
+from costmodel.expressions import (
     Array,
     Binary,
     Call,
     Composite,
     Constant,
     Div,
-    Equation,
     EquationError,
     Fft,
     Flat,
     Folded,
-    Form,
     Index,
     Mul,
     Neg,
@@ -31,8 +29,8 @@ from costmodel.equations import (
     Reduce,
     Ref,
     Sub,
-    System,
     node,
+    walk,
 )
 from costmodel.polynomial import Poly
 
@@ -189,8 +187,6 @@ def _dense(system: System) -> System:
 
 
 def _all_indices(equation: Equation) -> set[Index]:
-    from costmodel.equations import walk
-
     return {*equation.indices, *(i for _, over in walk(equation.value) for i in over)}
 
 
@@ -218,6 +214,3 @@ def _reindexed(expression: Node, wide: Mapping[str, Index]) -> Node:
     if isinstance(expression, (Neg, Call, Folded)):
         return replace(expression, body=_reindexed(expression.body, wide))
     return expression
-
-
-__all__ = ["REWRITES", "SCALES", "Add", "lower", "scaled", "softmax"]

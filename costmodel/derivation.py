@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from costmodel.domains import Unsupported
-from costmodel.equations import Fft, Index, Node, Reduce
+from costmodel.expressions import Fft, Index, Node, Reduce
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
 from costmodel.rules.count import RULES, transforms

@@ -15,7 +15,8 @@ from functools import cached_property
 from costmodel.answers import Answers, Dtypes, Missing, answers
 from costmodel.conventions import Convention
 from costmodel.domains import Exact
-from costmodel.equations import EquationError, Mixer
+from costmodel.equations import Mixer
+from costmodel.expressions import EquationError
 from costmodel.mixers import BASELINE, DEFAULT, UnknownMixer, builtin, groups, names
 from costmodel.polynomial import Poly
 from costmodel.requests import Given, combinations, default, fit, letters_of

@@ -10,7 +10,8 @@ from fractions import Fraction
 from costmodel import render
 from costmodel.answers import Missing
 from costmodel.domains import Exact
-from costmodel.equations import Fft, Mixer, walk
+from costmodel.equations import Mixer
+from costmodel.expressions import Fft, walk
 from costmodel.mixers import BASELINE
 from costmodel.polynomial import Poly
 from costmodel.requests import default, letters_of

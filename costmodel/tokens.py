@@ -13,17 +13,15 @@ from functools import cache, cached_property
 
 from costmodel.composites import lower
 from costmodel.domains import Constraints, Unsupported, implied, infeasible, projected
-from costmodel.equations import (
+from costmodel.equations import Equation, Mixer, System
+from costmodel.expressions import (
     Array,
-    Equation,
     EquationError,
     Fft,
     Flat,
     Index,
-    Mixer,
     Position,
     Ref,
-    System,
     position_value,
     walk,
 )

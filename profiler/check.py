@@ -18,8 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from costmodel.check import Proof, first_apart, prove, words
 from costmodel.composites import lower
-from costmodel.equations import Equation, Mixer, Ref, walk
+from costmodel.equations import Equation, Mixer
 from costmodel.execution.oracle import execute
+from costmodel.expressions import Ref, walk
 from costmodel.rules.evaluate import evaluate_all
 from costmodel.sizes import SizeError
 from costmodel.tokens import inference_reason

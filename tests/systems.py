@@ -15,15 +15,14 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from costmodel.composites import scaled, softmax
-from costmodel.equations import (
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import (
     Add,
     Array,
     Binary,
     Div,
     Flat,
-    Form,
     Index,
-    Mixer,
     Mul,
     Node,
     Reduce,

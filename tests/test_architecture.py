@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[1]
 ANSWERS = "everything else in costmodel"
 LAYERS = (
     ("sizes", "data", "functions", "quantity", "polynomial"),
-    ("domains", "equations", "formulas", "grid", "thresholds"),
-    ("composites", "conventions", "load", "mixers", "rules", "tokens"),
+    ("domains", "expressions", "equations", "formulas", "grid", "thresholds"),
+    ("composites", "conventions", "execution", "load", "mixers", "rules", "tokens"),
     ("",),
     (ANSWERS,),
     ("profiler",),
@@ -195,3 +195,13 @@ def test_no_path_of_one_machine() -> None:
         if MACHINE_PATH.search(line)
     ]
     assert named == []
+
+
+def test_the_oracle_shares_no_code_with_the_rules() -> None:
+    wrong = [
+        f"{module_name(path)}:{line} imports {name}"
+        for path in (ROOT / "costmodel" / "execution").glob("*.py")
+        for line, name in imports(path)
+        if name.startswith(("costmodel.domains", "costmodel.rules", "costmodel.tokens"))
+    ]
+    assert wrong == []

@@ -353,7 +353,7 @@ def test_the_table_needs_neither_torch_nor_sympy_nor_numpy() -> None:
         "import cli, sys, io, contextlib\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
         "    codes = [cli.run(words.split()) for words in\n"
-        "             ('table --d 128', 'explain she', 'verify', 'table --symbolic --format json')]\n"
+        "             ('table', 'explain she', 'verify', 'table --symbolic --format json')]\n"
         "assert codes == [0, 0, 0, 0], codes\n"
         "print([m for m in ('torch', 'sympy', 'numpy', 'fvcore', 'pynvml') if m in sys.modules])\n"
     )

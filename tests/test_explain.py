@@ -11,8 +11,9 @@ from costmodel.conventions import Convention, convention
 from costmodel.derivation import sums
 from costmodel.document import Display, Heading, Paragraph, Part, Shown
 from costmodel.domains import Unsupported
-from costmodel.equations import EquationError, Mixer
+from costmodel.equations import Mixer
 from costmodel.explain import Explanation, Shares
+from costmodel.expressions import EquationError
 from costmodel.mixers import names
 from costmodel.render import Grid, Math, sentence
 from costmodel.rules.count import count_instances

@@ -15,7 +15,8 @@ import cli
 import costmodel as cm
 from costmodel import render
 from costmodel.domains import Exact
-from costmodel.equations import Mixer, Node
+from costmodel.equations import Mixer
+from costmodel.expressions import Node
 from costmodel.formulas import parse
 from costmodel.mixers import names
 from costmodel.polynomial import Poly, padded, size
@@ -137,7 +138,7 @@ def test_grouping_is_that_of_the_operations(
 
 
 def test_every_node_and_composite_has_a_rule() -> None:
-    from costmodel.equations import Composite, Fft, Reduce
+    from costmodel.expressions import Composite, Fft, Reduce
     from costmodel.rules.count import RULES as COUNTED
 
     assert set(RULES) == set(COUNTED) | {Composite}

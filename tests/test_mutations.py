@@ -15,7 +15,7 @@ import pytest
 
 from costmodel import composites, domains, tokens
 from costmodel.check import Comparison
-from costmodel.equations import Call, Constant, Div, Fft, Mul, Reduce, Sub
+from costmodel.expressions import Call, Constant, Div, Fft, Mul, Reduce, Sub
 from costmodel.mixers import builtin
 from costmodel.polynomial import Poly
 from costmodel.rules import count, evaluate, span, state, traffic
@@ -161,7 +161,7 @@ def an_entry_read_twice_moves_twice(patch: Patch) -> None:
 
 
 def subtraction_adds(patch: Patch) -> None:
-    from costmodel.equations import Add
+    from costmodel.expressions import Add
 
     patch.setitem(evaluate.RULES, Sub, evaluate.RULES[Add])
 

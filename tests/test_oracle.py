@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from costmodel.composites import softmax
-from costmodel.equations import Mixer, exp, irfft, max_, max_over, min_, rfft, sum_
+from costmodel.equations import Mixer
 from costmodel.execution import fft
 from costmodel.execution.oracle import Compulsory, Execution, Unfused, execute
 from costmodel.execution.tallying import OracleError
+from costmodel.expressions import exp, irfft, max_, max_over, min_, rfft, sum_
 from costmodel.mixers import builtin
 
 SIZES = {"l": 3, "d": 4, "n": 2}

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from costmodel.equations import (
+from costmodel.equations import Equation, System
+from costmodel.execution.fft import ALGORITHMS, Tally
+from costmodel.expressions import (
     Add,
     Array,
     Binary,
     Call,
     Constant,
     Div,
-    Equation,
     Fft,
     Flat,
     Folded,
@@ -32,9 +33,7 @@ from costmodel.equations import (
     Reduce,
     Ref,
     Sub,
-    System,
 )
-from costmodel.execution.fft import ALGORITHMS, Tally
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from costmodel.equations import Array, Form, Index, Mixer, Ref, irfft, rfft, sum_
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import Array, Index, Ref, irfft, rfft, sum_
 from costmodel.polynomial import Poly, padded
 
 V1 = "Chen 2023, arXiv 2308.07661v1"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from costmodel.composites import scaled, softmax
-from costmodel.equations import Mixer, sum_
+from costmodel.equations import Mixer
+from costmodel.expressions import sum_
 
 self_attention = Mixer(
     "self-attention",

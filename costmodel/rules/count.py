@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterator, Mapping
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Exact, Unsupported, total
-from costmodel.equations import (
+from costmodel.equations import Mixer, System
+from costmodel.expressions import (
     Add,
     Call,
     Constant,
     Div,
     Fft,
     Folded,
-    Mixer,
     Mul,
     Neg,
     Node,
     Reduce,
     Ref,
     Sub,
-    System,
+    names_in,
 )
 from costmodel.functions import TABLE
-from costmodel.polynomial import Poly, call
+from costmodel.polynomial import call
 from costmodel.rules.counts import Counts, Tally
 from costmodel.rules.peers import peer_count
 from costmodel.rules.points import ONE, Points, nonempty
@@ -60,20 +60,11 @@ def _reduce(node: Reduce, points: Points) -> Iterator[tuple[str, Exact]]:
 
 def transforms(points: Points, node: Fft) -> Exact:
     """How many transforms an equation runs: the points of the indices its operand shares."""
-    shared = {a for p in node.body.positions for a in _letters(p)}
+    shared = set(names_in(node.body.positions))
     produced = [v for v in points.variables if v not in shared]
     kept = tuple(v for v in points.variables if v in shared)
     constraints = frozenset(c for c in points.constraints if not c.letters & set(produced))
     return total(kept, constraints, ONE)
-
-
-def _letters(position: object) -> frozenset[str]:
-    from costmodel.equations import Flat
-
-    if isinstance(position, Flat):
-        return position.outer.letters | position.inner.letters
-    assert isinstance(position, Poly)
-    return position.letters
 
 
 def _fft(node: Fft, points: Points) -> Iterator[tuple[str, Exact]]:

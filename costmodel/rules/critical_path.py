@@ -13,7 +13,8 @@ from functools import cache
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Constraints, Unsupported
-from costmodel.equations import (
+from costmodel.equations import Mixer, System
+from costmodel.expressions import (
     Add,
     Array,
     Binary,
@@ -22,14 +23,12 @@ from costmodel.equations import (
     Div,
     Fft,
     Folded,
-    Mixer,
     Mul,
     Neg,
     Node,
     Reduce,
     Ref,
     Sub,
-    System,
 )
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call

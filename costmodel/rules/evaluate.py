@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Unsupported
-from costmodel.equations import (
+from costmodel.equations import Equation, Mixer
+from costmodel.expressions import (
     Add,
     Array,
     Call,
     Constant,
     Div,
-    Equation,
     EquationError,
     Fft,
     Folded,
     Index,
-    Mixer,
     Mul,
     Neg,
     Node,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from costmodel.domains import Unsupported
-from costmodel.equations import (
+from costmodel.equations import Equation
+from costmodel.expressions import (
     Add,
     Array,
     Binary,
@@ -19,7 +20,6 @@ from costmodel.equations import (
     Composite,
     Constant,
     Div,
-    Equation,
     Fft,
     Flat,
     Folded,

@@ -12,7 +12,8 @@ from fractions import Fraction
 
 from costmodel.conventions import PEERS
 from costmodel.domains import Exact
-from costmodel.equations import Add, Mixer, Mul, Node, Reduce, Sub, System
+from costmodel.equations import Mixer, System
+from costmodel.expressions import Add, Mul, Node, Reduce, Sub
 from costmodel.polynomial import Poly
 from costmodel.rules.counts import Counts
 from costmodel.rules.points import Points

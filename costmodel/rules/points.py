@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from costmodel.domains import Constraints, Exact, Unsupported, implied, total
-from costmodel.equations import Equation, Index
+from costmodel.equations import Equation
+from costmodel.expressions import Index
 from costmodel.polynomial import Poly
 
 ONE = Poly.of(1)

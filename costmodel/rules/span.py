@@ -14,25 +14,23 @@ from typing import TYPE_CHECKING
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Constraints, Unsupported, implied, nonnegative, projected, total
-from costmodel.equations import (
+from costmodel.equations import Equation, Mixer, System
+from costmodel.expressions import (
     Add,
     Array,
     Binary,
     Call,
     Constant,
     Div,
-    Equation,
     Fft,
     Folded,
     Index,
-    Mixer,
     Mul,
     Neg,
     Node,
     Reduce,
     Ref,
     Sub,
-    System,
     position_value,
 )
 from costmodel.functions import TABLE

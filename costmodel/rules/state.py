@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costmodel.domains import Constraints, Exact, infeasible, projected, union_size
-from costmodel.equations import Array, Equation, Flat, Mixer, Ref, System
+from costmodel.equations import Equation, Mixer, System
+from costmodel.expressions import Array, Flat, Ref
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
 from costmodel.tokens import (

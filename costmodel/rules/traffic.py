@@ -13,7 +13,8 @@ from functools import cache
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Constraints, Exact, total, union_size
-from costmodel.equations import Array, Equation, Mixer, Ref, System
+from costmodel.equations import Equation, Mixer, System
+from costmodel.expressions import Array, Ref
 from costmodel.polynomial import Poly
 from costmodel.rules.state import axes_of, entries, held, variables_in
 from costmodel.tokens import Instances, T, instances, phase_name, reads, system_of, tokens

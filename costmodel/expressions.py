@@ -1,0 +1,390 @@
+"""What may stand in an equation? Indices over ranges, arrays, and scalar expressions.
+
+Nodes are plain frozen records; each question about a mixer is a table of rules over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from costmodel.domains import Constraints
+from costmodel.functions import TABLE
+from costmodel.polynomial import Poly
+
+
+class EquationError(ValueError):
+    """A mixer that is not well formed; the message names the equation and what to change."""
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """A bound that is the largest (`max_`) or smallest (`min_`) of several affine expressions."""
+
+    kind: str
+    of: tuple[Poly, ...]
+
+
+def max_(*bounds: Any) -> Extremum:
+    """A lower bound such as max(1, i-w+1)."""
+    return Extremum("max", tuple(map(Poly.of, bounds)))
+
+
+def min_(*bounds: Any) -> Extremum:
+    """An upper bound such as min(l, i+r)."""
+    return Extremum("min", tuple(map(Poly.of, bounds)))
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index and the range it runs over, both ends included; bounds may name outer indices."""
+
+    name: str
+    lower: tuple[Poly, ...]
+    upper: tuple[Poly, ...]
+
+    @property
+    def atom(self) -> str:
+        """The variable that stands for the index in polynomials."""
+        return "@" + self.name
+
+    def as_poly(self) -> Poly:
+        """The index as a polynomial."""
+        return Poly.atom(self.atom)
+
+    @property
+    def constraints(self) -> Constraints:
+        """lower <= index <= upper, each as a polynomial that is at least 0."""
+        v = self.as_poly()
+        return frozenset([v - low for low in self.lower] + [up - v for up in self.upper])
+
+    def __add__(self, other: Any) -> Poly:
+        return self.as_poly() + Poly.of(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Poly:
+        return self.as_poly() - Poly.of(other)
+
+    def __rsub__(self, other: Any) -> Poly:
+        return Poly.of(other) - self.as_poly()
+
+    def __mul__(self, other: Any) -> Poly:
+        return self.as_poly() * Poly.of(other)
+
+    __rmul__ = __mul__
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Two indices flattened into one axis: (outer-1)*extent + inner, with inner in 1..extent."""
+
+    outer: Poly
+    inner: Poly
+    extent: Poly
+
+    @property
+    def value(self) -> Poly:
+        """The position on the axis, counted from 1."""
+        return (self.outer - 1) * self.extent + self.inner
+
+
+Position = Poly | Flat
+
+
+def position_value(position: Position) -> Poly:
+    """The position on its axis as one polynomial."""
+    return position.value if isinstance(position, Flat) else position
+
+
+@dataclass(frozen=True)
+class Node:
+    """A scalar expression."""
+
+    def __add__(self, other: Any) -> Node:
+        return Add(self, node(other))
+
+    def __radd__(self, other: Any) -> Node:
+        return Add(node(other), self)
+
+    def __sub__(self, other: Any) -> Node:
+        return Sub(self, node(other))
+
+    def __rsub__(self, other: Any) -> Node:
+        return Sub(node(other), self)
+
+    def __mul__(self, other: Any) -> Node:
+        return Mul(self, node(other))
+
+    def __rmul__(self, other: Any) -> Node:
+        return Mul(node(other), self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return Div(self, node(other))
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return Div(node(other), self)
+
+    def __neg__(self) -> Node:
+        return Neg(self)
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The expressions directly inside."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Constant(Node):
+    """A fixed number or function of sizes, known before the input: `base ** (power / 2)`."""
+
+    base: Poly
+    half_power: int = 2
+
+
+@dataclass(frozen=True)
+class Ref(Node):
+    """An entry of an array."""
+
+    array: Array
+    positions: tuple[Position, ...]
+
+
+@dataclass(frozen=True)
+class Binary(Node):
+    """An operation on two expressions."""
+
+    left: Node
+    right: Node
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+
+class Add(Binary):
+    """left + right."""
+
+
+class Sub(Binary):
+    """left - right."""
+
+
+class Mul(Binary):
+    """left * right."""
+
+
+class Div(Binary):
+    """left / right."""
+
+
+@dataclass(frozen=True)
+class Neg(Node):
+    """Unary minus: free."""
+
+    body: Node
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """A named function of `functions.TABLE`."""
+
+    function: str
+    body: Node
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+
+@dataclass(frozen=True)
+class Reduce(Node):
+    """A sum or a maximum over indices."""
+
+    kind: str
+    body: Node
+    over: tuple[Index, ...]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+
+@dataclass(frozen=True)
+class Folded(Node):
+    """A constant factor that the weights already carry: it changes the value and costs nothing."""
+
+    body: Node
+    factor: Constant
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+
+@dataclass(frozen=True)
+class Fft(Node):
+    """An opaque real transform along indices of its operand, zero-padded to `length` points.
+
+    `rfft`: `over` is one index; the equation's left side adds a bin in 1..length/2+1 and a part
+    (1 real, 2 imaginary). `irfft`: `over` is (bin, part); the left side adds a position in
+    1..length. The arithmetic is nominal: radix-2 at powers of two, half of a complex transform.
+    """
+
+    kind: str
+    body: Ref
+    over: tuple[Index, ...]
+    length: Poly
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+
+@dataclass(frozen=True)
+class Composite(Node):
+    """A named combination that `composites.lower` writes out in the parts above."""
+
+    name: str
+    body: Node
+    over: tuple[Index, ...] = ()
+    by: Poly = Poly()
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+
+def node(value: Any) -> Node:
+    """A node from a node, a number or a size."""
+    return value if isinstance(value, Node) else Constant(Poly.of(value))
+
+
+def _indices(over: Any) -> tuple[Index, ...]:
+    found = tuple(over) if isinstance(over, (tuple, list)) else (over,)
+    for index in found:
+        if not isinstance(index, Index):
+            raise EquationError(f"'over' takes indices of the form, got {index!r}")
+    return found
+
+
+def sum_(body: Any, over: Any) -> Node:
+    """The sum of `body` over one index or a tuple of indices."""
+    return Reduce("sum", node(body), _indices(over))
+
+
+def max_over(body: Any, over: Any) -> Node:
+    """The maximum of `body` over one index or a tuple of indices."""
+    return Reduce("max", node(body), _indices(over))
+
+
+def function(name: str, body: Any) -> Node:
+    """A named scalar function (`exp`, `tanh`, `sigmoid`, ...) of an expression."""
+    if name not in TABLE:
+        raise EquationError(f"unknown function '{name}': expected one of {', '.join(TABLE)}")
+    return Call(name, node(body))
+
+
+def exp(body: Any) -> Node:
+    """e to the power of an expression."""
+    return Call("exp", node(body))
+
+
+def rfft(body: Ref, over: Index, length: Any) -> Node:
+    """The real Fourier transform of `body` along `over`, zero-padded to `length` points."""
+    return Fft("rfft", body, (over,), Poly.of(length))
+
+
+def irfft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
+    """The inverse of `rfft`: `over` is the (bin, part) pair of indices."""
+    return Fft("irfft", body, _indices(over), Poly.of(length))
+
+
+class Owner(Protocol):
+    """What an array belongs to: it reads positions and records equations."""
+
+    name: str
+
+    def position(self, part: Any) -> Position:
+        """An index expression as a position on an axis."""
+        ...
+
+    def define(self, array: Array, positions: tuple[Position, ...], value: Node) -> None:
+        """Record an equation."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """An array with a role; entries are counted from 1. Identity is the object itself."""
+
+    name: str
+    role: str
+    shape: tuple[Poly, ...]
+    owner: Owner = field(repr=False)
+    cite: str = ""
+    latex: str = ""
+    kernel: str = "contraction"
+    """The kernel class in which a peer meets the reductions over products of its equation."""
+
+    def _positions(self, key: Any) -> tuple[Position, ...]:
+        parts = key if isinstance(key, tuple) else (key,)
+        if len(parts) != len(self.shape):
+            raise EquationError(
+                f"{self.name} has {len(self.shape)} axes but is indexed with {len(parts)}"
+            )
+        return tuple(self.owner.position(part) for part in parts)
+
+    def __getitem__(self, key: Any) -> Ref:
+        return Ref(self, self._positions(key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.owner.define(self, self._positions(key), node(value))
+
+
+def names_in(positions: Sequence[Position]) -> list[str]:
+    """Index atoms of the left side, in order of appearance."""
+    found: dict[str, None] = {}
+    for position in positions:
+        parts = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
+        for part in parts:
+            found.update(dict.fromkeys(sorted(a for a in part.letters if a.startswith("@"))))
+    return list(found)
+
+
+def outer_first(indices: Sequence[Index]) -> list[Index]:
+    """Order indices so that a bound names only earlier ones."""
+    ordered: list[Index] = []
+    waiting = list(indices)
+    while waiting:
+        known = {i.atom for i in ordered}
+        pending = {i.atom for i in waiting}
+        ready = [
+            i
+            for i in waiting
+            if not ({a for b in i.lower + i.upper for a in b.letters} & pending - known - {i.atom})
+        ]
+        if not ready:
+            raise EquationError(f"indices {', '.join(i.name for i in waiting)} bound each other")
+        ordered.append(ready[0])
+        waiting.remove(ready[0])
+    return ordered
+
+
+def walk(
+    expression: Node, over: tuple[Index, ...] = ()
+) -> Iterator[tuple[Node, tuple[Index, ...]]]:
+    """Every node with the reduction indices around it."""
+    yield expression, over
+    inner = over
+    if isinstance(expression, (Reduce, Fft)):
+        inner = over + tuple(i for i in outer_first(expression.over))
+    elif isinstance(expression, Composite):
+        inner = over + tuple(i for i in expression.over if i not in over)
+    for child in expression.children:
+        yield from walk(child, inner)

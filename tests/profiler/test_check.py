@@ -1,0 +1,391 @@
+"""Does `check` find the one thing that is wrong with a mixer, and say where and from what size?"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import costmodel as cm
+from costmodel.check import Proof, prove
+from costmodel.mixers import UnknownMixer
+from profiler import report
+from profiler.check import check, module_equals
+from profiler.modules import implementations
+from profiler.modules.extractor import VECTOR_FFT, WeFft
+from profiler.modules.self_attention import FusedSelfAttention
+from tests.user_mixers import Change, written
+
+EQUATIONS_HOLD = {
+    "well formed": True,
+    "direct: causal or not": True,
+    "direct: counts equal instrumented execution": True,
+}
+MODULE, STEP = "direct: module equals equations", "direct: step equals forward"
+
+
+def checked(folder: Path, name: str, *changes: Change) -> dict[str, Proof]:
+    """The proofs of the window mixer with these changes, by name."""
+    return {p.name: p for p in check(cm.mixer(written(folder, name, *changes)))}
+
+
+def verdicts(proofs: dict[str, Proof]) -> dict[str, bool | None]:
+    """What each proof found."""
+    return {name: proof.passed for name, proof in proofs.items()}
+
+
+@pytest.mark.parametrize("name", ["self-attention", "she", "he-extraction", "me"])
+def test_built_in_mixers_hold(name: str) -> None:
+    proofs = check(cm.mixer(name))
+    assert [p for p in proofs if p.passed is not True] == []
+    assert {p.name for p in proofs} >= {
+        f"{implementation}: {proof}"
+        for implementation in implementations(name)
+        for proof in ("module equals equations", "step equals forward")
+    }
+
+
+def test_a_sliding_window_holds(tmp_path: Path) -> None:
+    proofs = checked(tmp_path, "window-that-holds")
+    assert verdicts(proofs) == {**EQUATIONS_HOLD, MODULE: True, STEP: True}
+    assert proofs["direct: causal or not"].detail == "causal"
+    assert proofs[MODULE].detail == "to 1e-09 in float64 at 4 sets of sizes"
+
+
+WRONG_EQUATIONS: dict[str, tuple[tuple[Change, ...], str]] = {
+    "lag-from-2": (
+        (("w_win[i - j + 1, b]", "w_win[i - j + 2, b]"),),
+        "s reads w_win[2, 1], outside its extents (1, 1), at sizes {'l': 1, 'd': 1, 'w': 1}, "
+        "i=1, b=1, j=1",
+    ),
+    "row-before-the-first": (
+        (("cm.sum_(x[j, b]", "cm.sum_(x[j - 1, b]"),),
+        "s reads x[0, 1], outside its extents (1, 1), at sizes {'l': 1, 'd': 1, 'w': 1}",
+    ),
+    "window-beyond-its-weights": (
+        (("cm.max_(1, i - w + 1)", "cm.max_(1, i - w)"),),
+        "s reads w_win[2, 1], outside its extents (1, 1), at sizes {'l': 2, 'd': 1, 'w': 1}, "
+        "i=2, b=1, j=1",
+    ),
+    "defined-twice": (
+        (("over=a)\n", "over=a)\n    y[i, b] = s[i, b] + 0\n"),),
+        "y[1, 1] is defined twice at sizes {'l': 1, 'd': 1, 'w': 1}, i=1, b=1",
+    ),
+    "never-defined": (
+        (("y[i, b] =", "y[i, 1] ="), ("W_out[a, b]", "W_out[a, 1]")),
+        "y[1, 2] is never defined at sizes {'l': 1, 'd': 2, 'w': 1}",
+    ),
+    "read-before-defined": (
+        (
+            ("    s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n", ""),
+            ("over=a)\n", "over=a)\n    s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n"),
+        ),
+        "y reads s before it is complete",
+    ),
+    "extents-that-differ": (
+        (('f.array("s", l, d', 'f.array("s", l, w'),),
+        "s: defines [1, 2] outside (1, 1) at sizes {'l': 1, 'd': 2, 'w': 1}, i=1, b=2",
+    ),
+    "two-inputs": (
+        (("w_win, W_out =", 'm.input("z", l, d)\nw_win, W_out ='),),
+        "two-inputs needs exactly one input, it has 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_EQUATIONS)
+def test_equations_that_cannot_run_say_where(name: str, tmp_path: Path) -> None:
+    changes, expected = WRONG_EQUATIONS[name]
+    proofs = checked(tmp_path, name, *changes)
+    assert verdicts(proofs) == {"well formed": False}
+    assert proofs["well formed"].detail.startswith(expected)
+
+
+DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
+    "missing-import": (
+        (("import torch", "import no_such_package"),),
+        "does not import: ModuleNotFoundError: No module named 'no_such_package'",
+    ),
+    "syntax": ((("l, d, w = m", "l, d, w = = m"),), "does not import: SyntaxError"),
+    "unbound-index": (
+        (("y[i, b] = cm.sum_(s[i, a] * W_out[a, b], over=a)", "y[i, b] = s[i, a] * W_out[a, b]"),),
+        "does not import: EquationError: y: index a of s is unbound; put it on the left side or "
+        "reduce over it",
+    ),
+    "axes": (
+        (("w_win[i - j + 1, b]", "w_win[i - j + 1]"),),
+        "does not import: EquationError: w_win has 2 axes but is indexed with 1",
+    ),
+    "not-affine": (
+        (("w_win[i - j + 1, b]", "w_win[i * j, b]"),),
+        "does not import: EquationError: index 'i*j' in not-affine is not affine",
+    ),
+    "unknown-letter": ((('"l d w"', '"l d q"'),), "does not import: ValueError: unknown size 'q'"),
+    "no-output": (
+        (("y[i, b] = cm.sum_", "s[i, b] = cm.sum_"),),
+        "does not import: EquationError: form 'direct' of no-output never defines its output",
+    ),
+    "kernel-class": (
+        (('@implementation("NAME")', '@implementation("NAME", kernels={"s": "matmul"})'),),
+        "the kernel class of s is 'matmul' and must be one of complex-contraction",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOES_NOT_IMPORT)
+def test_a_file_that_does_not_import_is_one_sentence(name: str, tmp_path: Path) -> None:
+    changes, expected = DOES_NOT_IMPORT[name]
+    with pytest.raises(UnknownMixer) as refused:
+        checked(tmp_path, name, *changes)
+    assert expected in str(refused.value)
+    assert str(refused.value).startswith(str(tmp_path))
+
+
+def test_a_mixer_that_looks_ahead_is_not_causal_and_has_no_step_to_prove(tmp_path: Path) -> None:
+    proofs = checked(
+        tmp_path,
+        "looks-ahead",
+        ('f.index("j", cm.max_(1, i - w + 1), i)', 'f.index("j", i, l)'),
+        ('m.parameter("w_win", w, d)', 'm.parameter("w_win", l, d)'),
+        ("self.w = w", "self.w = w = l"),
+        ("w_win[i - j + 1, b]", "w_win[j - i + 1, b]"),
+        ("s[:, lag:] += x[:, :-lag]", "s[:, :-lag] += x[:, lag:]"),
+    )
+    assert verdicts(proofs) == {**EQUATIONS_HOLD, MODULE: True, STEP: None}
+    assert proofs["direct: causal or not"].detail.startswith("not causal")
+    assert proofs[STEP].detail == proofs["direct: causal or not"].detail
+
+
+WRONG_MODULES: dict[str, tuple[tuple[Change, ...], str]] = {
+    "wrong-sign": (
+        (("s[:, lag:] += x", "s[:, lag:] -= x"),),
+        r"^at l = 2, d = 1, w = 2: y\[2, 1\] is \S+, the equations give \S+; equation \(1\) s is "
+        r"the first whose values it never computes$",
+    ),
+    "kernel-reversed": (
+        (("self.w_win[lag]", "self.w_win[-lag]"),),
+        r"^at l = 2, d = 1, w = 3: y\[2, 1\] is .* equation \(1\) s is the first",
+    ),
+    "sees-later-rows": (
+        (("s[:, lag:] += x[:, :-lag]", "s[:, :-lag] += x[:, lag:]"),),
+        r"^at l = 2, d = 1, w = 2: y\[1, 1\] is .* equation \(1\) s is the first",
+    ),
+    "wrong-output-map": (
+        (("return s @ self.W_out", "return s @ self.W_out.t()"),),
+        r"^at l = 1, d = 2, w = 1: y\[1, 1\] is .*; it computes s as the equations do, equation "
+        r"\(2\) y is the first whose values it never computes$",
+    ),
+    "last-sign": (
+        (("return s @ self.W_out", "return -(s @ self.W_out)"),),
+        r"it computes every equation's values, and returns others$",
+    ),
+    "mixes-the-batch": (
+        (("return s @ self.W_out", "s[1:] = s[:1]; return s @ self.W_out"),),
+        r"^at l = 1, d = 1, w = 1: y\[1, 1\] is .* in sequence 2 of a batch of 2; ",
+    ),
+    "not-a-number": (
+        (("return s @ self.W_out", "return s @ self.W_out * float('nan')"),),
+        r"^at l = 1, d = 1, w = 1: y\[1, 1\] is nan, the equations give ",
+    ),
+    "drops-a-row": (
+        (("return s @ self.W_out", "return (s @ self.W_out)[:, 1:]"),),
+        r"^at l = 1, d = 1, w = 1: forward returns \(2, 0, 1\), expected \(2, 1, 1\)$",
+    ),
+    "returns-nothing": (
+        (("return s @ self.W_out", "return None"),),
+        r"^at l = 1, d = 1, w = 1: forward returns NoneType, expected a tensor \(2, 1, 1\)$",
+    ),
+    "misnamed-parameter": (
+        (("self.w_win", "self.kernel"),),
+        r"^at l = 1, d = 1, w = 1: the equations have a parameter w_win \(1, 1\), the module has "
+        r"none of that name; the module has a parameter kernel \(1, 1\), the equations have none",
+    ),
+    "misshaped-parameter": (
+        (
+            ("self.w_win = self.weight(w, d)", "self.w_win = self.weight(d, w)"),
+            ("self.w_win[", "self.w_win.t()["),
+        ),
+        r"^at l = 1, d = 1, w = 2: the module's parameter w_win is \(1, 2\), the equations' is "
+        r"\(2, 1\)$",
+    ),
+    "raises": (
+        (("return s @ self.W_out", "return [][0]"),),
+        r"^at l = 1, d = 1, w = 1: it does not run: IndexError: list index out of range$",
+    ),
+    "unknown-form": (
+        (('@implementation("NAME")', '@implementation("NAME", "direct", form="fast")'),),
+        r"unknown-form has no form 'fast': expected one of direct$",
+    ),
+    "wants-another-size": (
+        (("l, w, device", "l, w, heads, device"),),
+        r"^at l = 1, d = 1, w = 1: it does not run: wants-another-size direct needs the size heads",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MODULES)
+def test_a_wrong_module_fails_where_it_parts(name: str, tmp_path: Path) -> None:
+    changes, pattern = WRONG_MODULES[name]
+    proofs = checked(tmp_path, name, *changes)
+    assert {k: v for k, v in verdicts(proofs).items() if k in EQUATIONS_HOLD} == EQUATIONS_HOLD
+    assert proofs[MODULE].passed is False
+    assert re.search(pattern, proofs[MODULE].detail), proofs[MODULE].detail
+
+
+def test_a_wrong_step_fails_where_it_parts(tmp_path: Path) -> None:
+    proofs = checked(tmp_path, "step-in-the-wrong-order", (".flip(1)", ""))
+    assert verdicts(proofs) == {**EQUATIONS_HOLD, MODULE: True, STEP: False}
+    found = proofs[STEP].detail
+    assert found.startswith("at l = 2, d = 1, w = 2: y[2, 1] is ")
+    assert "forward gives " in found
+    assert found.endswith("in step, equation (1) s is the first whose values it never computes")
+
+
+def test_a_wrong_forward_is_not_blamed_on_step(tmp_path: Path) -> None:
+    proofs = checked(tmp_path, "forward-alone", ("s[:, lag:] += x", "s[:, lag:] -= x"))
+    assert proofs[STEP].passed is False
+    assert proofs[STEP].detail.endswith("step gives what the equations give, forward does not")
+
+
+def test_a_step_of_another_shape(tmp_path: Path) -> None:
+    change = (".sum(1) @ self.W_out", ".sum(1, keepdim=True) @ self.W_out")
+    found = checked(tmp_path, "step-shape", change)[STEP].detail
+    assert found == "at l = 1, d = 1, w = 1: step returns (2, 1, 1) at token 1, expected (2, 1)"
+
+
+PLAIN: tuple[Change, ...] = (
+    ("class Window(Mixer)", "class Window(torch.nn.Module)"),
+    ("super().__init__(d=d, l=l, device=device, dtype=dtype)", "super().__init__()"),
+    ("self.weight(w, d)", "torch.nn.Parameter(torch.empty(w, d))"),
+    ("self.weight(d, d)", "torch.nn.Parameter(torch.empty(d, d))"),
+    ("def mix", "def forward"),
+    ("def advance", "def _advance"),
+)
+
+
+def test_a_plain_module_without_step_is_not_checked_for_one(tmp_path: Path) -> None:
+    proofs = checked(tmp_path, "plain-module", *PLAIN)
+    assert verdicts(proofs) == {**EQUATIONS_HOLD, MODULE: True, STEP: None}
+    assert proofs[STEP].detail == "it has no `step`"
+
+
+def test_a_mixer_without_a_module_says_how_to_give_it_one(tmp_path: Path) -> None:
+    change = ('@implementation("NAME")', '@implementation("other-than-NAME")')
+    proofs = checked(tmp_path, "no-module", change)
+    assert verdicts(proofs) == {**EQUATIONS_HOLD, "module equals equations": None}
+    assert '@implementation("no-module")' in proofs["module equals equations"].detail
+
+
+def test_a_second_form_that_computes_something_else(tmp_path: Path) -> None:
+    second = (
+        '\nwith m.form("late") as f:\n'
+        '    i, b = f.index("i", 1, l), f.index("b", 1, d)\n'
+        '    j, a = f.index("j", cm.max_(1, i - w + 1), i), f.index("a", 1, d)\n'
+        '    s = f.array("s", l, d)\n'
+        "    s[i, b] = cm.sum_(x[j, b] * w_win[1, b], over=j)\n"
+        "    y[i, b] = cm.sum_(s[i, a] * W_out[a, b], over=a)\n"
+    )
+    proofs = checked(tmp_path, "two-forms", ("over=a)\n", f"over=a)\n{second}"))
+    assert proofs["late: equals direct"].passed is False
+    assert proofs["late: equals direct"].detail.startswith(
+        "at l = 2, d = 1, w = 2: s is the first array that differs; y by "
+    )
+    assert not any(MODULE in name for name in proofs)
+
+
+def test_a_rule_that_miscounts_is_held_against_the_execution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R additions for a sum of R terms: the first sum that has any term shows it."""
+    from costmodel import check as proofs
+
+    real, parts = cm.count, proofs.count_equations
+    monkeypatch.setattr(cm, "count", lambda m, phase, form, names: real(m, phase, form, "mac"))
+    monkeypatch.setattr(proofs, "count_equations", lambda s, phase: parts(s, phase, "mac"))
+    found = {p.name: p for p in prove(cm.mixer(written(tmp_path, "miscounted")))}
+    counts = found["direct: counts equal instrumented execution"]
+    assert counts.passed is False
+    assert counts.detail.startswith(
+        "at l = 1, d = 1, w = 1: s is the first equation that differs; counts, once, total: rules "
+    )
+
+
+def test_a_question_that_the_rules_cannot_answer_is_no_crash(tmp_path: Path) -> None:
+    """A sum that is empty for the first row."""
+    change = ('f.index("j", cm.max_(1, i - w + 1), i)', 'f.index("j", 1, i - 1)')
+    lags = ('m.parameter("w_win", w, d)', 'm.parameter("w_win", l, d)')
+    proofs = checked(tmp_path, "empty-sum", change, lags)
+    assert proofs["well formed"].passed
+
+
+def test_sizes_that_fit_no_small_numbers(tmp_path: Path) -> None:
+    change = ("w_win, W_out =", 'm.parameter("never", l / 1000)\nw_win, W_out =')
+    proofs = checked(tmp_path, "no-small-sizes", change)
+    assert proofs["well formed"].passed is False
+    assert "no small sizes give no-small-sizes whole extents" in proofs["well formed"].detail
+
+
+def test_what_a_fused_kernel_hides_is_not_blamed() -> None:
+    """The scores never exist in `sdpa`, but the weighted sum that reads them is right."""
+
+    class WrongOutputMap(FusedSelfAttention):
+        def mix(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (heads.transpose(1, 2) for heads in self._project(x))
+            return self.attend(q, k, v, causal=True).transpose(1, 2).flatten(2) @ self.W_out.t()
+
+    claimed = replace(implementations("self-attention")["sdpa"], module=WrongOutputMap)
+    proof = module_equals(cm.mixer("self-attention"), claimed)
+    assert proof.passed is False
+    assert proof.detail.endswith(
+        "it computes Q, K, V, Z, R as the equations do, equation (17) y is the first whose values it "
+        "never computes"
+    )
+
+
+def test_transforms_are_compared_as_the_equations_write_them() -> None:
+    """A conjugate in the product: both transforms are right, their product is not."""
+    from dataclasses import replace
+
+    from profiler.modules import causal_sums
+    from profiler.modules.extractor import VECTOR_FFT, WeFft
+
+    def conjugated(x: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
+        l = x.shape[-2]
+        points = 2 * (1 << (l - 1).bit_length())
+        product = torch.fft.rfft(x, points, dim=-2) * torch.fft.rfft(kernel, points, dim=0).conj()
+        return torch.fft.irfft(product, points, dim=-2)[..., :l, :]
+
+    class Conjugated(WeFft):
+        algorithm = replace(VECTOR_FFT, compute=conjugated)
+
+    claimed = replace(implementations("we")["fft"], module=Conjugated)
+    proof = module_equals(cm.mixer("we"), claimed)
+    assert proof.passed is False
+    assert "it computes x_f, w_f as the equations do, equation e_f is the first" in proof.detail
+
+
+def test_proofs_print_in_every_format() -> None:
+    found = [
+        Proof("well formed", True, "4 sets of small sizes; forms: direct"),
+        Proof("direct: module equals equations", False, "at l = 2, d = 1, w = 2: y[2, 1] is 3"),
+        Proof("direct: step equals forward", None, "it has no `step`"),
+    ]
+    printed = json.loads(report.proofs("mine.py:mine", found, "json"))
+    assert printed["schema"] == 1 and printed["mixer"] == "mine.py:mine"
+    assert [p["passed"] for p in printed["proofs"]] == [True, False, None]
+    assert printed["proofs"][1].keys() == {"name", "passed", "detail"}
+    wide = report.proofs("mine.py:mine", found, "rich")
+    assert "direct: module equals equations  FAILS        at l = 2, d = 1, w = 2:" in wide
+    assert "direct: step equals forward      not checked  it has no `step`" in wide
+    assert "| well formed | holds | 4 sets" in report.proofs("mine.py:mine", found, "markdown")
+
+
+def test_a_narrow_terminal_wraps_the_detail_and_loses_none_of_it() -> None:
+    detail = "at l = 2, d = 1, w = 2: " + " ".join(f"word{k}" for k in range(40))
+    narrow = report.proofs("mine", [Proof("well formed", False, detail)], "rich", 60)
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert [word for word in detail.split() if word not in narrow] == []

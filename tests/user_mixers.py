@@ -1,0 +1,69 @@
+"""Which mixer of a user's own do the tests take, and how is it written with one mistake in it?
+
+A gated sum over a sliding window: w rows back, one weight per distance and channel.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+WINDOW = '''"""s[i] = a weighted sum of the last w rows, y = s W_out."""
+import torch
+import costmodel as cm
+from profiler.modules import Mixer, State, implementation
+
+m = cm.Mixer("NAME", title="Window")
+l, d, w = m.sizes("l d w")
+x, y = m.input("x", l, d), m.output("y", l, d, cite="(2)")
+w_win, W_out = m.parameter("w_win", w, d), m.parameter("W_out", d, d)
+with m.form("direct") as f:
+    i = f.index("i", 1, l)
+    j = f.index("j", cm.max_(1, i - w + 1), i)
+    a, b = f.index("a", 1, d), f.index("b", 1, d)
+    s = f.array("s", l, d, cite="(1)")
+    s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)
+    y[i, b] = cm.sum_(s[i, a] * W_out[a, b], over=a)
+
+
+@implementation("NAME")
+class Window(Mixer):
+    def __init__(self, *, d, l, w, device=None, dtype=None):
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        self.w = w
+        self.w_win = self.weight(w, d)
+        self.W_out = self.weight(d, d)
+
+    def initial_state(self, batch, length=None):
+        return State({"x": self._rows(batch, length, self.d)})
+
+    def mix(self, x):
+        s = x * self.w_win[0]
+        for lag in range(1, min(self.w, x.shape[1])):
+            s[:, lag:] += x[:, :-lag] * self.w_win[lag]
+        return s @ self.W_out
+
+    def advance(self, x_t, state):
+        state.append(x=x_t)
+        held = state.held("x")[:, -self.w :].flip(1)
+        return (held * self.w_win[: held.shape[1]]).sum(1) @ self.W_out
+'''
+
+Change = tuple[str, str]
+
+
+def changed(*changes: Change, text: str = WINDOW) -> str:
+    """The text with each first string, which must occur in it, replaced by the second."""
+    for old, new in changes:
+        assert old in text, f"the mixer of the tests no longer holds {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
+def written(folder: Path, name: str, *changes: Change) -> str:
+    """`FILE.py:NAME` of the window mixer in a file of its own, with these changes.
+
+    Names of mixers are shared by a process, so every test takes another one.
+    """
+    path = folder / f"{name.replace('-', '_')}.py"
+    path.write_text(changed(*changes).replace("NAME", name), encoding="utf-8")
+    return f"{path}:{name}"
