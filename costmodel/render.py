@@ -32,8 +32,16 @@ TEX = {
 }
 """What LaTeX would take for a command, in any text font."""
 
-OUTSIDE = {"→": r"$\to$", "–": "--", "—": "---", "×": r"$\times$", "≥": r"$\ge$", "≤": r"$\le$"}
-"""Characters outside ASCII that occur in titles."""
+OUTSIDE = {
+    "→": r"$\to$",
+    "–": "--",
+    "—": "---",
+    "×": r"$\times$",
+    "≥": r"$\ge$",
+    "≤": r"$\le$",
+    "µ": r"$\mu$",
+}
+"""Characters outside ASCII that occur in titles and units."""
 
 
 @dataclass(frozen=True)

@@ -113,11 +113,6 @@ def _measured_row(m: Measurement, reasons: Reasons) -> Line:
         low, high = latency.details["p20"], latency.details["p80"]
         spread = f"{scaled(low, 's')} - {scaled(high, 's')}"
         samples = str(latency.details["n"])
-    dispatch = m.counts["dispatch"]
-    operations: Cell = f"{_total(dispatch['operations']):,}"
-    if dispatch["unknown"]:
-        listed = ", ".join(dispatch["unknown"])
-        operations = reasons.dash(f"{m.mixer} {m.implementation}: no counting rule for {listed}")
     return (
         m.mixer,
         m.implementation,
@@ -128,13 +123,21 @@ def _measured_row(m: Measurement, reasons: Reasons) -> Line:
         samples,
         _bytes(m, reasons),
         _plain(m, "kernels", reasons),
-        operations,
+        _operations_of(m, reasons),
         _peer(m, "torch", reasons),
         _peer(m, "fvcore", reasons),
         _reading(m, "energy", "J", reasons),
         _reading(m, "energy_net", "J", reasons),
         _reading(m, "power", "W", reasons),
     )
+
+
+def _operations_of(m: Measurement, reasons: Reasons) -> Cell:
+    dispatch = m.counts["dispatch"]
+    if dispatch["unknown"]:
+        listed = ", ".join(dispatch["unknown"])
+        return reasons.dash(f"{m.mixer} {m.implementation}: no counting rule for {listed}")
+    return f"{_total(dispatch['operations']):,}"
 
 
 def _total(operations: Mapping[str, Any]) -> int:

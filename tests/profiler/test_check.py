@@ -350,8 +350,6 @@ def test_transforms_are_compared_as_the_equations_write_them() -> None:
     """A conjugate in the product: both transforms are right, their product is not."""
     from dataclasses import replace
 
-    from profiler.modules import causal_sums
-    from profiler.modules.extractor import VECTOR_FFT, WeFft
 
     def conjugated(x: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
         l = x.shape[-2]

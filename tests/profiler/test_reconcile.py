@@ -37,12 +37,13 @@ def reconciled(
     phase: str = "training",
     dtype: str = "fp32",
     readings: dict[str, Reading] | None = None,
+    device: str = "cpu",
 ) -> Ladder:
     """The ladder of one call, counted but not timed."""
     if phase == "inference":
         sizes = {"t": max(1, sizes["l"] - 1)} | sizes
     equations = cm.mixer(mixer)
-    work = prepare(Request(equations, implementation, sizes, phase=phase, dtype=dtype))
+    work = prepare(Request(equations, implementation, sizes, phase, dtype, device))
     peers = {
         name: {"total": p.total, "uncounted": p.uncounted, "uncounted_time_share": None}
         for name, p in peers_of(work).items()
@@ -56,7 +57,7 @@ def reconciled(
         sizes,
         dtype,
         phase,
-        "cpu",
+        device,
         readings=readings or {},
         counts=counts,
     )
@@ -73,6 +74,16 @@ def test_nothing_is_unexplained(mixer: str, name: str, sizes: dict[str, int], ph
         (p.name, p.predicted) for p in result.peers
     ]
     assert result.explained
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("phase", ["training", "inference"])
+@pytest.mark.parametrize(("mixer", "name"), CASES)
+def test_nothing_is_unexplained_on_a_gpu(mixer: str, name: str, phase: str) -> None:
+    """Other kernels carry the equations there, and FlopCounterMode knows fused attention."""
+    sizes = {"b": 2, "l": 64, "d": 64, "n": 4}
+    result = reconciled(mixer, implementations(mixer)[name], sizes, phase, device="cuda")
+    assert result.explained, (result.unexplained, result.peers)
 
 
 @pytest.mark.parametrize(("mixer", "name"), CASES)

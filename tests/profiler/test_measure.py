@@ -1,0 +1,377 @@
+"""Does one measurement hold everything that a machine can give, and a reason for all the rest?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import costmodel as cm
+from profiler import measure as measuring
+from profiler.counters.peers import PeerCount
+from profiler.counters.trace import OperationTimes
+from profiler.measure import (
+    MeasureError,
+    Request,
+    default_device,
+    device_name,
+    dtype_name,
+    failure,
+    launch_floor,
+    measure,
+    peer_json,
+    prepare,
+)
+from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.latency import LatencyLimits
+from profiler.modules import Implementation, State, implementations
+from profiler.modules.extractor import MeToeplitz, SheDirect
+from profiler.session import run
+from profiler.store import Measurement, line_of
+from tests.user_mixers import written
+
+BRIEF = LatencyLimits(
+    min_samples=3, max_samples=3, max_seconds=0.02, warmup_calls=3, warmup_seconds=0.02
+)
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+
+
+def asked(mixer: str, implementation: str, **changes: Any) -> Request:
+    """A request at small sizes, with changes."""
+    sizes = {"b": 2, "l": 5, "d": 6, "n": 2, "t": 4} | changes.pop("sizes", {})
+    equations = cm.mixer(mixer)
+    letters = (*equations.letters, "b", *(("t",) if changes.get("phase") == "inference" else ()))
+    kept = {letter: size for letter, size in sizes.items() if letter in letters}
+    made = Request(equations, implementations(mixer)[implementation], kept, device="cpu")
+    return replace(made, **changes)
+
+
+def doctored(module: type[nn.Module], mixer: str = "me", implementation: str = "toeplitz") -> Any:
+    """A request for a class under the description of a built-in one."""
+    request = asked(mixer, implementation)
+    return replace(request, implementation=replace(request.implementation, module=module))
+
+
+@pytest.fixture(scope="module")
+def forward() -> Measurement:
+    return measure(asked("self-attention", "explicit"), limits=BRIEF)
+
+
+@pytest.fixture(scope="module")
+def token() -> Measurement:
+    return measure(asked("she", "direct", phase="inference"), limits=BRIEF)
+
+
+def test_what_was_measured_is_named(forward: Measurement, token: Measurement) -> None:
+    assert (forward.mixer, forward.implementation, forward.form) == (
+        "self-attention", "explicit", "direct",
+    )  # fmt: skip
+    assert forward.sizes == {"b": 2, "l": 5, "d": 6, "n": 2}
+    assert (forward.dtype, forward.phase, forward.device) == ("fp32", "training", "cpu")
+    assert token.sizes == {"b": 2, "l": 5, "d": 6, "t": 4}
+    assert token.phase == "inference"
+    assert forward.counts["seed"] == 0
+    assert forward.environment["torch"] == torch.__version__
+
+
+def test_latency_keeps_its_samples(forward: Measurement) -> None:
+    latency = forward.readings["latency"]
+    assert latency.unit == "s"
+    assert len(latency.samples) == latency.details["n"] <= 3
+    assert min(latency.samples) <= latency.value <= max(latency.samples)
+    assert latency.details["p20"] <= latency.details["p80"]
+
+
+def test_memory_and_kernels(forward: Measurement) -> None:
+    """Every call keeps its result, y: b l d numbers of 4 bytes."""
+    memory = forward.readings["peak_memory"]
+    assert (memory.unit, memory.details["kept"]) == ("B", 2 * 5 * 6 * 4)
+    assert memory.value >= 2 * 5 * 6 * 4
+    kernels = forward.readings["kernels"]
+    assert kernels.value == forward.counts["dispatch"]["launched"] > 0
+    assert kernels.details["method"] == "dispatched non-view operations"
+
+
+def test_dispatched_operations_are_the_equations_own(token: Measurement) -> None:
+    """`direct` SHE does the triangular work and nothing else."""
+    counted = cm.count(cm.mixer("she"), "inference").at(b=2, l=5, d=6, t=4)
+    operations = token.counts["dispatch"]["operations"]
+    assert operations == {
+        "mul": counted.mul, "add": counted.add, "div": 0, "exp": 0, "other": {}
+    }  # fmt: skip
+    assert token.counts["dispatch"]["complete"] is True
+
+
+def test_peers_say_what_they_left_out_and_its_share_of_the_time(forward: Measurement) -> None:
+    for name, unit in (("torch", "flop"), ("fvcore", "mac")):
+        peer = forward.counts["peers"][name]
+        assert peer["unit"] == unit
+        assert peer["total"] > 0
+        assert any("softmax" in operation for operation in peer["uncounted"])
+        assert 0 < peer["uncounted_time_share"] < 1
+
+
+def test_the_share_is_unknown_where_times_are() -> None:
+    peer = PeerCount("torch", 3, {"aten::mm": 3}, "flop", {"aten::add": 1})
+    times = OperationTimes({("aten::add",): 1.0, ("aten::mm",): 3.0})
+    assert peer_json(peer, times)["uncounted_time_share"] == 0.25
+    assert peer_json(peer, Unavailable("no trace"))["uncounted_time_share"] is None
+
+
+@NO_GPU
+def test_energy_without_a_gpu_is_a_reason(forward: Measurement) -> None:
+    for name in ("energy", "energy_net", "power"):
+        assert name not in forward.readings
+        assert "NVML" in forward.reasons[name]
+
+
+def test_every_energy_is_missing_for_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "energy", lambda *a, **k: Unavailable("NVML: forbidden"))
+    work = prepare(asked("me", "fft"))
+    assert measuring.energies(work, "cuda:0") == dict.fromkeys(
+        ("energy", "energy_net", "power"), Unavailable("NVML: forbidden")
+    )
+
+
+def test_a_peer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "fvcore_count", lambda *a, **k: Unavailable("fvcore: broken"))
+    found = measure(asked("me", "toeplitz"), limits=BRIEF)
+    assert found.reasons["peer fvcore"] == "fvcore: broken"
+    assert set(found.counts["peers"]) == {"torch"}
+
+
+def test_a_measurement_is_a_line_of_json(forward: Measurement) -> None:
+    assert line_of(forward).startswith('{"schema": 1, "id": "')
+
+
+def test_what_happens_is_told_step_by_step() -> None:
+    said: list[str] = []
+    measure(asked("me", "toeplitz"), limits=BRIEF, note=said.append)
+    assert said[0] == "building"
+    assert said[-1] == "measuring energy"
+    assert "measuring latency" in said
+
+
+def test_the_floor_grows_with_the_operations() -> None:
+    floor = launch_floor("cpu", 7, BRIEF)
+    assert isinstance(floor, Reading)
+    assert floor.value == 7 * floor.details["smallest_operation_s"] > 0
+
+
+# One new token
+
+
+@pytest.mark.parametrize(("mixer", "implementation"), [("self-attention", "sdpa"), ("she", "fft")])
+def test_every_call_is_the_tth_token_on_a_filled_state(mixer: str, implementation: str) -> None:
+    work = prepare(asked(mixer, implementation, phase="inference"))
+    state: State = inspect.getclosurevars(inspect.unwrap(work.fn)).nonlocals["state"]
+    for _ in range(3):
+        work.once()
+        assert state.position == 4
+    held = [state.held(name) for name in state.arrays]
+    assert all(bool((rows != 0).all()) for rows in held)
+
+
+def test_one_token_costs_what_the_history_makes_it_cost() -> None:
+    def dispatched(t: int) -> int:
+        request = asked("we", "toeplitz", phase="inference", sizes={"t": t})
+        operations = measure(request, limits=BRIEF).counts["dispatch"]["operations"]
+        return int(operations["mul"])
+
+    for t in (1, 5):
+        sizes = {"b": 2, "l": 5, "d": 6, "t": t}
+        assert dispatched(t) == cm.count(cm.mixer("we"), "inference").at(**sizes).mul
+
+
+def test_a_token_beyond_l_where_no_weight_ends_there() -> None:
+    request = asked("self-attention", "explicit", phase="inference", sizes={"t": 9})
+    found = measure(request, limits=BRIEF)
+    assert found.sizes["t"] == 9
+
+
+def test_a_token_beyond_the_weights_is_a_sentence() -> None:
+    request = asked("we", "fft", phase="inference", sizes={"t": 9})
+    with pytest.raises(MeasureError, match="length 9 is greater than l = 5, where the weights end"):
+        measure(request, limits=BRIEF)
+
+
+def test_no_step_no_token() -> None:
+    request = asked("me", "toeplitz", phase="inference")
+    stepless = replace(request.implementation, step_form=None)
+    with pytest.raises(MeasureError, match=r"me toeplitz \(fp32\): it has no `step`"):
+        measure(replace(request, implementation=stepless))
+
+
+# What goes wrong
+
+
+class Raises(MeToeplitz):
+    """Fails in its own words."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        raise RuntimeError("the fuse is blown\nat some frame")
+
+
+class WrongKey(MeToeplitz):
+    """Fails as only somebody's own code does."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return {"y": x}["z"]
+
+
+class OutOfMemory(MeToeplitz):
+    """Asks for more than there is, as CUDA says it."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 TiB.")
+
+
+class TooLarge(MeToeplitz):
+    """Asks for more than there is on a CPU."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return torch.empty(2**50, dtype=torch.float64)
+
+
+class LaterOutOfMemory(MeToeplitz):
+    """The first call fits; the next does not."""
+
+    calls = 0
+
+    def mix(self, x: Tensor) -> Tensor:
+        type(self).calls += 1
+        if self.calls > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().mix(x)
+
+
+FAILURES: tuple[tuple[type[nn.Module], str], ...] = (
+    (Raises, "me toeplitz (fp32): the call failed: the fuse is blown"),
+    (WrongKey, "me toeplitz (fp32): the call failed: KeyError: 'z'"),
+    (OutOfMemory, "me toeplitz (fp32): out of memory: CUDA out of memory. Tried to allocate 3 TiB."
+     "; take smaller sizes, a smaller --b first"),
+    (LaterOutOfMemory, "me toeplitz (fp32): out of memory: CUDA out of memory.; take smaller"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "sentence"), FAILURES, ids=lambda v: getattr(v, "__name__", ""))
+def test_a_module_that_fails_is_one_sentence(module: type[nn.Module], sentence: str) -> None:
+    LaterOutOfMemory.calls = 0
+    with pytest.raises(MeasureError) as failed:
+        measure(doctored(module), limits=BRIEF)
+    assert str(failed.value).startswith(sentence)
+    assert "\n" not in str(failed.value)
+
+
+def test_more_memory_than_there_is_on_a_cpu() -> None:
+    with pytest.raises(MeasureError, match="out of memory: .*; take smaller sizes"):
+        measure(doctored(TooLarge), limits=BRIEF)
+    assert failure(MemoryError()).startswith("out of memory: MemoryError; take smaller sizes")
+
+
+def test_a_failure_stops_nothing_else() -> None:
+    good = asked("me", "toeplitz")
+    session = run([good, doctored(Raises), doctored(OutOfMemory), good], limits=BRIEF)
+    assert [m.implementation for m in session.measurements] == ["toeplitz", "toeplitz"]
+    assert [text.split(": ")[1] for text in session.failures] == ["the call failed", "out of memory"]
+
+
+class Fft16(SheDirect):
+    """A transform in the dtype of its input."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return torch.fft.irfft(torch.fft.rfft(x, dim=1), x.shape[1], dim=1)
+
+
+@pytest.mark.parametrize(("dtype", "reason"), [("bf16", "no transform"), ("fp16", "no complex")])
+def test_a_dtype_that_the_device_lacks_is_a_sentence(dtype: str, reason: str) -> None:
+    with pytest.raises(MeasureError) as failed:
+        measure(asked("she", "fft", dtype=dtype), limits=BRIEF)
+    assert str(failed.value).startswith(f"she fft ({dtype}): torch")
+    assert reason in str(failed.value)
+
+
+def test_a_dtype_that_torch_itself_refuses_is_a_sentence_too() -> None:
+    request = replace(doctored(Fft16, "she", "direct"), dtype="bf16")
+    with pytest.raises(MeasureError, match=r"she direct \(bf16\): "):
+        measure(request, limits=BRIEF)
+
+
+@pytest.mark.parametrize("name", ["fp64", "fp32", "bf16", "fp16"])
+def test_a_dtype_that_is_there_is_never_cast(name: str) -> None:
+    work = prepare(asked("self-attention", "explicit", dtype=name))
+    assert {work.once().dtype, work.args[0].dtype} == {measuring.DTYPES[name]}
+    assert {p.dtype for p in work.module.parameters()} == {measuring.DTYPES[name]}
+
+
+# Names and seeds
+
+
+def test_names_of_dtypes() -> None:
+    assert [dtype_name(name) for name in ("fp16", "float64", "bfloat16")] == ["fp16", "fp64", "bf16"]
+    with pytest.raises(MeasureError, match="unknown dtype 'int8': expected one of fp64, fp32"):
+        dtype_name("int8")
+
+
+@pytest.mark.parametrize("name", ["tpu", "", "mps", "meta"])
+def test_a_device_that_is_not_measured(name: str) -> None:
+    with pytest.raises(MeasureError, match="expected cpu, cuda or cuda:N"):
+        device_name(name)
+
+
+@NO_GPU
+def test_a_gpu_that_is_not_there() -> None:
+    assert default_device() == device_name(None) == device_name("cpu") == "cpu"
+    with pytest.raises(MeasureError, match="torch finds no NVIDIA GPU: use cpu"):
+        device_name("cuda")
+
+
+def test_a_gpu_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert device_name("cuda:1") == "cuda:1"
+    with pytest.raises(MeasureError, match="there is no 'cuda:2': torch finds 2 GPUs"):
+        device_name("cuda:2")
+
+
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_equal_seeds_give_equal_numbers(phase: str) -> None:
+    def result(seed: int) -> Tensor:
+        made: Callable[[], Tensor] = prepare(
+            asked("self-attention", "sdpa", phase=phase, seed=seed)
+        ).once
+        return made()
+
+    assert torch.equal(result(3), result(3))
+    assert not torch.allclose(result(3), result(4))
+
+
+def test_torchs_own_seed_is_left_alone() -> None:
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    prepare(asked("he", "fft"))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_mixer_of_ones_own_is_recorded_under_its_file(tmp_path: Path) -> None:
+    name = written(tmp_path, "window-measured")
+    mixer = cm.mixer(name)
+    chosen: Implementation = implementations("window-measured")["direct"]
+    sizes = {"b": 2, "l": 7, "d": 3, "w": 2}
+    found = measure(Request(mixer, chosen, sizes), limits=BRIEF)
+    assert found.mixer == name
+    assert found.counts["dispatch"]["operations"]["mul"] == cm.count(mixer).at(**sizes).mul
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_everything_is_a_reading() -> None:
+    found = measure(asked("self-attention", "explicit", device="cuda:0"), limits=BRIEF)
+    assert found.readings.keys() >= {"latency", "peak_memory", "kernels"}
+    assert {"energy", "power"} <= found.readings.keys() | found.reasons.keys()
+    assert found.readings["latency"].details["timer"] == "cuda events"

@@ -1,0 +1,251 @@
+"""Does a command line become the measurements that it asks for, or one sentence?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import costmodel as cm
+from costmodel.check import Proof
+from costmodel.mixers import UnknownMixer
+from costmodel.sizes import SizeError
+from profiler import plan as planning
+from profiler.measure import MeasureError, Request
+from profiler.modules import Implementation, implementations
+from profiler.modules.extractor import MeToeplitz
+from profiler.plan import Plan, chosen_implementations, is_class, requests, users_class
+from tests.user_mixers import written
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+
+OWN = '''
+import torch
+from profiler.modules.extractor import SheConvolution, SheDirect
+
+class Same(SheDirect):
+    pass
+
+class Convolved(SheConvolution):
+    pass
+
+class GateLost(SheDirect):
+    def _surround(self, x, ext):
+        return ext @ self.W_out
+
+class SumLost(SheDirect):
+    def mix(self, x):
+        return self._surround(x, x @ self.W_ext[0])
+
+class StepLost(SheDirect):
+    def advance(self, x_t, state):
+        return 0 * super().advance(x_t, state)
+
+class Renamed(SheDirect):
+    def __init__(self, *, d, l, device=None, dtype=None):
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        self.W_last = self.W_out
+        del self.W_out
+
+class Broken(SheDirect):
+    def mix(self, x):
+        raise ValueError("half done")
+
+class NoModule:
+    pass
+'''
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("own") / "mine.py"
+    path.write_text(OWN, encoding="utf-8")
+    return path
+
+
+def planned(*mixers: str, **options: object) -> list[Request]:
+    """The requests of a plan over these mixers, on the CPU unless told otherwise."""
+    chosen = {"device": "cpu"} | options
+    return requests(Plan([cm.mixer(name) for name in mixers], **chosen))  # type: ignore[arg-type]
+
+
+def named(found: list[Request]) -> list[tuple[str, str]]:
+    """Mixer and implementation of each request."""
+    return [(r.mixer.name, r.implementation.name) for r in found]
+
+
+def test_all_is_every_implementation_in_order() -> None:
+    assert named(planned("self-attention", "she")) == [
+        ("self-attention", "explicit"), ("self-attention", "sdpa"),
+        ("she", "direct"), ("she", "conv"), ("she", "fft"),
+    ]  # fmt: skip
+
+
+def test_names_choose_and_order() -> None:
+    assert named(planned("she", implementation="fft, direct")) == [
+        ("she", "fft"), ("she", "direct"),
+    ]  # fmt: skip
+
+
+def test_a_name_that_only_one_mixer_has_chooses_of_that_one() -> None:
+    found = planned("self-attention", "she", "he", implementation="sdpa,fft")
+    assert named(found) == [("self-attention", "sdpa"), ("she", "fft"), ("he", "fft")]
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("cnv", "no implementation 'cnv': did you mean 'conv'? she has direct, conv, fft, and a "
+         "class of your own is given as FILE.py:Class"),
+        ("zzz", "no implementation 'zzz': she has direct, conv, fft, and"),
+        ("", "no implementation '': she has"),
+        ("direct,spda", "no implementation 'spda': she has"),
+    ],
+)  # fmt: skip
+def test_a_name_that_no_mixer_has(typed: str, sentence: str) -> None:
+    with pytest.raises(MeasureError) as refused:
+        planned("she", implementation=typed)
+    assert str(refused.value).startswith(sentence)
+
+
+def test_a_mixer_without_modules_says_how_to_add_one(tmp_path: Path) -> None:
+    change = ('@implementation("NAME")', '@implementation("of-another")')
+    name = written(tmp_path, "window-without-module", change)
+    for wanted in ("all", "conv"):
+        with pytest.raises(MeasureError, match="no module implements the mixer 'window-without"):
+            planned(name, "she", implementation=wanted)
+    with pytest.raises(MeasureError, match="no module implements the mixer 'window-without"):
+        planned("she", name, implementation="conv")
+
+
+def test_sizes_phases_and_dtypes_are_a_cross_product() -> None:
+    found = planned(
+        "me",
+        given={"l": (4, 8), "d": (3,), "n": (1, 2)},
+        phases=("training", "inference"),
+        implementation="fft",
+        dtype="fp32,float64",
+    )
+    combined = [
+        ("training", {"b": 1, "l": 4, "d": 3}),
+        ("training", {"b": 1, "l": 8, "d": 3}),
+        ("inference", {"b": 1, "l": 4, "t": 4, "d": 3}),
+        ("inference", {"b": 1, "l": 8, "t": 8, "d": 3}),
+    ]
+    assert [(r.phase, dict(r.sizes), r.dtype) for r in found] == [
+        (phase, sizes, dtype) for phase, sizes in combined for dtype in ("fp32", "fp64")
+    ]
+
+
+def test_seed_and_device_reach_every_request() -> None:
+    assert {(r.seed, r.device) for r in planned("she", seed=5)} == {(5, "cpu")}
+
+
+def test_sizes_that_a_mixer_refuses() -> None:
+    with pytest.raises(SizeError, match="choose d divisible by n"):
+        planned("she", "self-attention", given={"d": (100,), "n": (8,)})
+
+
+@pytest.mark.parametrize(("option", "sentence"), [
+    ({"dtype": "fp8"}, "unknown dtype 'fp8': expected one of fp64, fp32, bf16, fp16"),
+    ({"dtype": "fp32,"}, "unknown dtype ''"),
+    ({"device": "gpu"}, "unknown device 'gpu': expected cpu, cuda or cuda:N"),
+    ({"device": "meta"}, "device 'meta' is not measured: expected cpu, cuda or cuda:N"),
+])  # fmt: skip
+def test_what_cannot_be_measured_on(option: dict[str, str], sentence: str) -> None:
+    with pytest.raises(MeasureError) as refused:
+        planned("she", **option)
+    assert str(refused.value).startswith(sentence)
+
+
+@NO_GPU
+def test_a_gpu_that_is_not_there() -> None:
+    with pytest.raises(MeasureError, match="torch finds no NVIDIA GPU: use cpu"):
+        planned("she", device="cuda")
+
+
+# A class of a user's own
+
+
+def test_a_class_of_ones_own_that_is_equal(own: Path) -> None:
+    (request,) = planned("she", implementation=f"{own}:Same")
+    assert request.implementation.name == f"{own}:Same"
+    assert request.implementation.form == request.implementation.step_form == "direct"
+    assert request.implementation.kernels is None
+
+
+def test_beside_implementations_of_the_project(own: Path) -> None:
+    found = planned("she", implementation=f"conv,{own}:Convolved,all")
+    assert named(found) == [
+        ("she", "conv"), ("she", f"{own}:Convolved"), ("she", "direct"), ("she", "fft"),
+    ]  # fmt: skip
+
+
+def test_it_is_shown_equal_once_however_many_sizes(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    real = planning.module_equals
+
+    def counted(mixer: cm.Mixer, implementation: Implementation) -> Proof:
+        shown.append(implementation.name)
+        return real(mixer, implementation)
+
+    monkeypatch.setattr(planning, "module_equals", counted)
+    found = planned("she", given={"l": (1, 2, 3), "d": (1, 2)}, implementation=f"{own}:Same")
+    assert len(found) == 6
+    assert shown == [f"{own}:Same"]
+
+
+UNEQUAL = (
+    ("GateLost", "module equals equations fails at l = 1, d = 1: y[1, 1] is ",
+     "it computes ext as the equations do, equation (24) adj is the first whose values it never"),
+    ("SumLost", "module equals equations fails at l = 2, d = 1: y[2, 1] is ",
+     "equation (23) ext is the first whose values it never computes"),
+    ("StepLost", "step equals forward fails at l = 1, d = 1: y[1, 1] is 0, forward gives ",
+     "in step, it computes every equation's values, and returns others"),
+    ("Renamed", "module equals equations fails at l = 1, d = 1: ",
+     "the equations have a parameter W_out (1, 1), the module has none of that name"),
+    ("Broken", "module equals equations fails at l = 1, d = 1: ", "it does not run: half done"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "begins", "holds"), UNEQUAL, ids=[u[0] for u in UNEQUAL])
+def test_a_class_that_is_not_equal_parts_somewhere(
+    own: Path, name: str, begins: str, holds: str
+) -> None:
+    with pytest.raises(MeasureError) as refused:
+        planned("she", implementation=f"{own}:{name}")
+    assert str(refused.value).startswith(f"{own}:{name} is not she: {begins}")
+    assert holds in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["NoModule", "Absent", "torch"])
+def test_what_is_no_module_class(own: Path, name: str) -> None:
+    with pytest.raises(MeasureError, match=f"has no class '{name}' that is a torch.nn.Module"):
+        planned("she", implementation=f"{own}:{name}")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnknownMixer, match="no file "):
+        planned("she", implementation=f"{tmp_path}/none.py:Class")
+
+
+def test_a_described_class_keeps_its_description_under_the_users_name(tmp_path: Path) -> None:
+    name = written(tmp_path, "window-described")
+    mixer = cm.mixer(name)
+    wanted = name.replace(":window-described", ":Window")
+    found = users_class(mixer, wanted)
+    described = implementations("window-described")["direct"]
+    assert found.name == wanted
+    assert (found.module, found.form, found.rewrites) == (
+        described.module, described.form, described.rewrites,
+    )  # fmt: skip
+    assert chosen_implementations(mixer, wanted, [mixer]) == [found]
+
+
+def test_how_a_class_is_named() -> None:
+    assert is_class("a/b.py:Class")
+    assert not any(map(is_class, ("all", "conv", "b.py", "a:b")))
+    assert issubclass(implementations("me")["toeplitz"].module, MeToeplitz)

@@ -1,0 +1,217 @@
+"""Do measurements and ladders read the same in every format, whole, with a reason for each gap?
+
+The golden files are written again by `REWRITE_GOLDEN=1 pytest tests/profiler/test_report.py`; read
+the difference before it is kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from profiler import reconcile, report, session
+from profiler.meters.interface import Unavailable
+from profiler.reconcile import Ladder
+from profiler.report import scaled
+from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "measuring"
+COMMAND = "costmodel reconcile --from results.jsonl"
+FORMATS = {"rich": "txt", "markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
+RECORDS = [ATTENTION, LAUNCH_BOUND, UNTIMED]
+
+
+@pytest.fixture(autouse=True)
+def _no_hardware_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a machine without them says differs from machine to machine."""
+    reason = Unavailable("hardware counters were not read: they need an NVIDIA GPU and ncu")
+    monkeypatch.setattr(reconcile, "hardware_operations", lambda: reason)
+
+
+def ladders_of(*records: report.Measurement) -> list[Ladder]:
+    """The ladders of recorded measurements, all of which have one."""
+    found, problems = session.ladders(records)
+    assert problems == []
+    return found
+
+
+def golden(name: str, printed: str) -> None:
+    """Hold a text against its golden file."""
+    path = GOLDEN / name
+    if os.environ.get("REWRITE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(printed, encoding="utf-8")
+    assert printed == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_measurements_as_printed(format_: str) -> None:
+    printed = report.measurements(RECORDS, format_, COMMAND)
+    golden(f"measurements.{FORMATS[format_]}", printed)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_ladders_as_printed(format_: str) -> None:
+    golden(f"ladders.{FORMATS[format_]}", report.ladders(ladders_of(*RECORDS), format_, COMMAND))
+
+
+def test_the_ladder_that_json_prints_has_the_keys_of_schema_1() -> None:
+    printed = json.loads(report.ladders(ladders_of(*RECORDS), "json", ""))
+    assert printed.keys() == {"schema", "ladders"} and printed["schema"] == 1
+    attention, bound, untimed = printed["ladders"]
+    for ladder in printed["ladders"]:
+        assert ladder.keys() >= {
+            "mixer", "implementation", "form", "phase", "sizes", "rungs", "causes", "unexplained",
+            "peers", "reasons",
+        }  # fmt: skip
+        assert list(ladder["rungs"]) == ["1", "2", "3", "4", "5"]
+        assert ladder["rungs"]["4"] is None and "hardware counters" in ladder["reasons"]["4"]
+        assert ladder["unexplained"].keys() == {"1-2", "2-3"}
+        for cause in ladder["causes"]:
+            assert cause.keys() >= {"from", "to", "name", "counts"}
+        for figure in ladder["peers"]:
+            assert figure.keys() >= {"name", "predicted", "printed", "causes"}
+    assert [cause["name"] for cause in attention["causes"]] == ["dense", "safe-softmax"]
+    assert attention["unexplained"] == {"1-2": {}, "2-3": {}}
+    assert [(p["name"], p["predicted"], p["printed"]) for p in attention["peers"]] == [
+        ("torch", 6144, 6144), ("fvcore", 3072, 3072),
+    ]  # fmt: skip
+    assert bound["peers"][1]["printed"] is None
+    assert untimed["rungs"]["5"] is None
+    assert untimed["reasons"]["5"] == "the call failed while it was timed: out of memory"
+    assert untimed["reasons"]["3"].startswith("incomplete: no counting rule for aten::_fft_r2c")
+
+
+def test_measurements_in_json_are_the_records() -> None:
+    printed = json.loads(report.measurements(RECORDS, "json", ""))
+    assert printed == {"schema": 1, "measurements": [m.to_json() for m in RECORDS]}
+
+
+def test_csv_is_a_table_whose_every_row_has_a_value_or_a_reason() -> None:
+    for text in (
+        report.measurements(RECORDS, "csv", ""),
+        report.ladders(ladders_of(*RECORDS), "csv", ""),
+    ):
+        rows = list(csv.DictReader(StringIO(text)))
+        assert rows
+        for row in rows:
+            assert None not in row and None not in row.values()
+            assert bool(row["value"]) != bool(row["reason"])
+
+
+def test_rates_are_effective_rates() -> None:
+    (ladder,) = ladders_of(ATTENTION)
+    cost = ladder.rungs["5"]
+    assert cost["verdict"] == "comparable"
+    assert cost["operations_per_s"] == pytest.approx(6432 / 0.000125)
+    assert cost["bytes_per_s"] == pytest.approx(4 * (2 * 64 + 4 * 64) / 0.000125)
+    assert "J_per_operation" not in cost
+
+
+def test_energy_of_a_busy_device_is_divided_by_its_operations() -> None:
+    readings = {**ATTENTION.readings, "energy": reading("energy", 0.5, "J")}
+    (ladder,) = ladders_of(replace(ATTENTION, readings=readings))
+    assert ladder.rungs["5"]["J_per_operation"] == pytest.approx(0.5 / 6432)
+    assert "77.74 µJ" in report.ladders([ladder], "rich", "")
+
+
+def test_what_means_nothing_is_not_comparable_in_every_format() -> None:
+    verdict = "not comparable: launch-bound, the device waits for the host most of the time"
+    (ladder,) = ladders_of(LAUNCH_BOUND)
+    assert ladder.rungs["5"]["verdict"] == ladder.reasons["5"] == verdict
+    assert not {"operations_per_s", "bytes_per_s", "J_per_operation"} & ladder.rungs["5"].keys()
+    for format_ in FORMATS:
+        assert verdict in report.ladders([ladder], format_, ""), format_
+    lines = report.ladders([ladder], "rich", "").splitlines()
+    for words in ("operations per second", "bytes per second", "energy per dispatched operation"):
+        (line,) = (line for line in lines if words in line)
+        assert line.endswith("- (3)")
+    assert f"(3) {verdict}" in lines
+
+
+@pytest.mark.parametrize("format_", ["rich", "markdown", "latex"])
+def test_every_dash_has_its_reason_below(format_: str) -> None:
+    text = report.measurements(RECORDS, format_, "")
+    for reason in ("NVML: library not found", "CUPTI is not usable here", "out of memory",
+                   "fvcore could not trace the call", "no counting rule for"):  # fmt: skip
+        assert reason in text
+
+
+def test_reasons_are_numbered_as_they_come_up() -> None:
+    (line,) = (
+        x for x in report.measurements([UNTIMED], "rich", "").splitlines() if x.startswith("we")
+    )
+    marks = [part.split(")")[0] for part in line.split("- (")[1:]]
+    assert marks == ["1", "2", "3", "4", "5", "5", "5"]
+
+
+def test_what_peers_left_out_is_said_below_with_its_share() -> None:
+    text = report.measurements(RECORDS, "rich", "")
+    assert "torch did not count in self-attention explicit: aten::div x1, aten::_softmax x1 " in text
+    assert "(21.0% of the time)" in text
+    assert "(an unknown share of the time)" in text
+    twice = report.measurements([ATTENTION, replace(ATTENTION, dtype="fp64")], "rich", "")
+    assert "self-attention explicit (b = 1, l = 8, d = 8, n = 2, fp64): aten::div x1" in twice
+
+
+HUGE = 123_456_789_012_345_678_901_234_567_890
+
+
+@pytest.mark.parametrize("width", [None, 200, 80, 40])
+def test_numbers_are_never_cut_or_rounded(width: int | None) -> None:
+    """A narrow terminal loses whole columns and says which."""
+    record = recorded(
+        "me", "toeplitz", {"b": 1, "l": 8, "d": 8},
+        readings={"peak_memory": reading("peak_memory", 2**40, "B")},
+        counts={"dispatch": dispatch(2, mul=HUGE), "peers": {"torch": peer(HUGE + 1, "flop", 0.5)}},
+    )  # fmt: skip
+    text = report.measurements([record], "rich", "", width)
+    for name, number in (("operations", f"{HUGE:,}"), ("torch", f"{HUGE + 1:,}")):
+        left_out = width is not None and f"{width} columns are too narrow" in text
+        assert number in text or (left_out and name in text.split("left out")[1])
+    assert "1,099,511,627,776 B" in text
+    assert f"{HUGE:,}" in report.ladders(ladders_of(record), "rich", "", width)
+
+
+def test_a_narrow_terminal_keeps_the_ladder_whole() -> None:
+    lines = report.ladders(ladders_of(ATTENTION), "rich", "", 72).splitlines()
+    (first,) = (line for line in lines if line.startswith("3 dispatched"))
+    assert first.split()[2:] == ["3,072", "2,864", "256", "128", "112", "6,432"]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.0, "J", "0 J"),
+        (0.999_96, "s", "1000 ms"),
+        (1.0, "s", "1 s"),
+        (59.123_49, "s", "59.12 s"),
+        (2.5e-9, "s", "2.5 ns"),
+        (4e-13, "J", "0.4 pJ"),
+        (1_234_567.0, "op/s", "1.235 Mop/s"),
+        (6.7e14, "op/s", "670 Top/s"),
+    ],
+)
+def test_measured_values_are_scaled(value: float, unit: str, text: str) -> None:
+    assert scaled(value, unit) == text
+
+
+def test_latex_says_how_it_was_made_and_escapes_what_it_prints() -> None:
+    text = report.measurements(RECORDS, "latex", COMMAND)
+    assert text.splitlines()[0] == f"% {COMMAND}"
+    assert "aten::\\_softmax" in text
+    assert "125 $\\mu$s" in text
+    assert "?s" not in text
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
+
+
+def test_colour_marks_the_titles_alone() -> None:
+    text = report.measurements([ATTENTION], "rich", "", 300, colour=True)
+    assert text.startswith("\x1b[1mMeasured: forward pass")
+    assert "\x1b" not in report.measurements([ATTENTION], "rich", "")
