@@ -107,8 +107,8 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
 
 def _measured_row(m: Measurement, reasons: Reasons) -> Line:
     latency = m.readings.get("latency")
-    spread: Cell = ""
-    samples: Cell = ""
+    median = _reading(m, "latency", "s", reasons)
+    spread = samples = median
     if latency is not None:
         low, high = latency.details["p20"], latency.details["p80"]
         spread = f"{scaled(low, 's')} - {scaled(high, 's')}"
@@ -118,7 +118,7 @@ def _measured_row(m: Measurement, reasons: Reasons) -> Line:
         m.implementation,
         sizes_words(m.sizes),
         m.dtype,
-        _reading(m, "latency", "s", reasons),
+        median,
         spread,
         samples,
         _bytes(m, reasons),

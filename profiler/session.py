@@ -12,6 +12,7 @@ from pathlib import Path
 
 import costmodel as cm
 from costmodel.equations import Mixer
+from costmodel.requests import fit
 from profiler.measure import MeasureError, Request, measure
 from profiler.meters.latency import LatencyLimits
 from profiler.modules import Implementation
@@ -82,14 +83,17 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
     found: list[Ladder] = []
     problems: list[str] = []
     for record in measurements:
+        label = f"record {record.id[:8]} ({record.mixer})"
         try:
             mixer = cm.mixer(record.mixer)
+            fit(mixer, record.sizes)
             found.append(ladder(record, mixer, implementation_of(mixer, record.implementation)))
         except ValueError as error:
-            problems.append(f"record {record.id[:8]} ({record.mixer}): {error}")
-        except (AttributeError, KeyError, TypeError) as error:  # counts are read as they stand
-            what = f"{type(error).__name__}: {error}"
-            problems.append(f"record {record.id[:8]} ({record.mixer}) is incomplete: {what}")
+            problems.append(f"{label}: {error}")
+        except KeyError as error:  # counts are read as they stand
+            problems.append(f"{label} lacks {error}, which every measurement of schema 1 has")
+        except (AttributeError, TypeError) as error:
+            problems.append(f"{label} is not as schema 1 writes it: {error}")
     return found, problems
 
 

@@ -43,9 +43,7 @@ def peer(total: int, unit: str, share: float | None, **uncounted: int) -> dict[s
     return {"total": total, "unit": unit, "uncounted": named, "uncounted_time_share": share}
 
 
-def recorded(
-    mixer: str, implementation: str, sizes: dict[str, int], **fields: Any
-) -> Measurement:
+def recorded(mixer: str, implementation: str, sizes: dict[str, int], **fields: Any) -> Measurement:
     """A measurement on a machine that never was."""
     given: dict[str, Any] = {
         "form": "direct",
@@ -71,9 +69,7 @@ ATTENTION = recorded(
         "launch_floor": reading("launch_floor", 0.00002, "s", operations=19),
     },
     counts={
-        "dispatch": dispatch(
-            19, mul=3072, add=2864, div=256, exp=128, other={"compare": 112}
-        ),
+        "dispatch": dispatch(19, mul=3072, add=2864, div=256, exp=128, other={"compare": 112}),
         "peers": {
             "torch": peer(6144, "flop", 0.21, div=1, _softmax=1),
             "fvcore": peer(3072, "mac", None, div=1, softmax=1),

@@ -136,6 +136,17 @@ class Counts(Quantity):
         """The total."""
         return self.total
 
+    def _repr_latex_(self) -> str:
+        """One line a class, the work done once apart."""
+        import sympy
+
+        lines = [(name, exact.expr) for name, exact in self.classes.items()]
+        if self.once is not None:
+            lines += [(f"{name}, once", exact.expr) for name, exact in self.once.classes.items()]
+        lines.append(("total", self.total))
+        body = r" \\ ".join(rf"\text{{{name}}} &= {sympy.latex(e)}" for name, e in lines)
+        return rf"$\begin{{aligned}} {body} \end{{aligned}}$"
+
     def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
         """Integers at given sizes; work on the input is done for each of `b` sequences."""
         values = {c: e.at(sizes) * b for c, e in self.classes.items()}

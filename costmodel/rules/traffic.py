@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Constraints, Exact, total, union_size
@@ -18,6 +19,9 @@ from costmodel.expressions import Array, Ref
 from costmodel.polynomial import Poly
 from costmodel.rules.state import axes_of, entries, held, variables_in
 from costmodel.tokens import Instances, T, instances, phase_name, reads, system_of, tokens
+
+if TYPE_CHECKING:
+    import sympy
 
 ONE = Poly.of(1)
 BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
@@ -38,6 +42,14 @@ class Elements:
             merged[kind] = merged[kind] + number if kind in merged else number
         return Elements(merged)
 
+    @property
+    def expr(self) -> sympy.Expr:
+        """Entries of all kinds for one sequence, as a sympy expression."""
+        result = Exact()
+        for number in self.kinds.values():
+            result = result + number
+        return result.expr
+
     def at(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Entries by kind; activations and state for each of `b` sequences, weights once."""
         batch = sizes.get("b", 1)
@@ -53,6 +65,15 @@ class Traffic:
 
     compulsory: Elements
     unfused: Elements
+
+    def _repr_latex_(self) -> str:
+        import sympy
+
+        parts = (("compulsory", self.compulsory), ("unfused", self.unfused))
+        body = r" \\ ".join(
+            rf"\text{{{name} elements}} &= {sympy.latex(elements.expr)}" for name, elements in parts
+        )
+        return rf"$\begin{{aligned}} {body} \end{{aligned}}$"
 
     def at(
         self,

@@ -13,6 +13,7 @@ import torch
 import costmodel as cm
 from costmodel.check import Proof, prove
 from costmodel.mixers import UnknownMixer
+from costmodel.rules.count import count_equations
 from profiler import report
 from profiler.check import check, module_equals
 from profiler.modules import implementations
@@ -56,6 +57,7 @@ def test_a_sliding_window_holds(tmp_path: Path) -> None:
     assert proofs[MODULE].detail == "to 1e-09 in float64 at 4 sets of sizes"
 
 
+SUM = "s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n"
 WRONG_EQUATIONS: dict[str, tuple[tuple[Change, ...], str]] = {
     "lag-from-2": (
         (("w_win[i - j + 1, b]", "w_win[i - j + 2, b]"),),
@@ -80,10 +82,7 @@ WRONG_EQUATIONS: dict[str, tuple[tuple[Change, ...], str]] = {
         "y[1, 2] is never defined at sizes {'l': 1, 'd': 2, 'w': 1}",
     ),
     "read-before-defined": (
-        (
-            ("    s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n", ""),
-            ("over=a)\n", "over=a)\n    s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n"),
-        ),
+        ((f"    {SUM}", ""), ("over=a)\n", f"over=a)\n    {SUM}")),
         "y reads s before it is complete",
     ),
     "extents-that-differ": (
@@ -301,11 +300,11 @@ def test_a_rule_that_miscounts_is_held_against_the_execution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R additions for a sum of R terms: the first sum that has any term shows it."""
-    from costmodel import check as proofs
-
-    real, parts = cm.count, proofs.count_equations
+    real, parts = cm.count, count_equations
     monkeypatch.setattr(cm, "count", lambda m, phase, form, names: real(m, phase, form, "mac"))
-    monkeypatch.setattr(proofs, "count_equations", lambda s, phase: parts(s, phase, "mac"))
+    monkeypatch.setattr(
+        "costmodel.check.count_equations", lambda system, phase: parts(system, phase, "mac")
+    )
     found = {p.name: p for p in prove(cm.mixer(written(tmp_path, "miscounted")))}
     counts = found["direct: counts equal instrumented execution"]
     assert counts.passed is False
@@ -341,21 +340,20 @@ def test_what_a_fused_kernel_hides_is_not_blamed() -> None:
     proof = module_equals(cm.mixer("self-attention"), claimed)
     assert proof.passed is False
     assert proof.detail.endswith(
-        "it computes Q, K, V, Z, R as the equations do, equation (17) y is the first whose values it "
-        "never computes"
+        "it computes Q, K, V, Z, R as the equations do, equation (17) y is the first whose values "
+        "it never computes"
     )
 
 
 def test_transforms_are_compared_as_the_equations_write_them() -> None:
     """A conjugate in the product: both transforms are right, their product is not."""
-    from dataclasses import replace
-
 
     def conjugated(x: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
         l = x.shape[-2]
         points = 2 * (1 << (l - 1).bit_length())
         product = torch.fft.rfft(x, points, dim=-2) * torch.fft.rfft(kernel, points, dim=0).conj()
-        return torch.fft.irfft(product, points, dim=-2)[..., :l, :]
+        mixed: torch.Tensor = torch.fft.irfft(product, points, dim=-2)
+        return mixed[..., :l, :]
 
     class Conjugated(WeFft):
         algorithm = replace(VECTOR_FFT, compute=conjugated)

@@ -1,4 +1,4 @@
-"""Does a whole measurement work on an NVIDIA GPU, energy included, and is it physically possible?"""
+"""Does a whole measurement work on an NVIDIA GPU, and is its energy physically possible?"""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_a_module_that_fails_is_one_sentence(module: type[nn.Module], sentence: 
 
 
 def test_more_memory_than_there_is_on_a_cpu() -> None:
-    with pytest.raises(MeasureError, match="out of memory: .*; take smaller sizes"):
+    with pytest.raises(MeasureError, match=r"out of memory: .*; take smaller sizes"):
         measure(doctored(TooLarge), limits=BRIEF)
     assert failure(MemoryError()).startswith("out of memory: MemoryError; take smaller sizes")
 
@@ -279,14 +279,16 @@ def test_a_failure_stops_nothing_else() -> None:
     good = asked("me", "toeplitz")
     session = run([good, doctored(Raises), doctored(OutOfMemory), good], limits=BRIEF)
     assert [m.implementation for m in session.measurements] == ["toeplitz", "toeplitz"]
-    assert [text.split(": ")[1] for text in session.failures] == ["the call failed", "out of memory"]
+    why = [text.split(": ")[1] for text in session.failures]
+    assert why == ["the call failed", "out of memory"]
 
 
 class Fft16(SheDirect):
     """A transform in the dtype of its input."""
 
     def mix(self, x: Tensor) -> Tensor:
-        return torch.fft.irfft(torch.fft.rfft(x, dim=1), x.shape[1], dim=1)
+        mixed: Tensor = torch.fft.irfft(torch.fft.rfft(x, dim=1), x.shape[1], dim=1)
+        return mixed
 
 
 @pytest.mark.parametrize(("dtype", "reason"), [("bf16", "no transform"), ("fp16", "no complex")])
@@ -314,7 +316,7 @@ def test_a_dtype_that_is_there_is_never_cast(name: str) -> None:
 
 
 def test_names_of_dtypes() -> None:
-    assert [dtype_name(name) for name in ("fp16", "float64", "bfloat16")] == ["fp16", "fp64", "bf16"]
+    assert list(map(dtype_name, ("fp16", "float64", "bfloat16"))) == ["fp16", "fp64", "bf16"]
     with pytest.raises(MeasureError, match="unknown dtype 'int8': expected one of fp64, fp32"):
         dtype_name("int8")
 

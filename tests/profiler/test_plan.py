@@ -11,7 +11,7 @@ import costmodel as cm
 from costmodel.check import Proof
 from costmodel.mixers import UnknownMixer
 from costmodel.sizes import SizeError
-from profiler import plan as planning
+from profiler.check import module_equals
 from profiler.measure import MeasureError, Request
 from profiler.modules import Implementation, implementations
 from profiler.modules.extractor import MeToeplitz
@@ -20,7 +20,7 @@ from tests.user_mixers import written
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 
-OWN = '''
+OWN = """
 import torch
 from profiler.modules.extractor import SheConvolution, SheDirect
 
@@ -54,7 +54,7 @@ class Broken(SheDirect):
 
 class NoModule:
     pass
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -186,13 +186,13 @@ def test_it_is_shown_equal_once_however_many_sizes(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
-    real = planning.module_equals
+    real = module_equals
 
     def counted(mixer: cm.Mixer, implementation: Implementation) -> Proof:
         shown.append(implementation.name)
         return real(mixer, implementation)
 
-    monkeypatch.setattr(planning, "module_equals", counted)
+    monkeypatch.setattr("profiler.plan.module_equals", counted)
     found = planned("she", given={"l": (1, 2, 3), "d": (1, 2)}, implementation=f"{own}:Same")
     assert len(found) == 6
     assert shown == [f"{own}:Same"]

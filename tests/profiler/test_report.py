@@ -9,16 +9,20 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from costmodel import render
 from profiler import reconcile, report, session
 from profiler.meters.interface import Unavailable
 from profiler.reconcile import Ladder
 from profiler.report import scaled
+from profiler.store import Measurement
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "measuring"
@@ -34,7 +38,7 @@ def _no_hardware_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "hardware_operations", lambda: reason)
 
 
-def ladders_of(*records: report.Measurement) -> list[Ladder]:
+def ladders_of(*records: Measurement) -> list[Ladder]:
     """The ladders of recorded measurements, all of which have one."""
     found, problems = session.ladders(records)
     assert problems == []
@@ -148,12 +152,12 @@ def test_reasons_are_numbered_as_they_come_up() -> None:
         x for x in report.measurements([UNTIMED], "rich", "").splitlines() if x.startswith("we")
     )
     marks = [part.split(")")[0] for part in line.split("- (")[1:]]
-    assert marks == ["1", "2", "3", "4", "5", "5", "5"]
+    assert marks == ["1", "1", "1", "2", "3", "4", "5", "5", "5"]
 
 
 def test_what_peers_left_out_is_said_below_with_its_share() -> None:
     text = report.measurements(RECORDS, "rich", "")
-    assert "torch did not count in self-attention explicit: aten::div x1, aten::_softmax x1 " in text
+    assert "torch did not count in self-attention explicit: aten::div x1, aten::_softmax x1" in text
     assert "(21.0% of the time)" in text
     assert "(an unknown share of the time)" in text
     twice = report.measurements([ATTENTION, replace(ATTENTION, dtype="fp64")], "rich", "")
@@ -215,3 +219,19 @@ def test_colour_marks_the_titles_alone() -> None:
     text = report.measurements([ATTENTION], "rich", "", 300, colour=True)
     assert text.startswith("\x1b[1mMeasured: forward pass")
     assert "\x1b" not in report.measurements([ATTENTION], "rich", "")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.parametrize("name", ["measurements", "ladders"])
+def test_latex_compiles_as_printed(name: str, tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / f"{name}.tex", tmp_path / "part.tex")
+    (tmp_path / "whole.tex").write_text(
+        rf"\documentclass{{article}}\usepackage{{{','.join(render.PACKAGES)}}}"
+        r"\begin{document}\input{part}\end{document}",
+        encoding="utf-8",
+    )
+    made = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "whole.tex"],
+        cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stdout.decode(errors="replace")[-3000:]

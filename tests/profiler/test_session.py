@@ -1,0 +1,272 @@
+"""Is a plan measured so that nothing is lost, and is everything that was kept found again?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import costmodel as cm
+from profiler import session
+from profiler.measure import MeasureError, Request
+from profiler.meters.latency import LatencyLimits
+from profiler.modules import implementations
+from profiler.session import implementation_of, ladders, recorded as records_of, run
+from profiler.store import Measurement, StoreError, append, read
+from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, recorded
+from tests.user_mixers import written
+
+ROOT = Path(__file__).parents[2]
+BRIEF = LatencyLimits(
+    min_samples=2, max_samples=2, max_seconds=0.02, warmup_calls=3, warmup_seconds=0.02
+)
+
+
+def request(implementation: str = "toeplitz") -> Request:
+    """ME at small sizes."""
+    chosen = implementations("me")[implementation]
+    return Request(cm.mixer("me"), chosen, {"b": 1, "l": 3, "d": 2})
+
+
+Outcome = Measurement | BaseException
+
+
+@pytest.fixture
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let measurements give what a test says, one after the other, instead of measuring."""
+
+    def prepared(*listed: Outcome) -> None:
+        waiting: Iterator[Outcome] = iter(listed)
+
+        def next_one(asked: Request, **_: Any) -> Measurement:
+            found = next(waiting)
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+        monkeypatch.setattr(session, "measure", next_one)
+
+    return prepared
+
+
+def test_records_are_on_disk_before_the_next_measurement_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "results.jsonl"
+    before: list[int] = []
+
+    def counting(asked: Request, **_: Any) -> Measurement:
+        before.append(len(path.read_bytes().splitlines()) if path.exists() else 0)
+        return ATTENTION
+
+    monkeypatch.setattr(session, "measure", counting)
+    run([request()] * 3, path)
+    assert before == [0, 1, 2]
+
+
+def test_an_interrupt_loses_nothing_that_was_measured(
+    tmp_path: Path, outcomes: Callable[..., None]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    outcomes(ATTENTION, KeyboardInterrupt(), UNTIMED)
+    with pytest.raises(KeyboardInterrupt):
+        run([request()] * 3, path)
+    assert read(path) == ([ATTENTION], [])
+    outcomes(LAUNCH_BOUND)
+    run([request()], path)
+    assert read(path) == ([ATTENTION, LAUNCH_BOUND], [])
+
+
+def test_a_process_that_is_killed_loses_nothing_that_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    code = (
+        "import os, sys, pathlib\n"
+        "from profiler import session\n"
+        "from tests.recorded import ATTENTION\n"
+        "waiting = iter([lambda: ATTENTION, lambda: os._exit(9)])\n"
+        "session.measure = lambda asked, **_: next(waiting)()\n"
+        "from tests.profiler.test_session import request\n"
+        "session.run([request()] * 2, pathlib.Path(sys.argv[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=False)
+    assert done.returncode == 9
+    assert read(path) == ([ATTENTION], [])
+
+
+def test_a_failure_is_a_sentence_and_stops_nothing_else(
+    tmp_path: Path, outcomes: Callable[..., None]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    outcomes(ATTENTION, MeasureError("me fft (bf16): torch has none"), UNTIMED)
+    found = run([request()] * 3, path)
+    assert found.measurements == [ATTENTION, UNTIMED] == read(path)[0]
+    assert found.failures == ["me fft (bf16): torch has none"]
+
+
+def test_progress_is_told(outcomes: Callable[..., None]) -> None:
+    told: list[tuple[int, int, str]] = []
+    outcomes(ATTENTION, MeasureError("no"))
+    run([request()] * 2, progress=lambda *what: told.append(what))
+    assert told == [(2, 2, "done")]
+    real: list[tuple[int, int, str]] = []
+    session.run([], progress=lambda *what: real.append(what))
+    assert real == [(0, 0, "done")]
+
+
+def test_a_live_session_says_what_it_measures(tmp_path: Path) -> None:
+    told: list[str] = []
+    path = tmp_path / "results.jsonl"
+    found = run([request()], path, limits=BRIEF, progress=lambda done, of, what: told.append(what))
+    assert told[0] == "me toeplitz: building" and told[-1] == "done"
+    assert read(path) == (found.measurements, [])
+    (ladder,) = ladders(found.measurements)[0]
+    assert ladder.explained
+
+
+@pytest.mark.parametrize("name", ["no-such-folder/results.jsonl", "."])
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(
+    name: str, tmp_path: Path, outcomes: Callable[..., None]
+) -> None:
+    outcomes(RuntimeError("it was measured"))
+    with pytest.raises(StoreError, match=r"cannot write .*: (No such file|Is a directory)"):
+        run([request()], tmp_path / name)
+
+
+def test_a_file_that_is_not_needed_is_not_made(
+    tmp_path: Path, outcomes: Callable[..., None]
+) -> None:
+    outcomes(MeasureError("no"))
+    run([request()], tmp_path / "results.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Reading
+
+
+def test_a_file_cut_off_mid_line_gives_what_came_before(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    for record in (ATTENTION, UNTIMED):
+        append(path, record)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert records_of(path) == ([ATTENTION], ["line 2 is cut off and was skipped"])
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "holds no measurement"),
+        (b'{"schema": 1, "id"', "holds no measurement: line 1 is cut off and was skipped"),
+        (b"\x00\xff\n", "holds no measurement: line 1 is not valid JSON and was skipped"),
+        (b'{"schema": 2}\n', "expected schema 1, got 2"),
+        (b"[1, 2]\n", "expected an object, got list"),
+    ],
+)
+def test_a_file_without_a_record_is_one_sentence(
+    content: bytes, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(StoreError) as refused:
+        records_of(path)
+    assert sentence in str(refused.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"cannot read none.jsonl: No such file"):
+        records_of(tmp_path / "none.jsonl")
+
+
+def problem_of(record: Measurement) -> str:
+    """What is said of a record beside one that has a ladder."""
+    found, problems = ladders([ATTENTION, record])
+    assert [ladder.mixer for ladder in found] == ["self-attention"]
+    (problem,) = problems
+    assert problem.startswith(f"record {record.id[:8]} ({record.mixer})")
+    return problem
+
+
+def test_a_record_of_an_unknown_mixer() -> None:
+    assert "unknown mixer 'shee'; did you mean 'she'?" in problem_of(
+        replace(ATTENTION, mixer="shee")
+    )
+
+
+def test_a_record_of_an_unknown_implementation() -> None:
+    sentence = "no implementation 'flash': self-attention has explicit, sdpa"
+    assert sentence in problem_of(replace(ATTENTION, implementation="flash"))
+
+
+def test_a_record_of_a_file_that_is_gone() -> None:
+    assert "no file 'gone.py'" in problem_of(replace(ATTENTION, mixer="gone.py:mine"))
+
+
+def test_a_record_of_a_class_that_is_gone() -> None:
+    found = problem_of(replace(ATTENTION, implementation="gone.py:Mine"))
+    assert "no file 'gone.py'" in found
+
+
+def test_a_record_without_its_counts() -> None:
+    assert "holds no dispatched operations" in problem_of(replace(ATTENTION, counts={}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"counts": {"dispatch": {}}}, "lacks 'operations', which every measurement of schema 1"),
+        ({"counts": {"dispatch": dispatch(1) | {"operations": []}}}, "is not as schema 1 writes"),
+        ({"sizes": {"b": 1, "l": 8}}, "no value for size d"),
+        ({"sizes": {"b": 1, "l": 8, "d": 8, "n": 3}}, "choose d divisible by n"),
+        ({"phase": "dreaming"}, "unknown phase 'dreaming': expected one of training"),
+        ({"dtype": "fp12"}, "unknown dtype 'fp12': expected one of"),
+    ],
+)
+def test_a_record_that_was_tampered_with(changes: dict[str, Any], sentence: str) -> None:
+    assert sentence in problem_of(replace(ATTENTION, **changes))
+
+
+# Mixers of a user's own
+
+
+def test_a_mixer_of_ones_own_is_found_again_by_its_file(tmp_path: Path) -> None:
+    name = written(tmp_path, "window-recorded")
+    sizes = {"b": 1, "l": 5, "d": 2, "w": 3}
+    counted = cm.count(cm.mixer(name)).at(**sizes)
+    record = recorded(
+        name, "direct", sizes,
+        counts={"dispatch": dispatch(7, mul=counted.mul, add=counted.add), "peers": {}},
+    )  # fmt: skip
+    (ladder,), problems = ladders([record])
+    assert problems == []
+    assert ladder.mixer == name
+    assert ladder.unexplained == {"1-2": {}, "2-3": {}}
+
+
+def test_a_record_leads_from_another_process_to_a_class_in_a_file(tmp_path: Path) -> None:
+    """A described class too: only its file's name is known elsewhere."""
+    name = written(tmp_path, "window-elsewhere")
+    chosen = name.replace(":window-elsewhere", ":Window")
+    path = tmp_path / "results.jsonl"
+    common = ["--seconds", "0.02", "--l", "3", "--d", "2", "--w", "2", "--format", "json"]
+    profile = ["profile", name, "--impl", chosen, "-o", str(path), *common]
+    for words in (profile, ["reconcile", "--from", str(path), "--format", "json"]):
+        done = subprocess.run(
+            [sys.executable, "cli.py", *words],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+    (ladder,) = json.loads(done.stdout)["ladders"]
+    assert (ladder["mixer"], ladder["implementation"]) == (name, chosen)
+    assert ladder["unexplained"] == {"1-2": {}, "2-3": {}}
+
+
+def test_which_implementation_a_record_names() -> None:
+    assert implementation_of(cm.mixer("we"), "fft").name == "fft"
+    with pytest.raises(MeasureError, match="no implementation 'conv': we has toeplitz, fft"):
+        implementation_of(cm.mixer("we"), "conv")

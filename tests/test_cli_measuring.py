@@ -1,0 +1,334 @@
+"""Do profile, reconcile and check say what they found, and in one sentence what went wrong?"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+import torch
+
+import cli
+from profiler import session
+from profiler.store import append, read
+from tests.recorded import ATTENTION, LAUNCH_BOUND
+from tests.user_mixers import written
+
+ROOT = Path(__file__).parents[1]
+SMALL = ("--d", "4", "--l", "3", "--n", "2", "--seconds", "0.02", "--device", "cpu")
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+Capture = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Capture, *words: str, code: int = 0) -> str:
+    """What a command prints, with this exit code and nothing on standard error."""
+    found = cli.run(list(words))
+    out, err = capsys.readouterr()
+    assert (found, err) == (code, "")
+    return out
+
+
+def refused(capsys: Capture, *words: str, code: int = cli.MISUSED) -> str:
+    """The one sentence of a command that prints no answer."""
+    found = cli.run(list(words))
+    out, err = capsys.readouterr()
+    assert found == code
+    assert out == ""
+    assert err.startswith("costmodel: ") and err.count("\n") == 1
+    return err.removeprefix("costmodel: ").rstrip()
+
+
+# profile
+
+
+def test_profile_prints_a_row_for_each_implementation(capsys: Capture) -> None:
+    out = printed(capsys, "profile", "self-attention", "me", *SMALL)
+    assert out.startswith("Measured: forward pass, on cpu (")
+    rows = [tuple(line.split()[:2]) for line in out.splitlines() if " b = 1, l = 3" in line]
+    assert rows == [
+        ("self-attention", "explicit"), ("self-attention", "sdpa"),
+        ("me", "toeplitz"), ("me", "fft"),
+    ]  # fmt: skip
+    assert "torch did not count in self-attention explicit: " in out
+
+
+def test_profile_appends_every_record(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "results.jsonl"
+    words = ("profile", "me", "--impl", "fft", "-o", str(path), *SMALL)
+    printed(capsys, *words, "--phase", "both")
+    printed(capsys, *words, "--seed", "7", "--dtype", "fp64", "--b", "2")
+    records, problems = read(path)
+    assert problems == []
+    assert [(r.phase, r.dtype, r.sizes["b"], r.counts["seed"]) for r in records] == [
+        ("training", "fp32", 1, 0), ("inference", "fp32", 1, 0), ("training", "fp64", 2, 7),
+    ]  # fmt: skip
+
+
+def test_profile_in_json_and_csv(capsys: Capture) -> None:
+    words = ("profile", "we", "--impl", "fft", *SMALL)
+    (record,) = json.loads(printed(capsys, *words, "--format", "json"))["measurements"]
+    assert (record["mixer"], record["implementation"], record["form"]) == ("we", "fft", "fft")
+    rows = list(csv.DictReader(StringIO(printed(capsys, *words, "--format", "csv"))))
+    assert {row["reading"] for row in rows} >= {"latency", "peak_memory", "kernels", "energy"}
+
+
+def test_profile_of_several_sizes_and_dtypes(capsys: Capture) -> None:
+    out = printed(
+        capsys, "profile", "me", "--impl", "toeplitz", "--l", "2,4", "--d", "2", "--device", "cpu",
+        "--dtype", "fp32,fp64", "--seconds", "0.02", "--format", "json",
+    )  # fmt: skip
+    found = [(m["sizes"]["l"], m["dtype"]) for m in json.loads(out)["measurements"]]
+    assert found == [(2, "fp32"), (2, "fp64"), (4, "fp32"), (4, "fp64")]
+
+
+def test_what_one_dtype_lacks_does_not_stop_the_others(capsys: Capture) -> None:
+    words = ("profile", "we", "--impl", "fft", "--dtype", "bf16,fp32", *SMALL)
+    assert cli.run(list(words)) == cli.FAILED
+    out, err = capsys.readouterr()
+    assert "fp32" in out and "bf16" not in out
+    assert err == "costmodel: we fft (bf16): torch.fft has no transform in torch.bfloat16 on cpu\n"
+
+
+REFUSED = {
+    "profile shee": "unknown mixer 'shee'; did you mean 'she'?",
+    "profile she --impl cov": "no implementation 'cov': did you mean 'conv'?",
+    "profile she --impl none.py:Mine": "no file 'none.py'",
+    "profile she --dtype fp12": "unknown dtype 'fp12': expected one of fp64, fp32, bf16, fp16",
+    "profile she --device abacus": "unknown device 'abacus': expected cpu, cuda or cuda:N",
+    "profile she --phase sideways": "--phase 'sideways': expected one of training",
+    "profile she --format pdf": "--format 'pdf': expected one of rich, markdown, latex, csv, json",
+    "profile she --d 0": "size d must lie in 1..",
+    "profile she --d 2.5": "size d must be a positive integer",
+    "profile self-attention --d 9 --n 2": "self-attention needs d/n to be whole, got 9/2",
+    "profile she --seconds 0": "Invalid value for '--seconds'",
+    "profile she --seed one": "Invalid value for '--seed'",
+    "profile she -o no-such-folder/r.jsonl": "cannot write no-such-folder/r.jsonl: No such file",
+    "profile none.py:mine": "no file 'none.py': a mixer of your own is given as FILE.py:NAME",
+    "reconcile --from none.jsonl": "cannot read none.jsonl: No such file or directory",
+    "reconcile she --from none.jsonl": "--from FILE takes everything from it: no mixers, sizes",
+    "reconcile --from none.jsonl --d 4": "--from FILE takes everything from it: no mixers, sizes",
+    "reconcile --from none.jsonl -o x": "--from FILE takes everything from it: no mixers, sizes",
+    "reconcile she --format pdf": "--format 'pdf': expected one of",
+    "check shee": "unknown mixer 'shee'; did you mean 'she'?",
+    "check none.py:mine": "no file 'none.py'",
+    "check she --format csv": "--format 'csv': expected one of rich, markdown, json",
+    "check": "Missing argument 'MIXER'",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_cannot_be_asked_for_is_one_sentence(command: str, capsys: Capture) -> None:
+    assert refused(capsys, *command.split()).startswith(REFUSED[command])
+
+
+@NO_GPU
+def test_a_gpu_that_is_not_there(capsys: Capture) -> None:
+    sentence = refused(capsys, "profile", "she", "--device", "cuda")
+    assert sentence == "device 'cuda' was asked for, but torch finds no NVIDIA GPU: use cpu"
+
+
+def test_a_token_beyond_the_weights(capsys: Capture) -> None:
+    words = ("profile", "me", "--impl", "fft", "--phase", "inference", "--t", "4", *SMALL)
+    sentence = refused(capsys, *words, code=cli.FAILED)
+    assert sentence == "me fft (fp32): length 4 is greater than l = 3, where the weights end"
+
+
+def test_an_interrupt_says_where_the_rest_is(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = iter([ATTENTION])
+
+    def measured(*_: Any, **__: Any) -> Any:
+        for record in results:
+            return record
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "measure", measured)
+    path = tmp_path / "results.jsonl"
+    sentence = refused(capsys, "profile", "she", "-o", str(path), *SMALL, code=cli.FAILED)
+    assert sentence == f"interrupted: what was measured before is in {path}"
+    assert read(path) == ([ATTENTION], [])
+    sentence = refused(capsys, "profile", "she", *SMALL, code=cli.FAILED)
+    assert sentence == "interrupted: what was measured before is lost: -o FILE.jsonl keeps it"
+
+
+class Terminal(StringIO):
+    """A standard error that a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_on_a_terminal_and_none_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """`printed` has seen that a pipe stays empty; a terminal gets a bar, redrawn in place."""
+    terminal: TextIO = Terminal()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", terminal)
+        with cli.bar() as progress:
+            progress(1, 2, "she conv: measuring latency")
+    assert "she conv: measuring latency" in terminal.getvalue()  # type: ignore[attr-defined]
+    with cli.bar() as progress:
+        progress(1, 2, "she conv: measuring latency")
+    assert capsys.readouterr() == ("", "")
+
+
+# reconcile
+
+
+def test_reconcile_measures_and_explains(capsys: Capture) -> None:
+    words = ("reconcile", "self-attention", "she", "--phase", "both", *SMALL)
+    ladders = json.loads(printed(capsys, *words, "--format", "json"))["ladders"]
+    assert len(ladders) == 2 * (2 + 3)
+    for ladder in ladders:
+        assert ladder["unexplained"] == {"1-2": {}, "2-3": {}}
+        assert {p["unexplained"] for p in ladder["peers"]} == {0}
+        assert ladder["rungs"]["4"] is None
+        assert ladder["rungs"]["5"]["latency_s"] > 0
+
+
+@pytest.mark.parametrize("format_", ["rich", "markdown", "latex", "csv"])
+def test_reconcile_from_records_in_every_format(
+    format_: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "results.jsonl"
+    for record in (ATTENTION, LAUNCH_BOUND):
+        append(path, record)
+    out = printed(capsys, "reconcile", "--from", str(path), "--format", format_)
+    assert "dense" in out
+    assert "not comparable: launch-bound" in out
+    if format_ == "latex":
+        assert out.startswith(f"% costmodel reconcile --from {path} --format latex\n")
+
+
+def test_reconcile_from_a_file_with_faults_prints_what_it_can(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "results.jsonl"
+    append(path, ATTENTION)
+    line = path.read_text(encoding="utf-8")
+    path.write_text(line + line.replace('"self-attention"', '"sole-attention"') + line[:50])
+    assert cli.run(["reconcile", "--from", str(path)]) == cli.FAILED
+    out, err = capsys.readouterr()
+    assert "self-attention explicit: forward pass" in out
+    first, second = err.splitlines()
+    assert first == "costmodel: line 3 is cut off and was skipped"
+    assert re.fullmatch(
+        r"costmodel: record self-att \(sole-attention\): unknown mixer 'sole-attention'; "
+        r"did you mean 'self-attention'\?.*",
+        second,
+    )
+
+
+# check, and a mixer of a user's own
+
+
+@pytest.fixture
+def windows(tmp_path: Path) -> tuple[str, str]:
+    """A sliding window that holds and one that subtracts, under names of this test's own."""
+    wrong = ("s[:, lag:] += x", "s[:, lag:] -= x")
+    right, own = f"right-{tmp_path.name}", f"wrong-{tmp_path.name}"
+    return written(tmp_path, right), written(tmp_path, own, wrong)
+
+
+def test_check_holds(windows: tuple[str, str], capsys: Capture) -> None:
+    out = printed(capsys, "check", windows[0])
+    assert out.count(" holds ") == 5
+    assert "FAILS" not in out
+
+
+def test_check_fails_with_the_place(windows: tuple[str, str], capsys: Capture) -> None:
+    out = printed(capsys, "check", windows[1], code=cli.FAILED)
+    assert "direct: module equals equations              FAILS    at l = 2, d = 1, w = 2: " in out
+    assert "equation (1) s is the first whose values it never computes" in out
+    proofs = json.loads(printed(capsys, "check", windows[1], "--format", "json", code=cli.FAILED))
+    assert [p["passed"] for p in proofs["proofs"]] == [True, True, True, False, False]
+
+
+def test_a_file_that_does_not_import(tmp_path: Path, capsys: Capture) -> None:
+    change = ("cm.sum_(s[i, a] * W_out[a, b], over=a)", "s[i, a] * W_out[a, b]")
+    for command in ("check", "table", "explain", "profile", "reconcile"):
+        sentence = refused(capsys, command, written(tmp_path, "cli-unbound", change))
+        assert sentence.endswith(
+            "cli_unbound.py does not import: EquationError: y: index a of s is unbound; put it on "
+            "the left side or reduce over it"
+        )
+
+
+def test_a_sliding_window_of_ones_own_in_every_command(
+    windows: tuple[str, str], capsys: Capture
+) -> None:
+    """d = 4, l = 6, w = 3: 1 + 2 + 3 + 3 + 3 + 3 products in each channel, then d^2 l."""
+    name, sizes = windows[0], ("--d", "4", "--l", "6", "--w", "3")
+    rows = json.loads(printed(capsys, "table", name, *sizes, "--format", "json"))["rows"]
+    assert rows[0]["counts"]["mul"] == 4 * 15 + 4 * 4 * 6
+    assert rows[0]["parameters"] == 3 * 4 + 4 * 4
+    assert rows[1]["state_elements"] == 2 * 4
+    explained = printed(capsys, "explain", name, *sizes)
+    assert "sum(j = max(1, i - w + 1)..i) x[j,b] * w_win[i-j+1,b]" in explained
+    assert "Min(" in explained
+    for command in ("profile", "reconcile"):
+        printed(capsys, command, name, *sizes, "--seconds", "0.02", "--device", "cpu")
+    words = ("reconcile", name, *sizes, "--seconds", "0.02", "--phase", "both", "--format", "json")
+    for ladder in json.loads(printed(capsys, *words))["ladders"]:
+        assert ladder["unexplained"] == {"1-2": {}, "2-3": {}}
+
+
+def test_a_class_of_ones_own_that_is_not_equal(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from profiler.modules.extractor import WeToeplitz\n"
+        "class Mine(WeToeplitz):\n"
+        "    def _surround(self, x, ext):\n"
+        "        return super()._surround(x, -ext)\n"
+    )
+    sentence = refused(capsys, "profile", "we", "--impl", f"{path}:Mine")
+    assert sentence.startswith(
+        f"{path}:Mine is not we: module equals equations fails at l = 1, d = 1: y[1, 1] is "
+    )
+    assert "equation (24) adj is the first whose values it never computes" in sentence
+
+
+# As a process
+
+
+def process(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python cli.py ...` with its output in pipes."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "cli.py", *words],
+        cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_profile_in_a_pipe_is_plain_text(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    done = process("profile", "me", "--impl", "fft", "-o", str(path), *SMALL, COLUMNS="40")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout and "\r" not in done.stdout
+    assert "columns are too narrow" not in done.stdout
+    assert len(read(path)[0]) == 1
+
+
+def test_a_wrong_module_in_a_process(tmp_path: Path) -> None:
+    name = written(tmp_path, "wrong-in-a-process", (".flip(1)", ""))
+    done = process("check", name)
+    assert (done.returncode, done.stderr) == (cli.FAILED, "")
+    assert "in step, equation (1) s is the first whose values it never computes" in done.stdout
+
+
+def test_a_file_that_raises_in_a_process(tmp_path: Path) -> None:
+    name = written(tmp_path, "raises-in-a-process", ("import torch", "import torch\n1 / 0"))
+    done = process("reconcile", name)
+    assert (done.returncode, done.stdout) == (cli.MISUSED, "")
+    assert done.stderr == (
+        f"costmodel: {name.rpartition(':')[0]} does not import: ZeroDivisionError: division by "
+        f"zero\n"
+    )
