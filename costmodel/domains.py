@@ -425,13 +425,18 @@ def union_size(axes: tuple[str, ...], regions: Sequence[Constraints], weight: Po
     result = Exact()
     counted: list[Constraints] = []
     for region in regions:
-        fresh = [region]
-        for earlier in counted:
-            fresh = [piece for part in fresh for piece in _difference(part, earlier)]
-        for part in fresh:
+        for part in outside(region, counted):
             result = result + total(axes, part, weight)
         counted.append(region)
     return result
+
+
+def outside(region: Constraints, removed: Sequence[Constraints]) -> list[Constraints]:
+    """The points of `region` in none of the removed regions, as disjoint regions."""
+    pieces = [region]
+    for other in removed:
+        pieces = [piece for part in pieces for piece in _difference(part, other)]
+    return pieces
 
 
 def _difference(region: Constraints, removed: Constraints) -> list[Constraints]:

@@ -19,12 +19,15 @@ from typing import Any
 from costmodel.domains import Constraints
 from costmodel.expressions import (
     Array,
+    Composite,
     EquationError,
     Extremum,
+    Fft,
     Flat,
     Index,
     Node,
     Position,
+    Reduce,
     Ref,
     names_in,
     outer_first,
@@ -139,6 +142,8 @@ class Mixer:
         self.references = tuple(references)
         self.origin = name
         """How a user names it: the name, or FILE.py:NAME for a mixer in a user's own file."""
+        self.home = ""
+        """The Python module of a user's own file; empty for a built-in mixer."""
         self.letters: tuple[str, ...] = ()
         self.arrays: dict[str, Array] = {}
         self.forms: dict[str, Form] = {}
@@ -150,6 +155,12 @@ class Mixer:
     def sizes(self, letters: str) -> tuple[Poly, ...]:
         """Declare sizes by their letters, separated by spaces; h means d/n."""
         names = tuple(letters.split())
+        for taken, meaning in (("b", "the batch"), ("t", "the position of a new token")):
+            if taken in names:
+                raise EquationError(
+                    f"{self.name} declares size '{taken}', which is {meaning} of every mixer: its "
+                    f"equations do not name it"
+                )
         self.letters += tuple(x for x in names if x != "h" and x not in self.letters)
         return tuple(size(letter) for letter in names)
 
@@ -253,18 +264,27 @@ class Mixer:
         form.equations.append(equation)
 
 
+WHOLE = (Fft, Composite)
+"""What stands alone on the right side of an equation (a scale may stand anywhere)."""
+
+
 def _check_bound(equation: Equation) -> None:
-    """Every index on the right side is free on the left or reduced over."""
+    """Every index on the right side is free on the left or reduced over, and not both."""
     free = {i.atom for i in equation.indices}
     for entry, over in walk(equation.value):
         bound = free | {i.atom for i in over}
-        for index in over:
-            for name in {a for b in index.lower + index.upper for a in b.letters if a[0] == "@"}:
-                if name not in bound:
-                    raise EquationError(
-                        f"{equation.name}: the range of {index.name} names {name[1:]}, which is "
-                        f"neither on the left side nor reduced over"
-                    )
+        _check_ranges(equation, over, bound)
+        if isinstance(entry, Reduce) and any(i.atom in free for i in entry.over):
+            twice = next(i.name for i in entry.over if i.atom in free)
+            raise EquationError(
+                f"{equation.name}: index {twice} is on the left side and reduced over; take another"
+            )
+        if isinstance(entry, WHOLE) and _spans(entry) and entry is not equation.value:
+            name = entry.name if isinstance(entry, Composite) else entry.kind
+            raise EquationError(
+                f"{equation.name}: {name} stands alone on its right side; give it an array of its "
+                f"own first"
+            )
         if isinstance(entry, Ref):
             for name in names_in(entry.positions):
                 if name not in bound:
@@ -272,3 +292,17 @@ def _check_bound(equation: Equation) -> None:
                         f"{equation.name}: index {name[1:]} of {entry.array.name} is unbound; "
                         f"put it on the left side or reduce over it"
                     )
+
+
+def _spans(entry: Fft | Composite) -> bool:
+    return bool(entry.over)
+
+
+def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:
+    for index in over:
+        for name in {a for b in index.lower + index.upper for a in b.letters if a[0] == "@"}:
+            if name not in bound:
+                raise EquationError(
+                    f"{equation.name}: the range of {index.name} names {name[1:]}, which is "
+                    f"neither on the left side nor reduced over"
+                )

@@ -9,7 +9,10 @@ from pathlib import Path
 from types import ModuleType
 
 from costmodel.equations import Mixer
-from costmodel.mixers import UnknownMixer, builtin
+from costmodel.mixers import UnknownMixer, builtin, names as builtin_names
+
+USER = "costmodel_user_"
+"""What the Python modules of users' files are called, before their path."""
 
 
 def mixer(name: str | Mixer) -> Mixer:
@@ -27,12 +30,17 @@ def mixer(name: str | Mixer) -> Mixer:
 
 
 def _in_file(path: Path, attribute: str) -> Mixer:
-    found = {
-        key: value for key, value in vars(user_module(path)).items() if isinstance(value, Mixer)
-    }
+    module = user_module(path)
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Mixer)}
     for key, value in found.items():
         if attribute in (key, value.name):
+            if value.name in builtin_names():
+                raise UnknownMixer(
+                    f"{path} calls its mixer '{value.name}', which is the name of a built-in one: "
+                    f"choose another"
+                )
             value.origin = f"{path}:{attribute}"
+            value.home = module.__name__
             return value
     names = sorted({value.name for value in found.values()})
     if not names:
@@ -50,7 +58,7 @@ def user_module(path: Path) -> ModuleType:
     """
     if not path.is_file():
         raise UnknownMixer(f"no file '{path}': a mixer of your own is given as FILE.py:NAME")
-    name = f"costmodel_user_{path.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
+    name = f"{USER}{path.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
@@ -59,7 +67,7 @@ def user_module(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UnknownMixer(f"{path} does not import: {type(error).__name__}: {error}") from error
     return module

@@ -21,11 +21,13 @@ from costmodel.expressions import (
     Flat,
     Index,
     Position,
+    Reduce,
     Ref,
     position_value,
     walk,
 )
 from costmodel.polynomial import Poly
+from costmodel.wellformed import check_form
 
 T = Poly.atom("t")
 Terms = tuple[Poly, ...]
@@ -219,6 +221,7 @@ def tokens(system: System) -> Tokens:
 
     Raises:
         EquationError: an array is read before it is defined.
+        Unsupported: a reduction may have no term.
     """
     defined = {a for a in system.mixer.arrays.values() if a.role not in ("intermediate", "output")}
     for equation in system.equations:
@@ -230,7 +233,26 @@ def tokens(system: System) -> Tokens:
                 )
         if system.defining[equation.array][-1] is equation:
             defined.add(equation.array)
+        _nonempty(equation)
     return Tokens(system)
+
+
+def _nonempty(equation: Equation) -> None:
+    """Raise Unsupported unless every reduction has at least one term at every point."""
+    for part, over in walk(equation.value):
+        if not isinstance(part, Reduce):
+            continue
+        known = equation.domain.union(*(index.constraints for index in over))
+        for index in part.over:
+            for low in index.lower:
+                for up in index.upper:
+                    if not implied(known, up - low):
+                        raise Unsupported(
+                            f"{equation.name}: the range {low}..{up} of {index.name} may be empty, "
+                            f"and empty sums are not supported yet; start the outer index later, "
+                            f"or widen the range"
+                        )
+            known = known | index.constraints
 
 
 def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: str) -> System:
@@ -238,12 +260,16 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
 
     `dense` widens axes, and one new token at position t has no axis beyond t: it is left out of
     inference.
+
+    Raises:
+        EquationError: no such form, or one that reads or defines entries that it must not.
     """
     name = form or mixer.default_form
     if name not in mixer.forms:
         raise EquationError(
             f"{mixer.name} has no form '{name}': expected one of {', '.join(mixer.forms)}"
         )
+    check_form(lower(mixer.forms[name]))
     if phase == "inference":
         rewrites = tuple(r for r in rewrites if r != "dense")
     return lower(mixer.forms[name], rewrites)

@@ -46,7 +46,7 @@ def check(mixer: Mixer) -> list[Proof]:
     if any(proof.passed is False for proof in proofs):
         return proofs
     try:
-        found = implementations(mixer.name)
+        found = implementations(mixer)
     except ValueError:
         missing = (
             f'no module implements it: write @implementation("{mixer.name}"), from '

@@ -16,6 +16,7 @@ from torch import nn
 
 from costmodel.equations import Mixer
 from costmodel.tokens import phase_name
+from profiler.counters.hardware import hardware_operations
 from profiler.counters.dispatch import DispatchCounts, count_dispatch
 from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counters.trace import OperationTimes, count_kernels, operation_times
@@ -199,6 +200,7 @@ def _measured(
     measured: dict[str, Measured] = {
         "peak_memory": peak_memory(work.bare, device=request.device, reset=work.reset),
         "kernels": kernels_of(work, request.device, dispatched),
+        "hardware": hardware_operations(),
     }
     note("measuring latency")
     measured |= latencies(work, request, dispatched, limits)
@@ -285,7 +287,7 @@ def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
 def latencies(
     work: Work, request: Request, dispatched: DispatchCounts, limits: LatencyLimits | None
 ) -> dict[str, Measured]:
-    """The call's latency, and the floor that launching its operations alone would take."""
+    """The call's latency, and an estimate of what launching its operations alone takes."""
     return {
         "latency": latency(
             work.bare,
@@ -294,14 +296,14 @@ def latencies(
             reset_is_trivial=True,
             limits=limits,
         ),
-        "launch_floor": launch_floor(request.device, dispatched.launched, limits),
+        "launch_estimate": launch_estimate(request.device, dispatched.launched, limits),
     }
 
 
-def launch_floor(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
+def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
     """Seconds to launch so many operations: their number times that of an addition of one element.
 
-    A lower bound: every operation costs at least as much as the smallest one.
+    An estimate, not a bound: an operation called from within another one is launched faster.
     """
     one = torch.ones(1, device=device)
     target = torch.empty(1, device=device)
@@ -311,7 +313,7 @@ def launch_floor(device: str, launched: int, limits: LatencyLimits | None = None
     if isinstance(smallest, Unavailable):
         return smallest
     return Reading(
-        "launch_floor",
+        "launch_estimate",
         smallest.value * launched,
         "s",
         (smallest.value * launched,),

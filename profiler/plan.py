@@ -90,7 +90,7 @@ def chosen_implementations(
 def described(mixer: Mixer) -> dict[str, Implementation]:
     """The implementations of a mixer by name; MeasureError where it has none."""
     try:
-        return implementations(mixer.name)
+        return implementations(mixer)
     except ValueError as error:
         raise MeasureError(str(error)) from error
 
@@ -125,7 +125,7 @@ def users_class(mixer: Mixer, wanted: str) -> Implementation:
 
 def _described(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
     try:
-        for implementation in implementations(mixer.name).values():
+        for implementation in implementations(mixer).values():
             if implementation.module is found:
                 return replace(implementation, name=name)
     except ValueError:

@@ -20,7 +20,6 @@ from costmodel.rules.counts import CountsAt
 from costmodel.rules.peers import contraction_counts
 from costmodel.rules.traffic import traffic
 from costmodel.tokens import phase_name, system_of
-from profiler.counters.hardware import hardware_operations
 from profiler.modules import Implementation
 from profiler.store import Measurement
 
@@ -218,7 +217,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
     if dispatch["unknown"]:
         listed = ", ".join(f"{k} ({v['calls']} calls)" for k, v in dispatch["unknown"].items())
         reasons["3"] = f"incomplete: no counting rule for {listed}"
-    reasons["4"] = hardware_operations().reason
+    reasons["4"] = reasons.get("hardware", "the record says nothing of hardware counters")
     cost, why = fifth(measurement, mixer, does, phase, third)
     explained = sum_classes(cause.counts for cause in causes)
     return Ladder(
@@ -363,15 +362,15 @@ def value(measurement: Measurement, name: str) -> float | None:
 def idleness(measurement: Measurement) -> str:
     """Why rates mean nothing here: a sentence, or "" where the device is kept busy."""
     latency = measurement.readings["latency"]
-    floor = measurement.readings.get("launch_floor")
+    launches = measurement.readings.get("launch_estimate")
     if latency.details.get("launch_bound"):
         return "not comparable: launch-bound, the device waits for the host most of the time"
-    if floor is None:
+    if launches is None:
         return ""
-    share = floor.value / latency.value
+    share = launches.value / latency.value
     if share < MOSTLY_IDLE:
         return ""
     return (
-        f"not comparable: launching its {floor.details['operations']} operations alone takes "
-        f"{share:.0%} of the time, so the device is mostly idle"
+        f"not comparable: launching its {launches.details['operations']} operations alone takes "
+        f"about {share:.0%} of the time, so the device is mostly idle"
     )

@@ -66,7 +66,7 @@ ATTENTION = recorded(
         "latency": latency(0.000120, 0.000125, 0.000137),
         "peak_memory": reading("peak_memory", 2112, "B"),
         "kernels": reading("kernels", 19, "1"),
-        "launch_floor": reading("launch_floor", 0.00002, "s", operations=19),
+        "launch_estimate": reading("launch_estimate", 0.00002, "s", operations=19),
     },
     counts={
         "dispatch": dispatch(19, mul=3072, add=2864, div=256, exp=128, other={"compare": 112}),

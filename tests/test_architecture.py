@@ -23,7 +23,7 @@ ANSWERS = "everything else in costmodel"
 LAYERS = (
     ("sizes", "data", "functions", "quantity", "polynomial"),
     ("domains", "expressions", "equations", "formulas", "grid", "thresholds"),
-    ("composites", "conventions", "execution", "load", "mixers", "rules", "tokens"),
+    ("composites", "conventions", "execution", "load", "mixers", "rules", "tokens", "wellformed"),
     ("",),
     (ANSWERS,),
     ("profiler",),

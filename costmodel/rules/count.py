@@ -30,7 +30,7 @@ from costmodel.functions import TABLE
 from costmodel.polynomial import call
 from costmodel.rules.counts import Counts, Tally
 from costmodel.rules.peers import peer_count
-from costmodel.rules.points import ONE, Points, nonempty
+from costmodel.rules.points import ONE, Points
 from costmodel.tokens import Instances, instances, phase_name, system_of
 
 
@@ -51,7 +51,6 @@ def _call(node: Call, points: Points) -> Iterator[tuple[str, Exact]]:
 
 
 def _reduce(node: Reduce, points: Points) -> Iterator[tuple[str, Exact]]:
-    nonempty(node.over, points)
     terms = points.inside(node.over).number()
     name = {"sum": "add", "max": "compare"}[node.kind]
     spared = node.kind == "max" or points.accounting == "strict"

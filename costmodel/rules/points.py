@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from costmodel.domains import Constraints, Exact, Unsupported, implied, total
+from costmodel.domains import Constraints, Exact, total
 from costmodel.equations import Equation
 from costmodel.expressions import Index
 from costmodel.polynomial import Poly
@@ -30,16 +30,3 @@ class Points:
         constraints = self.constraints.union(*(index.constraints for index in over))
         variables = self.variables + tuple(index.atom for index in over)
         return replace(self, variables=variables, constraints=constraints)
-
-
-def nonempty(over: tuple[Index, ...], points: Points) -> None:
-    """Raise Unsupported unless every point has at least one term."""
-    known = points.constraints
-    for index in over:
-        for low in index.lower:
-            for up in index.upper:
-                if not implied(known, up - low):
-                    raise Unsupported(
-                        f"{points.equation.name}: the range of {index.name} may be empty"
-                    )
-        known = known | index.constraints

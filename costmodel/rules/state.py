@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costmodel.domains import Constraints, Exact, infeasible, projected, union_size
+from costmodel.domains import Constraints, Exact, union_size
 from costmodel.equations import Equation, Mixer, System
-from costmodel.expressions import Array, Flat, Ref
+from costmodel.expressions import Array, Ref
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
 from costmodel.tokens import (
@@ -24,6 +24,7 @@ from costmodel.tokens import (
     system_of,
     tokens,
 )
+from costmodel.wellformed import axes_of, region
 
 if TYPE_CHECKING:
     import sympy
@@ -55,30 +56,19 @@ class State(Quantity):
         return b * self.exact.at(sizes)
 
 
-def axes_of(array: Array) -> tuple[str, ...]:
-    """The axis variables of an array."""
-    return tuple(f"#{k}" for k in range(len(array.shape)))
-
-
 def entries(
     ref: Ref, constraints: Constraints, variables: frozenset[str], *, ends: bool
 ) -> Constraints | None:
     """The entries that a reference touches while its indices satisfy the constraints.
 
-    A flattened axis is touched whole: both of its indices run over their full ranges. Nothing is
-    read outside an array (`dense` multiplies zeros there); `ends` says that the array has an end,
-    which a sequence thought to go on has not.
+    Nothing is read outside an array (`dense` multiplies zeros there); `ends` says that the array
+    has an end, which a sequence thought to go on has not.
     """
-    links: set[Poly] = set()
-    for axis, position in enumerate(ref.positions):
+    inside: set[Poly] = set()
+    for axis, extent in enumerate(ref.array.shape):
         entry = Poly.atom(f"#{axis}")
-        links |= {entry - 1, ref.array.shape[axis] - entry} if ends else {entry - 1}
-        if isinstance(position, Flat):
-            links |= {entry - 1, ref.array.shape[axis] - entry}
-        else:
-            links |= {entry - position, position - entry}
-    joined = constraints | links
-    return None if infeasible(joined) else projected(joined, sorted(variables, reverse=True))
+        inside |= {entry - 1, extent - entry} if ends else {entry - 1}
+    return region(ref.array, ref.positions, constraints | inside, sorted(variables))
 
 
 def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]:
@@ -102,9 +92,9 @@ def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
             for later in after_token(known.unbounded(equation), known.instance(equation), T):
                 around = later | read.constraints | before
                 names = variables_in(equation, read.over)
-                region = entries(read.ref, around, names, ends=False)
-                if region is not None:
-                    found.setdefault(read.ref.array, []).append((equation, region))
+                touched = entries(read.ref, around, names, ends=False)
+                if touched is not None:
+                    found.setdefault(read.ref.array, []).append((equation, touched))
     return found
 
 

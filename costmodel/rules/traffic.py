@@ -17,8 +17,9 @@ from costmodel.domains import Constraints, Exact, total, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array, Ref
 from costmodel.polynomial import Poly
-from costmodel.rules.state import axes_of, entries, held, variables_in
+from costmodel.rules.state import entries, held, variables_in
 from costmodel.tokens import Instances, T, instances, phase_name, reads, system_of, tokens
+from costmodel.wellformed import axes_of
 
 if TYPE_CHECKING:
     import sympy

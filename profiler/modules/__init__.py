@@ -22,6 +22,8 @@ import torch
 from torch import nn
 
 from costmodel.conventions import KERNEL_CLASSES
+from costmodel.equations import Mixer as Equations
+from costmodel.load import USER
 from costmodel.mixers import FILES
 from profiler.modules.base import Mixer, State, Unsupported, fan_in, require_sizes
 
@@ -67,7 +69,8 @@ class Implementation:
                     )
 
 
-_registry: dict[str, dict[str, Implementation]] = {}
+_registry: dict[str, dict[tuple[str, str], Implementation]] = {}
+"""Mixer -> (the user's file or "", name) -> implementation."""
 _Module = TypeVar("_Module", bound=type[nn.Module])
 
 
@@ -110,19 +113,26 @@ def implementation(
     return register
 
 
-def implementations(mixer_name: str) -> dict[str, Implementation]:
+def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     """The implementations of a mixer by name, the default first.
 
-    Raises ValueError for a mixer that has none.
+    A built-in mixer (also by its name) has those of every file; a mixer of a user's own file has
+    those of that file. Raises ValueError for a mixer that has none.
     """
-    _load(mixer_name)
-    if mixer_name not in _registry:
+    name, home = (mixer, "") if isinstance(mixer, str) else (mixer.name, mixer.home)
+    _load(name)
+    found = {
+        own: described
+        for (place, own), described in _registry.get(name, {}).items()
+        if not home or place == home
+    }
+    if not found:
         known = sorted({mixer for mixers in FILES.values() for mixer in mixers} | _registry.keys())
         raise ValueError(
-            f"no module implements the mixer {mixer_name!r}, known are {', '.join(known)}: "
+            f"no module implements the mixer {name!r}, known are {', '.join(known)}: "
             "describe a torch.nn.Module class with profiler.modules.implementation"
         )
-    return dict(_registry[mixer_name])
+    return found
 
 
 def build(
@@ -193,14 +203,15 @@ def _load(mixer: str) -> None:
 def _add(new: Implementation) -> None:
     """Register; a file that is executed again replaces its own classes."""
     _load(new.mixer)
+    home = new.module.__module__ if new.module.__module__.startswith(USER) else ""
     named = _registry.setdefault(new.mixer, {})
-    old = named.get(new.name)
+    old = named.get((home, new.name))
     if old is not None and _origin(old.module) != _origin(new.module):
         raise ValueError(
             f"the mixer {new.mixer!r} has an implementation {new.name!r} already, "
             f"{old.module.__qualname__}: give {new.module.__qualname__} another name"
         )
-    named[new.name] = new
+    named[home, new.name] = new
 
 
 def _origin(module: type[nn.Module]) -> tuple[str, str]:

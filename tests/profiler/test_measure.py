@@ -23,7 +23,7 @@ from profiler.measure import (
     device_name,
     dtype_name,
     failure,
-    launch_floor,
+    launch_estimate,
     measure,
     peer_json,
     prepare,
@@ -159,7 +159,7 @@ def test_what_happens_is_told_step_by_step() -> None:
 
 
 def test_the_floor_grows_with_the_operations() -> None:
-    floor = launch_floor("cpu", 7, BRIEF)
+    floor = launch_estimate("cpu", 7, BRIEF)
     assert isinstance(floor, Reading)
     assert floor.value == 7 * floor.details["smallest_operation_s"] > 0
 

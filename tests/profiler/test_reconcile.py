@@ -195,7 +195,7 @@ def test_rungs_that_were_not_measured_say_what_they_need() -> None:
 def test_rates_are_given_only_where_the_device_is_busy(floor: float, verdict: str) -> None:
     readings = {
         "latency": Reading("latency", 1.0, "s"),
-        "launch_floor": Reading("launch_floor", floor, "s", details={"operations": 3}),
+        "launch_estimate": Reading("launch_estimate", floor, "s", details={"operations": 3}),
     }
     result = reconciled("me", implementations("me")["toeplitz"], SIZES[1], readings=readings)
     cost = result.rungs["5"]

@@ -31,13 +31,6 @@ FORMATS = {"rich": "txt", "markdown": "md", "latex": "tex", "csv": "csv", "json"
 RECORDS = [ATTENTION, LAUNCH_BOUND, UNTIMED]
 
 
-@pytest.fixture(autouse=True)
-def _no_hardware_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a machine without them says differs from machine to machine."""
-    reason = Unavailable("hardware counters were not read: they need an NVIDIA GPU and ncu")
-    monkeypatch.setattr(reconcile, "hardware_operations", lambda: reason)
-
-
 def ladders_of(*records: Measurement) -> list[Ladder]:
     """The ladders of recorded measurements, all of which have one."""
     found, problems = session.ladders(records)

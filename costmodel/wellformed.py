@@ -1,0 +1,147 @@
+"""Is a form well formed? Every entry read exists, and no entry is defined twice.
+
+What is read and what is defined are regions of entries, derived from indices and bounds. Where the
+constraints prove nothing either way, small sizes decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import combinations
+
+from costmodel.domains import (
+    Constraints,
+    Unsupported,
+    infeasible,
+    outside,
+    projected,
+    total,
+)
+from costmodel.equations import Equation, System
+from costmodel.expressions import Array, EquationError, Flat, Index, Position, Ref, walk
+from costmodel.polynomial import Poly
+
+ONE = Poly.of(1)
+SMALL = (1, 2, 3, 5)
+
+
+def axes_of(array: Array) -> tuple[str, ...]:
+    """The axis variables of an array."""
+    return tuple(f"#{k}" for k in range(len(array.shape)))
+
+
+def region(
+    array: Array, positions: Sequence[Position], constraints: Constraints, hidden: Sequence[str]
+) -> Constraints | None:
+    """The entries at some positions while the indices satisfy the constraints; None if there are
+    none. A flattened axis is touched whole."""
+    links: set[Poly] = set()
+    for axis, position in enumerate(positions):
+        entry = Poly.atom(f"#{axis}")
+        if isinstance(position, Flat):
+            links |= {entry - 1, array.shape[axis] - entry}
+        else:
+            links |= {entry - position, position - entry}
+    joined = constraints | links
+    return None if infeasible(joined) else projected(joined, sorted(hidden, reverse=True))
+
+
+@cache
+def defined(equation: Equation) -> Constraints | None:
+    """The entries that an equation defines, in the axes of its array."""
+    hidden = [index.atom for index in equation.indices]
+    return region(equation.array, equation.positions, equation.domain, hidden)
+
+
+def whole(array: Array) -> Constraints:
+    """All entries of an array."""
+    ends: set[Poly] = set()
+    for axis, extent in enumerate(array.shape):
+        entry = Poly.atom(f"#{axis}")
+        ends |= {entry - 1, extent - entry}
+    return frozenset(ends)
+
+
+@cache
+def check_form(system: System) -> None:
+    """Raise EquationError unless every entry read exists and each is defined at most once.
+
+    Args:
+        system: a form written out without rewrites (`dense` reads outside arrays on purpose).
+    """
+    for equation in system.equations:
+        _written_inside(system, equation)
+        for part, over in walk(equation.value):
+            if isinstance(part, Ref):
+                _read_exists(system, equation, part, over)
+    for array, equations in system.defining.items():
+        _defined_once(system, equations)
+        if array.role == "output":
+            missing = outside(whole(array), _regions(equations))
+            _refuse(system, array, missing, f"{array.name} is not defined everywhere")
+
+
+def _shape(array: Array) -> str:
+    return f"({', '.join(map(str, array.shape))})"
+
+
+def _regions(equations: Sequence[Equation]) -> list[Constraints]:
+    return [found for e in equations if (found := defined(e)) is not None]
+
+
+def _written_inside(system: System, equation: Equation) -> None:
+    found = defined(equation)
+    if found is not None:
+        beyond = outside(found, [whole(equation.array)])
+        words = f"{equation.name} is defined outside its extents {_shape(equation.array)}"
+        _refuse(system, equation.array, beyond, words)
+
+
+def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
+    around = equation.domain.union(*(index.constraints for index in over))
+    hidden = [index.atom for index in (*equation.indices, *over)]
+    found = region(ref.array, ref.positions, around, hidden)
+    if found is None:
+        return
+    beyond = outside(found, [whole(ref.array)])
+    words = f"{equation.name} reads {ref.array.name} outside its extents {_shape(ref.array)}"
+    _refuse(system, ref.array, beyond, words)
+    if ref.array in system.defining:
+        missing = outside(found, _regions(system.defining[ref.array]))
+        words = f"{equation.name} reads entries of {ref.array.name} that no equation defines"
+        _refuse(system, ref.array, missing, words)
+
+
+def _defined_once(system: System, equations: Sequence[Equation]) -> None:
+    for one, two in combinations(equations, 2):
+        regions = defined(one), defined(two)
+        if regions[0] is not None and regions[1] is not None:
+            both = regions[0] | regions[1]
+            _refuse(system, one.array, [both], f"two equations of {one.name} define one entry")
+
+
+def _refuse(system: System, array: Array, regions: Sequence[Constraints], words: str) -> None:
+    """Raise EquationError if a region has an entry at small sizes; nothing if it has none there."""
+    for found in regions:
+        if infeasible(found):
+            continue
+        try:
+            number = total(axes_of(array), found, ONE)
+        except Unsupported:
+            continue
+        for sizes in _small(system):
+            if number.at(sizes) > 0:
+                where = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+                raise EquationError(f"{words} (for instance at {where})")
+
+
+def _small(system: System) -> Iterator[dict[str, int]]:
+    """Small sizes, from equal to different ones; d is a multiple of n."""
+    letters = tuple(dict.fromkeys(["l", *system.mixer.letters]))
+    for shift in range(2 * len(SMALL)):
+        step = 0 if shift < len(SMALL) else 1
+        sizes = {x: SMALL[(shift + k * step) % len(SMALL)] for k, x in enumerate(letters)}
+        if "n" in sizes and "d" in sizes:
+            sizes["d"] *= sizes["n"]
+        yield sizes
