@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from costmodel.conventions import Convention, convention as named_convention
-from costmodel.domains import Constraints, Unsupported
+from costmodel.domains import Constraints, Unsupported, projected
 from costmodel.equations import Mixer, System
 from costmodel.expressions import (
     Add,
@@ -32,7 +32,7 @@ from costmodel.expressions import (
 )
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
-from costmodel.rules.span import Depths, depths_of, dominates, maximised, terms_of
+from costmodel.rules.span import Depths, depths_of, dominates, largest, terms_of
 from costmodel.tokens import Instances, instances, phase_name, system_of
 
 STEP_WORDS: Mapping[str, str] = {
@@ -138,7 +138,8 @@ def _ready(context: _Context, node: Node, part: Instances, around: Constraints) 
 
 
 def _ref(context: _Context, node: Ref, part: Instances, around: Constraints) -> Chain:
-    return context.arrays[node.array] if context.depths.fresh(node, around) else Chain()
+    known = context.arrays.get(node.array)
+    return known if known is not None and context.depths.fresh(node, around) else Chain()
 
 
 def _binary(name: str) -> Callable[[_Context, Binary, Instances, Constraints], Chain]:
@@ -165,7 +166,7 @@ def _reduce(context: _Context, node: Reduce, part: Instances, around: Constraint
     inner = around.union(*(index.constraints for index in node.over))
     before = context.chain(node.body, part, inner)
     levels = call("ceil_log2", terms_of(node.over))
-    levels = maximised(levels, part.variables, part.constraints)
+    levels = largest(levels, part.variables, part.constraints)
     return before.then(part.equation.part_of, (node.kind,), levels)
 
 
@@ -190,11 +191,19 @@ RULES: Mapping[type[Node], Callable[..., Chain]] = {
 }
 
 
+def _exists(part: Instances, sizes: Mapping[str, int]) -> bool:
+    """Whether an equation has any point at these sizes."""
+    conditions = projected(part.constraints, reversed(part.variables))
+    return all(condition.rational(sizes) >= 0 for condition in conditions)
+
+
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     context = _Context(system, depths_of(system, phase), sizes, {})
     longest = Chain()
     for part in instances(system, phase):
+        if sizes is not None and not _exists(part, dict(sizes)):
+            continue
         chain = context.chain(part.equation.value, part, part.constraints)
         known = context.arrays.get(part.equation.array)
         context.arrays[part.equation.array] = context.longer(known, chain) if known else chain

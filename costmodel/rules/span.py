@@ -13,8 +13,17 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from costmodel.conventions import Convention, convention as named_convention
-from costmodel.domains import Constraints, Unsupported, implied, nonnegative, projected, total
-from costmodel.equations import Equation, Mixer, System
+from costmodel.domains import (
+    Constraints,
+    Unsupported,
+    implied,
+    infeasible,
+    nonnegative,
+    projected,
+    simplified,
+    total,
+)
+from costmodel.equations import Mixer, System
 from costmodel.expressions import (
     Add,
     Array,
@@ -23,6 +32,7 @@ from costmodel.expressions import (
     Constant,
     Div,
     Fft,
+    Flat,
     Folded,
     Index,
     Mul,
@@ -37,19 +47,40 @@ from costmodel.functions import TABLE
 from costmodel.polynomial import Fn, Poly, call, to_sympy
 from costmodel.quantity import Quantity
 from costmodel.tokens import Instances, T, at_token, instances, phase_name, system_of, tokens
+from costmodel.wellformed import defined
 
 if TYPE_CHECKING:
     import sympy
 
-Depth = tuple[Poly, ...]
-"""The largest of these, in the indices around an expression."""
+
+@dataclass(frozen=True)
+class Level:
+    """A depth in the indices around an expression, at the points where `where` holds too."""
+
+    depth: Poly
+    where: Constraints = frozenset()
+
+    def __add__(self, levels: Poly | int) -> Level:
+        return Level(self.depth + levels, self.where)
+
+    def substitute(self, values: Mapping[str, Poly]) -> Level:
+        """Replace indices or axes in both."""
+        where = frozenset(c.substitute(values) for c in self.where)
+        return Level(self.depth.substitute(values), where)
+
+
+Depth = tuple[Level, ...]
+"""The largest of these."""
 
 
 @dataclass(frozen=True)
 class Span(Quantity):
-    """Levels of scalar operations: the largest of `terms`; exact."""
+    """Levels of scalar operations: the largest of `terms`; exact.
 
-    terms: Depth
+    A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.
+    """
+
+    terms: tuple[Poly, ...]
 
     @property
     def expr(self) -> sympy.Expr:
@@ -95,42 +126,54 @@ def _proven(constraints: Constraints, claim: Poly) -> bool:
         return False
 
 
-def pruned(constraints: Constraints, terms: Iterable[Poly]) -> Depth:
-    """Drop the terms that another one provably reaches."""
-    kept: list[Poly] = []
-    for term in dict.fromkeys(terms):
-        if any(dominates(constraints, rival, term) for rival in kept):
-            continue
-        kept = [k for k in kept if not dominates(constraints, term, k)]
-        kept.append(term)
+def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
+    """Drop the levels that another one provably reaches wherever they exist."""
+
+    def reached(level: Level, rival: Level) -> bool:
+        known = constraints | level.where
+        return rival.where <= level.where and dominates(known, rival.depth, level.depth)
+
+    kept: list[Level] = []
+    for level in dict.fromkeys(levels):
+        if not any(reached(level, rival) for rival in kept):
+            kept = [k for k in kept if not reached(k, level)]
+            kept.append(level)
     return tuple(kept)
 
 
 def direction(poly: Poly, variable: str) -> int:
-    """1 where the polynomial grows with a variable, -1 where it falls, 0 where it is constant."""
+    """1 where the polynomial grows with a variable, -1 where it falls, 0 where it is constant.
+
+    Raises:
+        Unsupported: it does both.
+    """
     signs: set[int] = set()
     for monomial, number in poly.terms.items():
         for atom, power in monomial:
-            inner = 0
-            if atom == variable:
-                inner = 1
-            elif isinstance(atom, Fn):
-                inner = max((direction(a, variable) for a in atom.args), key=abs)
-            if inner:
-                signs.add(inner if (number > 0) == (power > 0) else -inner)
+            inner = {1} if atom == variable else set()
+            if isinstance(atom, Fn):
+                inner = {direction(a, variable) for a in atom.args} - {0}
+            grows = (number > 0) == (power > 0)
+            signs |= {sign if grows else -sign for sign in inner}
     if len(signs) > 1:
         raise Unsupported(f"a depth that both grows and falls with index {variable[1:]}")
     return signs.pop() if signs else 0
 
 
-def maximised(term: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
-    """The largest value of a depth over variables, the last one eliminated first."""
+def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
+    """The largest depth over variables, the last one eliminated first."""
+    term, full, plain = level.depth, constraints | level.where, constraints
     for variable in reversed(tuple(variables)):
         sign = direction(term, variable)
         if sign:
-            term = term.substitute({variable: _end(variable, constraints, sign)})
-        constraints = projected(constraints, [variable])
-    return term
+            term = term.substitute({variable: _end(variable, full, sign)})
+        full, plain = projected(full, [variable]), projected(plain, [variable])
+    return Level(term, frozenset(c for c in full if c not in plain and not _proven(plain, c)))
+
+
+def largest(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
+    """The largest value of a depth that exists everywhere."""
+    return maximised(Level(depth), variables, constraints).depth
 
 
 def _end(variable: str, constraints: Constraints, sign: int) -> Poly:
@@ -142,6 +185,23 @@ def _end(variable: str, constraints: Constraints, sign: int) -> Poly:
             ends.append((constraint + Poly.atom(variable) * sign) * sign)
     best = [e for e in ends if all(implied(constraints, (o - e) * sign) for o in ends)]
     return best[0] if best else call("Min" if sign > 0 else "Max", *ends)
+
+
+def guarded(level: Level) -> Poly:
+    """The depth where all of its size conditions hold, else 0."""
+    term = level.depth
+    if not level.where:
+        return term
+    clamped: dict[str, Poly] = {
+        atom: call("ceil_log2", call("Max", 1, atom.args[0]))
+        for atom in term.atoms
+        if isinstance(atom, Fn) and atom.function == "ceil_log2"
+        and not nonnegative(atom.args[0] - 1)
+    }  # fmt: skip
+    term = term.substitute(clamped)
+    for guard in sorted(level.where, key=str):
+        term = term * call("Min", 1, call("Max", 0, guard + 1))
+    return term
 
 
 def terms_of(over: tuple[Index, ...]) -> Poly:
@@ -174,15 +234,21 @@ class Depths:
         self.system = system
         self.phase = phase
         self.arrays: dict[Array, Depth] = {}
-        self.latest: list[Poly] = []
+        ends: list[Level] = []
         for part in instances(system, phase):
             equation = part.equation
-            terms = self.depth(equation.value, part, part.constraints)
-            on_axes = tuple(_on_axes(equation, part, term) for term in terms)
+            levels = self.depth(equation.value, part, part.constraints)
+            split = len(system.defining[equation.array]) > 1
+            on_axes = tuple(_on_axes(part, level, split=split) for level in levels)
             known = self.arrays.get(equation.array, ())
             self.arrays[equation.array] = pruned(frozenset(), known + on_axes)
-            ends = (maximised(term, part.variables, part.constraints) for term in terms)
-            self.latest = list(pruned(frozenset(), [*self.latest, *ends]))
+            for level in levels:
+                top = largest(level.depth, part.variables, part.constraints | level.where)
+                where = projected(part.constraints | level.where, reversed(part.variables))
+                exists = simplified(where)
+                if exists is not None:
+                    ends.append(Level(top, exists))
+        self.latest = tuple(guarded(end) for end in pruned(frozenset(), ends)) or (Poly(),)
 
     def fresh(self, ref: Ref, constraints: Constraints) -> bool:
         """Whether a referenced entry may be computed in this phase (not ready beforehand)."""
@@ -201,8 +267,10 @@ class Depths:
         return pruned(constraints, rule(self, node, part, constraints))
 
 
-def _on_axes(equation: Equation, part: Instances, term: Poly) -> Poly:
-    """A depth in the axes of the array; indices hidden in a flattened axis take their maximum."""
+def _on_axes(part: Instances, level: Level, *, split: bool) -> Level:
+    """A depth in the axes of the array that the equation defines; where several equations do
+    (`split`), at the entries of this one. Indices inside a flattened axis take their maximum."""
+    equation = part.equation
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         poly = position_value(position)
@@ -210,24 +278,39 @@ def _on_axes(equation: Equation, part: Instances, term: Poly) -> Poly:
         if len(free) == 1:
             slope = poly.coefficient(free[0])
             values[free[0]] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(free[0]))) * slope
-    hidden = [v for v in part.variables if v in term.letters and v not in values]
-    return maximised(term, hidden, part.constraints).substitute(values)
+    found = maximised(level, [v for v in part.variables if v not in values], part.constraints)
+    entries = (defined(equation) or frozenset()) if split else frozenset()
+    return Level(
+        found.depth.substitute(values),
+        entries | {c.substitute(values) for c in found.where},
+    )
+
+
+READY: Depth = (Level(Poly()),)
 
 
 def _ready(depths: Depths, node: Node, part: Instances, around: Constraints) -> Depth:
-    return (Poly(),)
+    return READY
 
 
 def _ref(depths: Depths, node: Ref, part: Instances, around: Constraints) -> Depth:
     if not depths.fresh(node, around):
-        return (Poly(),)
+        return READY
+    flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Flat)}
     values = {f"#{k}": position_value(p) for k, p in enumerate(node.positions)}
-    return tuple(term.substitute(values) for term in depths.arrays[node.array])
+    found = []
+    for level in depths.arrays[node.array]:
+        plain = frozenset(c for c in level.where if not flat & c.letters)
+        here = Level(level.depth, plain).substitute(values)
+        where = frozenset(c for c in here.where if not _proven(around, c))
+        if not infeasible(around | where):
+            found.append(Level(here.depth, where))
+    return tuple(found) or READY
 
 
 def _binary(depths: Depths, node: Binary, part: Instances, around: Constraints) -> Depth:
     sides = [depths.depth(child, part, around) for child in node.children]
-    return tuple(term + 1 for side in sides for term in side)
+    return tuple(level + 1 for side in sides for level in side)
 
 
 def _same(depths: Depths, node: Neg | Folded, part: Instances, around: Constraints) -> Depth:
@@ -235,27 +318,28 @@ def _same(depths: Depths, node: Neg | Folded, part: Instances, around: Constrain
 
 
 def _call(depths: Depths, node: Call, part: Instances, around: Constraints) -> Depth:
-    levels = len(TABLE[node.function].steps)
-    return tuple(term + levels for term in depths.depth(node.body, part, around))
+    steps = len(TABLE[node.function].steps)
+    return tuple(level + steps for level in depths.depth(node.body, part, around))
+
+
+def _over(
+    depths: Depths, node: Reduce | Fft, part: Instances, around: Constraints, levels: Poly
+) -> Depth:
+    """The latest term of what runs over indices, and some levels more."""
+    inner = around.union(*(index.constraints for index in node.over))
+    hidden = [index.atom for index in node.over]
+    return tuple(
+        maximised(level, hidden, inner) + levels for level in depths.depth(node.body, part, inner)
+    )
 
 
 def _reduce(depths: Depths, node: Reduce, part: Instances, around: Constraints) -> Depth:
-    inner = around.union(*(index.constraints for index in node.over))
-    levels = call("ceil_log2", terms_of(node.over))
-    hidden = [index.atom for index in node.over]
-    return tuple(
-        maximised(term, hidden, inner) + levels for term in depths.depth(node.body, part, inner)
-    )
+    return _over(depths, node, part, around, call("ceil_log2", terms_of(node.over)))
 
 
 def _fft(depths: Depths, node: Fft, part: Instances, around: Constraints) -> Depth:
     """Every radix-2 level is a product of twiddles (2) and a sum (1)."""
-    inner = around.union(*(index.constraints for index in node.over))
-    levels = call("ceil_log2", node.length) * 3
-    hidden = [index.atom for index in node.over]
-    return tuple(
-        maximised(term, hidden, inner) + levels for term in depths.depth(node.body, part, inner)
-    )
+    return _over(depths, node, part, around, call("ceil_log2", node.length) * 3)
 
 
 RULES: Mapping[type[Node], Callable[..., Depth]] = {
@@ -296,4 +380,4 @@ def span(
     """
     phase = phase_name(phase)
     system = system_of(mixer, form, named_convention(convention).rewrites, phase)
-    return Span(tuple(depths_of(system, phase).latest))
+    return Span(depths_of(system, phase).latest)
