@@ -112,7 +112,16 @@ class Exact:
             cases = [
                 (cs, value + poly if implied_all(cs, guards) else value) for cs, value in cases
             ]
-        return cases
+        return [(_irredundant(constraints), value) for constraints, value in cases]
+
+
+def _irredundant(constraints: Constraints) -> Constraints:
+    """Drop what the other constraints imply."""
+    kept = constraints
+    for constraint in sorted(constraints, key=str):
+        if implied(kept - {constraint}, constraint):
+            kept = kept - {constraint}
+    return kept
 
 
 def _joined(constraints: Constraints, extra: Poly) -> Constraints | None:

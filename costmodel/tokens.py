@@ -130,6 +130,7 @@ class Tokens:
     def unbounded(self, equation: Equation) -> Constraints:
         """The domain with the sequence thought to go on: token indices lose their upper end."""
         of_token = {a for term in self.instance(equation) for a in term.letters if a[0] == "@"}
+        length = self.system.mixer.role("input").shape[0].letters
         return frozenset(
             constraint
             for index in equation.indices
@@ -137,6 +138,7 @@ class Tokens:
             if not (
                 index.atom in of_token
                 and constraint.coefficient(index.atom) == Poly.of(-1)
+                and length <= constraint.letters
                 and constraint.letters.isdisjoint({i.atom for i in equation.indices} - {index.atom})
             )
         )
@@ -275,14 +277,22 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     return lower(mixer.forms[name], rewrites)
 
 
+def underivable(system: System) -> str | None:
+    """Why the tokens of a system cannot be derived, or None."""
+    try:
+        _ = tokens(system).causal
+    except Unsupported as error:
+        return str(error)
+    return None
+
+
 def inference_reason(system: System) -> str | None:
     """Why one new token has no incremental cost in this form, or None."""
+    if why := underivable(system):
+        return f"tokens could not be derived: {why}"
     known = tokens(system)
-    try:
-        if known.causal:
-            return None
-    except Unsupported as error:
-        return f"tokens could not be derived: {error}"
+    if known.causal:
+        return None
     mixer = system.mixer
     others = [
         name

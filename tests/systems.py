@@ -1,9 +1,9 @@
 """Which small equation systems do the rules have to get right? Random ones inside the language.
 
 A system has one to four steps and ends in y[i,b]. Steps write rows S[i,b], pair scores Z[i,k] with
-or without a softmax, heads on a flattened axis, tables computed from weights alone, and two-part
-arrays; ranges are causal, windowed, whole or looking ahead. Values stay small: exponentials are
-taken of bounded numbers and divisors are positive.
+or without a softmax, heads on a flattened axis, tables computed from weights alone, two-part
+arrays, and a first row apart from the rest; ranges are causal, windowed, whole, ahead or around.
+Values stay small: exponentials are taken of bounded numbers and divisors are positive.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from costmodel.polynomial import Poly
 
 T = TypeVar("T")
 PAST = ("causal", "window")
-RANGES = (*PAST, "whole", "ahead")
+RANGES = (*PAST, "whole", "ahead", "around")
 
 
 @dataclass
@@ -84,6 +84,7 @@ class _Writer:
             "window": (max_(1, outer - self.w + 1), outer),
             "whole": (1, self.l),
             "ahead": (outer, min_(self.l, outer + self.w - 1)),
+            "around": (max_(1, outer - self.w + 1), min_(self.l, outer + self.w - 1)),
         }[kind]
         return self.index(f"{name}_{kind}", low, up)
 
@@ -92,6 +93,8 @@ class _Writer:
         extents = [self.d for _ in positions]
         if kind == "whole":
             return self.parameter(self.l, *extents)[(inner, *positions)]
+        if kind == "around":
+            return self.parameter(2 * self.w - 1, *extents)[(inner - outer + self.w, *positions)]
         extent = self.l if kind == "causal" else self.w
         distance = inner - outer + 1 if kind == "ahead" else outer - inner + 1
         return self.parameter(extent, *extents)[(distance, *positions)]
@@ -162,7 +165,15 @@ class _Writer:
 
     def step(self) -> None:
         """One more step: an array of rows, scores, heads, a table or parts."""
-        self.choose(self.write_rows, self.scores, self.heads, self.table, self.parts)()
+        ways = (
+            self.write_rows,
+            self.scores,
+            self.heads,
+            self.table,
+            self.parts,
+            self.first_and_rest,
+        )
+        self.choose(*ways)()
 
     def write_rows(self) -> None:
         value = self.value()
@@ -230,6 +241,19 @@ class _Writer:
         pair[self.i, 1, self.b] = self.value()
         pair[self.i, 2, self.b] = self.term()
         self.unread.append(lambda: pair[self.i, 1, self.b] * pair[self.i, 2, self.b])
+
+    def first_and_rest(self) -> None:
+        """Rows whose first differs from the rest, which read the row before."""
+        first, rest = self.index("i_first", 1, 1), self.index("i_rest", 2, self.l)
+        source, j = self.row(), self.index("j_before", 1, self.index("i_rest", 2, self.l) - 1)
+        rows = self.form.array(self.name("S"), self.l, self.d)
+        rows[first, self.b] = source[first, self.b] * source[first, self.b]
+        if self.choose(True, False):
+            rows[rest, self.b] = source[rest, self.b] + source[rest - 1, self.b]
+        else:
+            rows[rest, self.b] = sum_(source[j, self.b], over=j)
+        self.rows.append(rows)
+        self.unread.append(lambda: rows[self.i, self.b])
 
 
 class RandomMixer(Mixer):

@@ -7,7 +7,8 @@ Fourier transforms in which the kernel's transform is done once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from costmodel.equations import Form, Mixer
 from costmodel.expressions import Array, Index, Ref, irfft, rfft, sum_
@@ -114,16 +115,25 @@ def fft_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
     target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
 
 
-MATRICES: dict[str, Extract] = {"direct": direct_matrices, "fft": fft_matrices}
-VECTORS: dict[str, Extract] = {"direct": direct_vectors, "fft": fft_vectors}
-SCALARS: dict[str, Extract] = {"direct": direct_scalars, "fft": fft_scalars}
+@dataclass(frozen=True)
+class Extraction:
+    """An extraction: its weights, their axes (sizes by letter), and its equation in each form."""
+
+    weights: str
+    axes: str
+    forms: Mapping[str, Extract]
+
+
+MATRICES = Extraction("W_ext", "ldd", {"direct": direct_matrices, "fft": fft_matrices})
+VECTORS = Extraction("w_ext", "ld", {"direct": direct_vectors, "fft": fft_vectors})
+SCALARS = Extraction("w_ext", "l", {"direct": direct_scalars, "fft": fft_scalars})
 
 
 def extractor(
     name: str,
     title: str,
     source: str,
-    extraction: dict[str, Extract],
+    extraction: Extraction,
     *,
     cite: str,
     transform: bool = False,
@@ -134,8 +144,7 @@ def extractor(
     """One member of the family.
 
     Args:
-        extraction: the extraction's equation in each form.
-        cite: its equation number.
+        cite: the extraction's equation number.
         transform: whether a linear map precedes it, eq. (27).
         adjust: whether the gate of eq. (24) follows.
         output: whether the linear map of eq. (25) closes the sublayer.
@@ -144,13 +153,13 @@ def extractor(
     l, d = m.sizes("l d")
     x = m.input("x", l, d)
     y = m.output("y", l, d, cite="(25)" if output else "(24)" if adjust else cite)
-    shape = {id(MATRICES): (l, d, d), id(VECTORS): (l, d), id(SCALARS): (l,)}[id(extraction)]
     W_in = m.parameter("W_in_ext", d, d) if transform else None
-    weights = m.parameter("W_ext" if extraction is MATRICES else "w_ext", *shape)
+    extents = {"l": l, "d": d}
+    weights = m.parameter(extraction.weights, *(extents[axis] for axis in extraction.axes))
     W_adj = m.parameter("W_adj", d, d) if adjust else None
     W_out = m.parameter("W_out", d, d) if output else None
 
-    for form, extract in extraction.items():
+    for form, extract in extraction.forms.items():
         with m.form(form) as f:
             i, _ = _tokens(f, l)
             a, b = _channels(f, d)
