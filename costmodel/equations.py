@@ -255,7 +255,7 @@ class Mixer:
         if form is None:
             raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
         if array.role not in ("intermediate", "output"):
-            raise EquationError(f"{array.name} is a {array.role} and cannot be defined")
+            raise EquationError(f"{array.name} is of role {array.role} and cannot be defined")
         names = names_in(positions)
         by_atom = {index.atom: index for index in form.indices.values()}
         indices = tuple(outer_first([by_atom[n] for n in names]))

@@ -1,0 +1,189 @@
+"""Is a mixer that is not well formed refused, with a sentence that says what and where?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import costmodel as cm
+from costmodel.domains import Unsupported
+from costmodel.expressions import EquationError, irfft, rfft
+from costmodel.mixers import builtin, names
+
+Write = Callable[[Any, Any, Any, Any], None]
+
+
+def mixer(write: Write) -> cm.Mixer:
+    """A mixer over l tokens of width d whose one form `write` fills in."""
+    made = cm.Mixer("bad")
+    l, d, _ = made.sizes("l d w")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        write(made, f, x, y)
+    return made
+
+
+def indices(made: Any, f: Any) -> tuple[Any, ...]:
+    l, d = made.arrays["x"].shape
+    i = f.index("i", 1, l)
+    return l, d, i, f.index("j", 1, i), f.index("a", 1, d)
+
+
+def transposed(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    y[a, i] = x[i, a]
+
+
+def past_the_end(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    y[i, a] = x[i + 1, a]
+
+
+def before_the_start(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    y[i, a] = x[i - 1, a]
+
+
+def weights_too_short(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, j, a = indices(m, f)
+    w = m.parameter("w", cm.Mixer("other").sizes("w")[0])
+    y[i, a] = cm.sum_(x[j, a] * w[i - j + 1], over=j)
+
+
+def first_row_missing(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, _, _, _, a = indices(m, f)
+    rest = f.index("rest", 2, l)
+    y[rest, a] = x[rest, a]
+
+
+def first_row_twice(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    first = f.index("first", 1, 1)
+    y[first, a] = x[first, a]
+    y[i, a] = x[i, a] + x[i, a]
+
+
+def reads_what_nobody_defines(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, _, i, j, a = indices(m, f)
+    z = f.array("z", l, l)
+    z[i, j] = cm.sum_(x[i, a] * x[j, a], over=a)
+    k = f.index("k", 1, l)
+    y[i, a] = cm.sum_(z[i, k] * x[k, a], over=k)
+
+
+FORMS: dict[Write, str] = {
+    transposed: "y is defined outside its extents (l, d)",
+    past_the_end: "y reads x outside its extents (l, d)",
+    before_the_start: "y reads x outside its extents (l, d)",
+    weights_too_short: "y reads w outside its extents (w)",
+    first_row_missing: "y is not defined everywhere",
+    first_row_twice: "two equations of y define one entry",
+    reads_what_nobody_defines: "y reads entries of z that no equation defines",
+}
+
+
+@pytest.mark.parametrize(("write", "message"), FORMS.items(), ids=[w.__name__ for w in FORMS])
+@pytest.mark.parametrize("ask", [cm.count, cm.span, cm.traffic, cm.critical_path, cm.state])
+def test_every_question_refuses(write: Write, message: str, ask: Callable[..., Any]) -> None:
+    with pytest.raises(EquationError) as caught:
+        ask(mixer(write))
+    assert str(caught.value).startswith(message)
+    assert "for instance at l = " in str(caught.value)
+
+
+def unbound(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, j, a = indices(m, f)
+    y[i, a] = x[j, a]
+
+
+def reduced_over_the_left_side(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    y[i, a] = cm.sum_(x[i, a], over=i)
+
+
+def softmax_inside(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    y[i, a] = 1 + cm.softmax(x[i, a], over=a)
+
+
+def transform_inside(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, d, i, _, a = indices(m, f)
+    q, p = f.index("q", 1, 2), f.index("p", 1, 2)
+    z = f.array("z", 2, 2, d)
+    z[q, p, a] = rfft(x[i, a], over=i, length=2) * 2
+    y[i, a] = irfft(z[q, p, a], over=(q, p), length=2)
+
+
+def axes(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    y[i, a] = x[i]
+
+
+def not_affine(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, _, i, _, a = indices(m, f)
+    y[i, a] = x[i * l, a]
+
+
+def defines_the_input(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    x[i, a] = y[i, a]
+
+
+WRITING: dict[Write, str] = {
+    unbound: "y: index j of x is unbound",
+    reduced_over_the_left_side: "y: index i is on the left side and reduced over",
+    softmax_inside: "y: softmax stands alone on its right side",
+    transform_inside: "z: rfft stands alone on its right side",
+    axes: "x has 2 axes but is indexed with 1",
+    not_affine: "index '",
+    defines_the_input: "x is of role input and cannot be defined",
+}
+
+
+@pytest.mark.parametrize(("write", "message"), WRITING.items(), ids=[w.__name__ for w in WRITING])
+def test_writing_it_is_refused(write: Write, message: str) -> None:
+    with pytest.raises(EquationError) as caught:
+        mixer(write)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("letter", ["b", "t"])
+def test_batch_and_position_are_no_sizes_of_a_mixer(letter: str) -> None:
+    with pytest.raises(EquationError, match=f"declares size '{letter}'"):
+        cm.Mixer("bad").sizes(f"l d {letter}")
+
+
+def strictly_before(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    k = f.index("k", 1, i - 1)
+    y[i, a] = x[i, a] + cm.sum_(x[k, a], over=k)
+
+
+@pytest.mark.parametrize("ask", [cm.count, cm.span, cm.critical_path])
+def test_an_empty_sum_is_refused_not_miscounted(ask: Callable[..., Any]) -> None:
+    with pytest.raises(Unsupported, match=r"the range 1\.\.i - 1 of k may be empty"):
+        ask(mixer(strictly_before))
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_built_in_mixers_are_well_formed(name: str) -> None:
+    for form in builtin(name).forms:
+        assert cm.count(builtin(name), form=form).at(l=3, d=4, n=2).total > 0
+
+
+def test_a_form_may_split_its_first_row_from_the_rest() -> None:
+    """At l = 1 the rest has no row: nothing is added, and no chain is left."""
+    made = cm.Mixer("split")
+    l, d = made.sizes("l d")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        first, rest, a = f.index("first", 1, 1), f.index("rest", 2, l), f.index("a", 1, d)
+        y[first, a] = x[first, a]
+        y[rest, a] = x[rest, a] + x[rest - 1, a]
+    assert [cm.count(made).at(l=n, d=3).add for n in (1, 2, 5)] == [0, 3, 12]
+    assert [cm.span(made).at(l=n, d=3) for n in (1, 2, 5)] == [0, 1, 1]
+    assert cm.critical_path(made, sizes={"l": 1, "d": 3}).steps == ()
+    assert cm.critical_path(made, sizes={"l": 2, "d": 3}).steps == ("add",)
+    assert str(cm.state(made).expr) == "d"
