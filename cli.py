@@ -36,6 +36,36 @@ FAILED, MISUSED = 1, 2
 """Exit codes: the job failed, or what was asked for cannot be."""
 
 
+def project_version() -> str:
+    """The version of this checkout, or of the installed package."""
+    import tomllib
+    from importlib import metadata
+
+    project = Path(__file__).parent / "pyproject.toml"
+    if project.is_file():
+        about = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {})
+        if about.get("name") == "costmodel":
+            return str(about["version"])
+    return metadata.version("costmodel")
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and end."""
+    if asked:
+        sys.stdout.write(f"costmodel {project_version()}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def costmodel(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """What sequence mixers cost: derived from their equations, measured, and reconciled."""
+
+
 class UsageError(ValueError):
     """What was typed does not fit together; the message says what to type instead."""
 
@@ -89,6 +119,10 @@ ConventionOption = Annotated[
     str, typer.Option("--convention", metavar="A,B", help="An accounting and rewrites, or a peer.")
 ]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
+Symbols = Annotated[
+    str,
+    typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in latex and markdown."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
 
@@ -97,6 +131,14 @@ def chosen(text: str, option: str, choices: Sequence[str]) -> str:
     if text not in choices:
         raise UsageError(f"{option} '{text}': expected one of {', '.join(choices)}")
     return text
+
+
+def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
+    """Refuse options that only some formats heed, such as `--symbols` in a plain table."""
+    for name, value in options.items():
+        if value and format_ not in formats:
+            wanted = " or ".join(formats)
+            raise UsageError(f"--{name} is for {wanted} only: add --format {formats[0]}")
 
 
 def phases(text: str) -> tuple[str, ...]:
@@ -174,10 +216,13 @@ def table(
     ] = "rich",
     output: Output = None,
     force: Force = False,
-    symbols: Annotated[
-        str, typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in LaTeX.")
+    symbols: Symbols = "",
+    label: Annotated[
+        str,
+        typer.Option(
+            "--label", help="LaTeX label; two phases get LABEL-training and LABEL-inference."
+        ),
     ] = "",
-    label: Annotated[str, typer.Option("--label", help="LaTeX label.")] = "",
     caption: Annotated[
         str, typer.Option("--caption", help="First sentence of the LaTeX caption.")
     ] = "",
@@ -189,6 +234,8 @@ def table(
     from costmodel.rules.traffic import BYTES
 
     chosen(format_, "--format", TABLE_FORMATS)
+    typeset(format_, ("latex", "markdown"), symbols=symbols)
+    typeset(format_, ("latex",), label=label, caption=caption)
     for name in filter(None, (dtype, state_dtype, weight_dtype)):
         chosen(name, "dtype", list(BYTES))
     selected, named = rows.selection([load_mixer(m) for m in mixers or ()], group, all_)
@@ -212,7 +259,7 @@ def table(
     hint = "" if mixers or group or all_ else formats.HINT
     text = {
         "rich": lambda: formats.as_terminal(made, width, colour=colour, hint=hint),
-        "markdown": lambda: formats.as_markdown(made),
+        "markdown": lambda: formats.as_markdown(made, names=names),
         "latex": lambda: formats.as_latex(
             made, regenerating(context), names=names, label=label, caption=caption
         ),
@@ -234,9 +281,7 @@ def explain(
     format_: Annotated[str, typer.Option("--format", help="rich, markdown or latex.")] = "rich",
     output: Output = None,
     force: Force = False,
-    symbols: Annotated[
-        str, typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in LaTeX.")
-    ] = "",
+    symbols: Symbols = "",
 ) -> None:
     """A mixer's equations, each one's share of every count, its critical path and its state."""
     from costmodel import document
@@ -245,6 +290,7 @@ def explain(
     from costmodel.table_formats import symbol_names
 
     chosen(format_, "--format", ("rich", "markdown", "latex"))
+    typeset(format_, ("latex", "markdown"), symbols=symbols)
     found = load_mixer(mixer)
     parts = Explanation(
         found,
@@ -362,6 +408,17 @@ def told(problems: Sequence[str]) -> None:
         complain(problem)
 
 
+def typed_beside(context: typer.Context, *known: str) -> list[str]:
+    """What was typed beside these parameters, as the command line names it."""
+    found = []
+    for parameter in context.command.params:
+        origin = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in known and origin is not None and origin.name == "COMMANDLINE":
+            name = parameter.opts[0]
+            found.append(name if name.startswith("-") else f"the {name}")
+    return found
+
+
 def measured(
     mixers: Sequence[str],
     sizes: dict[str, str | None],
@@ -449,11 +506,13 @@ def reconcile(
 ) -> None:
     """Theory against measurement, rung by rung, every gap with its cause or left bare."""
     from profiler import report, session
+    from profiler.ladder import left_bare
 
     chosen(format_, "--format", TABLE_FORMATS)
     if source is not None:
-        if mixers or output or any(sizes.values()):
-            raise UsageError("--from FILE takes everything from it: no mixers, sizes or -o beside")
+        if beside := typed_beside(context, "source", "format_"):
+            listed = ", ".join(beside)
+            raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
         records, problems = session.recorded(source)
         told(problems)
     else:
@@ -465,6 +524,8 @@ def reconcile(
     if ladders:
         text = report.ladders(ladders, format_, regenerating(context), width, colour=colour)
         emit(text, None, False)
+    if bare := left_bare(ladders):
+        told([bare])
     if problems or unknown:
         raise Failed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,9 @@ class Claim:
     convention: tuple[str, ...] = ("strict",)
 
 
+KEYS = ("id", "place", "kind", "claimed")
+"""What every claim has."""
+
 REQUIRED: Mapping[str, frozenset[str]] = {
     "formula": frozenset({"mixer", "quantity", "formula"}),
     "number": frozenset({"mixer", "quantity", "sizes", "value"}),
@@ -70,7 +73,8 @@ def load(path: Path) -> list[Claim]:
     """The claims of one file.
 
     Raises:
-        PublishedError: not JSON, an unknown or missing key, an unknown kind, a bad formula.
+        PublishedError: not JSON, an unknown or missing key, a value of another type, an unknown
+            kind, a bad formula.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -78,16 +82,40 @@ def load(path: Path) -> list[Claim]:
         raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
     if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
         raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
-    common = {"source": data["source"], "convention": tuple(data["convention"])}
-    return [_claim(path, common, entry) for entry in data["claims"]]
+    source, names = data.get("source"), data.get("convention")
+    if not isinstance(source, str) or not source:
+        raise PublishedError(f"{path}: 'source' says which paper the claims are printed in")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PublishedError(f"{path}: 'convention' is a list of names, such as [\"strict\"]")
+    if not isinstance(data["claims"], list):
+        raise PublishedError(f"{path}: 'claims' is a list of claims")
+    common = {"source": source, "convention": tuple(names)}
+    return [_claim(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
 
 
-def _claim(path: Path, common: Mapping[str, Any], entry: Mapping[str, Any]) -> Claim:
-    where = f"{path.name}, claim {entry.get('id', '?')}"
-    try:
-        claim = Claim(**common, **entry)
-    except TypeError as reason:
-        raise PublishedError(f"{where}: {str(reason).split('__init__() ')[-1]}") from None
+def _entry(where: str, entry: Any) -> Mapping[str, Any]:
+    """The keys of a claim, each known, each of its type, none that it needs missing."""
+    if not isinstance(entry, dict):
+        raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
+    missing = [key for key in KEYS if key not in entry]
+    if missing:
+        raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim has them")
+    known = {f.name for f in fields(Claim)} - {"source", "convention"}
+    if unknown := sorted(set(entry) - known):
+        choices = ", ".join(sorted(known))
+        raise PublishedError(f"{where}: unknown key {', '.join(unknown)}: known are {choices}")
+    for key, value in entry.items():
+        wanted = dict if key in ("sizes", "misprint") else str
+        if not isinstance(value, wanted):
+            kind = "an object" if wanted is dict else "a text"
+            raise PublishedError(f"{where}: '{key}' is {kind}, got {value!r}")
+    return entry
+
+
+def _claim(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
+    name = entry.get("id") if isinstance(entry, dict) else None
+    where = f"{path.name}, claim {name or f'number {number}'}"
+    claim = Claim(**common, **_entry(where, entry))
     if claim.kind not in REQUIRED:
         raise PublishedError(f"{where}: kind '{claim.kind}' is none of {', '.join(REQUIRED)}")
     if not claim.unchecked:

@@ -7,9 +7,9 @@ under `mac`) at every point of the ranges outside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from costmodel.domains import Unsupported
+from costmodel.domains import Unsupported, implied, variables_of
 from costmodel.expressions import Fft, Index, Node, Reduce
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
@@ -22,13 +22,16 @@ from costmodel.tokens import Instances, T
 
 @dataclass(frozen=True)
 class Sum:
-    """`body` for every point of `ranges`, outer ones first."""
+    """`body` for every point of `ranges`, outer ones first, where all of `guards` are >= 0."""
 
     ranges: tuple[Index, ...]
     body: Poly
+    guards: tuple[Poly, ...] = ()
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The value, every sum run term by term (slow: for small sizes)."""
+        if any(guard.at(sizes) < 0 for guard in self.guards):
+            return 0
         return self._at(dict(sizes), self.ranges)
 
     def _at(self, values: dict[str, int], ranges: tuple[Index, ...]) -> int:
@@ -40,12 +43,13 @@ class Sum:
         return sum(self._at({**values, first.atom: k}, tuple(rest)) for k in range(low, up + 1))
 
     def printed(self, notation: Notation) -> str:
-        """The sum in a notation."""
+        """The sum in a notation; `[t <= 1]` is 1 where that holds and 0 elsewhere."""
         body = notation.poly(self.body)
-        if not self.ranges:
+        brackets = "".join(f"[{notation.condition(guard)}] " for guard in self.guards)
+        if not (self.ranges or brackets):
             return body
         body = f"({body})" if len(self.body.terms) > 1 else body
-        return notation.reduction("sum", self.ranges, body)
+        return brackets + (notation.reduction("sum", self.ranges, body) if self.ranges else body)
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,13 @@ class _Around:
     part: Instances
     ranges: tuple[Index, ...]
     pinned: Mapping[str, Poly]
+    guards: tuple[Poly, ...]
     over: tuple[Index, ...]
     accounting: str
 
     def sum(self, body: Poly) -> Sum:
         ranges = tuple(_at(index, self.pinned) for index in self.ranges + self.over)
-        return Sum(ranges, body.substitute(self.pinned))
+        return Sum(ranges, body.substitute(self.pinned), self.guards)
 
     @property
     def points(self) -> Points:
@@ -80,16 +85,17 @@ def sums(part: Instances, accounting: str = "strict") -> dict[str, list[Sum]]:
         if {index.as_poly() - T, T - index.as_poly()} <= part.constraints
     }
     ranges = tuple(index for index in part.equation.indices if index.atom not in pinned)
-    bounds = frozenset().union(*(index.constraints for index in part.equation.indices))
-    extra = {c.substitute(pinned) for c in part.constraints - bounds}
-    if any(c.terms for c in extra):
+    bounds = frozenset[Poly]().union(*(index.constraints for index in ranges))
+    rest = {c.substitute(pinned) for c in part.constraints - bounds}
+    guards = tuple(sorted((c for c in rest if not implied(frozenset(), c)), key=str))
+    if variables_of(guards):
         raise Unsupported(f"{part.equation.name}: its points for one token are no plain ranges")
     found: dict[str, dict[tuple[Index, ...], Poly]] = {}
-    around = _Around(part, ranges, pinned, (), accounting)
+    around = _Around(part, ranges, pinned, guards, (), accounting)
     for name, value in _walk(part.equation.value, around):
         bodies = found.setdefault(name, {})
         bodies[value.ranges] = bodies.get(value.ranges, Poly()) + value.body
-    return {name: [Sum(*item) for item in bodies.items()] for name, bodies in found.items()}
+    return {name: [Sum(*item, guards) for item in bodies.items()] for name, bodies in found.items()}
 
 
 def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
@@ -99,9 +105,7 @@ def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
         spared = node.kind == "max" or around.accounting == "strict"
         name = {"sum": "add", "max": "compare"}[node.kind]
         yield name, around.sum(terms - 1 if spared else terms)
-        around = _Around(
-            around.part, around.ranges, around.pinned, around.over + node.over, around.accounting
-        )
+        around = replace(around, over=around.over + node.over)
     elif isinstance(node, Fft):
         yield from _transform(node, around)
     else:

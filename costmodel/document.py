@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from costmodel import render
 from costmodel.render import Grid, Line, Math
+from costmodel.rules.breaking import LINE, broken, width
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,23 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Shown:
-    """One displayed equation: left side, relation and right side, ranges, number in the source."""
+    """One displayed equation: left and right side, ranges, number in the source.
+
+    `closed` is what the right side comes to, after another equals sign.
+    """
 
     left: Math
     right: Math
     ranges: tuple[Math, ...] = ()
     cite: str = ""
+    closed: Math | None = None
+
+    def joined(self) -> Math:
+        """The right side with what it comes to."""
+        if self.closed is None:
+            return self.right
+        text = f"{self.right.text} = {self.closed.text}"
+        return Math(text, f"{self.right.latex} = {self.closed.latex}")
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ def _equations(part: Display) -> str:
         ranges = ", ".join(r.text for r in shown.ranges)
         tail = f"    for {ranges}" if ranges else ""
         cite = f"    {shown.cite}" if shown.cite else ""
-        lines.append(f"  {shown.left.text:<{left}} = {shown.right.text}{tail}{cite}")
+        lines.append(f"  {shown.left.text:<{left}} = {shown.joined().text}{tail}{cite}")
     return "\n".join(lines)
 
 
@@ -137,20 +149,73 @@ def _latex(part: Part) -> str:
     if isinstance(part, Display):
         inside = _aligned(part, "align*")
         return "\\begingroup\\allowdisplaybreaks\n" + inside + "\n\\endgroup"
-    caption: Line = (f"{part.title}. ", *(cell for line in part.said for cell in (*line, ". ")))
+    said = [cell for line in part.said for cell in render.as_sentence(line)]
+    caption: Line = (f"{part.title}. ", *said)
     return render.latex(part, caption)
 
 
 def _aligned(part: Display, environment: str) -> str:
+    """The equations at their equals signs; on a page, too wide ones take several lines."""
+    paged = environment == "align*"
+    room = LINE - max((width(shown.left.latex) for shown in part.equations), default=0.0)
+    tag = TAG if any(shown.cite for shown in part.equations) else 0.0
+    right = max((width(shown.right.latex) for shown in part.equations), default=0.0)
+    ranges = max((width(_listed(shown.ranges)) for shown in part.equations), default=0.0)
+    beside = not paged or right + ranges + tag <= room
     lines = []
     for shown in part.equations:
-        ranges = r",\ ".join(r.latex for r in shown.ranges)
-        text = rf"{shown.left.latex} &= {shown.right.latex}"
-        text += rf", && {ranges}" if ranges else ""
-        number = shown.cite.replace("(", "").replace(")", "").replace("-", "--")
-        if number:
-            tagged = rf" \tag{{{number}}}"
-            text += tagged if environment == "align*" else rf" && \text{{({number})}}"
-        lines.append(text)
+        rows = _rows(shown, room) if paged else [f"&= {shown.joined().latex}"]
+        if shown.ranges and beside:
+            rows[-1] += rf", && {_listed(shown.ranges)}"
+        elif shown.ranges:
+            rows[-1] += ","
+            rows += [rf"&\quad {line}" for line in _packed(shown.ranges, room - tag)]
+        if number := shown.cite.replace("(", "").replace(")", "").replace("-", "--"):
+            rows[0] += rf" \tag{{{number}}}" if paged else rf" && \text{{({number})}}"
+        lines += [f"{shown.left.latex} {rows[0]}", *rows[1:]]
     inside = " \\\\\n".join(lines)
     return rf"\begin{{{environment}}}" + f"\n{inside}\n" + rf"\end{{{environment}}}"
+
+
+TAG = 40.0
+"""The room that a number at the margin takes, in points."""
+
+
+def _listed(ranges: Sequence[Math]) -> str:
+    return r",\ ".join(r.latex for r in ranges)
+
+
+def _packed(ranges: Sequence[Math], room: float) -> list[str]:
+    """Ranges in as few lines as they fit into."""
+    lines: list[list[Math]] = []
+    for found in ranges:
+        if lines and width(_listed([*lines[-1], found])) <= room:
+            lines[-1].append(found)
+        else:
+            lines.append([found])
+    return [_listed(line) + ("," if line is not lines[-1] else "") for line in lines]
+
+
+def _rows(shown: Shown, room: float) -> list[str]:
+    """The right side from its equals sign on; what it comes to begins a line where it must."""
+    joined = shown.joined()
+    if shown.closed and (shown.closed.cases or width(joined.latex) > room):
+        return [*_lines(shown.right, room), *_lines(shown.closed, room)]
+    return _lines(joined, room)
+
+
+def _lines(side: Math, room: float) -> list[str]:
+    if side.cases:
+        return [f"&= {_cases(side, room)}"]
+    first, *others = broken(side.latex, room)
+    return [f"&= {first}", *(rf"&\quad {{}} {line}" for line in others)]
+
+
+def _cases(side: Math, room: float) -> str:
+    """The cases below each other; a value that is too wide goes on below its condition."""
+    lines = []
+    beside = max(width(when) for _, when in side.cases) + width(r"\text{if }") + 2 * TAG
+    for value, when in side.cases:
+        first, *others = broken(value, room - beside)
+        lines += [rf"{first} & \text{{if }} {when}", *(rf"\quad {{}} {o}" for o in others)]
+    return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"

@@ -22,13 +22,7 @@ from costmodel.rules.critical_path import STEP_WORDS, critical_path
 from costmodel.rules.latex import Notation, equation
 from costmodel.rules.parameters import parameters
 from costmodel.rules.peers import contraction_counts
-from costmodel.rules.printing import (
-    Names,
-    formula_latex,
-    formula_words,
-    identifier,
-    poly_latex,
-)
+from costmodel.rules.printing import Names, identifier, poly_latex
 from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.sizes import LETTERS
@@ -72,7 +66,7 @@ class Explanation:
 
     def math(self, value: Exact | Poly | tuple[Poly, ...]) -> render.Math:
         """A formula in both notations."""
-        return render.Math(formula_words(value), formula_latex(value, self.names))
+        return render.formula(value, self.names)
 
     def size(self, letter: str) -> render.Math:
         """A size letter."""
@@ -272,7 +266,7 @@ class Shares:
         yield self._grid("Operations by equation", self._formulas())
         numbers = self._grid("Operations by equation, in numbers", self._numbers())
         note = "in brackets: the equation's share of its column, rounded to 0.1 %"
-        yield replace(numbers, notes=(render.Note((note,)),))
+        yield replace(numbers, notes=(*numbers.notes, render.Note((note,))))
         absent = [CLASS_WORDS[c] for c in CLASSES if c not in self.columns]
         if absent and not self.about.convention.peer:
             yield Paragraph((f"There are no {' and no '.join(absent)}.",))
@@ -283,7 +277,16 @@ class Shares:
             *(render.Column(name, name) for name in self.columns),
         )
         drop = tuple(name for name in reversed(self.columns) if name != "total")
-        return render.Grid(f"{title}, {_lower(PHASE_TITLES[self.phase])}", columns, rows, drop=drop)
+        title = f"{title}, {_lower(PHASE_TITLES[self.phase])}"
+        return render.Grid(title, columns, rows, notes=self._apart(), drop=drop)
+
+    def _apart(self) -> tuple[render.Note, ...]:
+        """What the columns of single classes leave out, and total has."""
+        if "once" not in self.columns:
+            return ()
+        classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
+        work = "the work done once for the weights, which stands under once"
+        return (render.Note((f"once: {classes} leave out {work}; total includes it",)),)
 
     def _formulas(self) -> tuple[render.Line, ...]:
         rows: list[render.Line] = [
@@ -333,12 +336,10 @@ class Shares:
         step = equation_name.partition(".")[2]
         inside = rf"{array},\,\mathrm{{{step}}}" if step else array
         closed = self.about.math(value)
-        if any(s.ranges for s in sums):
-            text, tex = f"{text} = {closed.text}", f"{tex} = {closed.latex}"
-        else:
-            text, tex = closed.text, closed.latex
         left = render.Math(f"{name}({equation_name})", rf"\mathrm{{{name}}}({inside})")
-        return Shown(left, render.Math(text, tex))
+        if any(s.ranges for s in sums):
+            return Shown(left, render.Math(text, tex), closed=closed)
+        return Shown(left, closed)
 
 
 def _share(part: int, whole: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import traceback
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -24,14 +25,34 @@ def mixer(name: str | Mixer) -> Mixer:
     if isinstance(name, Mixer):
         return name
     path, separator, attribute = name.rpartition(":")
-    if not separator or not path.endswith(".py"):
+    if separator and attribute and path.endswith(".py"):
+        return _in_file(Path(path), attribute)
+    file = name.removesuffix(":")
+    if file.endswith(".py"):
+        raise UnknownMixer(_unnamed(Path(file)))
+    try:
         return builtin(name)
-    return _in_file(Path(path), attribute)
+    except UnknownMixer as error:
+        if Path(f"{file}.py").is_file():
+            raise UnknownMixer(f"unknown mixer '{name}': {_unnamed(Path(f'{file}.py'))}") from error
+        raise
+
+
+def _unnamed(path: Path) -> str:
+    """What to type instead of a file alone."""
+    names = sorted({value.name for value in _defined(user_module(path)).values()})
+    if not names:
+        return f"{path} defines no mixer: write `x = cm.Mixer(...)` in it, and give {path}:x"
+    return f"{path} is a file: give {path}:NAME, it defines {', '.join(names)}"
+
+
+def _defined(module: ModuleType) -> dict[str, Mixer]:
+    return {key: value for key, value in vars(module).items() if isinstance(value, Mixer)}
 
 
 def _in_file(path: Path, attribute: str) -> Mixer:
     module = user_module(path)
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Mixer)}
+    found = _defined(module)
     for key, value in found.items():
         if attribute in (key, value.name):
             if value.name in builtin_names():
@@ -46,15 +67,16 @@ def _in_file(path: Path, attribute: str) -> Mixer:
     if not names:
         raise UnknownMixer(f"{path} defines no mixer: write `{attribute} = cm.Mixer(...)` in it")
     near = difflib.get_close_matches(attribute, names, 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
-    raise UnknownMixer(f"{path} has no mixer '{attribute}'{hint} It defines {', '.join(names)}.")
+    hint = f"; did you mean '{near[0]}'? It" if near else ": it"
+    raise UnknownMixer(f"{path} has no mixer '{attribute}'{hint} defines {', '.join(names)}")
 
 
 def user_module(path: Path) -> ModuleType:
     """Import a user's file, once per process.
 
     Raises:
-        UnknownMixer: the file is missing or does not import; one sentence with the cause.
+        UnknownMixer: the file is missing or does not import; one sentence with the cause and the
+            line of the file.
     """
     if not path.is_file():
         raise UnknownMixer(f"no file '{path}': a mixer of your own is given as FILE.py:NAME")
@@ -69,5 +91,21 @@ def user_module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UnknownMixer(f"{path} does not import: {type(error).__name__}: {error}") from error
+        where = f" (line {line})" if (line := _line(error, path)) else ""
+        said = error.msg if isinstance(error, SyntaxError) else error
+        raise UnknownMixer(
+            f"{path} does not import: {type(error).__name__}: {said}{where}"
+        ) from error
     return module
+
+
+def _line(error: BaseException, path: Path) -> int | None:
+    """The last line of a file that led to an error."""
+    if isinstance(error, SyntaxError) and _same(error.filename, path):
+        return error.lineno
+    entries = traceback.extract_tb(error.__traceback__)
+    return next((e.lineno for e in reversed(entries) if _same(e.filename, path)), None)
+
+
+def _same(file: str | None, path: Path) -> bool:
+    return file is not None and Path(file).resolve() == path.resolve()

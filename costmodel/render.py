@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import csv
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from io import StringIO
+from math import inf
+
+from costmodel.rules.breaking import LINE, width as points
+from costmodel.rules.printing import Formula, Names, cases_latex, formula_latex, formula_words
 
 TEX = {
     "\\": r"\textbackslash{}",
@@ -46,10 +50,19 @@ OUTSIDE = {
 
 @dataclass(frozen=True)
 class Math:
-    """A formula in the plain notation and in LaTeX (without dollars)."""
+    """A formula in the plain notation and in LaTeX (without dollars).
+
+    `cases` holds the value and the condition of every case in LaTeX, where there are several.
+    """
 
     text: str
     latex: str
+    cases: tuple[tuple[str, str], ...] = ()
+
+
+def formula(value: Formula, names: Names | None = None) -> Math:
+    """A count in both notations."""
+    return Math(formula_words(value), formula_latex(value, names), cases_latex(value, names))
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,14 @@ class Dash:
     mark: int
 
 
-Cell = str | Math | Dash
+@dataclass(frozen=True)
+class Below:
+    """A formula that stands below the table, under a letter."""
+
+    letter: str
+
+
+Cell = str | Math | Dash | Below
 Line = tuple[Cell, ...]
 """A sentence with formulas in it."""
 
@@ -87,7 +107,8 @@ class Note:
 class Grid:
     """A table: a title, columns, rows, and what must be said below it.
 
-    `drop` names the columns that a narrow terminal loses, in this order.
+    `drop` names the columns that a narrow terminal loses, in this order. `below` are the formulas
+    that cells stand for by a letter.
     """
 
     title: str
@@ -96,6 +117,27 @@ class Grid:
     reasons: tuple[str, ...] = ()
     notes: tuple[Line | Note, ...] = ()
     drop: tuple[str, ...] = ()
+    below: Mapping[str, Math] = field(default_factory=dict)
+
+    def lettered(self, most: float = inf) -> Grid:
+        """The grid with formulas below it, each once, and letters in their places.
+
+        Those are the formulas of several cases, and those wider than `most` points.
+        """
+        found = [c for row in self.rows for c in row if isinstance(c, Math)]
+        away = dict.fromkeys(c for c in found if c.cases or points(c.latex) > most)
+        letters: dict[Cell, str] = {formula: _letter(k) for k, formula in enumerate(away)}
+        rows = tuple(
+            tuple(Below(letters[cell]) if cell in letters else cell for cell in row)
+            for row in self.rows
+        )
+        return replace(self, rows=rows, below={letters[formula]: formula for formula in away})
+
+    @property
+    def defined(self) -> list[tuple[str, Math]]:
+        """The formulas that cells stand for, with their letters."""
+        used = {cell.letter for row in self.rows for cell in row if isinstance(cell, Below)}
+        return [(letter, found) for letter, found in self.below.items() if letter in used]
 
     def without(self, names: Sequence[str]) -> Grid:
         """The grid without some columns, and without the reasons that nothing refers to then."""
@@ -117,10 +159,18 @@ class Grid:
         return [(k, reason) for k, reason in enumerate(self.reasons, 1) if k in used]
 
 
+def _letter(k: int) -> str:
+    """a, b, ... z, aa, ab, ..."""
+    more, last = divmod(k, 26)
+    return (_letter(more - 1) if more else "") + chr(ord("a") + last)
+
+
 def plain(cell: Cell) -> str:
     """A cell on a terminal."""
     if isinstance(cell, Dash):
         return f"- ({cell.mark})"
+    if isinstance(cell, Below):
+        return f"({cell.letter})"
     return cell.text if isinstance(cell, Math) else cell
 
 
@@ -130,6 +180,8 @@ def markdown_cell(cell: Cell) -> str:
         return f"– [{cell.mark}]"
     if isinstance(cell, Math):
         return f"${cell.latex}$"
+    if isinstance(cell, Below):
+        return f"({cell.letter})"
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
 
 
@@ -153,7 +205,16 @@ def latex_cell(cell: Cell) -> str:
     """A cell in LaTeX."""
     if isinstance(cell, Dash):
         return rf"--\textsuperscript{{{cell.mark}}}"
+    if isinstance(cell, Below):
+        return f"({cell.letter})"
     return f"${cell.latex}$" if isinstance(cell, Math) else escaped(cell)
+
+
+def as_sentence(line: Line) -> Line:
+    """A line that begins with a capital and ends with a point and a space."""
+    first, *others = line
+    first = first[:1].upper() + first[1:] if isinstance(first, str) else first
+    return (first, *others, ". ")
 
 
 def sentence(line: Line) -> str:
@@ -164,6 +225,8 @@ def sentence(line: Line) -> str:
 def terminal(grid: Grid, width: int | None = None, *, colour: bool = False) -> str:
     """The grid for a terminal of this width, or at full width where there is none (a pipe)."""
     dropped: list[str] = []
+    if width is not None and _width(grid, WRAPPED) > width:
+        grid = grid.lettered()
     for name in grid.drop:
         if width is None or _width(grid, WRAPPED) <= width:
             break
@@ -173,7 +236,8 @@ def terminal(grid: Grid, width: int | None = None, *, colour: bool = False) -> s
     natural = _width(grid)
     narrow = width is not None and _width(grid, WRAPPED) <= width < natural
     text = _drawn(grid, width if narrow and width else natural, colour)
-    lines = [f"({mark}) {reason}" for mark, reason in grid.marks]
+    lines = [f"({letter}) {formula.text}" for letter, formula in grid.defined]
+    lines += [f"({mark}) {reason}" for mark, reason in grid.marks]
     lines += [sentence(line) for line in grid.said]
     if dropped:
         lines.append(
@@ -262,13 +326,19 @@ def preamble(command: str) -> str:
 def latex(grid: Grid, caption: Line, label: str = "", *, long: bool = False) -> str:
     """The grid as a booktabs table, a fragment, shrunk where it is wider than the text.
 
-    `long` lets it run over pages instead, all columns of words then sharing the width.
+    `long` lets it run over pages instead, all columns of words then sharing the width. Formulas of
+    several cases stand below the table, where they may break into lines; so do long formulas where
+    the table would get too small to read.
     """
+    tried = [grid.lettered(most) for most in ((inf,) if long else LONG)]
+    grid = next((found for found in tried if _points(found) <= SHRUNK * LINE), tried[-1])
     align = "".join(_alignment(grid, k, long) for k in range(len(grid.columns)))
     head = " & ".join(_latex_header(column) for column in grid.columns)
     body = [" & ".join(map(latex_cell, row)) + r" \\" for row in grid.rows]
     below = [rf"\textsuperscript{{{mark}}}\,{escaped(reason)}" for mark, reason in grid.marks]
     words = "".join(map(latex_cell, caption)).strip()
+    defined = [rf"\par\smallskip\raggedright {_defined(*each)}" for each in grid.defined]
+    many = sum(max(len(formula.cases), 1) for _, formula in grid.defined) > MANY
     if long:
         return _long_table(align, head, body, words, label)
     lines = [
@@ -286,10 +356,47 @@ def latex(grid: Grid, caption: Line, label: str = "", *, long: bool = False) -> 
         *body,
         r"\bottomrule",
         r"\end{tabular}}",
+        *([] if many else defined),
         *(rf"\par\smallskip\raggedright {line}." for line in below),
         r"\end{table}",
     ]
+    if many:
+        begin = r"\begingroup\footnotesize\noindent Formulas of Table~\thetable:"
+        lines += [begin, *defined, r"\par\endgroup"]
     return "\n".join(lines) + "\n"
+
+
+def _defined(letter: str, formula: Math) -> str:
+    """The cases of a formula, one a line, each free to break at its signs."""
+    shown = r";\newline ".join(rf"${value}$ \ if ${when}$" for value, when in formula.cases)
+    shown = shown or f"${formula.latex}$"
+    return rf"\noindent\hangindent=2.5em\makebox[2.5em][l]{{({letter})}}{shown}."
+
+
+def _points(grid: Grid) -> float:
+    """How wide a table is in LaTeX before it is shrunk, about, in points."""
+    total = 0.0
+    for k, column in enumerate(grid.columns):
+        cells = [*plain(column.header).split("\n"), *(row[k] for row in grid.rows)]
+        widest = max(
+            SMALL * points(c.latex) if isinstance(c, Math) else LETTER * LINE * len(plain(c))
+            for c in cells
+        )
+        total += min(widest, (0.2 if column.wide else 0.3) * LINE) + 6
+    return total
+
+
+SMALL = 0.8
+"""The size of the type in a table, to that of the text."""
+
+SHRUNK = 1.6
+"""A table that is wider than the text by more than this gets too small to read."""
+
+LONG = (inf, 120.0, 100.0, 80.0, 60.0)
+"""The width in points above which formulas leave the table: the first with which it fits."""
+
+MANY = 24
+"""With more lines of formulas than this the table would be too large for a page."""
 
 
 def _alignment(grid: Grid, k: int, long: bool) -> str:
@@ -300,8 +407,14 @@ def _alignment(grid: Grid, k: int, long: bool) -> str:
     if not (column.wide or lengthy):
         return "r" if column.numeric else "l"
     share = 0.65 / sum(c.wide for c in grid.columns) if long else 0.2 if column.wide else 0.3
+    words = [word for row in grid.rows if isinstance(row[k], str) for word in str(row[k]).split()]
+    if column.wide and not long:
+        share = max(share, LETTER * max(map(len, words), default=0))
     return rf">{{\raggedright\arraybackslash}}p{{{share:.2f}\textwidth}}"
 
+
+LETTER = 0.0125
+"""The width of a letter as a share of the text's: a column is as wide as its longest word."""
 
 LENGTHY = 60
 """A formula with more characters of LaTeX than this is broken into lines."""

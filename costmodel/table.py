@@ -147,7 +147,9 @@ class Row:
             if letter in self.sizes:
                 sizes[letter] = self.sizes[letter]
             elif letter in self.request.given:
-                sizes[letter] = self.request.given[letter][0]
+                values = self.request.given[letter]
+                usual = LETTERS[letter].default
+                sizes[letter] = usual if usual is not None and usual in values else values[0]
             elif not self.request.symbolic:
                 sizes[letter] = default(letter, sizes)
         if not self.request.symbolic:
@@ -313,9 +315,9 @@ def _known_column(name: str) -> None:
     if name in COLUMNS or (name in LETTERS and name != "h"):
         return
     near = difflib.get_close_matches(name, COLUMNS, 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    hint = f"; did you mean '{near[0]}'? The" if near else ": the"
     raise TableError(
-        f"unknown column '{name}'{hint} Columns are {', '.join(COLUMNS)}, and the size letters."
+        f"unknown column '{name}'{hint} columns are {', '.join(COLUMNS)}, and the size letters"
     )
 
 

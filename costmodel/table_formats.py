@@ -12,15 +12,11 @@ from costmodel.answers import Missing
 from costmodel.domains import Exact
 from costmodel.equations import Mixer
 from costmodel.expressions import Fft, walk
+from costmodel.functions import CLASSES
 from costmodel.mixers import BASELINE
 from costmodel.polynomial import Poly
 from costmodel.requests import default, letters_of
-from costmodel.rules.printing import (
-    Names,
-    formula_latex,
-    formula_words,
-    poly_latex,
-)
+from costmodel.rules.printing import Names, formula_latex, formula_words, poly_latex
 from costmodel.sizes import LETTERS, SizeError
 from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Value
 
@@ -81,7 +77,7 @@ def cell(value: Value, names: Names, reasons: list[str]) -> render.Cell:
         return f"{value:,}"
     if isinstance(value, Fraction):
         return _short(value) or rounded(value)
-    return render.Math(formula_words(value), formula_latex(value, names))
+    return render.formula(value, names)
 
 
 def _cell_of(row: Row, name: str, names: Names, reasons: list[str], titles: bool) -> render.Cell:
@@ -124,7 +120,7 @@ def grid(block: Block, request: Request, *, names: Names | None = None, titles: 
         tuple(_cell_of(row, name, names or {}, reasons, titles) for name in block.columns)
         for row in block.rows
     )
-    columns = tuple(_column(name) for name in block.columns)
+    columns = tuple(_column(name, names or {}) for name in block.columns)
     per_token = ", per token" if request.per_token else ""
     return render.Grid(
         f"{TITLES[block.phase]}{per_token}{sizes}",
@@ -136,9 +132,9 @@ def grid(block: Block, request: Request, *, names: Names | None = None, titles: 
     )
 
 
-def _column(name: str) -> render.Column:
+def _column(name: str, names: Names) -> render.Column:
     if name in LETTERS:
-        return render.Column(name, render.Math(name, name))
+        return render.Column(name, render.Math(name, poly_latex(Poly.atom(name), names)))
     column = COLUMNS[name]
     return render.Column(name, column.header, column.numeric, wide=name == "path")
 
@@ -156,6 +152,9 @@ def notes(block: Block, request: Request) -> Iterator[render.Note]:
             yield _note(f"{name}: rounded to {DIGITS} significant digits ({exact})", name)
     if "ratio" in shown and (text := _baseline_sizes(block, request)):
         yield _note(text, "ratio")
+    yield from _apart(block)
+    if request.per_token:
+        yield from _divided(block)
     if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
         where = "where no short decimal exists"
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
@@ -167,6 +166,43 @@ def notes(block: Block, request: Request) -> Iterator[render.Note]:
             "Fourier transforms are nominal: radix-2 at the next power of two, a complex product "
             "is 4 mul and 2 add"
         )
+
+
+def _apart(block: Block) -> Iterator[render.Note]:
+    """What the columns of single classes leave out, and total has."""
+    rows = [row for row in block.rows if not row.blocked]
+    classes = [name for name in (*CLASSES, "other") if name in block.columns]
+    if any(not isinstance(row.answers.once, Missing) and row.answers.once for row in rows):
+        where = "stands under once" if "once" in block.columns else "column once would show"
+        work = f"the work done once for the weights, which {where}"
+        lead = f"{', '.join(classes)} leave out {work}; total includes it"
+        yield _note(
+            f"once: {lead if classes else f'total includes {work}'}", *classes, "once", "total"
+        )
+    found = [row.answers.other for row in rows]
+    names = sorted({name for other in found if not isinstance(other, Missing) for name in other})
+    if names:
+        here = "" if "other" in block.columns else " (column other would show them)"
+        yield _note(
+            f"other: operations without a class of their own, here {', '.join(names)}{here}; total "
+            "includes them",
+            *("other", "total"),
+        )
+
+
+def _divided(block: Block) -> Iterator[render.Note]:
+    """What is per token in a table per token, and what is not."""
+    tokens = "b*l tokens" if block.phase == "training" else "b new tokens"
+    shared = [name for name in (*CLASSES, *SHARED) if name in block.columns]
+    kept = [name for name in KEPT if name in block.columns]
+    if shared:
+        rest = f"; {', '.join(kept)} are not" if kept else ""
+        yield _note(f"per token: {', '.join(shared)} are divided by the {tokens}{rest}")
+
+
+SHARED = ("other", "once", "total", "traffic", "unfused")
+KEPT = ("parameters", "weights", "state", "span")
+"""Columns besides the classes that are divided by the tokens, and those that are not."""
 
 
 def _note(text: str, *of: str) -> render.Note:
@@ -263,13 +299,14 @@ def as_terminal(table: Table, width: int | None, *, colour: bool, hint: str = ""
     return "\n\n".join(parts) + "\n"
 
 
-def as_markdown(table: Table) -> str:
-    """The whole table in markdown."""
+def as_markdown(table: Table, *, names: Names | None = None) -> str:
+    """The whole table in markdown, formulas between dollars."""
     phases = [block.phase for block in table.blocks]
-    sizes = "".join(map(render.markdown_cell, sizes_line(table.request, phases)))
+    sizes = "".join(map(render.markdown_cell, sizes_line(table.request, phases, names)))
     parts = [f"{sizes}  \n{render.markdown_cell(convention_line(table.request))}\n"]
     parts += [
-        render.markdown(grid(block, table.request, titles=True), "###") for block in table.blocks
+        render.markdown(grid(block, table.request, names=names, titles=True), "###")
+        for block in table.blocks
     ]
     parts += [f"left out: {reason}\n" for reason in table.left_out]
     return "\n".join(parts)
@@ -288,9 +325,11 @@ def as_latex(table: Table, command: str, *, names: Names | None = None, label: s
     """
     if label and not _LABEL.fullmatch(label):
         raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
-    parts = [f"{render.preamble(command)}\n"]
-    for block in table.blocks:
-        own = f"{label}-{block.phase}" if label and len(table.blocks) > 1 else label
+    several = bool(label) and len(table.blocks) > 1
+    labels = [f"{label}-{b.phase}" if several else label for b in table.blocks]
+    note = f"% one table a phase, labelled {' and '.join(labels)}\n" if several else ""
+    parts = [f"{render.preamble(command)}\n{note}"]
+    for block, own in zip(table.blocks, labels, strict=True):
         shown = grid(block, table.request, names=names, titles=True)
         parts.append(
             render.latex(shown, _caption(shown, block, table.request, names, caption), own)
@@ -308,19 +347,11 @@ def _caption(shown: render.Grid, block: Block, request: Request, names: Names | 
     phase = "" if not caption else f" {words[block.phase].removeprefix('Cost of ').capitalize()}."
     per_token = ", per token" if request.per_token and not caption else ""
     line: list[render.Cell] = [f"{first.rstrip('.')}{per_token}.{phase} "]
-    line += _sentence(sizes_line(request, [block.phase], names))
-    line += _sentence((convention_line(request),))
+    line += render.as_sentence(sizes_line(request, [block.phase], names))
+    line += render.as_sentence((convention_line(request),))
     for said in shown.said:
-        line += _sentence(said)
+        line += render.as_sentence(said)
     return tuple(line)
-
-
-def _sentence(line: render.Line) -> list[render.Cell]:
-    """A line that begins with a capital and ends with a point."""
-    cells = list(line)
-    if cells and isinstance(cells[0], str):
-        cells[0] = cells[0][:1].upper() + cells[0][1:]
-    return [*cells, ". "]
 
 
 def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:

@@ -50,14 +50,42 @@ def as_terminal(verdicts: Sequence[Verdict]) -> str:
             line = " ".join(f"{what} -> {result}".split()) if result else " ".join(what.split())
             lines.append(f"  {named(verdict):<{width}}  {line}")
         lines.append("")
-    return "\n".join([*lines, in_words(verdicts)]) + "\n"
+    return "\n".join([*lines, in_words(verdicts), "", *legend()]) + "\n"
+
+
+LEGEND = {
+    "agrees-under": "true only under another convention, which is named",
+    "agrees-in-limit": "true from some length on; the threshold is named, and the smallest sizes "
+    "at which the claim fails",
+    "stale": "a misprint is recorded that what is derived no longer bears out",
+    "unrecorded": "disagreements that no misprint records, and stale ones: any of them makes the "
+    "exit code 1",
+}
+"""What the words of the summary mean that do not say it themselves."""
 
 
 def in_words(verdicts: Sequence[Verdict]) -> str:
     """The summary as a sentence; whatever fails a run stands at its end."""
     found = summary(verdicts)
-    shown = [f"{number} {name}" for name, number in found.items() if name != "claims"]
+    recorded = sum(v.verdict == "disagrees" and v.misprint == "recorded" for v in verdicts)
+    shown = [
+        f"{number} {name}{_recorded(recorded, number) if name == 'disagrees' else ''}"
+        for name, number in found.items()
+        if name not in ("claims", "misprints")
+    ]
     return f"{found['claims']} claims: {', '.join(shown)}"
+
+
+def _recorded(recorded: int, of: int) -> str:
+    if not of:
+        return ""
+    many = "all" if recorded == of else str(recorded or "none")
+    return f" ({many} recorded as misprints)"
+
+
+def legend() -> list[str]:
+    """A line for every word of the legend."""
+    return [f"{word}: {meaning}" for word, meaning in LEGEND.items()]
 
 
 def grids(verdicts: Sequence[Verdict]) -> list[render.Grid]:
@@ -78,7 +106,9 @@ def grids(verdicts: Sequence[Verdict]) -> list[render.Grid]:
 
 def as_markdown(verdicts: Sequence[Verdict]) -> str:
     """One markdown table a source, and the summary."""
-    return "\n".join([*(render.markdown(g) for g in grids(verdicts)), in_words(verdicts) + "\n"])
+    tables = [render.markdown(grid) for grid in grids(verdicts)]
+    listed = "".join(f"- {line}\n" for line in legend())
+    return "\n".join([*tables, f"{in_words(verdicts)}\n", listed])
 
 
 def as_latex(verdicts: Sequence[Verdict], command: str) -> str:
@@ -87,7 +117,8 @@ def as_latex(verdicts: Sequence[Verdict], command: str) -> str:
     for grid in grids(verdicts):
         caption = f"Claims of {grid.title} against what the equations give."
         parts.append(render.latex(grid, (caption,), long=True))
-    return "\n".join([*parts, render.escaped(in_words(verdicts)) + "."]) + "\n"
+    listed = [rf"\par {render.escaped(line)}." for line in legend()]
+    return "\n".join([*parts, render.escaped(in_words(verdicts)) + ".", *listed]) + "\n"
 
 
 def as_json(verdicts: Sequence[Verdict]) -> str:

@@ -12,11 +12,13 @@ import io
 import json
 import os
 import pty
+import re
 import shlex
 import struct
 import subprocess
 import sys
 import termios
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,7 @@ CASES = {
     "symbolic.json": "table --symbolic --format json --form all",
     "symbolic.tex": "table --symbolic --format latex --symbols l=N,d=D "
     "--columns mixer,mul,add,parameters,order",
+    "once.md": "table she he --form fft --phase training --format markdown",
     "forms.txt": "table --all --form all --convention safe-softmax",
     "peer.md": "table --convention torch --phase training --format markdown",
     "past.csv": "table --l 8 --t 8,9 --phase inference --format csv",
@@ -186,7 +189,10 @@ BAD = {
     "table --l 9999999999999": "2**40",
     "table --l 1:1000000000": "100000 values",
     "table --l 1:3000 --d 8:3000:8 --n 1": "combinations",
-    "table sheep": "did you mean 'she'",
+    "table sheep": "unknown mixer 'sheep'; did you mean 'she'? `costmodel list` shows them all",
+    "table nosuch": "unknown mixer 'nosuch': `costmodel list` shows them all",
+    "table nosuch.py": "no file 'nosuch.py': a mixer of your own is given as FILE.py:NAME",
+    "table tests/user_mixers.py": "tests/user_mixers.py defines no mixer: write",
     "table no/such/file.py:x": "no file",
     "table --group nope": "attention, extractor",
     "table she --all": "one of the three",
@@ -194,7 +200,8 @@ BAD = {
     "table --form nope": "has a form 'nope'",
     "table --phase backwards": "training",
     "table --format xml": "rich, markdown, latex, csv, json",
-    "table --columns totl": "did you mean 'total'",
+    "table --columns totl": "'totl'; did you mean 'total'? The columns are mixer, form",
+    "table --columns nosuch": "unknown column 'nosuch': the columns are mixer, form",
     "table --columns ,": "no column",
     "table --sort totl": "did you mean 'total'",
     "table --symbolic --sort total": "have no order",
@@ -204,6 +211,10 @@ BAD = {
     "table --dtype fp33": "fp32",
     "table --symbols l=d --format latex": "rename the other",
     "table --symbols l --format latex": "letter=name",
+    "table --symbols l=T": "--symbols is for latex or markdown only: add --format latex",
+    "explain she --symbols l=T": "--symbols is for latex or markdown only: add --format latex",
+    "table --label tab:a --format markdown": "--label is for latex only",
+    "table --caption Cost": "--caption is for latex only",
     "table --label a}b --format latex": "label",
     "table -o /no/such/folder/x.txt": "No such file or directory",
     "table --nope": "--nope",
@@ -231,8 +242,10 @@ def test_bad_input_is_one_sentence(command: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = (", "does not import: SyntaxError"),
-        ("import nowhere_at_all", "does not import: ModuleNotFoundError"),
+        ("\nx = (", "does not import: SyntaxError: '(' was never closed (line 2)"),
+        ("import nowhere_at_all", "No module named 'nowhere_at_all' (line 1)"),
+        (USER.replace("    j =", "    j = i > 3 or"), "'Index' and 'int' (line 9)"),
+        (USER.replace("    j =", "    f.nothing()\n    j ="), "no attribute 'nothing' (line 9)"),
         ("x = 1", "defines no mixer"),
         (UNBOUND, "index k of g is unbound"),
         (USER.replace("g[i - j + 1]", "g[i, j]"), "has 1 axes but is indexed with 2"),
@@ -246,6 +259,46 @@ def test_a_bad_file_is_one_sentence(
     assert cli.run(["table", f"{path}:decay"]) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_a_file_without_a_name_lists_what_it_defines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "listed.py").write_text(USER, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    said = "listed.py is a file: give listed.py:NAME, it defines decay"
+    for name in ("listed.py", "listed.py:", "listed"):
+        assert cli.run(["table", name]) == 2
+        assert said in capsys.readouterr().err
+    for name, hint in (("dekay", "; did you mean 'decay'? It defines"), ("x1", ": it defines")):
+        assert cli.run(["table", f"listed.py:{name}"]) == 2
+        expected = f"costmodel: listed.py has no mixer '{name}'{hint} decay\n"
+        assert capsys.readouterr().err == expected
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert capsys.readouterr().out == f"costmodel {about['project']['version']}\n"
+
+
+def test_two_phases_say_which_labels_they_get(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["table", "she", "--format", "latex", "--label", "tab:a"]
+    assert cli.run(words) == 0
+    text = capsys.readouterr().out
+    assert "% one table a phase, labelled tab:a-training and tab:a-inference\n" in text
+    assert text.count(r"\label{tab:a-") == 2
+    assert cli.run([*words, "--phase", "training"]) == 0
+    text = capsys.readouterr().out
+    assert r"\label{tab:a}" in text and "labelled" not in text
+
+
+def test_markdown_renames_sizes_too(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--symbolic", "--symbols", "l=T", "--format", "markdown"]
+    for command in (["table", "she", "--columns", "l,mul"], ["explain", "she"]):
+        assert cli.run([*command, *options[command[0] == "explain" :]]) == 0
+        text = capsys.readouterr().out
+        assert "T^{2}" in text and not re.search(r"\bl\^\{2\}", text)
 
 
 def test_a_file_is_never_overwritten_silently(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 
@@ -93,6 +96,50 @@ def test_work_done_once_stays_one_for_a_batch() -> None:
     assert three.number("W_f", "once") == one.number("W_f", "once") > 0
     assert three.number("x_f", "mul") == 3 * one.number("x_f", "mul")
     assert three.number("W_f", "total") == one.number("W_f", "total")
+
+
+def test_work_done_once_is_told_below_the_shares() -> None:
+    text = words(explained("she", "training", "fft").parts())
+    said = "once: mul, add leave out the work done once for the weights, which stands under once"
+    assert text.count(f"{said}; total includes it") == 2
+    assert "leave out" not in words(explained("she", "training").parts())
+
+
+PARTED = """import costmodel as cm
+
+parted = cm.Mixer("parted")
+l, d = parted.sizes("l d")
+x, y = parted.input("x", l, d), parted.output("y", l, d)
+with parted.form("direct") as f:
+    b, first, rest = f.index("b", 1, d), f.index("first", 1, 1), f.index("rest", 2, l)
+    y[first, b] = x[first, b] * x[first, b]
+    y[rest, b] = x[rest, b] * x[rest - 1, b]
+"""
+
+
+def test_a_sum_for_some_tokens_only_says_for_which(tmp_path: Path) -> None:
+    (tmp_path / "parted.py").write_text(PARTED, encoding="utf-8")
+    mixer = cm.mixer(f"{tmp_path / 'parted.py'}:parted")
+    text = words(
+        Explanation(mixer, "direct", ("inference",), {"b": 1, "l": 5, "d": 6, "t": 3}).parts()
+    )
+    assert "mul(y) = [t <= 1] sum(b = 1..d) 1 = " in text
+    assert "mul(y) = [t >= 2] sum(b = 1..d) 1 = " in text
+    holds_printed_sums(mixer, "inference", Convention(), "direct")
+
+
+def test_wide_equations_take_several_lines_in_latex() -> None:
+    ranges = tuple(Math("", rf"{c}=1,\dots,{c * 9}") for c in "ijk")
+    shown = Shown(Math("y", "y"), Math("x", "x"), ranges, "(3)")
+    text = document.as_latex([Display((shown,))], "costmodel")
+    assert "y &= x, \\tag{3} \\\\\n&\\quad i=1" in text
+    short = replace(shown, ranges=(Math("", r"i=1,\dots,l"),))
+    text = document.as_latex([Display((short,))], "costmodel")
+    assert r"y &= x, && i=1,\dots,l \tag{3}" in text
+    cases = Math("", "", (("d", "l > 1"), ("a + b" + " + c" * 40, "l = 1")))
+    text = document.as_latex([Display((replace(short, ranges=(), closed=cases),))], "costmodel")
+    assert "y &= x \\tag{3} \\\\\n&= \\begin{cases} d & \\text{if } l > 1" in text
+    assert "\\\\ \\quad {} + c" in text
 
 
 def test_the_critical_path_is_told_step_by_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import shutil
 import subprocess
@@ -20,8 +21,13 @@ from costmodel.expressions import Node
 from costmodel.formulas import parse
 from costmodel.mixers import names
 from costmodel.polynomial import Poly, padded, size
+from costmodel.rules.breaking import broken
 from costmodel.rules.latex import COMPOSITES, RULES, equation
 from costmodel.rules.printing import (
+    Quotient,
+    condition,
+    conditions_latex,
+    conditions_words,
     formula_latex,
     formula_text,
     formula_words,
@@ -177,12 +183,66 @@ def test_printed_counts_are_read_back(mixer: str) -> None:
 
 def test_piecewise_counts_keep_their_breakpoints() -> None:
     value = Exact(((frozenset({l - w}), w * d), (frozenset({w - l - 1}), l * d)))
-    assert formula_words(value) == "d*w if l >= w; d*l if w >= l + 1"
+    assert formula_words(value) == "d*w if l >= w; d*l if l < w"
     assert formula_text(value) == ("(d*w)*Min(1, Max(0, l - w + 1)) + (d*l)*Min(1, Max(0, w - l))")
     assert formula_latex(value) == (
-        r"\begin{cases} d w & \text{if } l - w \ge 0 \\ d l & \text{if } w - l - 1 \ge 0 "
-        r"\end{cases}"
+        r"\begin{cases} d w & \text{if } l \ge w \\ d l & \text{if } l < w \end{cases}"
     )
+
+
+CONDITIONS = [
+    (w - l, r"l <= w", r"l \le w"),
+    (l - w - 1, "l > w", "l > w"),
+    (w - l - 1, "l < w", "l < w"),
+    (l - 2, "l >= 2", r"l \ge 2"),
+    (-l + 2, "l <= 2", r"l \le 2"),
+    (l - w + 1, "l + 1 >= w", r"l + 1 \ge w"),
+    (w - l - 3, "l + 3 <= w", r"l + 3 \le w"),
+    (l / 2 - w - 1, "l/2 >= w + 1", r"\frac{1}{2} l \ge w + 1"),
+    (w * d - l * 2 - 1, "2*l < d*w", "2 l < d w"),
+]
+
+
+@pytest.mark.parametrize(("guard", "text", "latex"), CONDITIONS)
+def test_conditions_read_as_comparisons(guard: Poly, text: str, latex: str) -> None:
+    assert conditions_words(frozenset({guard})) == text
+    assert conditions_latex(frozenset({guard})) == latex
+
+
+@given(
+    st.lists(st.integers(-3, 3), min_size=3, max_size=3),
+    st.lists(st.integers(1, 6), min_size=2, max_size=2),
+)
+def test_a_condition_holds_where_its_guard_does(numbers: list[int], values: list[int]) -> None:
+    guard = l * numbers[0] + w * numbers[1] + numbers[2]
+    sizes = dict(zip("lw", values, strict=True))
+    left, relation, right = condition(guard)
+    sides = left.at(sizes), right.at(sizes)
+    compare = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
+    assert compare[relation](*sides) == (guard.at(sizes) >= 0)
+
+
+def test_guards_that_pin_a_value_are_one_equation() -> None:
+    assert conditions_words(frozenset({l - 2, -l + 2})) == "l = 2"
+
+
+def test_a_quotient_has_its_cases_outside() -> None:
+    piecewise = Exact(((frozenset({l - w}), w * d), (frozenset({w - l - 1}), l * d)))
+    value = Quotient(piecewise, piecewise * 2 + Exact.of(d))
+    assert formula_words(value) == "(d*w)/(2*d*w + d) if l >= w; (d*l)/(2*d*l + d) if l < w"
+    wide = Exact.of(sum((d**k for k in range(9)), Poly()))
+    assert formula_latex(Quotient(Exact.of(d), Exact.of(l))) == r"\frac{d}{l}"
+    assert formula_latex(Quotient(wide, Exact.of(l))).endswith(") / (l)")
+
+
+def test_sums_break_at_their_own_signs_only() -> None:
+    text = r"\sum_{i=1}^{l + 1} (d - 1) + \frac{a + b}{c} - \left(x + y\right)"
+    assert broken(text, 1) == [
+        r"\sum_{i=1}^{l + 1} (d - 1)",
+        r"+ \frac{a + b}{c}",
+        r"- \left(x + y\right)",
+    ]
+    assert broken(text, 1000) == [text]
 
 
 def test_renaming() -> None:
@@ -218,11 +278,34 @@ with decay.form("direct") as f:
     y[i, b] = cm.function("silu", cm.sum_(x[j, b], over=j))
 """
 
+WINDOWED = """
+windowed = cm.Mixer("windowed", title="Windowed attention")
+l, d, n, h, w = windowed.sizes("l d n h w")
+x, y = windowed.input("x", l, d), windowed.output("y", l, d)
+W_Q = windowed.parameter("W_Q", d, d)
+with windowed.form("direct") as f:
+    i, j = f.index("i", 1, l), f.index("j", 1, n)
+    k = f.index("k", cm.max_(1, i - w + 1), i)
+    c, a = f.index("c", 1, h), f.index("a", 1, d)
+    Q, Z, A = f.array("Q", n, l, h), f.array("Z", n, l, l), f.array("A", n, l, l)
+    Q[j, i, c] = cm.sum_(x[i, a] * W_Q[a, (j - 1) * h + c], over=a)
+    Z[j, i, k] = cm.scaled(cm.sum_(Q[j, i, c] * Q[j, k, c], over=c), by=h)
+    A[j, i, k] = cm.softmax(Z[j, i, k], over=k)
+    y[i, (j - 1) * h + c] = cm.sum_(A[j, i, k] * Q[j, k, c], over=k)
+"""
+
 COMMANDS = [
     "table --format latex",
     r"table --symbolic --form all --format latex --symbols l=N,d=d_model,t=\tau --label tab:a",
     "table --format latex --all --convention torch --n 1,8 --t 200 --per-token",
     "table FILE:decay she --format latex --symbolic --columns mixer,total,state,order,intensity",
+    "table FILE:windowed --format latex --symbolic --form all --label tab:w",
+    "table FILE:decay FILE:windowed she --symbolic --format latex --columns mixer,mul,add,total,"
+    "traffic,unfused,intensity,order,span,state,weights",
+    "table --all --form all --symbolic --format latex",
+    "explain FILE:windowed --format latex --convention safe-softmax",
+    r"explain FILE:windowed --format latex --symbols l=N,d=d_model,w=\omega",
+    "explain he --form fft --format latex",
     "explain self-attention --format latex",
     "explain she --form fft --format latex --convention mac",
     "explain FILE:decay --format latex --symbols w=omega",
@@ -236,7 +319,7 @@ COMMANDS = [
 def test_it_compiles_as_printed(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "mixer.py").write_text(USER, encoding="utf-8")
+    (tmp_path / "mixer.py").write_text(USER + WINDOWED, encoding="utf-8")
     words = command.replace("FILE", str(tmp_path / "mixer.py")).split()
     assert cli.run([*words, "--output", str(tmp_path / "part.tex")]) == 0
     capsys.readouterr()
@@ -252,3 +335,6 @@ def test_it_compiles_as_printed(
     )  # fmt: skip
     assert made.returncode == 0, made.stdout.decode(errors="replace")[-3000:]
     assert (tmp_path / "whole.pdf").stat().st_size > 0
+    log = (tmp_path / "whole.log").read_text(encoding="utf-8", errors="replace")
+    over = re.findall(r"Overfull \\hbox \(([\d.]+)pt|Float too large for page by ([\d.]+)pt", log)
+    assert all(float(box or page) <= 10 for box, page in over), over

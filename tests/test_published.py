@@ -393,7 +393,9 @@ def test_verify_reads_given_files(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown key": ({"colour": "red"}, "unexpected keyword argument 'colour'"),
+    "unknown key": ({"colour": "red"}, "unknown key colour: known are against, claimed"),
+    "text for an object": ({"sizes": "l = 3"}, "'sizes' is an object, got 'l = 3'"),
+    "number for a text": ({"formula": 3}, "'formula' is a text, got 3"),
     "unknown kind": ({"kind": "guess"}, "kind 'guess' is none of formula"),
     "missing key": ({"formula": ""}, "a formula needs formula"),
     "bad formula": ({"formula": "l +"}, "expected a number"),
@@ -417,6 +419,35 @@ def test_bad_data(tmp_path: Path, change: dict[str, Any], message: str) -> None:
 def test_ids_are_unique(tmp_path: Path) -> None:
     with pytest.raises(PublishedError, match="claims with the same id: a"):
         verify([written(tmp_path, GOOD, GOOD)])
+
+
+def test_a_record_that_lacks_keys_is_named_with_them(tmp_path: Path) -> None:
+    short = {key: value for key, value in GOOD.items() if key not in ("id", "kind")}
+    for claims, said in (
+        ([GOOD, short], "claims.json, claim number 2 lacks id, kind: every claim has them"),
+        ([{"id": "b"}], "claims.json, claim b lacks place, kind, claimed: every claim has them"),
+        (["b"], "claims.json, claim number 1: expected an object with keys, got 'b'"),
+    ):
+        with pytest.raises(PublishedError) as caught:
+            verify([written(tmp_path, *claims)])
+        assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"source": None}, "'source' says which paper"),
+        ({"convention": "strict"}, "'convention' is a list of names"),
+        ({"claims": {}}, "'claims' is a list of claims"),
+    ],
+)
+def test_a_file_says_where_its_claims_are_from(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, GOOD)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}), encoding="utf-8")
+    with pytest.raises(PublishedError, match=said):
+        verify([path])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2, "claims": []}'])

@@ -129,6 +129,8 @@ def test_dtypes_by_role() -> None:
 def test_ratio_is_exact_and_at_the_same_sizes() -> None:
     assert one("she", "training").value("ratio") == Fraction(278_888_448, 21_119_488)
     assert one("self-attention", "training").value("ratio") == 1
+    usual = one("me", "training", given={"n": (1, 8, 32)})
+    assert usual.value("ratio") == Fraction(2_097_152, 21_119_488)
     first = one("me", "training", given={"n": (1, 32)})
     assert first.value("ratio") == Fraction(2_097_152, 20_947_008)
     missing = one("she", "training", given=sizes(d=100)).value("ratio")
@@ -268,6 +270,44 @@ def test_per_token_divides_by_all_tokens_exactly() -> None:
     assert one_token.value("total") == 4_259_584
 
 
+def said(*mixers: str, **options: Any) -> str:
+    """What stands below the table of the forward pass."""
+    chosen = tuple(map(builtin, mixers))
+    made = table(Request(chosen, phases=("training",), **options))
+    return " / ".join(map(render.sentence, table_formats.grid(made.blocks[0], made.request).said))
+
+
+def test_work_done_once_is_told_below_the_table() -> None:
+    lead = "mul, add, div, exp leave out the work done once for the weights"
+    shown = said("she", "self-attention", form="all")
+    assert f"once: {lead}, which stands under once; total includes it" in shown
+    few = said("she", form="fft", columns=("mixer", "mul", "total"))
+    assert "once: mul leave out the work done once for the weights, which column once would" in few
+    alone = said("she", form="fft", columns=("mixer", "total"))
+    assert "once: total includes the work done once for the weights" in alone
+    assert "once" not in said("she", "self-attention")
+    assert "once" not in said("she", form="fft", columns=("mixer", "parameters"))
+
+
+def test_other_operations_are_told_below_the_table() -> None:
+    safe = convention("safe-softmax")
+    shown = said("self-attention", convention=safe)
+    assert "other: operations without a class of their own, here compare; total incl" in shown
+    few = said("self-attention", convention=safe, columns=("mixer", "total"))
+    assert "here compare (column other would show them); total includes them" in few
+    assert "other:" not in said("self-attention")
+
+
+def test_per_token_says_what_is_divided() -> None:
+    columns = ("mixer", "mul", "total", "traffic", "parameters", "weights", "span")
+    shown = said("she", per_token=True, columns=columns)
+    assert (
+        "per token: mul, total, traffic are divided by the b*l tokens; parameters, weights, span "
+        "are not"
+    ) in shown
+    assert "are divided" not in said("she", per_token=True, columns=("mixer", "parameters"))
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -362,6 +402,25 @@ def test_dropped_columns_are_named_in_the_stated_order() -> None:
     made = table(Request(tuple(map(builtin, DEFAULT)), phases=("training",)))
     grid = table_formats.grid(made.blocks[0], made.request)
     assert "left out path, exp, div, span, parameters (in this order)" in render.terminal(grid, 80)
+
+
+def test_a_narrow_terminal_puts_formulas_of_several_cases_below() -> None:
+    cases = render.Math("d*l if l <= w; d*w if l > w", "x", (("d l", r"l \le w"), ("d w", "l > w")))
+    columns = (render.Column("mixer", "mixer", numeric=False), render.Column("mul", "mul"))
+    rows = (("a", cases), ("b", cases), ("c", render.Math("d", "d")))
+    grid = render.Grid("", columns, rows, drop=("mul",))
+    assert render.terminal(grid).count("d*l if l <= w; d*w if l > w") == 2
+    lines = render.terminal(grid, 20).splitlines()
+    assert [line.split() for line in lines[2:5]] == [["a", "(a)"], ["b", "(a)"], ["c", "d"]]
+    assert lines[5] == "(a) d*l if l <= w; d*w if l > w"
+    assert "(a)" not in render.terminal(grid, 6)
+
+
+def test_letters_go_on_after_z() -> None:
+    cells = [render.Math(str(k), str(k), (("1", "l > 1"), ("2", "l = 1"))) for k in range(28)]
+    columns = (render.Column("mul", "mul"),)
+    grid = render.Grid("", columns, tuple((cell,) for cell in cells)).lettered()
+    assert [letter for letter, _ in grid.defined][-3:] == ["z", "aa", "ab"]
 
 
 def test_answers_are_derived_once() -> None:

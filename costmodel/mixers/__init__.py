@@ -61,9 +61,9 @@ def builtin(name: str) -> Mixer:
             if name in mixer.aliases:
                 return mixer
     near = difflib.get_close_matches(name, [*names(), "extractor"], 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    hint = f"; did you mean '{near[0]}'? " if near else ": "
     raise UnknownMixer(
-        f"unknown mixer '{name}'{hint} `costmodel list` shows them all, and a mixer of your own "
+        f"unknown mixer '{name}'{hint}`costmodel list` shows them all, and a mixer of your own "
         f"is given as FILE.py:NAME"
     )
 

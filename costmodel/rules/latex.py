@@ -36,6 +36,8 @@ from costmodel.functions import TABLE
 from costmodel.polynomial import Poly
 from costmodel.rules.printing import (
     Names,
+    conditions_latex,
+    conditions_words,
     identifier,
     ordered_text,
     poly_latex,
@@ -102,6 +104,11 @@ class Notation:
         low, up = self.bounds(index)
         name = symbol(index.name, {}) if self.latex else index.name
         return rf"{name}={low},\dots,{up}" if self.latex else f"{name} = {low}..{up}"
+
+    def condition(self, guard: Poly) -> str:
+        """`t <= 1` for 1 - t >= 0."""
+        guards = frozenset({guard})
+        return conditions_latex(guards, self.names) if self.latex else conditions_words(guards)
 
     def reduction(self, kind: str, over: tuple[Index, ...], body: str) -> str:
         """A sum or a maximum."""

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from costmodel.domains import Constraints, Exact
+from costmodel.domains import Constraints, Exact, implied, infeasible
 from costmodel.polynomial import Fn, Monomial, Number, Poly, call, sorted_terms, to_text
+from costmodel.rules.breaking import width
+from costmodel.sizes import LETTERS
 
 Names = Mapping[str, str]
 """Size letter -> the LaTeX that is printed for it."""
@@ -119,25 +121,120 @@ Formula = Poly | Exact | Quotient | tuple[Poly, ...]
 """What counts are printed from; a tuple of polynomials is their maximum."""
 
 
+def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
+    """Disjoint cases that cover all sizes; one without guards where nothing splits."""
+    found: list[tuple[Constraints, Formula]]
+    if isinstance(value, Exact):
+        found = [*value.chambers()]
+    elif isinstance(value, Quotient):
+        found = [
+            (some | others, Quotient(Exact.of(above), Exact.of(below)))
+            for some, above in value.above.chambers()
+            for others, below in value.below.chambers()
+            if not (some | others) or not infeasible(some | others)
+        ]
+    else:
+        found = [(frozenset(), value)]
+    return [(_without_implied(guards), part) for guards, part in found]
+
+
+def _without_implied(guards: Constraints) -> Constraints:
+    kept = guards
+    for guard in sorted(guards, key=str):
+        if len(kept) > 1 and implied(kept - {guard}, guard):
+            kept -= {guard}
+    return kept
+
+
+def condition(guard: Poly) -> tuple[Poly, str, Poly]:
+    """A guard as a reader says it, the first of its sizes to the left.
+
+    >>> from costmodel.polynomial import size
+    >>> " ".join(map(str, condition(size("w") - size("l"))))
+    'l <= w'
+    >>> " ".join(map(str, condition(size("l") - size("w") - 1)))
+    'l > w'
+    """
+    free = guard.terms.get((), 0)
+    above = Poly({m: n for m, n in guard.terms.items() if m and n > 0})
+    below = above + free - guard
+    whole = all(isinstance(n, int) and all(p > 0 for _, p in m) for m, n in guard.terms.items())
+    relation = ">="
+    if whole and free == -1 and above.terms and below.terms:
+        relation = ">"
+    elif free < 0:
+        below = below - free
+    else:
+        above = above + free
+    if _rank(below) < _rank(above):
+        return below, relation.replace(">", "<"), above
+    return above, relation, below
+
+
+def _rank(side: Poly) -> int:
+    """Where the first of the sizes stands in their list; behind all where there is none."""
+    order = list(LETTERS)
+    return min((order.index(x) for x in side.letters if x in LETTERS), default=len(order))
+
+
+def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, str], ...]:
+    """The value and the condition of every case in LaTeX; none where nothing splits."""
+    found = cases(value)
+    if not found[0][0]:
+        return ()
+    return tuple(
+        (formula_latex(part, names), conditions_latex(guards, names)) for guards, part in found
+    )
+
+
+def _conditions(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
+    """The guards as conditions; two that pin a value are one equation."""
+    found = []
+    for guard in sorted(guards, key=str):
+        left, relation, right = condition(guard)
+        if -guard not in guards:
+            found.append((left, relation, right))
+        elif str(guard) < str(-guard):
+            found.append((left, "=", right))
+    return found
+
+
+def conditions_latex(guards: Constraints, names: Names | None = None) -> str:
+    """Guards in LaTeX."""
+    signs = {">=": r"\ge", "<=": r"\le"}
+    return r" \text{ and } ".join(
+        f"{poly_latex(left, names)} {signs.get(relation, relation)} {poly_latex(right, names)}"
+        for left, relation, right in _conditions(guards)
+    )
+
+
+def conditions_words(guards: Constraints) -> str:
+    """Guards in plain text."""
+    return " and ".join(
+        f"{ordered_text(left)} {relation} {ordered_text(right)}"
+        for left, relation, right in _conditions(guards)
+    )
+
+
 def formula_latex(value: Formula, names: Names | None = None) -> str:
     """A count, a span or a quotient in LaTeX; piecewise answers with their breakpoints."""
     if isinstance(value, Poly):
         return poly_latex(value, names)
     if isinstance(value, tuple):
         return poly_latex(_largest(value), names)
-    if isinstance(value, Quotient):
-        above, below = (formula_latex(part, names) for part in (value.above, value.below))
+    if found := cases_latex(value, names):
+        lines = [rf"{part} & \text{{if }} {when}" for part, when in found]
+        return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
+    if isinstance(value, Exact):
+        return poly_latex(value.chambers()[0][1], names)
+    above, below = (formula_latex(part, names) for part in (value.above, value.below))
+    if max(width(above), width(below)) <= WIDEST:
         return rf"\frac{{{above}}}{{{below}}}"
-    cases = value.chambers()
-    if len(cases) == 1 and not cases[0][0]:
-        return poly_latex(cases[0][1], names)
-    lines = [rf"{poly_latex(poly, names)} & {_guards_latex(gs, names)}" for gs, poly in cases]
-    return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
+    return f"({above}) / ({below})"
 
 
-def _guards_latex(guards: Constraints, names: Names | None) -> str:
-    conditions = [rf"{poly_latex(g, names)} \ge 0" for g in sorted(guards, key=str)]
-    return r"\text{if } " + r",\ ".join(conditions)
+WIDEST = 100.0
+"""A fraction with a wider side is printed with a slash, so that it may break."""
 
 
 def formula_text(value: Formula) -> str:
@@ -161,19 +258,12 @@ def formula_text(value: Formula) -> str:
 
 def formula_words(value: Formula) -> str:
     """The same for a reader: piecewise answers as cases with their breakpoints."""
-    cases = value.chambers() if isinstance(value, Exact) else []
-    if len(cases) < 2:
+    found = cases(value)
+    if not found[0][0]:
         return formula_text(value)
     return "; ".join(
-        f"{ordered_text(poly)} if {' and '.join(map(_at_least_zero, sorted(guards, key=str)))}"
-        for guards, poly in cases
+        f"{formula_text(part)} if {conditions_words(guards)}" for guards, part in found
     )
-
-
-def _at_least_zero(guard: Poly) -> str:
-    """`w >= l` for w - l >= 0, negative terms on the other side."""
-    above = Poly({m: n for m, n in guard.terms.items() if n > 0})
-    return f"{to_text(above)} >= {ordered_text(above - guard)}"
 
 
 def _guards_text(guards: Constraints) -> str:
