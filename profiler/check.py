@@ -1,43 +1,36 @@
 """Does a mixer hold what its author claims? The proofs that the built-in mixers get, on any mixer.
 
 Well formed; causal or not; counts equal instrumented execution; forms agree; module equals
-equations; step equals forward. A proof that fails says where: the first equation that differs and
-the smallest sizes at which it does.
+equations; dispatched equals executed; state held equals derived state; step equals forward. A
+proof that fails says where: the first equation that differs and the smallest sizes at which it
+does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from costmodel.check import Proof, first_apart, prove, words
+from costmodel.check import Proof, prove
 from costmodel.composites import lower
 from costmodel.equations import Equation, Mixer
 from costmodel.execution.oracle import execute
 from costmodel.expressions import Ref, walk
 from costmodel.rules.evaluate import evaluate_all
-from costmodel.sizes import SizeError
 from costmodel.tokens import inference_reason
+from profiler.cases import BATCH, TOLERANCE, Case, prove_cases
+from profiler.check_work import dispatched_equals, state_equals
 from profiler.counters.call import tensors_in
-from profiler.meters.interface import reason_of
-from profiler.modules import Implementation, build, implementations
+from profiler.modules import Implementation, implementations
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Values = Mapping[str, np.ndarray[Any, Any]]
-
-TOLERANCE = 1e-9
-"""Relative to the largest output: sums of some dozen float64 numbers in another order."""
-
-BATCH = 2
-"""Sequences at once, so that a module that mixes them is found out."""
+    from profiler.cases import Values
 
 
 def check(mixer: Mixer) -> list[Proof]:
@@ -47,71 +40,21 @@ def check(mixer: Mixer) -> list[Proof]:
         return proofs
     try:
         found = implementations(mixer)
-    except ValueError:
-        missing = (
-            f'no module implements it: write @implementation("{mixer.name}"), from '
-            f"profiler.modules, above its torch.nn.Module"
-        )
-        return [*proofs, Proof("module equals equations", None, missing)]
+    except ValueError as error:
+        return [*proofs, Proof("module equals equations", None, str(error))]
     for implementation in found.values():
-        proofs += [module_equals(mixer, implementation), step_equals(mixer, implementation)]
+        proofs += _of_module(mixer, implementation)
     return proofs
 
 
-@dataclass(frozen=True)
-class Case:
-    """A module in float64 with the equations' arrays at the same weights."""
-
-    mixer: Mixer
-    sizes: Mapping[str, int]
-    module: nn.Module
-    x: torch.Tensor
-    """(BATCH, l, d)"""
-
-    def arrays(self, sample: int = 0) -> Values:
-        """One sequence of x and the parameters, as the equations name them."""
-        named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
-        return named | {self.mixer.role("input").name: self.x[sample].numpy()}
-
-
-def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> Case:
-    """The module at these sizes and random sequences."""
-    given = dict(sizes) | {"b": BATCH}
-    module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
-    shape = tuple(extent.at(sizes) for extent in mixer.role("input").shape)
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn((BATCH, *shape), generator=generator, dtype=torch.float64)
-    return Case(mixer, sizes, module, x)
-
-
-def _prove(
-    name: str, mixer: Mixer, implementation: Implementation, compare: Callable[[Case], str]
-) -> Proof:
-    """The smallest sizes at which `compare` has something to say fail the proof."""
-    proven = []
-
-    def apart(sizes: Mapping[str, int]) -> str:
-        try:
-            said = compare(case(mixer, implementation, sizes))
-        except Exception as error:  # a module of a user's own may raise anything
-            return f"it does not run: {_named(error)}"
-        proven.append(sizes)
-        return said
-
-    try:
-        found = first_apart(mixer, apart)
-    except SizeError as error:
-        return Proof(name, False, str(error))
-    if found is not None:
-        return Proof(name, False, f"at {words(found[0])}: {found[1]}")
-    return Proof(name, True, f"to {TOLERANCE:g} in float64 at {len(proven)} sets of sizes")
-
-
-def _named(error: Exception) -> str:
-    """The reason, with the kind of an error whose own words say too little."""
-    reason = reason_of(error)
-    plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__
-    return reason if plain else f"{type(error).__name__}: {reason}"
+def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
+    """The proofs of one module; what a wrong result would only repeat is left out."""
+    equal, step = module_equals(mixer, implementation), step_equals(mixer, implementation)
+    if not equal.passed:
+        return [equal, step]
+    steps = bool(step.passed)
+    held = [state_equals(mixer, implementation)] if steps else []
+    return [equal, dispatched_equals(mixer, implementation, step=steps), *held, step]
 
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
@@ -121,7 +64,7 @@ def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
         return _parameters_apart(found) or _forward_apart(found, implementation.form)
 
     name = f"{implementation.name}: module equals equations"
-    return _prove(name, mixer, implementation, apart)
+    return prove_cases(name, mixer, implementation, apart)
 
 
 def _parameters_apart(case: Case) -> str:
@@ -256,17 +199,17 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     reason = inference_reason(lower(mixer.forms[form]))
     if reason is not None:
         return Proof(name, None, reason)
-    return _prove(name, mixer, implementation, lambda found: _step_apart(found, form))
+    return prove_cases(name, mixer, implementation, lambda found: _step_apart(found, form))
 
 
 def _step_apart(case: Case, form: str) -> str:
     with torch.no_grad():
         whole = case.module(case.x)
-        state = case.module.initial_state(BATCH, case.x.shape[1])  # type: ignore[operator]
+        state = case.initial_state()
         for token in range(case.x.shape[1]):
             recorder = _Recorder()
             with recorder:
-                row = case.module.step(case.x[:, token], state)  # type: ignore[operator]
+                row = case.step(token + 1, state)
             if row.shape != whole[:, token].shape:
                 expected = tuple(whole[:, token].shape)
                 return f"step returns {tuple(row.shape)} at token {token + 1}, expected {expected}"

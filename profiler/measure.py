@@ -16,8 +16,8 @@ from torch import nn
 
 from costmodel.equations import Mixer
 from costmodel.tokens import phase_name
-from profiler.counters.hardware import hardware_operations
 from profiler.counters.dispatch import DispatchCounts, count_dispatch
+from profiler.counters.hardware import hardware_operations
 from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counters.trace import OperationTimes, count_kernels, operation_times
 from profiler.environment import environment
@@ -26,7 +26,7 @@ from profiler.meters.interface import Measured, Reading, Unavailable, reason_of
 from profiler.meters.latency import LatencyLimits, latency
 from profiler.meters.memory import peak_memory
 from profiler.meters.nvml import energy
-from profiler.modules import Implementation, build
+from profiler.modules import Implementation, State, build
 from profiler.store import Measurement, divide
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -64,6 +64,8 @@ class Work:
     fn: Callable[..., Any]
     args: tuple[torch.Tensor, ...]
     reset: Callable[[], None] | None
+    state: State | None = None
+    """What `step` keeps between tokens; none in a forward pass."""
 
     def once(self) -> Any:
         """The call on a restored state."""
@@ -152,7 +154,7 @@ def _step_work(request: Request, module: nn.Module, sizes: Mapping[str, int], t:
     def step(row: torch.Tensor) -> Any:
         return module.step(row, state)  # type: ignore[operator]
 
-    return Work(module, step, (x_t,), reset)
+    return Work(module, step, (x_t,), reset, state)
 
 
 def random(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
@@ -199,6 +201,8 @@ def _measured(
     note("measuring memory")
     measured: dict[str, Measured] = {
         "peak_memory": peak_memory(work.bare, device=request.device, reset=work.reset),
+        "weights": weight_bytes(work.module),
+        "state": state_bytes(work),
         "kernels": kernels_of(work, request.device, dispatched),
         "hardware": hardware_operations(),
     }
@@ -274,6 +278,26 @@ def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str,
     """A peer's figures, with the share of the time of the operations that it did not count."""
     share = None if isinstance(times, Unavailable) else times.share(peer.uncounted)
     return peer.to_json() | {"uncounted_time_share": share}
+
+
+def weight_bytes(module: nn.Module) -> Reading:
+    """Bytes of the parameters, which stand in memory before any call."""
+    held = sum(p.numel() * p.element_size() for p in module.parameters())
+    return Reading("weights", held, "B", (float(held),))
+
+
+def state_bytes(work: Work) -> Measured:
+    """Bytes of the rows held once the token is in the state; those allocated are in details."""
+    if work.state is None:
+        return Unavailable("a forward pass keeps no state between tokens")
+    if not hasattr(work.state, "held"):
+        return Unavailable("its state has no `held`, which says which of its rows are valid")
+    work.once()
+    valid, allocated = (
+        sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        for tensors in (map(work.state.held, work.state.arrays), work.state.arrays.values())
+    )
+    return Reading("state", valid, "B", (float(valid),), {"allocated": allocated})
 
 
 def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:

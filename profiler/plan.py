@@ -36,7 +36,8 @@ def requests(plan: Plan) -> list[Request]:
     """The measurements of a plan, mixer by mixer.
 
     Raises:
-        MeasureError: an implementation, device or dtype that does not exist.
+        MeasureError: an implementation, device or dtype that does not exist, or a module of a
+            user's own that computes something else than its equations.
         SizeError: sizes that a mixer refuses.
     """
     device = device_name(plan.device)
@@ -51,6 +52,10 @@ def requests(plan: Plan) -> list[Request]:
         for _, sizes in combined:
             fit(mixer, sizes)
         chosen = chosen_implementations(mixer, plan.implementation, plan.mixers)
+        for implementation in chosen:
+            if implementation.home and not is_class(implementation.name):
+                named = f"the module {implementation.module.__qualname__}"
+                shown_equal(mixer, implementation, named, tuple(map(phase_name, plan.phases)))
         for phase, sizes in combined:
             for implementation in chosen:
                 for dtype in dtypes:
@@ -111,16 +116,25 @@ def users_class(mixer: Mixer, wanted: str) -> Implementation:
         MeasureError: no such class, or it computes something else; the message says where.
     """
     path, _, name = wanted.rpartition(":")
+    if not Path(path).is_file():
+        raise MeasureError(f"no file '{path}': a class of your own is given as FILE.py:Class")
     module = user_module(Path(path))
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise MeasureError(f"{path} has no class '{name}' that is a torch.nn.Module")
     claimed = _described(mixer, found, wanted)
-    for proof in (module_equals(mixer, claimed), step_equals(mixer, claimed)):
-        if proof.passed is False:
-            failed = proof.name.removeprefix(f"{wanted}: ")
-            raise MeasureError(f"{wanted} is not {mixer.name}: {failed} fails {proof.detail}")
+    shown_equal(mixer, claimed, wanted, ("training", "inference"))
     return claimed
+
+
+def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
+    """MeasureError where a module parts from its equations, in `step` too for inference."""
+    proofs = [module_equals] + [step_equals] * ("inference" in phases)
+    for prove in proofs:
+        proof = prove(mixer, claimed)
+        if proof.passed is False:
+            failed = proof.name.removeprefix(f"{claimed.name}: ")
+            raise MeasureError(f"{named} is not {mixer.name}: {failed} fails {proof.detail}")
 
 
 def _described(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:

@@ -13,11 +13,12 @@ from pathlib import Path
 import costmodel as cm
 from costmodel.equations import Mixer
 from costmodel.requests import fit
+from profiler.ladder import Ladder
 from profiler.measure import MeasureError, Request, measure
 from profiler.meters.latency import LatencyLimits
 from profiler.modules import Implementation
 from profiler.plan import described, is_class, users_class
-from profiler.reconcile import Ladder, ladder
+from profiler.reconcile import ladder
 from profiler.store import Measurement, StoreError, append, read
 
 Progress = Callable[[int, int, str], None]

@@ -181,11 +181,9 @@ def append(path: str | os.PathLike[str], record: Measurement) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        raise StoreError(f"cannot write {Path(path).name}: {error.strerror}") from None
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
     if written != len(data):
-        raise StoreError(
-            f"cannot write {Path(path).name}: {written} of {len(data)} bytes fitted on the disk"
-        )
+        raise StoreError(f"cannot write {path}: {written} of {len(data)} bytes fitted on the disk")
 
 
 def ends_inside_a_line(handle: int) -> bool:
@@ -202,7 +200,7 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Measurement], list[str]]:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise StoreError(f"cannot read {Path(path).name}: {error.strerror}") from None
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
     records: list[Measurement] = []
     problems: list[str] = []
     lines = data.split(b"\n")

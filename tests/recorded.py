@@ -5,7 +5,7 @@ Their counts are what the modules dispatch; times, bytes and joules are invented
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler.meters.interface import Reading
@@ -13,12 +13,15 @@ from profiler.store import Measurement
 
 NO_NVML = "NVML: library not found: there is no NVIDIA driver on this machine"
 NO_GPU = {"energy": NO_NVML, "energy_net": NO_NVML, "power": NO_NVML}
+NO_COUNTERS = "hardware counters were not read: they need an NVIDIA GPU and ncu"
+NO_STATE = "a forward pass keeps no state between tokens"
 
 
 def latency(*samples: float, **details: Any) -> Reading:
     """A reading of seconds whose median, fifth and four fifths are its second, first and last."""
     spread = {"p20": samples[0], "p80": samples[-1], "n": len(samples)}
-    return Reading("latency", samples[1], "s", samples, spread | details)
+    found = spread | {"stop_rule": "median settled"} | details
+    return Reading("latency", samples[1], "s", samples, found)
 
 
 def reading(name: str, value: float, unit: str, **details: Any) -> Reading:
@@ -27,14 +30,21 @@ def reading(name: str, value: float, unit: str, **details: Any) -> Reading:
 
 
 def dispatch(
-    launched: int, unknown: Mapping[str, Any] | None = None, **operations: Any
+    launched: int,
+    unknown: Mapping[str, Any] | None = None,
+    by_op: Sequence[str] = (),
+    **operations: Any,
 ) -> dict[str, Any]:
     """What `DispatchCounts.to_json` gives, as far as reports read it."""
     counted = {"mul": 0, "add": 0, "div": 0, "exp": 0, "other": {}} | operations
     unknown = dict(unknown or {})
     return {
-        "operations": counted, "complete": not unknown, "launched": launched, "unknown": unknown
-    }  # fmt: skip
+        "operations": counted,
+        "complete": not unknown,
+        "launched": launched,
+        "by_op": {name: {} for name in (*by_op, *unknown)},
+        "unknown": unknown,
+    }
 
 
 def peer(total: int, unit: str, share: float | None, **uncounted: int) -> dict[str, Any]:
@@ -50,12 +60,12 @@ def recorded(mixer: str, implementation: str, sizes: dict[str, int], **fields: A
         "dtype": "fp32",
         "phase": "training",
         "device": "cpu",
-        "reasons": NO_GPU,
         "environment": {"cpu": "Example CPU"},
         "id": f"{mixer}-{implementation}",
         "created": "2024-01-02T03:04:05+00:00",
     }
-    return Measurement(mixer, implementation, sizes=sizes, **given | fields)
+    reasons = {"hardware": NO_COUNTERS} | fields.pop("reasons", NO_GPU | {"state": NO_STATE})
+    return Measurement(mixer, implementation, sizes=sizes, reasons=reasons, **given | fields)
 
 
 ATTENTION = recorded(
@@ -65,6 +75,7 @@ ATTENTION = recorded(
     readings={
         "latency": latency(0.000120, 0.000125, 0.000137),
         "peak_memory": reading("peak_memory", 2112, "B"),
+        "weights": reading("weights", 1024, "B"),
         "kernels": reading("kernels", 19, "1"),
         "launch_estimate": reading("launch_estimate", 0.00002, "s", operations=19),
     },
@@ -87,6 +98,8 @@ LAUNCH_BOUND = recorded(
     readings={
         "latency": latency(0.000009, 0.000010, 0.000011, launch_bound=True),
         "peak_memory": reading("peak_memory", 512, "B"),
+        "weights": reading("weights", 32, "B"),
+        "state": reading("state", 256, "B", allocated=256),
         "energy": reading("energy", 0.00123, "J"),
     },
     reasons={
@@ -109,10 +122,12 @@ UNTIMED = recorded(
     {"b": 1, "l": 4, "d": 2},
     form="fft",
     reasons=NO_GPU | {
+        "state": NO_STATE,
         "latency": "the call failed while it was timed: out of memory",
         "peak_memory": "the call failed while its memory was measured: out of memory",
         "kernels": "not counted",
     },
+    readings={"weights": reading("weights", 64, "B")},
     counts={
         "dispatch": dispatch(9, {"aten::_fft_r2c": {"calls": 2}}, mul=140, add=96),
         "peers": {"torch": peer(32, "flop", None), "fvcore": peer(16, "mac", None)},

@@ -34,7 +34,7 @@ class Window(Mixer):
         self.W_out = self.weight(d, d)
 
     def initial_state(self, batch, length=None):
-        return State({"x": self._rows(batch, length, self.d)})
+        return State({"x": self.w_win.new_zeros(batch, self.w - 1, self.d)}, sliding=True)
 
     def mix(self, x):
         s = x * self.w_win[0]
@@ -43,8 +43,8 @@ class Window(Mixer):
         return s @ self.W_out
 
     def advance(self, x_t, state):
+        held = torch.cat([state.held("x"), x_t.unsqueeze(1)], 1).flip(1)
         state.append(x=x_t)
-        held = state.held("x")[:, -self.w :].flip(1)
         return (held * self.w_win[: held.shape[1]]).sum(1) @ self.W_out
 '''
 

@@ -393,6 +393,15 @@ RULES: Mapping[str, Rule] = {
 }
 
 
+def nominal(name: str) -> str:
+    """What an operation computes by an algorithm of its own, counted as documented: "" for all
+    others."""
+    operation = name.removeprefix("aten::")
+    if operation.startswith("_fft_"):
+        return "Fourier transforms"
+    return "fused attention" if RULES.get(operation) is fused_attention else ""
+
+
 def rule_for(name: str) -> Rule | None:
     """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`), or None.
 

@@ -68,6 +68,12 @@ class Implementation:
                         f"must be one of {', '.join(sorted(KERNEL_CLASSES))}"
                     )
 
+    @property
+    def home(self) -> str:
+        """The Python module of the user's file that holds the class; "" for the project's own."""
+        place = self.module.__module__
+        return place if place.startswith(USER) else ""
+
 
 _registry: dict[str, dict[tuple[str, str], Implementation]] = {}
 """Mixer -> (the user's file or "", name) -> implementation."""
@@ -127,12 +133,27 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
         if not home or place == home
     }
     if not found:
-        known = sorted({mixer for mixers in FILES.values() for mixer in mixers} | _registry.keys())
-        raise ValueError(
-            f"no module implements the mixer {name!r}, known are {', '.join(known)}: "
-            "describe a torch.nn.Module class with profiler.modules.implementation"
-        )
+        raise ValueError(_missing(name, home))
     return found
+
+
+def _missing(name: str, home: str) -> str:
+    """That a mixer has no module, and how to give it one."""
+    said = f"no module implements the mixer {name!r}"
+    if not home:
+        known = sorted(mixer for mixers in FILES.values() for mixer in mixers)
+        return (
+            f"{said}, known are {', '.join(known)}: describe a torch.nn.Module class with "
+            f"profiler.modules.implementation"
+        )
+    others = [
+        repr(mixer) for mixer, named in _registry.items() if any(own == home for own, _ in named)
+    ]
+    instead = f"; its file describes modules of {', '.join(others)}" if others else ""
+    return (
+        f'{said}: write @implementation("{name}"), from profiler.modules, above its '
+        f"torch.nn.Module{instead}"
+    )
 
 
 def build(
@@ -203,15 +224,14 @@ def _load(mixer: str) -> None:
 def _add(new: Implementation) -> None:
     """Register; a file that is executed again replaces its own classes."""
     _load(new.mixer)
-    home = new.module.__module__ if new.module.__module__.startswith(USER) else ""
     named = _registry.setdefault(new.mixer, {})
-    old = named.get((home, new.name))
+    old = named.get((new.home, new.name))
     if old is not None and _origin(old.module) != _origin(new.module):
         raise ValueError(
             f"the mixer {new.mixer!r} has an implementation {new.name!r} already, "
             f"{old.module.__qualname__}: give {new.module.__qualname__} another name"
         )
-    named[home, new.name] = new
+    named[new.home, new.name] = new
 
 
 def _origin(module: type[nn.Module]) -> tuple[str, str]:

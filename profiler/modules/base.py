@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -39,12 +40,14 @@ class State:
 
     `arrays` maps an array's name in the equations to a preallocated tensor (b, ..., capacity,
     width), one row per token. Rows fill from the front, or from the end where `newest_first`, so
-    that the held rows are always one view: oldest token first, or newest first.
+    that the held rows are always one view: oldest token first, or newest first. Where `sliding`,
+    only the latest `capacity` rows are held: the oldest one makes room.
     """
 
     arrays: dict[str, Tensor]
     position: int = 0
     newest_first: bool = False
+    sliding: bool = False
 
     @property
     def batch(self) -> int:
@@ -53,8 +56,13 @@ class State:
 
     @property
     def capacity(self) -> int:
-        """Number of tokens that fit."""
+        """Number of rows that fit."""
         return next(iter(self.arrays.values())).shape[-2]
+
+    @property
+    def rows(self) -> int:
+        """Number of tokens whose rows are held: all of them, or the latest where it slides."""
+        return min(self.position, self.capacity)
 
     @property
     def elements(self) -> int:
@@ -62,23 +70,37 @@ class State:
         return sum(self.held(name)[0].numel() for name in self.arrays)
 
     def held(self, name: str) -> Tensor:
-        """The rows of the tokens held, a view (b, ..., position, width)."""
-        start = self.capacity - self.position if self.newest_first else 0
-        return self.arrays[name].narrow(-2, start, self.position)
+        """The rows of the tokens held, a view (b, ..., rows, width)."""
+        start = self.capacity - self.rows if self.newest_first else 0
+        return self.arrays[name].narrow(-2, start, self.rows)
 
     def append(self, **rows: Tensor) -> None:
         """Write one token's row (b, ..., width) into each array, in place."""
         if rows.keys() != self.arrays.keys():
             raise ValueError(f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}")
         self.require_room()
-        at = self.capacity - self.position - 1 if self.newest_first else self.position
+        if self.capacity:
+            self._write(rows)
+        self.position += 1
+
+    def _write(self, rows: Mapping[str, Tensor]) -> None:
+        if self.rows == self.capacity:
+            self._slide()
+        last = min(self.position, self.capacity - 1)
+        at = self.capacity - last - 1 if self.newest_first else last
         for name, row in rows.items():
             self.arrays[name].select(-2, at).copy_(row)
-        self.position += 1
+
+    def _slide(self) -> None:
+        """Overwrite the oldest row: every other one moves by one."""
+        to, since = (1, 0) if self.newest_first else (0, 1)
+        for array in self.arrays.values():
+            kept = array.narrow(-2, since, self.capacity - 1).clone()
+            array.narrow(-2, to, self.capacity - 1).copy_(kept)
 
     def require_room(self) -> None:
         """Raise a ValueError when no further token fits."""
-        if self.position >= self.capacity:
+        if self.position >= self.capacity and not self.sliding:
             raise ValueError(
                 f"the state is full, it holds {self.position} tokens of at most {self.capacity}: "
                 "ask initial_state for a greater length"

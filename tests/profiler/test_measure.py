@@ -98,6 +98,24 @@ def test_memory_and_kernels(forward: Measurement) -> None:
     assert kernels.details["method"] == "dispatched non-view operations"
 
 
+def test_what_stands_in_memory_before_the_call(forward: Measurement, token: Measurement) -> None:
+    weights = forward.readings["weights"]
+    assert (weights.value, weights.unit) == (4 * 6 * 6 * 4, "B")
+    assert forward.reasons["state"] == "a forward pass keeps no state between tokens"
+    assert token.readings["weights"].value == cm.parameters(cm.mixer("she")).at(d=6, l=5) * 4
+    state = token.readings["state"]
+    assert state.value == cm.state(cm.mixer("she")).at(b=2, d=6, l=5, t=4) * 4
+    assert state.details == {"allocated": state.value}
+
+
+def test_the_state_of_a_window_is_what_is_valid_of_it(tmp_path: Path) -> None:
+    mixer = cm.mixer(written(tmp_path, "window-early"))
+    sizes = {"b": 2, "l": 7, "d": 3, "w": 6, "t": 2}
+    request = Request(mixer, implementations(mixer)["direct"], sizes, "inference")
+    state = measure(request, limits=BRIEF).readings["state"]
+    assert (state.value, state.details["allocated"]) == (2 * 2 * 3 * 4, 2 * 5 * 3 * 4)
+
+
 def test_dispatched_operations_are_the_equations_own(token: Measurement) -> None:
     """`direct` SHE does the triangular work and nothing else."""
     counted = cm.count(cm.mixer("she"), "inference").at(b=2, l=5, d=6, t=4)

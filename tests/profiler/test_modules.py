@@ -397,6 +397,19 @@ def test_only_weights_bound_the_length(described: Implementation) -> None:
         module.initial_state(2, 7)
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("capacity", [0, 1, 3])
+def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool) -> None:
+    tokens = inputs(2, 5, 4)
+    rows = tokens.new_zeros(2, capacity, 4)
+    state = modules.State({"x": rows}, newest_first=newest_first, sliding=True)
+    for t in range(1, 6):
+        state.append(x=tokens[:, t - 1])
+        latest = tokens[:, max(0, t - capacity) : t]
+        assert torch.equal(state.held("x"), latest.flip(1) if newest_first else latest)
+        assert (state.position, state.elements) == (t, min(t, capacity) * 4)
+
+
 def test_a_state_of_another_mixer_is_refused() -> None:
     she = made(modules.implementations("she")["direct"], SIZES[0])
     attention_state = made(modules.implementations("self-attention")["sdpa"], SIZES[0])

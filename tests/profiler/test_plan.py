@@ -9,7 +9,6 @@ import torch
 
 import costmodel as cm
 from costmodel.check import Proof
-from costmodel.mixers import UnknownMixer
 from costmodel.sizes import SizeError
 from profiler.check import module_equals
 from profiler.measure import MeasureError, Request
@@ -228,8 +227,31 @@ def test_what_is_no_module_class(own: Path, name: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UnknownMixer, match="no file "):
+    with pytest.raises(MeasureError) as refused:
         planned("she", implementation=f"{tmp_path}/none.py:Class")
+    said = f"no file '{tmp_path}/none.py': a class of your own is given as FILE.py:Class"
+    assert str(refused.value) == said
+
+
+TIMES_3 = ("return s @ self.W_out", "return 3 * (s @ self.W_out)")
+STEP_TIMES_3 = (".sum(1) @ self.W_out", ".sum(1) @ self.W_out * 3")
+
+
+def test_a_module_of_ones_own_is_shown_equal_before_anything_is_measured(tmp_path: Path) -> None:
+    name = written(tmp_path, "window-times-3", TIMES_3)
+    with pytest.raises(MeasureError) as refused:
+        planned(name)
+    assert str(refused.value).startswith(
+        "the module Window is not window-times-3: module equals equations fails at l = 1, d = 1, "
+        "w = 1: y[1, 1] is "
+    )
+
+
+def test_its_step_is_shown_equal_where_it_is_measured(tmp_path: Path) -> None:
+    name = written(tmp_path, "step-times-3", STEP_TIMES_3)
+    assert named(planned(name)) == [("step-times-3", "direct")]
+    with pytest.raises(MeasureError, match="the module Window is not step-times-3: step equals f"):
+        planned(name, phases=("training", "decode"))
 
 
 def test_a_described_class_keeps_its_description_under_the_users_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +13,18 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 import costmodel as cm
+from costmodel.execution.oracle import execute
 from costmodel.mixers import names
 from profiler.counters.dispatch import count_dispatch
+from profiler.ladder import Ladder, left_bare
 from profiler.measure import Request, peers_of, prepare
 from profiler.meters.interface import Reading
 from profiler.modules import Implementation, implementations
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
-from profiler.reconcile import Ladder, ladder
+from profiler.reconcile import described, executed, ladder
 from profiler.store import Measurement
+from tests.recorded import latency
 
 SIZES = (
     {"b": 1, "l": 1, "d": 1, "n": 1},
@@ -84,6 +88,26 @@ def test_nothing_is_unexplained_on_a_gpu(mixer: str, name: str, phase: str) -> N
     sizes = {"b": 2, "l": 64, "d": 64, "n": 4}
     result = reconciled(mixer, implementations(mixer)[name], sizes, phase, device="cuda")
     assert result.explained, (result.unexplained, result.peers)
+
+
+@pytest.mark.parametrize("phase", ["training", "inference"])
+@pytest.mark.parametrize(("mixer", "name"), CASES)
+def test_rung_2_is_what_executing_the_description_does(mixer: str, name: str, phase: str) -> None:
+    """The oracle runs the form under the rewrites, entry by entry, and shares no code with
+    counting."""
+    equations = cm.mixer(mixer)
+    does = described(equations, implementations(mixer)[name], phase)
+    for wanted in ({"l": 1, "d": 1, "n": 1}, {"l": 3, "d": 4, "n": 2}, {"l": 5, "d": 6, "n": 3}):
+        sizes = {k: v for k, v in wanted.items() if k in ("l", *equations.letters)}
+        ahead = sizes["l"] + 2 if phase == "inference" else None
+        run = execute(equations.forms[does.form], sizes, rewrites=does.rewrites, length=ahead)
+        if phase == "training":
+            found = [(sizes, Counter(run.counts()) + Counter(run.once()))]
+        else:
+            tokens = range(1, sizes["l"] + 1)
+            found = [({**sizes, "t": t}, Counter(run.counts_inference(t))) for t in tokens]
+        for at, done in found:
+            assert +Counter(executed(equations, does, phase, at)) == done, at
 
 
 @pytest.mark.parametrize(("mixer", "name"), CASES)
@@ -186,7 +210,8 @@ def test_an_upcast_is_unexplained() -> None:
 def test_rungs_that_were_not_measured_say_what_they_need() -> None:
     result = reconciled("me", implementations("me")["fft"], SIZES[1])
     assert result.rungs["4"] is None
-    assert "permission to read the GPU's performance counters" in result.reasons["4"]
+    assert result.reasons["4"] == "the record says nothing of hardware counters"
+    assert result.reasons["1-2"].startswith("exhausted by construction")
     assert result.rungs["5"] is None
     assert "latency was not measured" in result.reasons["5"]
 
@@ -194,12 +219,77 @@ def test_rungs_that_were_not_measured_say_what_they_need() -> None:
 @pytest.mark.parametrize(("floor", "verdict"), [(0.2, "comparable"), (0.9, "not comparable")])
 def test_rates_are_given_only_where_the_device_is_busy(floor: float, verdict: str) -> None:
     readings = {
-        "latency": Reading("latency", 1.0, "s"),
+        "latency": latency(0.9, 1.0, 1.1),
         "launch_estimate": Reading("launch_estimate", floor, "s", details={"operations": 3}),
     }
     result = reconciled("me", implementations("me")["toeplitz"], SIZES[1], readings=readings)
     cost = result.rungs["5"]
     assert cost["verdict"].startswith(verdict)
-    assert ("operations_per_s" in cost) == (verdict == "comparable")
-    if verdict == "comparable":
-        assert cost["operations_per_s"] == sum(result.rungs["3"].values())
+    rate = sum(result.rungs["3"].values()) if verdict == "comparable" else None
+    assert cost["operations_per_s"] == rate
+
+
+@pytest.mark.parametrize(
+    ("samples", "rule", "words"),
+    [
+        ((1.0, 1.5, 2.1), "median settled",
+         "spread from 1 s to 2.1 s (3 samples, stopped once the median had settled)"),
+        ((1.0, 1.1, 1.2), "time cap",
+         "spread from 1 s to 1.2 s (3 samples, stopped by the time cap)"),
+    ],
+)  # fmt: skip
+def test_a_latency_that_something_else_disturbed_gives_no_rates(
+    samples: tuple[float, ...], rule: str, words: str
+) -> None:
+    readings = {"latency": latency(*samples, stop_rule=rule)}
+    result = reconciled("me", implementations("me")["toeplitz"], SIZES[1], readings=readings)
+    cost = result.rungs["5"]
+    assert cost["verdict"].startswith(f"not comparable: the samples {words}, as when something")
+    assert "OMP_NUM_THREADS=1" in cost["verdict"]
+    for rate in ("operations_per_s", "bytes_per_s", "J_per_operation"):
+        assert cost[rate] is None and result.reasons[rate] == cost["verdict"]
+    assert (cost["latency_p20_s"], cost["latency_p80_s"]) == (samples[0], samples[-1])
+    assert (cost["latency_samples"], cost["latency_stop_rule"]) == (3, rule)
+
+
+def test_what_is_counted_as_documented_says_so() -> None:
+    said = {
+        "sdpa": "nominal for fused attention: counted by documented arithmetic, not observed",
+        "explicit": None,
+    }
+    for name, words in said.items():
+        described = implementations("self-attention")[name]
+        assert reconciled("self-attention", described, SIZES[1]).reasons.get("3") == words
+    fft = reconciled("we", implementations("we")["fft"], SIZES[1])
+    assert fft.reasons["3"].startswith("nominal for Fourier transforms: ")
+
+
+@pytest.mark.parametrize(("phase", "option"), [("training", "kernels="),
+                                               ("inference", "step_kernels=")])  # fmt: skip
+def test_an_equation_without_a_kernel_class_has_no_prediction(phase: str, option: str) -> None:
+    full = implementations("self-attention")["explicit"]
+    kernels = {k: v for k, v in (full.kernels or {}).items() if k not in ("Z", "R")}
+    for given_kernels, unnamed in ((kernels, "Z, R"), (None, "Q, K, V, Z, R, y")):
+        part = replace(full, kernels=given_kernels, step_kernels=given_kernels)
+        result = reconciled("self-attention", part, SIZES[1], phase)
+        for peer in result.peers:
+            assert peer.printed is not None
+            assert peer.predicted is None and peer.unexplained is None
+            assert (
+                peer.reasons["predicted"]
+                == peer.reasons["unexplained"]
+                == (
+                    f"no kernel class for {unnamed}: name them in {option} of the module's "
+                    f"@implementation"
+                )
+            )
+        assert result.explained
+
+
+def test_ladders_with_a_gap_are_named() -> None:
+    holds = reconciled("me", implementations("me")["fft"], SIZES[1])
+    assert left_bare([holds]) == ""
+    bare = doctored("me", "toeplitz", ExtraAdd)
+    assert left_bare([holds, bare, bare]) == (
+        "2 of 3 ladders have an unexplained gap: me toeplitz (forward pass)"
+    )

@@ -18,11 +18,10 @@ from pathlib import Path
 import pytest
 
 from costmodel import render
-from profiler import reconcile, report, session
-from profiler.meters.interface import Unavailable
-from profiler.reconcile import Ladder
-from profiler.report import scaled
+from profiler import report, session
+from profiler.ladder import Ladder
 from profiler.store import Measurement
+from profiler.words import scaled
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "measuring"
@@ -75,7 +74,13 @@ def test_the_ladder_that_json_prints_has_the_keys_of_schema_1() -> None:
         for figure in ladder["peers"]:
             assert figure.keys() >= {"name", "predicted", "printed", "causes"}
     assert [cause["name"] for cause in attention["causes"]] == ["dense", "safe-softmax"]
-    assert attention["unexplained"] == {"1-2": {}, "2-3": {}}
+    nothing = {"mul": 0, "add": 0, "div": 0, "exp": 0, "other": {}}
+    assert attention["unexplained"] == {"1-2": nothing, "2-3": nothing}
+    assert attention["rungs"]["3"] == {
+        "mul": 3072, "add": 2864, "div": 256, "exp": 128, "other": {"compare": 112},
+    }  # fmt: skip
+    assert attention["causes"][1]["counts"] == nothing | {"add": 128, "other": {"compare": 112}}
+    assert attention["reasons"]["1-2"].startswith("exhausted by construction")
     assert [(p["name"], p["predicted"], p["printed"]) for p in attention["peers"]] == [
         ("torch", 6144, 6144), ("fvcore", 3072, 3072),
     ]  # fmt: skip
@@ -83,6 +88,20 @@ def test_the_ladder_that_json_prints_has_the_keys_of_schema_1() -> None:
     assert untimed["rungs"]["5"] is None
     assert untimed["reasons"]["5"] == "the call failed while it was timed: out of memory"
     assert untimed["reasons"]["3"].startswith("incomplete: no counting rule for aten::_fft_r2c")
+
+
+def test_every_null_that_json_prints_has_its_reason_under_the_same_key() -> None:
+    for ladder in json.loads(report.ladders(ladders_of(*RECORDS), "json", ""))["ladders"]:
+        for holder, reasons in (
+            (ladder["rungs"], ladder["reasons"]),
+            (ladder["rungs"]["5"] or {}, ladder["reasons"]),
+            *((figure, figure["reasons"]) for figure in ladder["peers"]),
+        ):
+            missing = {key for key, value in holder.items() if value is None}
+            assert missing <= reasons.keys()
+    cost = ladders_of(ATTENTION)[0].rungs["5"]
+    for key in ("kernels", "weights_bytes", "peak_memory_bytes"):
+        assert type(cost[key]) is int
 
 
 def test_measurements_in_json_are_the_records() -> None:
@@ -108,7 +127,8 @@ def test_rates_are_effective_rates() -> None:
     assert cost["verdict"] == "comparable"
     assert cost["operations_per_s"] == pytest.approx(6432 / 0.000125)
     assert cost["bytes_per_s"] == pytest.approx(4 * (2 * 64 + 4 * 64) / 0.000125)
-    assert "J_per_operation" not in cost
+    assert cost["J_per_operation"] is None
+    assert ladder.reasons["J_per_operation"] == ladder.reasons["energy_J"]
 
 
 def test_energy_of_a_busy_device_is_divided_by_its_operations() -> None:
@@ -122,7 +142,8 @@ def test_what_means_nothing_is_not_comparable_in_every_format() -> None:
     verdict = "not comparable: launch-bound, the device waits for the host most of the time"
     (ladder,) = ladders_of(LAUNCH_BOUND)
     assert ladder.rungs["5"]["verdict"] == ladder.reasons["5"] == verdict
-    assert not {"operations_per_s", "bytes_per_s", "J_per_operation"} & ladder.rungs["5"].keys()
+    for rate in ("operations_per_s", "bytes_per_s", "J_per_operation"):
+        assert ladder.rungs["5"][rate] is None
     for format_ in FORMATS:
         assert verdict in report.ladders([ladder], format_, ""), format_
     lines = report.ladders([ladder], "rich", "").splitlines()
@@ -145,7 +166,7 @@ def test_reasons_are_numbered_as_they_come_up() -> None:
         x for x in report.measurements([UNTIMED], "rich", "").splitlines() if x.startswith("we")
     )
     marks = [part.split(")")[0] for part in line.split("- (")[1:]]
-    assert marks == ["1", "1", "1", "2", "3", "4", "5", "5", "5"]
+    assert marks == ["1", "1", "1", "2", "3", "4", "5", "6", "6", "6"]
 
 
 def test_what_peers_left_out_is_said_below_with_its_share() -> None:
@@ -169,10 +190,13 @@ def test_numbers_are_never_cut_or_rounded(width: int | None) -> None:
         counts={"dispatch": dispatch(2, mul=HUGE), "peers": {"torch": peer(HUGE + 1, "flop", 0.5)}},
     )  # fmt: skip
     text = report.measurements([record], "rich", "", width)
-    for name, number in (("operations", f"{HUGE:,}"), ("torch", f"{HUGE + 1:,}")):
+    for name, number in (
+        ("operations", f"{HUGE:,}"),
+        ("torch", f"{HUGE + 1:,}"),
+        ("peak memory", "1,099,511,627,776 B"),
+    ):
         left_out = width is not None and f"{width} columns are too narrow" in text
         assert number in text or (left_out and name in text.split("left out")[1])
-    assert "1,099,511,627,776 B" in text
     assert f"{HUGE:,}" in report.ladders(ladders_of(record), "rich", "", width)
 
 
@@ -180,6 +204,19 @@ def test_a_narrow_terminal_keeps_the_ladder_whole() -> None:
     lines = report.ladders(ladders_of(ATTENTION), "rich", "", 72).splitlines()
     (first,) = (line for line in lines if line.startswith("3 dispatched"))
     assert first.split()[2:] == ["3,072", "2,864", "256", "128", "112", "6,432"]
+
+
+@pytest.mark.parametrize(
+    ("width", "left"),
+    [(60, 4), (50, 3), (42, 2), (36, 1), (28, 0)],
+)
+def test_a_narrower_one_loses_classes_from_the_last(width: int, left: int) -> None:
+    numbers = ["3,072", "2,864", "256", "128", "112"]
+    text = report.ladders(ladders_of(ATTENTION), "rich", "", width).partition(": what others")[0]
+    (line,) = (line for line in text.splitlines() if line.startswith("3 dispatched"))
+    assert line.split()[2:] == [*numbers[:left], "6,432"]
+    dropped = ["cause", "compare", "exp", "div", "add", "mul"][: 6 - left]
+    assert f"left out {', '.join(dropped)} (in this order)" in text
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 import costmodel as cm
 from profiler import session
+from profiler.ladder import row_classes
 from profiler.measure import MeasureError, Request
 from profiler.meters.latency import LatencyLimits
 from profiler.modules import implementations
@@ -179,8 +180,11 @@ def test_a_file_without_a_record_is_one_sentence(
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"cannot read none.jsonl: No such file"):
-        records_of(tmp_path / "none.jsonl")
+    path = tmp_path / "none.jsonl"
+    with pytest.raises(StoreError, match=f"cannot read {path}: No such file"):
+        records_of(path)
+    with pytest.raises(StoreError, match=f"cannot read {tmp_path}: Is a directory"):
+        records_of(tmp_path)
 
 
 def problem_of(record: Measurement) -> str:
@@ -263,7 +267,7 @@ def test_a_record_leads_from_another_process_to_a_class_in_a_file(tmp_path: Path
         assert (done.returncode, done.stderr) == (0, "")
     (ladder,) = json.loads(done.stdout)["ladders"]
     assert (ladder["mixer"], ladder["implementation"]) == (name, chosen)
-    assert ladder["unexplained"] == {"1-2": {}, "2-3": {}}
+    assert ladder["unexplained"] == dict.fromkeys(("1-2", "2-3"), row_classes({}))
 
 
 def test_which_implementation_a_record_names() -> None:

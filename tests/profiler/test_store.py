@@ -162,9 +162,9 @@ def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
 
 def test_unwritable_and_unreadable_files(tmp_path: Path) -> None:
     missing = tmp_path / "nowhere" / "results.jsonl"
-    with pytest.raises(StoreError, match=r"cannot write results\.jsonl: No such file"):
+    with pytest.raises(StoreError, match=f"cannot write {missing}: No such file"):
         append(missing, measurement())
-    with pytest.raises(StoreError, match=r"cannot read results\.jsonl: No such file"):
+    with pytest.raises(StoreError, match=f"cannot read {missing}: No such file"):
         read(missing)
 
 

@@ -1,0 +1,96 @@
+"""On which small cases is a module held against its equations, and where does it fail first?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from costmodel.check import Proof, first_apart, words
+from costmodel.equations import Mixer
+from costmodel.sizes import SizeError
+from profiler.meters.interface import reason_of
+from profiler.modules import Implementation, build
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Values = Mapping[str, np.ndarray[Any, Any]]
+
+TOLERANCE = 1e-9
+"""Relative to the largest output: sums of some dozen float64 numbers in another order."""
+
+BATCH = 2
+"""Sequences at once, so that a module that mixes them is found out."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module in float64 with the equations' arrays at the same weights."""
+
+    mixer: Mixer
+    sizes: Mapping[str, int]
+    module: nn.Module
+    x: torch.Tensor
+    """(BATCH, l, d)"""
+
+    def arrays(self, sample: int = 0) -> Values:
+        """One sequence of x and the parameters, as the equations name them."""
+        named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
+        return named | {self.mixer.role("input").name: self.x[sample].numpy()}
+
+    def initial_state(self) -> Any:
+        """The module's empty state for these sequences."""
+        return self.module.initial_state(BATCH, self.x.shape[1])  # type: ignore[operator]
+
+    def step(self, t: int, state: Any) -> Any:
+        """The module's row for token t, written into the state."""
+        return self.module.step(self.x[:, t - 1], state)  # type: ignore[operator]
+
+
+def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> Case:
+    """The module at these sizes and random sequences."""
+    given = dict(sizes) | {"b": BATCH}
+    module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
+    shape = tuple(extent.at(sizes) for extent in mixer.role("input").shape)
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn((BATCH, *shape), generator=generator, dtype=torch.float64)
+    return Case(mixer, sizes, module, x)
+
+
+def prove_cases(
+    name: str,
+    mixer: Mixer,
+    implementation: Implementation,
+    compare: Callable[[Case], str],
+    done: str = f"to {TOLERANCE:g} in float64",
+) -> Proof:
+    """The smallest sizes at which `compare` has something to say fail the proof; `done` is what
+    it shows otherwise."""
+    proven = []
+
+    def apart(sizes: Mapping[str, int]) -> str:
+        try:
+            said = compare(case(mixer, implementation, sizes))
+        except Exception as error:  # a module of a user's own may raise anything
+            return f"it does not run: {_named(error)}"
+        proven.append(sizes)
+        return said
+
+    try:
+        found = first_apart(mixer, apart)
+    except SizeError as error:
+        return Proof(name, False, str(error))
+    if found is not None:
+        return Proof(name, False, f"at {words(found[0])}: {found[1]}")
+    return Proof(name, True, f"{done} at {len(proven)} sets of sizes")
+
+
+def _named(error: Exception) -> str:
+    """The reason, with the kind of an error whose own words say too little."""
+    reason = reason_of(error)
+    plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__
+    return reason if plain else f"{type(error).__name__}: {reason}"

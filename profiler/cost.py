@@ -1,0 +1,112 @@
+"""What did a call cost (rung 5: time, memory, energy), and do its rates mean anything?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from costmodel.equations import Mixer
+from costmodel.rules.traffic import traffic
+from profiler.store import Measurement
+from profiler.words import scaled
+
+MOSTLY_IDLE = 0.5
+"""A call whose launches alone take this part of its time leaves the device mostly idle."""
+
+SPREAD = 2.0
+"""Samples whose upper fifth begins at more than this many times their lower fifth are contended."""
+
+READ = {
+    "weights_bytes": "weights",
+    "state_bytes": "state",
+    "peak_memory_bytes": "peak_memory",
+    "kernels": "kernels",
+    "energy_J": "energy",
+    "energy_net_J": "energy_net",
+    "power_W": "power",
+}
+"""Quantity of rung 5 -> the reading that it is."""
+
+WHOLE = ("weights_bytes", "state_bytes", "peak_memory_bytes", "kernels")
+RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
+
+
+def cost_of(
+    measurement: Measurement, mixer: Mixer, form: str, executed: int
+) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """Rung 5 of a call that executed so many operations, and the reason of every None in it.
+
+    Rates are given only where the latency is that of a busy device that nothing else used.
+    """
+    readings, reasons = measurement.readings, measurement.reasons
+    if "latency" not in readings:
+        return None, {"5": reasons.get("latency", "latency was not measured")}
+    latency = readings["latency"]
+    sizes: dict[str, Any] = dict(measurement.sizes)
+    moved = traffic(mixer, measurement.phase, form).at(dtype=measurement.dtype, **sizes)
+    cost: dict[str, Any] = {
+        "latency_s": latency.value,
+        "latency_p20_s": latency.details["p20"],
+        "latency_p80_s": latency.details["p80"],
+        "latency_samples": latency.details["n"],
+        "latency_stop_rule": latency.details["stop_rule"],
+    }
+    why: dict[str, str] = {}
+    for key, name in READ.items():
+        cost[key] = None
+        if name not in readings:
+            why[key] = reasons.get(name, f"{name} was not measured")
+        else:
+            value = readings[name].value
+            cost[key] = round(value) if key in WHOLE else value
+    verdict = contention(measurement) or idleness(measurement)
+    cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or "comparable"}
+    cost |= dict.fromkeys(RATES)
+    if verdict:
+        return cost, why | dict.fromkeys(("5", *RATES), verdict)
+    cost["operations_per_s"] = executed / latency.value
+    cost["bytes_per_s"] = moved["compulsory"] / latency.value
+    if cost["energy_J"] is None:
+        why["J_per_operation"] = why["energy_J"]
+    elif not executed:
+        why["J_per_operation"] = "no operation was dispatched"
+    else:
+        cost["J_per_operation"] = cost["energy_J"] / executed
+    return cost, why
+
+
+def spread_words(p20: float, p80: float) -> str:
+    """`1.2 ms to 3.4 ms`, from seconds."""
+    return f"{scaled(p20, 's')} to {scaled(p80, 's')}"
+
+
+def contention(measurement: Measurement) -> str:
+    """Why the latency is not that of the call alone: a sentence, or "" where it is settled."""
+    details = measurement.readings["latency"].details
+    settled = details["stop_rule"] == "median settled"
+    if settled and details["p80"] <= SPREAD * details["p20"]:
+        return ""
+    stop = "once the median had settled" if settled else f"by the {details['stop_rule']}"
+    threads = "" if measurement.device.startswith("cuda") else "fewer threads (OMP_NUM_THREADS=1), "
+    spread = spread_words(details["p20"], details["p80"])
+    return (
+        f"not comparable: the samples spread from {spread} ({details['n']} samples, "
+        f"stopped {stop}), as when something else uses the machine; {threads}a quieter machine or "
+        f"a longer --seconds may help"
+    )
+
+
+def idleness(measurement: Measurement) -> str:
+    """Why rates mean nothing here: a sentence, or "" where the device is kept busy."""
+    latency = measurement.readings["latency"]
+    launches = measurement.readings.get("launch_estimate")
+    if latency.details.get("launch_bound"):
+        return "not comparable: launch-bound, the device waits for the host most of the time"
+    if launches is None:
+        return ""
+    share = launches.value / latency.value
+    if share < MOSTLY_IDLE:
+        return ""
+    return (
+        f"not comparable: launching its {launches.details['operations']} operations alone takes "
+        f"about {share:.0%} of the time, so the device is mostly idle"
+    )

@@ -1,0 +1,145 @@
+"""What does a reconciliation hold: rungs, causes, unexplained rests, other counters' figures?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from costmodel.functions import CLASSES
+from profiler.words import PHASES
+
+Classes = dict[str, int]
+"""Operations by class, those without a column of their own by name."""
+
+EXHAUSTED = (
+    "exhausted by construction: the causes are the re-counts that lead to rung 2; the gap that "
+    "is observed is 2-3"
+)
+
+
+def row_classes(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Counts as a table's row prints them: mul, add, div, exp, other.
+
+    >>> row_classes({"mul": 3, "compare": 2})
+    {'mul': 3, 'add': 0, 'div': 0, 'exp': 0, 'other': {'compare': 2}}
+    """
+    other = {name: n for name, n in counts.items() if name not in CLASSES and n}
+    return {name: counts.get(name, 0) for name in CLASSES} | {"other": other}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A named re-count: `counts` is what the switch adds, per class."""
+
+    start: int
+    end: int
+    name: str
+    counts: Classes
+    meaning: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """from, to, name, counts, meaning."""
+        return {
+            "from": self.start,
+            "to": self.end,
+            "name": self.name,
+            "counts": row_classes(self.counts),
+            "meaning": self.meaning,
+        }
+
+
+@dataclass(frozen=True)
+class PeerFigure:
+    """What a peer was predicted to print, what it printed, and why it is not rung 3's total.
+
+    `reasons` says for `predicted` and `printed` why one of them is None.
+    """
+
+    name: str
+    predicted: int | None
+    printed: int | None
+    unit: str
+    causes: tuple[tuple[str, int], ...]
+    """From rung 2's total to the prediction: re-counts, in operations."""
+    uncounted: Mapping[str, int] = field(default_factory=dict)
+    uncounted_time_share: float | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unexplained(self) -> int | None:
+        """printed - predicted."""
+        if self.printed is None or self.predicted is None:
+            return None
+        return self.printed - self.predicted
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with causes as objects."""
+        return {
+            "name": self.name,
+            "predicted": self.predicted,
+            "printed": self.printed,
+            "unit": self.unit,
+            "causes": [{"name": name, "counts": {"total": n}} for name, n in self.causes],
+            "unexplained": self.unexplained,
+            "uncounted": dict(self.uncounted),
+            "uncounted_time_share": self.uncounted_time_share,
+            "reasons": dict(self.reasons),
+        }
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Theory and measurement of one implementation, rung by rung.
+
+    The gap 1-2 is exhausted by construction: rung 2 is the last of the re-counts that are its
+    causes. The gap 2-3 is the observed one.
+    """
+
+    mixer: str
+    implementation: str
+    form: str
+    phase: str
+    sizes: Mapping[str, int]
+    dtype: str
+    device: str
+    rungs: Mapping[str, Any]
+    causes: tuple[Cause, ...]
+    unexplained: Mapping[str, Classes]
+    peers: tuple[PeerFigure, ...]
+    reasons: Mapping[str, str]
+    """Why something is missing, nominal or empty: by rung, by gap, by quantity of rung 5."""
+
+    @property
+    def explained(self) -> bool:
+        """Whether nothing is unexplained on rungs 1 to 3, and every peer printed its prediction."""
+        gaps = any(self.unexplained.values())
+        return not gaps and not any(peer.unexplained for peer in self.peers)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ladder as DESIGN's schema 1 prints it."""
+        counted = {rung: row_classes(self.rungs[rung]) for rung in "123"}
+        return {
+            "mixer": self.mixer,
+            "implementation": self.implementation,
+            "form": self.form,
+            "phase": self.phase,
+            "sizes": dict(self.sizes),
+            "dtype": self.dtype,
+            "device": self.device,
+            "rungs": counted | {rung: self.rungs[rung] for rung in "45"},
+            "causes": [cause.to_json() for cause in self.causes],
+            "unexplained": {gap: row_classes(counts) for gap, counts in self.unexplained.items()},
+            "peers": [peer.to_json() for peer in self.peers],
+            "reasons": dict(self.reasons),
+        }
+
+
+def left_bare(ladders: Sequence[Ladder]) -> str:
+    """One sentence naming the ladders with a gap that no cause explains; "" where there is none."""
+    bare = [x for x in ladders if not x.explained]
+    if not bare:
+        return ""
+    named = dict.fromkeys(f"{x.mixer} {x.implementation} ({PHASES[x.phase]})" for x in bare)
+    have = "has" if len(bare) == 1 else "have"
+    return f"{len(bare)} of {len(ladders)} ladders {have} an unexplained gap: {', '.join(named)}"

@@ -1,0 +1,162 @@
+"""Which rows and columns show a reconciliation?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from costmodel.functions import CLASSES
+from costmodel.render import Column, Grid, Line, Note
+from profiler.cost import spread_words
+from profiler.ladder import Classes, Ladder
+from profiler.report_measurements import MEMORY, Reasons
+from profiler.words import PHASES, scaled, sizes_words
+
+
+def ladder_grids(ladders: Sequence[Ladder]) -> list[Grid]:
+    """Three tables a ladder: operations rung by rung, peers, and what it cost."""
+    return [grid for ladder in ladders for grid in _ladder(ladder)]
+
+
+def _ladder(ladder: Ladder) -> list[Grid]:
+    name = f"{ladder.mixer} {ladder.implementation}"
+    where = (
+        f"{PHASES[ladder.phase]}, {sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
+    )
+    grids = [_operations(ladder, f"{name}: {where}"), _peers(ladder, f"{name}: what others print")]
+    return [*grids, _cost(ladder, f"{name}: rung 5, time, memory and energy")]
+
+
+def _operations(ladder: Ladder, title: str) -> Grid:
+    reasons = Reasons()
+    counted: list[Classes] = [ladder.rungs[k] for k in "123"]
+    parts = [*counted, *(c.counts for c in ladder.causes), *ladder.unexplained.values()]
+    names = [c for c in dict.fromkeys([*CLASSES, *(n for p in parts for n in p)])
+             if any(p.get(c) for p in parts)]  # fmt: skip
+    rows: list[Line] = [_rung("1 equations", "", ladder.rungs["1"], names)]
+    for cause in ladder.causes:
+        rows.append(_gap(f"  + {cause.name}", cause.meaning, cause.counts, names))
+    rows.append(_gap("  unexplained", "", ladder.unexplained["1-2"], names))
+    rows.append(_rung("2 executed algorithm", "", ladder.rungs["2"], names))
+    rows.append(_gap("  unexplained", "", ladder.unexplained["2-3"], names))
+    third = ladder.reasons.get("3", "")
+    rows.append(_rung("3 dispatched", third, ladder.rungs["3"], names))
+    fourth = reasons.dash(ladder.reasons["4"])
+    rows.append(("4 hardware", "not measured", *(fourth for _ in (*names, "total"))))
+    columns = (
+        Column("rung", "rung", numeric=False),
+        Column("cause", "cause", numeric=False, wide=True),
+        *(Column(n, n) for n in names),
+        Column("total", "total"),
+    )
+    notes = (Note((f"gap 1-2: {ladder.reasons['1-2']}",)),)
+    drop = ("cause", *reversed(names))
+    return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes, drop)
+
+
+def _rung(name: str, note: str, counts: Classes, names: Sequence[str]) -> Line:
+    return (name, note, *(f"{counts.get(n, 0):,}" for n in names), f"{sum(counts.values()):,}")
+
+
+def _gap(name: str, note: str, counts: Classes, names: Sequence[str]) -> Line:
+    return (
+        name,
+        note,
+        *(_signed(counts.get(n, 0)) for n in names),
+        _signed(sum(counts.values())),
+    )
+
+
+def _signed(number: int) -> str:
+    return f"{number:+,}" if number else "0"
+
+
+def _peers(ladder: Ladder, title: str) -> Grid:
+    reasons = Reasons()
+    rows: list[Line] = []
+    executed = sum(ladder.rungs["2"].values())
+    for peer in ladder.peers:
+        rows.append((peer.name, "operations of rung 2", f"{executed:,}"))
+        rows += [("", name, _signed(number)) for name, number in peer.causes]
+        for words, figure in (("predicted", peer.predicted), ("printed", peer.printed)):
+            shown = f"{figure:,}" if figure is not None else reasons.dash(peer.reasons[words])
+            rows.append(("", f"{words} ({peer.unit})", shown))
+        gap = peer.unexplained
+        bare = reasons.dash(peer.reasons["unexplained"]) if gap is None else _signed(gap)
+        rows.append(("", "unexplained", bare))
+    columns = (
+        Column("peer", "peer", numeric=False),
+        Column("step", "step", numeric=False, wide=True),
+        Column("figure", "figure"),
+    )
+    return Grid(title, columns, tuple(rows), tuple(reasons.texts))
+
+
+COSTS = (
+    ("latency_s", "latency", "s"),
+    ("latency_samples", "latency samples", ""),
+    ("weights_bytes", "weights", "B"),
+    ("state_bytes", "state", "B"),
+    ("peak_memory_bytes", "peak memory (during the call)", "B"),
+    ("kernels", "kernels launched", ""),
+    ("energy_J", "energy, gross", "J"),
+    ("energy_net_J", "energy, net of idle", "J"),
+    ("power_W", "power", "W"),
+    ("operations_per_s", "dispatched operations per second", "op/s"),
+    ("bytes_per_s", "compulsory bytes per second", "B/s"),
+    ("J_per_operation", "energy per dispatched operation", "J"),
+)
+"""Quantity of rung 5, its words, its unit."""
+
+SPREAD = ("latency_p20_s", "latency_p80_s")
+"""What stands between latency and its samples: one row of the table."""
+
+
+def _cost(ladder: Ladder, title: str) -> Grid:
+    reasons = Reasons()
+    cost = ladder.rungs["5"]
+    columns = (Column("quantity", "quantity", numeric=False), Column("value", "value"))
+    if cost is None:
+        row: Line = ("not measured", reasons.dash(ladder.reasons["5"]))
+        return Grid(title, columns, (row,), tuple(reasons.texts))
+    rows: list[Line] = []
+    for key, words, unit in COSTS:
+        if key == "latency_samples":
+            rows.append(("latency, 20-80 %", spread_words(*(cost[end] for end in SPREAD))))
+        shown = reasons.dash(ladder.reasons[key]) if cost[key] is None else _figure(cost[key], unit)
+        rows.append((words, shown))
+    notes = (
+        Note((f"sampling of latency stopped: {cost['latency_stop_rule']}",)),
+        Note((MEMORY,)),
+        Note((f"verdict: {cost['verdict']}",)),
+    )
+    return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes)
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}".strip() if unit in ("", "B") else scaled(value, unit)
+
+
+def csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
+    """A row for each class of each rung, cause and rest, for each peer's figures and each cost."""
+    lead = (x.mixer, x.implementation, x.form, x.phase, sizes_words(x.sizes), x.dtype, x.device)
+    entries: list[tuple[str, str, Mapping[str, int]]] = []
+    entries += [(rung, "rung", x.rungs[rung]) for rung in "123"]
+    entries += [(f"{c.start}-{c.end}", c.name, c.counts) for c in x.causes]
+    entries += [(gap, "unexplained", counts) for gap, counts in x.unexplained.items()]
+    rows: list[tuple[Any, ...]] = []
+    for rung, entry, counts in entries:
+        rows += [(*lead, rung, entry, name, number, None) for name, number in counts.items()]
+    for peer in x.peers:
+        for words, figure in (("predicted", peer.predicted), ("printed", peer.printed)):
+            why = None if figure is not None else peer.reasons[words]
+            rows.append((*lead, "peer", f"{peer.name} {words}", peer.unit, figure, why))
+    rows.append((*lead, "4", "rung", None, None, x.reasons["4"]))
+    cost = x.rungs["5"]
+    if cost is None:
+        return [*rows, (*lead, "5", "rung", None, None, x.reasons["5"])]
+    for key in (*SPREAD, *(key for key, _, _ in COSTS)):
+        why = None if cost[key] is not None else x.reasons[key]
+        rows.append((*lead, "5", "rung", key, cost[key], why))
+    rows.append((*lead, "5", "stop rule", None, None, cost["latency_stop_rule"]))
+    return [*rows, (*lead, "5", "verdict", None, None, cost["verdict"])]

@@ -1,0 +1,189 @@
+"""Which rows and columns show what was measured?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from costmodel.functions import CLASSES
+from costmodel.render import Cell, Column, Dash, Grid, Line, Note
+from profiler.cost import contention
+from profiler.store import Measurement
+from profiler.words import DIGITS, PHASES, scaled, sizes_words
+
+COLUMNS = (
+    Column("mixer", "mixer", numeric=False),
+    Column("implementation", "implementation", numeric=False),
+    Column("sizes", "sizes", numeric=False),
+    Column("dtype", "dtype", numeric=False),
+    Column("latency", "latency"),
+    Column("20-80 %", "20-80 %"),
+    Column("n samples", "n samples"),
+    Column("weights", "weights"),
+    Column("state", "state"),
+    Column("peak memory", "peak memory\n(during the call)"),
+    Column("kernels", "kernels"),
+    Column("operations", "operations"),
+    Column("torch", "torch"),
+    Column("fvcore", "fvcore"),
+    Column("energy", "energy"),
+    Column("net J", "net J"),
+    Column("power", "power"),
+)
+
+DROP = (
+    "n samples", "20-80 %", "net J", "power", "energy", "kernels", "fvcore", "torch", "dtype",
+    "state", "weights", "operations", "peak memory", "sizes",
+)  # fmt: skip
+"""What a narrow terminal loses, in this order; mixer, implementation and latency stay."""
+
+MEMORY = (
+    "peak memory: what the call allocates at its worst moment, its result included; weights, "
+    "inputs and state were there before and are not in it"
+)
+
+
+class Reasons:
+    """Numbers the reasons of dashes as they come up."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def dash(self, reason: str) -> Dash:
+        """A dash with the number of its reason."""
+        if reason not in self.texts:
+            self.texts.append(reason)
+        return Dash(self.texts.index(reason) + 1)
+
+
+def measurement_grids(measurements: Sequence[Measurement]) -> list[Grid]:
+    """One table a phase and device."""
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for measurement in measurements:
+        groups.setdefault((measurement.phase, measurement.device), []).append(measurement)
+    return [_measured(phase, device, found) for (phase, device), found in groups.items()]
+
+
+def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
+    reasons = Reasons()
+    rows = tuple(_row(m, reasons) for m in found)
+    held = Note(("state: what is held once the token is in it",), ("state",))
+    notes = [
+        Note(("latency: median of calls with warm caches",)),
+        Note(("20-80 %: spread of the samples",), ("20-80 %",)),
+        *_contended(found),
+        Note((MEMORY,), ("peak memory",)),
+        *([held] if any("state" in m.readings for m in found) else []),
+        Note(("operations: as dispatched, every class counted 1",), ("operations",)),
+        Note(("torch: FlopCounterMode, a multiply-add is 2",), ("torch",)),
+        Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",), ("fvcore",)),
+        Note((f"measured values: {DIGITS} significant digits; -o keeps every sample",)),
+        *_uncounted(found),
+    ]
+    machine = found[0].environment
+    where = machine.get("device_name") or machine.get("cpu") or device
+    return Grid(
+        f"Measured: {PHASES[phase]}, on {device} ({where})",
+        COLUMNS,
+        rows,
+        tuple(reasons.texts),
+        tuple(notes),
+        DROP,
+    )
+
+
+def _row(m: Measurement, reasons: Reasons) -> Line:
+    latency = m.readings.get("latency")
+    median = _reading(m, "latency", "s", reasons)
+    spread = samples = median
+    if latency is not None:
+        low, high = latency.details["p20"], latency.details["p80"]
+        spread = f"{scaled(low, 's')} - {scaled(high, 's')}"
+        samples = str(latency.details["n"])
+    return (
+        m.mixer,
+        m.implementation,
+        sizes_words(m.sizes),
+        m.dtype,
+        median,
+        spread,
+        samples,
+        *(_plain(m, name, " B", reasons) for name in ("weights", "state", "peak_memory")),
+        _plain(m, "kernels", "", reasons),
+        _operations_of(m, reasons),
+        _peer(m, "torch", reasons),
+        _peer(m, "fvcore", reasons),
+        _reading(m, "energy", "J", reasons),
+        _reading(m, "energy_net", "J", reasons),
+        _reading(m, "power", "W", reasons),
+    )
+
+
+def _operations_of(m: Measurement, reasons: Reasons) -> Cell:
+    dispatch = m.counts["dispatch"]
+    if dispatch["unknown"]:
+        listed = ", ".join(dispatch["unknown"])
+        return reasons.dash(f"{m.mixer} {m.implementation}: no counting rule for {listed}")
+    return f"{_total(dispatch['operations']):,}"
+
+
+def _total(operations: Mapping[str, Any]) -> int:
+    return int(sum(operations[c] for c in CLASSES) + sum(operations["other"].values()))
+
+
+def _reading(m: Measurement, name: str, unit: str, reasons: Reasons) -> Cell:
+    if name not in m.readings:
+        return reasons.dash(m.reasons.get(name, f"{name} was not measured"))
+    return scaled(m.readings[name].value, unit)
+
+
+def _plain(m: Measurement, name: str, unit: str, reasons: Reasons) -> Cell:
+    if name not in m.readings:
+        return reasons.dash(m.reasons.get(name, f"{name} was not measured"))
+    return f"{m.readings[name].value:,.0f}{unit}"
+
+
+def _peer(m: Measurement, name: str, reasons: Reasons) -> Cell:
+    peer = m.counts["peers"].get(name)
+    if peer is None:
+        return reasons.dash(m.reasons.get(f"peer {name}", f"{name} was not asked"))
+    return f"{peer['total']:,}"
+
+
+def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
+    """Each measurement with the words that tell it from the others of its table."""
+    rows = Counter((m.mixer, m.implementation) for m in found)
+    named = []
+    for m in found:
+        row = f" ({sizes_words(m.sizes)}, {m.dtype})" if rows[m.mixer, m.implementation] > 1 else ""
+        named.append((m, f"{m.mixer} {m.implementation}{row}"))
+    return named
+
+
+def _contended(found: Sequence[Measurement]) -> list[Note]:
+    """Latencies that are not those of the call alone."""
+    timed = [(m, name) for m, name in _about(found) if "latency" in m.readings]
+    return [Note((f"latency of {name}: {why}",)) for m, name in timed if (why := contention(m))]
+
+
+def _uncounted(found: Sequence[Measurement]) -> list[Note]:
+    """What peers left out, and how much of the time it took."""
+    notes = []
+    for m, row in _about(found):
+        for name, peer in m.counts["peers"].items():
+            if not peer["uncounted"]:
+                continue
+            listed = ", ".join(f"{op} x{n}" for op, n in peer["uncounted"].items())
+            share = peer["uncounted_time_share"]
+            time = "an unknown share" if share is None else f"{share:.1%}"
+            what = f"{name} did not count in {row}"
+            notes.append(Note((f"{what}: {listed} ({time} of the time)",), (name,)))
+    return notes
+
+
+def csv_readings(m: Measurement) -> list[tuple[Any, ...]]:
+    """A row for each reading and for each reason why there is none."""
+    lead = (m.mixer, m.implementation, m.form, m.phase, sizes_words(m.sizes), m.dtype, m.device)
+    rows = [(*lead, n, r.value, r.unit, len(r.samples), None) for n, r in m.readings.items()]
+    return rows + [(*lead, name, None, None, None, why) for name, why in m.reasons.items()]

@@ -1,0 +1,92 @@
+"""Does `check` find work that a description does not have, and a state that holds too much?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.profiler.test_check import EQUATIONS_HOLD, MODULE, STATE, STEP, WORK, checked, verdicts
+from tests.user_mixers import Change
+
+WORKS_OTHERWISE: dict[str, tuple[tuple[Change, ...], str]] = {
+    "adds-nothing": (
+        (("return s @ self.W_out", "return s @ self.W_out + 0"),),
+        "at l = 1, d = 1, w = 1: forward of a batch of 2 dispatches +2 add beyond its description "
+        "(form 'direct', rewrites: none); where it means to, describe it by rewrites= or form= of "
+        "@implementation",
+    ),
+    "scales-in-step": (
+        ((".sum(1) @ self.W_out", ".sum(1) @ (self.W_out * 2 / 2)"),),
+        "at l = 1, d = 1, w = 1: step at token 1 of a batch of 2 dispatches +1 mul, +1 div beyond "
+        "its description (form 'direct', rewrites: none); where it means to, describe it by "
+        "step_rewrites= or step_form= of @implementation",
+    ),
+    "described-as-dense": (
+        (('@implementation("NAME")', '@implementation("NAME", rewrites=("dense",))'),),
+        "at l = 2, d = 1, w = 1: forward of a batch of 2 dispatches -",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORKS_OTHERWISE)
+def test_work_that_the_description_does_not_have_fails(name: str, tmp_path: Path) -> None:
+    changes, begins = WORKS_OTHERWISE[name]
+    proofs = checked(tmp_path, name, *changes)
+    assert verdicts(proofs) == {
+        **EQUATIONS_HOLD, MODULE: True, WORK: False, STATE: True, STEP: True,
+    }  # fmt: skip
+    assert proofs[WORK].detail.startswith(begins)
+
+
+def test_an_operation_without_a_rule_is_not_checked(tmp_path: Path) -> None:
+    change = ("return s @ self.W_out", "s.frac_; s.clone().frac_(); return s @ self.W_out")
+    proof = checked(tmp_path, "without-a-rule", change)[WORK]
+    assert (proof.passed, proof.detail) == (None, "no counting rule for aten::frac_")
+
+
+WHOLE_PAST: tuple[Change, ...] = (
+    (
+        'State({"x": self.w_win.new_zeros(batch, self.w - 1, self.d)}, sliding=True)',
+        'State({"x": self._rows(batch, length, self.d)})',
+    ),
+    ('torch.cat([state.held("x"), x_t', 'torch.cat([state.held("x")[:, -self.w :], x_t'),
+    (".flip(1)\n", ".flip(1)[:, : self.w]\n"),
+)
+
+
+def test_a_state_that_holds_more_than_later_tokens_need(tmp_path: Path) -> None:
+    proofs = checked(tmp_path, "whole-past", *WHOLE_PAST)
+    assert verdicts(proofs) == {
+        **EQUATIONS_HOLD, MODULE: True, WORK: True, STATE: False, STEP: True,
+    }  # fmt: skip
+    assert proofs[STATE].detail == (
+        "at l = 1, d = 1, w = 1: after token 1 the state holds 1 elements for one sequence, later "
+        "tokens need 0 (of x)"
+    )
+
+
+def test_a_state_of_another_kind_is_not_checked(tmp_path: Path) -> None:
+    bare = (
+        "class Rows:\n    def __init__(self, rows):\n        self.rows = rows\n\n\n"
+        '@implementation("NAME")'
+    )
+    proofs = checked(
+        tmp_path,
+        "rows-alone",
+        ('@implementation("NAME")', bare),
+        ('State({"x": self.w_win', "Rows(self.w_win"),
+        ("self.w - 1, self.d)}, sliding=True)", "0, self.d))"),
+        ("def advance", "def step"),
+        ('torch.cat([state.held("x"), x_t.unsqueeze(1)], 1).flip(1)',
+         "torch.cat([state.rows, x_t.unsqueeze(1)], 1)[:, -self.w :].flip(1)"),
+        ("state.append(x=x_t)", "state.rows = held.flip(1)"),
+        ("class Window(Mixer)", "class Window(torch.nn.Module)"),
+        ("super().__init__(d=d, l=l, device=device, dtype=dtype)",
+         "super().__init__(); self.d = d"),
+        ("self.weight(w, d)", "torch.nn.Parameter(torch.empty(w, d))"),
+        ("self.weight(d, d)", "torch.nn.Parameter(torch.empty(d, d))"),
+        ("def mix", "def forward"),
+    )  # fmt: skip
+    assert (proofs[WORK].passed, proofs[STEP].passed) == (True, True)
+    assert (proofs[STATE].passed, proofs[STATE].detail) == (None, "its state has no `elements`")
