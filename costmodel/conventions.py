@@ -180,6 +180,8 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
         return names
     parts = names.split(",") if isinstance(names, str) else list(names)
     parts = list(dict.fromkeys(p.strip() for p in parts if p.strip()))
+    if isinstance(names, str) and not parts:
+        raise ConventionError(f"an empty convention: the default is {next(iter(ACCOUNTINGS))}")
     known = [*ACCOUNTINGS, *REWRITES, *PEERS]
     for part in parts:
         if part not in known:

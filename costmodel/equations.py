@@ -88,6 +88,7 @@ class Form:
 
     def index(self, name: str, lower: Any, upper: Any) -> Index:
         """Declare an index that runs over lower..upper, both included."""
+        _check_name(name, self.mixer)
         low = lower.of if isinstance(lower, Extremum) else (Poly.of(lower),)
         up = upper.of if isinstance(upper, Extremum) else (Poly.of(upper),)
         index = Index(name, low, up)
@@ -104,6 +105,7 @@ class Form:
         kernel: str = "contraction",
     ) -> Array:
         """Declare an intermediate array; `cite` is the equation's number in the source."""
+        _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
             raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
         extents = tuple(map(Poly.of, shape))
@@ -167,6 +169,7 @@ class Mixer:
     def _declare(
         self, name: str, role: str, shape: tuple[Any, ...], cite: str = "", latex: str = ""
     ) -> Array:
+        _check_name(name, self)
         if name in self.arrays:
             raise EquationError(f"array {name} is declared twice in {self.name}")
         array = Array(name, role, tuple(map(Poly.of, shape)), self, cite, latex)
@@ -262,6 +265,14 @@ class Mixer:
         equation = Equation(array, positions, value, indices, array.name)
         _check_bound(equation)
         form.equations.append(equation)
+
+
+def _check_name(name: str, mixer: Mixer) -> None:
+    """Names of arrays and indices are identifiers: every format prints them as they are."""
+    if not (name.isascii() and name.isidentifier()):
+        raise EquationError(
+            f"'{name}' in {mixer.name} is no name: expected a letter, then letters, digits and _"
+        )
 
 
 WHOLE = (Fft, Composite)

@@ -98,6 +98,9 @@ class Explanation:
 
     def _parameters(self) -> Iterator[Part]:
         found = parameters(self.mixer)
+        if not found.arrays:
+            yield Paragraph(("Parameters: none.",))
+            return
         line: list[render.Cell] = ["Parameters: "]
         for name, entries in found.arrays.items():
             line += [self.array(name), " (", self.math(entries), "), "]

@@ -20,6 +20,8 @@ def as_csv(table: Table) -> str:
     """All rows with every column of the table, `other` by name, fractions exact, reasons last."""
     rows = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
+    if table.request.columns is not None:
+        columns = [name for name in table.request.columns if name in columns]
     if table.request.columns is None:
         letters = [x for x in LETTERS if any(x in row.sizes for row, _ in rows)]
         lead = ["mixer", "form", "phase", *letters]

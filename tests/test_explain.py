@@ -229,3 +229,14 @@ def test_no_sentence_ends_in_a_comma() -> None:
         for part in explained(name, "training").parts():
             if isinstance(part, Paragraph):
                 assert sentence(part.line).rstrip()[-1] in ".:"
+
+
+def test_a_mixer_without_parameters_says_so() -> None:
+    made = cm.Mixer("plain")
+    l, d = made.sizes("l d")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i, a] = x[i, a] + x[i, a]
+    parts = Explanation(made, "direct", ("training",), {"b": 1, "l": 2, "d": 3}).parts()
+    assert "Parameters: none." in document.as_terminal(parts, None, colour=False)

@@ -428,3 +428,10 @@ def test_answers_are_derived_once() -> None:
     assert answers(mixer, "direct", "training", convention("strict")) is answers(
         mixer, "direct", "training", convention("strict")
     )
+
+
+def test_csv_keeps_the_order_of_the_columns_asked_for() -> None:
+    """`state` exists in one of the two blocks only."""
+    request = Request((builtin("me"),), columns=("mixer", "state", "mul"))
+    header = table_data.as_csv(table(request)).splitlines()[0]
+    assert header == "convention,phase,mixer,state,mul,reasons"

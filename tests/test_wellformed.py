@@ -187,3 +187,11 @@ def test_a_form_may_split_its_first_row_from_the_rest() -> None:
     assert cm.critical_path(made, sizes={"l": 1, "d": 3}).steps == ()
     assert cm.critical_path(made, sizes={"l": 2, "d": 3}).steps == ("add",)
     assert str(cm.state(made).expr) == "d"
+
+
+@pytest.mark.parametrize("name", ["W%_#", "", "a b", "1x", "Ω"])
+def test_a_name_that_a_format_could_not_print_is_refused(name: str) -> None:
+    made = cm.Mixer("bad")
+    (l,) = made.sizes("l")
+    with pytest.raises(EquationError, match="is no name"):
+        made.parameter(name, l)

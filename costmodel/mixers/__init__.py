@@ -60,7 +60,8 @@ def builtin(name: str) -> Mixer:
         for mixer in _load(file).values():
             if name in mixer.aliases:
                 return mixer
-    near = difflib.get_close_matches(name, [*names(), "extractor"], 1)
+    aliases = [alias for file in FILES for mixer in _load(file).values() for alias in mixer.aliases]
+    near = difflib.get_close_matches(name, [*names(), *aliases], 1)
     hint = f"; did you mean '{near[0]}'? " if near else ": "
     raise UnknownMixer(
         f"unknown mixer '{name}'{hint}`costmodel list` shows them all, and a mixer of your own "
