@@ -54,13 +54,13 @@ def version_of(package: str, reasons: dict[str, str]) -> str | None:
 
 
 def git_revision(checkout: Path, reasons: dict[str, str]) -> str | None:
-    """The commit of a checkout, `+changes` appended where files differ from it."""
+    """The commit of a checkout, `+changes` appended where tracked files differ from it."""
     if not (checkout / ".git").exists():
         reasons["revision"] = "not run from a checkout"
         return None
     try:
         commit = git(checkout, "rev-parse", "HEAD")
-        changed = git(checkout, "status", "--porcelain")
+        changed = git(checkout, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         reasons["revision"] = "git is missing, or the checkout has no commit"
         return None
