@@ -1,0 +1,30 @@
+"""Do the recorded runs still replay, each with its environment and nothing unexplained?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from costmodel.data import data_dir
+from profiler.session import ladders, recorded
+
+FILES = sorted(data_dir("measured").glob("*/*.jsonl"))
+
+
+def test_there_are_recorded_runs() -> None:
+    assert FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_recorded_run_replays(path: Path) -> None:
+    records, problems = recorded(path)
+    assert problems == []
+    for record in records:
+        assert record.environment["revision"]
+        assert record.device.split(":")[0] in ("cpu", "cuda")
+        assert (record.device == "cpu") == (path.parent.name == "cpu")
+        assert len(record.readings["latency"].samples) == record.readings["latency"].details["n"]
+    found, unknown = ladders(records)
+    assert unknown == []
+    assert [ladder.mixer for ladder in found if not ladder.explained] == []
