@@ -319,7 +319,9 @@ def _well_formed(mixer: Mixer) -> Proof:
             check_form(lower(form))
             tokens(lower(form))
         apart = first_apart(mixer, stopped)
-    except (EquationError, SizeError, Unsupported) as error:
+    except Unsupported as error:
+        return Proof(name, None, str(error))
+    except (EquationError, SizeError) as error:
         return Proof(name, False, str(error))
     if apart is not None:
         return Proof(name, False, apart[1])
@@ -336,7 +338,9 @@ def _causality(mixer: Mixer) -> Iterator[Proof]:
         agree: bool | None = (reason is None) == (apart is None)
         if underivable(lower(form)):
             agree = None
-        shown = _disagree(said, apart) if agree is False else said
+        shown = said
+        if agree is not True:
+            shown = _disagree(said, apart)
         yield Proof(f"{name}: causal or not", agree, shown)
 
 
@@ -367,7 +371,10 @@ def _executed(mixer: Mixer) -> Iterator[Proof]:
             return first_equation_apart(mixer, form, sizes) + made.apart[0]
 
         apart = first_apart(mixer, differing)
-        left = [f"{question} is not derived: {reason}" for reason, question in refused.items()]
+        left = [
+            f"{question} is not derived{' everywhere' if question in answered else ''}: {reason}"
+            for reason, question in refused.items()
+        ]
         done = "; ".join([", ".join(answered), *left])
         proof = _proof(f"{form}: counts equal instrumented execution", apart, done)
         yield proof if "counts" in answered or apart else replace(proof, passed=None)

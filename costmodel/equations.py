@@ -20,6 +20,8 @@ from costmodel.domains import Constraints
 from costmodel.expressions import (
     Array,
     Composite,
+    Constant,
+    Div,
     EquationError,
     Extremum,
     Fft,
@@ -290,6 +292,8 @@ def _check_bound(equation: Equation) -> None:
             raise EquationError(
                 f"{equation.name}: index {twice} is on the left side and reduced over; take another"
             )
+        if isinstance(entry, Div) and entry.right == Constant(Poly()):
+            raise EquationError(f"{equation.name}: a division by 0")
         if isinstance(entry, WHOLE) and _spans(entry) and entry is not equation.value:
             name = entry.name if isinstance(entry, Composite) else entry.kind
             raise EquationError(

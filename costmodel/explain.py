@@ -133,9 +133,16 @@ class Explanation:
         if reason := about.unanswered or about.beyond(self.sizes):
             yield Paragraph((f"It has none: {reason}.",))
             return
-        shares = Shares(self, system, phase)
-        yield from shares.parts()
-        yield from self._path(phase)
+        try:
+            counted = list(Shares(self, system, phase).parts())
+        except Unsupported as error:
+            counted = [Paragraph((f"Counts are not derived: {error}.",))]
+        yield from counted
+        try:
+            path = list(self._path(phase))
+        except Unsupported as error:
+            path = [Paragraph((f"Critical path and span are not derived: {error}.",))]
+        yield from path
 
     def _path(self, phase: str) -> Iterator[Part]:
         sizes = {k: v for k, v in self.sizes.items() if k != "b"}
@@ -169,6 +176,9 @@ class Explanation:
             held = state(self.mixer, self.form)
         except Unanswered as error:
             yield Paragraph((f"It has none: {error}.",))
+            return
+        except Unsupported as error:
+            yield Paragraph((f"It is not derived: {error}.",))
             return
         about = answers(self.mixer, self.form, "inference", self.convention)
         if reason := about.beyond(self.sizes):

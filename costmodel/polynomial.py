@@ -54,7 +54,10 @@ class Poly:
             result = value.as_poly()
             assert isinstance(result, Poly)
             return result
-        raise TypeError(f"expected a size, an index or a whole number, got {value!r}")
+        name = getattr(value, "name", None)
+        kind = type(value).__name__.lower()
+        got = f"the {kind} {name}" if isinstance(name, str) else f"a value of type {kind}"
+        raise TypeError(f"expected a size, an index or a whole number, got {got}")
 
     @staticmethod
     def atom(name: str) -> Poly:
@@ -159,7 +162,7 @@ class Poly:
             if power == 1:
                 terms[tuple(p for p in monomial if p[0] != atom)] = number
             elif power:
-                raise ValueError(f"{self} is not affine in {atom}")
+                raise ValueError(f"{self} is not affine in {atom.lstrip('@#')}")
         return Poly(terms)
 
     def substitute(self, values: Mapping[str, Poly]) -> Poly:

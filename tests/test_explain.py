@@ -240,3 +240,18 @@ def test_a_mixer_without_parameters_says_so() -> None:
         y[i, a] = x[i, a] + x[i, a]
     parts = Explanation(made, "direct", ("training",), {"b": 1, "l": 2, "d": 3}).parts()
     assert "Parameters: none." in document.as_terminal(parts, None, colour=False)
+
+
+def test_what_is_not_derived_does_not_hide_the_rest() -> None:
+    """A window with both ends: counts and values, but no span."""
+    made = cm.Mixer("around")
+    l, d = made.sizes("l d")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        j = f.index("j", cm.max_(1, i - 1), cm.min_(l, i + 1))
+        y[i, a] = cm.sum_(x[j, a], over=j)
+    parts = Explanation(made, "direct", PHASES, {"b": 1, "l": 4, "d": 3, "t": 4}).parts()
+    shown = document.as_terminal(parts, None, colour=False)
+    assert "Critical path and span are not derived: a depth that both grows and falls" in shown
+    assert "18 (100.0 %)" in shown

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import costmodel as cm
+from costmodel.check import prove
 from costmodel.domains import Unsupported
 from costmodel.expressions import EquationError, irfft, rfft
 from costmodel.mixers import builtin, names
@@ -195,3 +196,19 @@ def test_a_name_that_a_format_could_not_print_is_refused(name: str) -> None:
     (l,) = made.sizes("l")
     with pytest.raises(EquationError, match="is no name"):
         made.parameter(name, l)
+
+
+def divided_by_zero(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    y[i, a] = x[i, a] / 0
+
+
+def test_a_division_by_zero_is_refused() -> None:
+    with pytest.raises(EquationError, match="y: a division by 0"):
+        mixer(divided_by_zero)
+
+
+def test_check_says_what_is_not_supported_without_failing_it() -> None:
+    (proof,) = prove(mixer(strictly_before))
+    assert proof.passed is None
+    assert "empty sums are not supported yet" in proof.detail

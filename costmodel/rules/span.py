@@ -237,7 +237,10 @@ class Depths:
         ends: list[Level] = []
         for part in instances(system, phase):
             equation = part.equation
-            levels = self.depth(equation.value, part, part.constraints)
+            try:
+                levels = self.depth(equation.value, part, part.constraints)
+            except Unsupported as error:
+                raise Unsupported(f"{equation.part_of}: {error}") from error
             split = len(system.defining[equation.array]) > 1
             on_axes = tuple(_on_axes(part, level, split=split) for level in levels)
             known = self.arrays.get(equation.array, ())
