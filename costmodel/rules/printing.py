@@ -30,9 +30,16 @@ def identifier(name: str) -> str:
 
 
 def symbol(name: str, names: Names) -> str:
-    """A size as `names` renames it; an index has no entry there."""
+    r"""A size as `names` renames it; an index has no entry there.
+
+    >>> symbol("i1", {}), symbol("i_rest", {}), symbol("l", {"l": "N"})
+    ('i_{1}', 'i_{\\mathrm{rest}}', 'N')
+    """
     if name in names:
         return names[name]
+    letter = name.rstrip("0123456789")
+    if letter and letter != name and "_" not in name:
+        return f"{letter}_{{{name[len(letter) :]}}}"
     head, _, tail = name.partition("_")
     return rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
 
