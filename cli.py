@@ -11,8 +11,9 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -367,24 +368,64 @@ def verify(
         raise Failed
 
 
-Impl = Annotated[
-    str, typer.Option("--impl", metavar="A,B", help="all, names, or FILE.py:Class of your own.")
-]
-Device = Annotated[
-    str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
-]
-MeasuredDtype = Annotated[str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; or a list.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of parameters and inputs.")]
-Records = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record to this file."),
-]
-MeasuredPhase = Annotated[
-    str, typer.Option("--phase", help="training (forward), inference (decode), both.")
-]
-Seconds = Annotated[
-    float, typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01)
-]
+@dataclass(frozen=True)
+class Asked:
+    """What to measure, as typed."""
+
+    mixers: list[str] | None
+    sizes: Mapping[str, str | None]
+    phase: str
+    impl: str
+    dtype: str
+    device: str | None
+    seed: int
+    seconds: float
+    output: Path | None
+
+
+def _measuring(
+    mixers: Mixers = None,
+    phase: Annotated[
+        str, typer.Option("--phase", help="training (forward), inference (decode), both.")
+    ] = "training",
+    impl: Annotated[
+        str, typer.Option("--impl", metavar="A,B", help="all, names, or FILE.py:Class of your own.")
+    ] = "all",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; or a list.")
+    ] = "fp32",
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of parameters and inputs.", min=0)] = 0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01)
+    ] = 15.0,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
+    ] = None,
+) -> None:
+    """The options of every command that measures."""
+
+
+def measuring(command: Command) -> Command:
+    """Give the decorated command the options of `_measuring`; it receives them as one `asked`."""
+    signature = inspect.signature(command, eval_str=True)
+    shared = inspect.signature(_measuring, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def wrapped(sizes: Mapping[str, str | None], **arguments: Any) -> None:
+        own = {name: arguments.pop(name) for name in shared}
+        command(**arguments, asked=Asked(sizes=sizes, **own))
+
+    own = [p for name, p in signature.parameters.items() if name != "asked"]
+    sizes = inspect.Parameter("sizes", inspect.Parameter.KEYWORD_ONLY, annotation=Any)
+    parameters = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *shared.values(), sizes)
+    ]
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return sized(wrapped)
 
 
 @contextmanager
@@ -419,17 +460,7 @@ def typed_beside(context: typer.Context, *known: str) -> list[str]:
     return found
 
 
-def measured(
-    mixers: Sequence[str],
-    sizes: dict[str, str | None],
-    phase: str,
-    impl: str,
-    dtype: str,
-    device: str | None,
-    seed: int,
-    seconds: float,
-    output: Path | None,
-) -> Session:
+def measured(asked: Asked) -> Session:
     """Measure what a command line asks for; failures are told as they come to light."""
     from costmodel.requests import given_sizes
     from costmodel.table import selection
@@ -437,15 +468,23 @@ def measured(
     from profiler.meters.latency import LatencyLimits
     from profiler.plan import Plan, requests
 
-    selected, _ = selection([load_mixer(name) for name in mixers], None, False)
-    plan = Plan(selected, given_sizes(sizes), phases(phase), impl, dtype, device, seed)
-    limits = LatencyLimits(max_seconds=seconds)
+    selected, _ = selection([load_mixer(name) for name in asked.mixers or ()], None, False)
+    plan = Plan(
+        selected,
+        given_sizes(asked.sizes),
+        phases(asked.phase),
+        asked.impl,
+        asked.dtype,
+        asked.device,
+        asked.seed,
+    )
+    limits = LatencyLimits(max_seconds=asked.seconds)
     wanted = requests(plan)
     try:
         with bar() as progress:
-            found = session.run(wanted, output, limits=limits, progress=progress)
+            found = session.run(wanted, asked.output, limits=limits, progress=progress)
     except KeyboardInterrupt:
-        kept = f"is in {output}" if output else "is lost: -o FILE.jsonl keeps it"
+        kept = f"is in {asked.output}" if asked.output else "is lost: -o FILE.jsonl keeps it"
         told([f"interrupted: what was measured before {kept}"])
         raise Failed from None
     told(found.failures)
@@ -453,27 +492,19 @@ def measured(
 
 
 @app.command()
-@sized
+@measuring
 def profile(
     context: typer.Context,
-    mixers: Mixers = None,
-    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
-    phase: MeasuredPhase = "training",
-    impl: Impl = "all",
-    dtype: MeasuredDtype = "fp32",
-    device: Device = None,
-    seed: Seed = 0,
-    seconds: Seconds = 15.0,
+    asked: Asked,
     format_: Annotated[
         str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
     ] = "rich",
-    output: Records = None,
 ) -> None:
     """Run the real modules: time, memory, operations as dispatched, other counters, energy."""
     from profiler import report
 
     chosen(format_, "--format", TABLE_FORMATS)
-    found = measured(mixers or (), sizes, phase, impl, dtype, device, seed, seconds, output)
+    found = measured(asked)
     width, colour = screen(None)
     if found.measurements:
         text = report.measurements(
@@ -485,24 +516,16 @@ def profile(
 
 
 @app.command()
-@sized
+@measuring
 def reconcile(
     context: typer.Context,
-    mixers: Mixers = None,
-    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
-    phase: MeasuredPhase = "training",
-    impl: Impl = "all",
-    dtype: MeasuredDtype = "fp32",
-    device: Device = None,
-    seed: Seed = 0,
-    seconds: Seconds = 15.0,
+    asked: Asked,
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE.jsonl", help="Records, not new runs.")
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
     ] = "rich",
-    output: Records = None,
 ) -> None:
     """Theory against measurement, rung by rung, every gap with its cause or left bare."""
     from profiler import report, session
@@ -516,7 +539,7 @@ def reconcile(
         records, problems = session.recorded(source)
         told(problems)
     else:
-        found = measured(mixers or (), sizes, phase, impl, dtype, device, seed, seconds, output)
+        found = measured(asked)
         records, problems = found.measurements, found.failures
     ladders, unknown = session.ladders(records)
     told(unknown)
