@@ -109,11 +109,14 @@ class Ladder:
     peers: tuple[PeerFigure, ...]
     reasons: Mapping[str, str]
     """Why something is missing, nominal or empty: by rung, by gap, by quantity of rung 5."""
+    uncounted: tuple[str, ...] = ()
+    """Dispatched operations without a counting rule: what they did is in no rung."""
 
     @property
     def explained(self) -> bool:
-        """Whether nothing is unexplained on rungs 1 to 3, and every peer printed its prediction."""
-        gaps = any(self.unexplained.values())
+        """Whether everything dispatched was counted, nothing is unexplained on rungs 1 to 3, and
+        every peer that printed a figure printed its prediction."""
+        gaps = self.uncounted or any(self.unexplained.values())
         return not gaps and not any(peer.unexplained for peer in self.peers)
 
     def to_json(self) -> dict[str, Any]:
@@ -132,6 +135,7 @@ class Ladder:
             "unexplained": {gap: row_classes(counts) for gap, counts in self.unexplained.items()},
             "peers": [peer.to_json() for peer in self.peers],
             "reasons": dict(self.reasons),
+            "uncounted": list(self.uncounted),
         }
 
 

@@ -135,6 +135,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
             peer_figure(peer, measurement, mixer, does, phase, sizes) for peer in PEERS.values()
         ),
         reasons={"1-2": EXHAUSTED} | unobserved(measurement) | why,
+        uncounted=tuple(dispatch["unknown"]),
     )
 
 

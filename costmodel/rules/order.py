@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costmodel.domains import Exact, nonnegative
-from costmodel.polynomial import Monomial, Poly, sorted_terms, to_sympy
+from costmodel.polynomial import Fn, Monomial, Poly, sorted_terms, to_sympy
 
 if TYPE_CHECKING:
     import sympy
@@ -76,6 +76,8 @@ def _grows_at_least(larger: Poly, smaller: Poly) -> bool:
     ((small, _),) = smaller.terms.items()
     if _without_logs(big) == _without_logs(small):
         return len(big) >= len(small)
+    if _without_logs(small) == small:
+        larger = _at_least(big)
     difference = larger - smaller
     for bounded in AT_MOST_LONG:
         for long in LONG:
@@ -83,6 +85,19 @@ def _grows_at_least(larger: Poly, smaller: Poly) -> bool:
                 rest = Poly.atom(f"{long}-{bounded}") - 1  # an atom of at least 1
                 difference = difference.substitute({long: Poly.atom(bounded) + rest})
     return nonnegative(difference)
+
+
+def _at_least(monomial: Monomial) -> Poly:
+    """A monomial that it reaches: no logarithms, and x for the power of two that is at least x."""
+    result = Poly.of(1)
+    for atom, power in _without_logs(monomial):
+        base = Poly.atom(atom)
+        if isinstance(atom, Fn) and atom.function == "pow2" and power > 0:
+            inner = [a for a in atom.args[0].atoms if isinstance(a, Fn)]
+            if len(inner) == 1 and atom.args[0] == Poly.atom(inner[0]):
+                base = inner[0].args[0]
+        result = result * base**power
+    return result
 
 
 def _without_logs(monomial: Monomial) -> Monomial:

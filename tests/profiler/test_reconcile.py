@@ -166,6 +166,14 @@ class DoubledExp(ExplicitSelfAttention):
         return super().attend(q, k, v, causal=causal)
 
 
+class WithoutRule(MeToeplitz):
+    """Runs an operation that has no counting rule, beside the work described."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        F.layer_norm(x, x.shape[-1:])
+        return super().mix(x)
+
+
 class DroppedMask(FusedSelfAttention):
     """Attends to later tokens as well."""
 
@@ -194,6 +202,16 @@ def test_a_doubled_exponential_is_unexplained() -> None:
     scores = 2 * 2 * 5 * 5
     found = doctored("self-attention", "explicit", DoubledExp).unexplained["2-3"]
     assert found == {"exp": scores, "mul": scores * 3, "add": scores * 2}
+
+
+def test_what_has_no_counting_rule_leaves_the_ladder_unexplained() -> None:
+    """No class shows a gap, because the operation could not be counted: it must not pass."""
+    found = doctored("me", "toeplitz", WithoutRule)
+    assert found.unexplained["2-3"] == {}
+    assert found.uncounted == ("aten::native_layer_norm",)
+    assert "no counting rule for aten::native_layer_norm" in found.reasons["3"]
+    assert not found.explained
+    assert "me toeplitz" in left_bare([found])
 
 
 def test_a_dropped_mask_is_unexplained() -> None:
