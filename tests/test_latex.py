@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +35,7 @@ from costmodel.rules.printing import (
 from costmodel.sizes import SizeError
 from costmodel.table_formats import symbol_names
 from tests import systems
+from tests.typesetting import compiled, needs_latex
 
 l, d, n, h, w = (size(letter) for letter in "ldnhw")
 
@@ -314,7 +313,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@needs_latex
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_compiles_as_printed(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -323,18 +322,6 @@ def test_it_compiles_as_printed(
     words = command.replace("FILE", str(tmp_path / "mixer.py")).split()
     assert cli.run([*words, "--output", str(tmp_path / "part.tex")]) == 0
     capsys.readouterr()
-    packages = ",".join(render.PACKAGES)
-    (tmp_path / "whole.tex").write_text(
-        rf"\documentclass{{article}}\usepackage{{{packages}}}"
-        r"\begin{document}\input{part}\end{document}",
-        encoding="utf-8",
-    )
-    made = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "whole.tex"],
-        cwd=tmp_path, capture_output=True, check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stdout.decode(errors="replace")[-3000:]
-    assert (tmp_path / "whole.pdf").stat().st_size > 0
-    log = (tmp_path / "whole.log").read_text(encoding="utf-8", errors="replace")
+    log = compiled(tmp_path)
     over = re.findall(r"Overfull \\hbox \(([\d.]+)pt|Float too large for page by ([\d.]+)pt", log)
     assert all(float(box or page) <= 10 for box, page in over), over

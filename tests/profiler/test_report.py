@@ -10,19 +10,18 @@ import csv
 import json
 import os
 import shutil
-import subprocess
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from costmodel import render
 from profiler import report, session
 from profiler.ladder import Ladder
 from profiler.store import Measurement
 from profiler.words import scaled
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
+from tests.typesetting import compiled, needs_latex
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "measuring"
 COMMAND = "costmodel reconcile --from results.jsonl"
@@ -251,17 +250,8 @@ def test_colour_marks_the_titles_alone() -> None:
     assert "\x1b" not in report.measurements([ATTENTION], "rich", "")
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@needs_latex
 @pytest.mark.parametrize("name", ["measurements", "ladders"])
 def test_latex_compiles_as_printed(name: str, tmp_path: Path) -> None:
     shutil.copy(GOLDEN / f"{name}.tex", tmp_path / "part.tex")
-    (tmp_path / "whole.tex").write_text(
-        rf"\documentclass{{article}}\usepackage{{{','.join(render.PACKAGES)}}}"
-        r"\begin{document}\input{part}\end{document}",
-        encoding="utf-8",
-    )
-    made = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "whole.tex"],
-        cwd=tmp_path, capture_output=True, check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stdout.decode(errors="replace")[-3000:]
+    compiled(tmp_path)
