@@ -23,7 +23,7 @@ from costmodel.requests import fit
 from costmodel.rules.count import count_equations
 from costmodel.rules.evaluate import evaluate_all
 from costmodel.sizes import SizeError
-from costmodel.tokens import inference_reason, tokens, underivable
+from costmodel.tokens import inference_reason, overruns, system_of, tokens, underivable
 from costmodel.wellformed import check_form
 
 TOLERANCE = 1e-9
@@ -139,9 +139,6 @@ class Comparison:
         self.check("values", derived, str(expected.tolist()))
 
     def _inference(self, sizes: Sizes) -> None:
-        if not causal(self.mixer.forms[self.form], sizes):
-            self._not_causal()
-            return
         form, names = self.form, self.convention
         run, longer = (
             execute(
@@ -153,19 +150,27 @@ class Comparison:
             )
             for length in (sizes["l"], sizes["l"] + max(sizes.values()) + 2)
         )
+        if not (causal(self.mixer.forms[form], sizes) and longer.causal):
+            self._not_causal()
+            return
+        goes_on = self._goes_on()
         for t in range(1, sizes["l"] + 1):
             at = {**sizes, "t": t}
+            if reason := self._past_the_end(at):
+                self.refused.append(f"everything at {t=}: {reason}")
+                continue
+            executed = longer if goes_on else run
             self.check(
                 f"counts at {t=}",
                 lambda at=at: _counted(cm.count(self.mixer, "inference", form, names).at(**at)),  # type: ignore[misc]
-                (run.counts_inference(t), {}, sum(run.counts_inference(t).values())),
+                (executed.counts_inference(t), {}, sum(executed.counts_inference(t).values())),
             )
             self.check(
                 f"span at {t=}",
                 lambda at=at: cm.span(self.mixer, "inference", form, names).at(**at),  # type: ignore[misc]
-                run.span_inference(t),
+                executed.span_inference(t),
             )
-            if longer.counts_inference(t) != run.counts_inference(t):
+            if not goes_on and longer.counts_inference(t) != run.counts_inference(t):
                 self.refused.append(f"state at {t=}: a token's work depends on the length l")
                 continue
             self.check(
@@ -180,6 +185,22 @@ class Comparison:
                 "state": least.state + least.state_written,
             }
             self._traffic(f" at {t=}", "inference", at, moved, longer.unfused_inference(t))
+
+    def _past_the_end(self, at: Sizes) -> str:
+        """Why one token has no answer at these sizes, though it has one at others."""
+        try:
+            found = overruns(system_of(self.mixer, self.form, self.rewrites, "inference"))
+        except (Unsupported, cm.Unanswered):
+            return ""
+        return next((overrun.reason(at) for overrun in found if overrun.at(at)), "")
+
+    def _goes_on(self) -> bool:
+        """Whether the work of a token is the same in a longer sequence."""
+        try:
+            found = cm.count(self.mixer, "inference", self.form, self.convention)
+        except (Unsupported, cm.Unanswered):
+            return False
+        return all("l" not in number.letters for number in found.classes.values())
 
     def _not_causal(self) -> None:
         """One token has no cost of its own: every question about it gives its reason."""
@@ -204,8 +225,8 @@ def general(question: str) -> str:
 
 def causal(form: Form, sizes: Sizes) -> bool:
     """Whether the form is causal at sizes at which windows and sequences are longer than 1."""
-    window = {"w": max(sizes["w"], 2)} if "w" in sizes else {}
-    return execute(form, {**sizes, **window}, length=max(sizes["l"], 3)).causal
+    windows = {letter: max(sizes[letter], 2) for letter in ("w", "k") if letter in sizes}
+    return execute(form, {**sizes, **windows}, length=max(sizes["l"], 3)).causal
 
 
 def differences(

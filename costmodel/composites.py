@@ -32,6 +32,7 @@ from costmodel.expressions import (
     node,
     walk,
 )
+from costmodel.loops import Block, blocks
 from costmodel.polynomial import Poly
 
 SCALES = ("scale=per-score", "scale=mul", "scale=folded")
@@ -41,6 +42,7 @@ REWRITES: Mapping[str, str] = {
     "scale=per-score": "one division per score",
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
+    "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
 
 
@@ -78,7 +80,8 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
         else:
             written.append(equation)
     system = System(form.mixer, form.name, tuple(written))
-    return _dense(system) if "dense" in rewrites else system
+    system = _dense(system) if "dense" in rewrites else system
+    return _zero_state(system) if "zero-state" in rewrites else system
 
 
 def _scale(rewrites: Sequence[str]) -> str:
@@ -168,7 +171,7 @@ def _part(equation: Equation, suffix: str, indices: Sequence[Index], value: Node
 
 
 def _dense(system: System) -> System:
-    """Widen every causal upper bound to the full axis of the index that it names."""
+    """Widen every causal upper bound, and every window, to the full axis."""
     by_atom = {
         index.atom: index for equation in system.equations for index in _all_indices(equation)
     }
@@ -186,21 +189,52 @@ def _dense(system: System) -> System:
     )
 
 
+def _zero_state(system: System) -> System:
+    """Start the later rows of every loop at row 1, in place of what is written for row 1 alone.
+
+    What they read of row 0 lies outside its array: zeros.
+    """
+    started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
+    kept = (started[equation] for equation in system.equations)
+    return replace(system, equations=tuple(equation for equation in kept if equation))
+
+
+def _from_row_1(block: Block, equation: Equation) -> Equation | None:
+    """An equation of a loop as it stands for all rows, None if it is that of row 1 alone."""
+    if not block.is_loop:
+        return equation
+    row = block.row(equation)
+    if row.constant() is not None:
+        return None
+    (index,) = (i for i in equation.indices if i.atom in row.letters)
+    first = index + 1 - row
+    lower = tuple(first if bound == first + 1 else bound for bound in index.lower)
+    started = replace(index, lower=lower)
+    indices = tuple(started if i is index else i for i in equation.indices)
+    return replace(equation, indices=indices)
+
+
 def _all_indices(equation: Equation) -> set[Index]:
     return {*equation.indices, *(i for _, over in walk(equation.value) for i in over)}
 
 
 def _widened(index: Index, by_atom: Mapping[str, Index]) -> Index:
-    """Upper bounds that name an outer index become that index's own upper bounds."""
-    upper: list[Poly] = []
-    for bound in index.upper:
-        outer = [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
-        if not outer:
-            upper.append(bound)
-            continue
-        for top in _widened(outer[0], by_atom).upper:
-            upper.append(bound.substitute({outer[0].atom: top}))
-    return replace(index, upper=tuple(dict.fromkeys(upper)))
+    """An index without its causal upper bound, and without the window that clips its range.
+
+    A bound that names an outer index is left out where one in sizes stands beside it; alone, an
+    upper bound becomes what it is at the outer index's own end.
+    """
+
+    def named(bound: Poly) -> list[Index]:
+        return [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
+
+    upper = [bound for bound in index.upper if not named(bound)]
+    lower = tuple(bound for bound in index.lower if not named(bound)) or index.lower
+    for bound in () if upper else index.upper:
+        outer = named(bound)[0]
+        for top in _widened(outer, by_atom).upper:
+            upper.append(bound.substitute({outer.atom: top}))
+    return replace(index, lower=lower, upper=tuple(dict.fromkeys(upper)))
 
 
 def _reindexed(expression: Node, wide: Mapping[str, Index]) -> Node:

@@ -26,6 +26,7 @@ KERNEL_CLASSES: Mapping[str, str] = {
     "complex-elementwise": "one complex operation per entry",
     "reduction": "products and their sum in separate operations",
     "fft": "a Fourier transform",
+    "recurrent-layer": "all rows of a recurrence in one operation",
     "move": "copies only",
 }
 """What may carry an equation in an implementation: a closed list."""
@@ -113,6 +114,10 @@ PEERS: Mapping[str, Peer] = {
             ("fused-attention", "cpu"): KernelRule(
                 None, "FlopCounterMode has no formula for attention on a CPU"
             ),
+            "recurrent-layer": KernelRule(
+                None, "FlopCounterMode has no formula for a fused recurrence"
+            ),
+            ("recurrent-layer", "cpu"): KernelRule(Fraction(2), "R additions for a sum of R terms"),
         },
     ),
     "fvcore": Peer(
@@ -129,6 +134,7 @@ PEERS: Mapping[str, Peer] = {
             "fused-attention": KernelRule(
                 None, "fvcore does not support scaled_dot_product_attention"
             ),
+            "recurrent-layer": KernelRule(None, "fvcore does not support recurrent layers"),
         },
     ),
 }
@@ -167,6 +173,8 @@ class Convention:
             parts.append(REWRITES["dense"])
         else:
             parts.append("masked pairs are not computed")
+        if "zero-state" in self.rewrites:
+            parts.append(REWRITES["zero-state"])
         return "; ".join(parts)
 
 

@@ -3,20 +3,22 @@
 A domain is a conjunction of affine constraints `p >= 0` over index variables, with sizes as
 parameters. Summation eliminates one variable at a time with Faulhaber's formulas; where several
 bounds compete (`max(1, i-w+1)`), the sum splits into pieces whose guards name the breakpoints.
-Everything is exact for constraints in which the eliminated variable has coefficient +1 or -1;
-anything else raises `Unsupported`.
+A bound with a stride (`C*p <= l`) is rounded where nothing but sizes is left on its other side
+(`p <= floor(l/C)`). Everything is exact; what would not be raises `Unsupported`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
+from itertools import permutations
 from math import comb
 from typing import TYPE_CHECKING
 
-from costmodel.polynomial import Fn, Poly, to_sympy
+from costmodel.polynomial import Fn, Poly, call, ceil_div, to_sympy
 
 if TYPE_CHECKING:
     import sympy
@@ -112,10 +114,64 @@ class Exact:
             cases = [
                 (cs, value + poly if implied_all(cs, guards) else value) for cs, value in cases
             ]
-        return [(_irredundant(constraints), value) for constraints, value in cases]
+        return _merged([(irredundant(constraints), value) for constraints, value in cases])
 
 
-def _irredundant(constraints: Constraints) -> Constraints:
+Case = tuple[Constraints, Poly]
+"""Sizes, and the value there."""
+
+
+def _merged(cases: Sequence[Case]) -> list[Case]:
+    """Join cases of which one has the value of the other too, and no size lies between them."""
+    found = list(cases)
+    for one, two in permutations(found, 2):
+        if (joined := _union(one, two)) is not None:
+            rest = [case for case in found if case is not two]
+            return _merged([joined if case is one else case for case in rest])
+    return found
+
+
+def _union(one: Case, two: Case) -> Case | None:
+    """One case for both, with the value of the first."""
+    (here, value), (there, other) = one, two
+    if not _vanishes(value - other, there):
+        return None
+    around = frozenset(c for c in here | there if implied(here, c) and implied(there, c))
+    return None if outside(around, [here, there]) else (irredundant(around), value)
+
+
+def _vanishes(poly: Poly, where: Constraints) -> bool:
+    """Whether a polynomial is proven to be 0 at some sizes, by the equations that hold there."""
+    pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
+    waiting = [*sorted(where, key=str), *pinned]
+    while waiting and poly.terms:
+        equation = waiting.pop()
+        if implied(where, equation) and implied(where, -equation):
+            values = _solution(equation)
+            try:
+                poly, where = poly.substitute(values), _substituted(where, values)
+                waiting = [c.substitute(values) for c in waiting]
+            except ValueError:  # no value there: a quotient by 0, the logarithm of 0
+                return False
+    return not poly.terms
+
+
+def _substituted(constraints: Constraints, values: Mapping[str, Poly]) -> Constraints:
+    return frozenset(c.substitute(values) for c in constraints)
+
+
+def _solution(equation: Poly) -> Mapping[str, Poly]:
+    """The atom that `equation = 0` gives, a size before a function; empty if there is none."""
+    for atom in sorted(equation.atoms, key=lambda atom: (isinstance(atom, Fn), atom)):
+        slope = equation.terms.get(((atom, 1),))
+        if slope in (1, -1):
+            rest = equation - Poly.atom(atom) * slope
+            if not {atom, *Poly.atom(atom).letters} & ({*rest.atoms} | rest.letters):
+                return {atom: rest * -slope}
+    return {}
+
+
+def irredundant(constraints: Constraints) -> Constraints:
     """Drop what the other constraints imply."""
     kept = constraints
     for constraint in sorted(constraints, key=str):
@@ -147,9 +203,9 @@ def nonnegative(poly: Poly) -> bool:
     poly = _without_denominators(poly)
     shifted = {}
     for atom in poly.atoms:
-        if atom[0] in "@#" or (isinstance(atom, Fn) and atom.function in ("Max", "Min")):
+        least = None if atom[0] in "@#" else _least(atom)
+        if least is None:
             return False
-        least = 0 if isinstance(atom, Fn) and atom.function == "ceil_log2" else 1
         shifted[atom] = Poly.atom(atom) + least
     return all(coefficient >= 0 for coefficient in _shift(poly, shifted).terms.values())
 
@@ -179,35 +235,65 @@ def _without_denominators(poly: Poly) -> Poly:
 
 def variables_of(constraints: Iterable[Poly]) -> set[str]:
     """The index and axis variables that occur."""
-    return {a for c in constraints for a in c.letters if a[0] in "@#"}
+    return set().union(*(c.variables for c in constraints))
 
 
 @lru_cache(maxsize=200_000)
 def infeasible(constraints: Constraints) -> bool:
     """Whether the constraints are proven to have no solution (Fourier-Motzkin, then sizes)."""
-    remaining = set(constraints)
-    while True:
-        if any(nonnegative(-c - 1) for c in remaining if not variables_of([c])):
+    waiting: set[Poly] = set()
+    in_sizes: set[Poly] = set()
+    for constraint in constraints:
+        if constraint.variables:
+            waiting.add(constraint)
+        elif _never(constraint):
             return True
-        present = variables_of(remaining)
-        if not present:
-            return _sizes_contradict(frozenset(c for c in remaining if not nonnegative(c)))
-        variable = min(present, key=lambda v: (sum(v in c.letters for c in remaining), v))
-        lower, upper, rest = _bounds(remaining, variable)
-        remaining = set(rest)
+        else:
+            in_sizes.add(constraint)
+    while waiting:
+        times = Counter(v for c in waiting for v in c.variables)
+        variable = min(times, key=lambda v: (times[v], v))
+        lower, upper, rest = bounds(waiting, variable)
+        waiting = set(rest)
         for low_scale, low in lower:
             for up_scale, up in upper:
-                remaining.add(up * low_scale - low * up_scale)
+                joined = _between_bounds(low_scale, low, up_scale, up)
+                if joined.variables:
+                    waiting.add(joined)
+                elif _never(joined):
+                    return True
+                else:
+                    in_sizes.add(joined)
+    return _sizes_contradict(frozenset(c for c in in_sizes if not nonnegative(c)))
+
+
+@lru_cache(maxsize=200_000)
+def _never(constraint: Poly) -> bool:
+    """Whether sizes alone prove that a constraint without variables is violated."""
+    return nonnegative(-constraint - 1)
+
+
+def _between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly:
+    """What a lower and an upper bound of a variable say of each other."""
+    if low_scale is ONE and up_scale is ONE:
+        return up - low
+    return up * low_scale - low * up_scale
 
 
 @lru_cache(maxsize=50_000)
 def _sizes_contradict(constraints: Constraints) -> bool:
     """Fourier-Motzkin over monomials in the sizes, each bare letter being at least 1."""
-    if len(constraints) < 2:
+    floors = _floor_facts(constraints)
+    if len(constraints) < 2 and not floors:
         return False
+    constraints = constraints | floors
     rows = {tuple(sorted((m, Fraction(x)) for m, x in c.terms.items())) for c in constraints}
-    letters = {m for row in rows for m, _ in row if len(m) == 1 and m[0][1] == 1}
-    rows |= {((m, Fraction(1)), ((), Fraction(-1))) for m in letters}
+    atoms = {m[0][0] for row in rows for m, _ in row if len(m) == 1 and m[0][1] == 1}
+    rows |= {
+        tuple(sorted([(((atom, 1),), Fraction(1)), ((), Fraction(-least))]))
+        for atom in atoms
+        if (least := _least(atom)) is not None
+    }
     while rows:
         if any(len(r) == 1 and not r[0][0] and r[0][1] < 0 for r in rows):
             return True
@@ -229,22 +315,71 @@ def _sizes_contradict(constraints: Constraints) -> bool:
     return False
 
 
-def _bounds(
+def _least(atom: str) -> int | None:
+    """The least value of a size or of a function of sizes; None if it is not known."""
+    if not isinstance(atom, Fn):
+        return 0 if atom[0] == "^" else 1
+    if atom.function == "floor_div":
+        return 0 if nonnegative(atom.args[0]) else None
+    return {"ceil_log2": 0, "pow2": 1}.get(atom.function)
+
+
+def _floor_facts(constraints: Constraints) -> Constraints:
+    """What holds of the quotients in some constraints: s*floor(a/s) lies in a-s+1..a.
+
+    The constraints that hold a quotient are given times its divisor too, which is positive.
+    """
+    found: set[Poly] = set()
+    for constraint in constraints:
+        for atom in constraint.atoms:
+            if isinstance(atom, Fn) and atom.function == "floor_div":
+                above, below = atom.args
+                product = below * Poly.atom(atom)
+                found |= {above - product, product - above + below - 1, constraint * below}
+    return frozenset(found)
+
+
+Bound = tuple[Poly, Poly]
+"""A positive scale and what `scale * variable` is bounded by."""
+
+
+def bounds(
     constraints: Iterable[Poly], variable: str
-) -> tuple[list[tuple[int, Poly]], list[tuple[int, Poly]], list[Poly]]:
-    """Split into `scale*v >= low`, `scale*v <= up` and constraints without the variable."""
-    lower, upper, rest = [], [], []
+) -> tuple[list[Bound], list[Bound], list[Poly]]:
+    """Split into `scale*v >= low`, `scale*v <= up` and constraints without the variable.
+
+    A bound in sizes alone is rounded, so that its scale is 1.
+    """
+    lower: list[Bound] = []
+    upper: list[Bound] = []
+    rest = []
     for constraint in constraints:
         if variable not in constraint.letters:
             rest.append(constraint)
             continue
-        scale = _slope(constraint, variable)
-        other = constraint - Poly.atom(variable) * scale
-        if scale > 0:
-            lower.append((scale, -other))
-        else:
-            upper.append((-scale, other))
+        sign, bound = _bound(constraint, variable)
+        (lower if sign > 0 else upper).append(bound)
     return lower, upper, rest
+
+
+@lru_cache(maxsize=200_000)
+def _bound(constraint: Poly, variable: str) -> tuple[int, Bound]:
+    """What a constraint says of a variable: 1 for a lower bound, -1 for an upper one."""
+    scale, sign = stride(constraint, variable)
+    other = constraint - Poly.atom(variable) * (scale * sign)
+    if sign > 0:
+        other = -other
+    if scale != ONE and not other.variables:
+        return sign, (ONE, ceil_div(other, scale) if sign > 0 else floor_div(other, scale))
+    return sign, (scale, other)
+
+
+ONE = Poly.of(1)
+
+
+def floor_div(above: Poly, below: Poly) -> Poly:
+    """The largest integer that is at most a quotient."""
+    return call("floor_div", above, below)
 
 
 @lru_cache(maxsize=200_000)
@@ -253,7 +388,7 @@ def implied(constraints: Constraints, claim: Poly) -> bool:
     claim = _without_common_sizes(claim)
     if claim in constraints:
         return True
-    if not variables_of([claim]) and nonnegative(claim):
+    if not claim.variables and nonnegative(claim):
         return True
     return infeasible(constraints | {-claim - 1})
 
@@ -280,7 +415,7 @@ def implied_all(constraints: Constraints, claims: Iterable[Poly]) -> bool:
 
 def simplified(constraints: Constraints) -> Constraints | None:
     """Drop what sizes alone prove; None when the constraints contradict each other."""
-    kept = frozenset(c for c in constraints if variables_of([c]) or not nonnegative(c))
+    kept = frozenset(c for c in constraints if c.variables or not nonnegative(c))
     return None if kept and infeasible(kept) else kept
 
 
@@ -299,25 +434,63 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
     if not variables:
         kept = simplified(constraints)
         return Exact() if kept is None else Exact(((_needed(kept, weight), weight),))
-    *outer, variable = variables
-    lower, upper, rest = _bounds(constraints, variable)
-    if any(scale != 1 for scale, _ in lower + upper):
-        raise Unsupported(f"index {variable[1:]} is bounded with a stride")
+    if (solved := _solved(constraints, variables)) is not None:
+        variable, value = solved
+        left = tuple(v for v in variables if v != variable)
+        reduced = simplified(frozenset(c.substitute({variable: value}) for c in constraints))
+        if reduced is None:
+            return Exact()
+        return total(left, reduced, weight.substitute({variable: value}))
+    variable = _plain_one(constraints, variables)
+    outer = [v for v in variables if v != variable]
+    lower, upper, rest = bounds(constraints, variable)
     known = frozenset(rest)
-    lows = _strongest(sorted((low for _, low in lower), key=str), known, 1)
-    highs = _strongest(sorted((up for _, up in upper), key=str), known, -1)
+    below, above = ([bound for _, bound in side] for side in (lower, upper))
+    lows = _strongest(sorted(below, key=partial(_rank, above)), known, 1)
+    highs = _strongest(sorted(above, key=partial(_rank, below)), known, -1)
     if not lows or not highs:
         raise Unsupported(f"index {variable[1:]} has no bound on one side")
     result = Exact()
     for a, low in enumerate(lows):
         for b, high in enumerate(highs):
-            conditions = set() if implied(known, high - low + 1) else {high - low}
+            conditions = {high - low + 1}
             conditions |= {low - o - int(k < a) for k, o in enumerate(lows) if k != a}
             conditions |= {o - high - int(k < b) for k, o in enumerate(highs) if k != b}
             joined = known | {c for c in conditions if not implied(known, c)}
-            if not infeasible(joined):
+            if not infeasible(joined) and not implied(joined, low - high - 1):
                 result = result + total(tuple(outer), joined, between(weight, variable, low, high))
     return result
+
+
+def _rank(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
+    """Where two bounds are equal the first one counts: rather one that leaves a single point, then
+    one in sizes alone, so that the cases stay few."""
+    return bound not in others, len(bound.variables), str(bound)
+
+
+def _plain_one(constraints: Constraints, variables: Sequence[str]) -> str:
+    """The innermost variable that no stride bounds."""
+    for variable in reversed(variables):
+        if is_plain(constraints, variable):
+            return variable
+    raise Unsupported(f"index {variables[-1][1:]} is bounded with a stride")
+
+
+def is_plain(constraints: Iterable[Poly], variable: str) -> bool:
+    """Whether no stride bounds a variable."""
+    lower, upper, _ = bounds(constraints, variable)
+    return all(scale == ONE for scale, _ in lower + upper)
+
+
+def _solved(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly] | None:
+    """The innermost variable that an equality fixes, and its value; None if there is none."""
+    for constraint in sorted((c for c in constraints if -c in constraints), key=str):
+        for variable in reversed(variables):
+            if variable in constraint.letters:
+                scale, sign = stride(constraint, variable)
+                if scale == ONE:
+                    return variable, (constraint - Poly.atom(variable) * sign) * -sign
+    return None
 
 
 def _needed(guards: Constraints, weight: Poly) -> Constraints:
@@ -356,6 +529,8 @@ def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[P
 @lru_cache(maxsize=50_000)
 def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
     """The sum of `weight` for `variable` in low..high (high >= low - 1), by Faulhaber."""
+    if low == high:
+        return weight.substitute({variable: low})
     powers: dict[int, Poly] = {}
     for monomial, number in weight.terms.items():
         if any(isinstance(a, Fn) and variable in Poly.atom(a).letters for a, _ in monomial):
@@ -404,28 +579,61 @@ def faulhaber(power: int) -> tuple[Fraction, ...]:
     return tuple(coefficients)
 
 
-def _slope(constraint: Poly, variable: str) -> int:
+@cache
+def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
+    """The positive scale of a variable in a constraint, and its sign."""
     try:
-        scale = constraint.coefficient(variable).constant()
+        scale = constraint.coefficient(variable)
     except ValueError as error:
         raise Unsupported(str(error)) from error
-    if not isinstance(scale, int):
-        raise Unsupported(f"an index with a symbolic stride in '{constraint} >= 0'")
-    return scale
+    if isinstance(number := scale.constant(), int):
+        if number in (1, -1):
+            return ONE, number
+        return (scale, 1) if number > 0 else (-scale, -1)
+    if not scale.variables:
+        for sign in (1, -1):
+            if nonnegative(scale * sign - 1) or _is_product(scale * sign):
+                return scale * sign, sign
+    raise Unsupported(f"an index whose stride has no known sign in '{constraint} >= 0'")
+
+
+def _is_product(poly: Poly) -> bool:
+    """Whether a polynomial is a product of sizes, such as h = d/n: a positive integer."""
+    return len(poly.terms) == 1 and all(number > 0 for number in poly.terms.values())
 
 
 def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
-    """Eliminate variables: the integer points of the image, exact for unit coefficients."""
+    """Eliminate variables: the integer points of the image.
+
+    Raises:
+        Unsupported: strides on both sides of a variable may leave a gap between them.
+    """
+    present = variables_of(constraints)
+    return _projected(constraints, tuple(v for v in hidden if v in present))
+
+
+@lru_cache(maxsize=100_000)
+def _projected(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
     remaining = set(constraints)
-    for variable in hidden:
-        lower, upper, rest = _bounds(remaining, variable)
-        remaining = set(rest)
+    waiting = list(hidden)
+    while waiting:
+        if (found := _solved(frozenset(remaining), waiting)) is not None:
+            variable, value = found
+            waiting.remove(variable)
+            remaining = {c.substitute({variable: value}) for c in remaining} - {Poly()}
+            continue
+        variable = next((v for v in waiting if is_plain(remaining, v)), waiting[0])
+        waiting.remove(variable)
+        lower, upper, rest = bounds(remaining, variable)
+        known, remaining = frozenset(remaining), set(rest)
         for low_scale, low in lower:
             for up_scale, up in upper:
-                if low_scale != 1 and up_scale != 1:
+                if low_scale != ONE and up_scale != ONE:
+                    if low_scale == up_scale and implied(known, up - low - low_scale + 1):
+                        continue
                     raise Unsupported(f"a stride of index {variable[1:]} in an entry read")
-                remaining.add(up * low_scale - low * up_scale)
-        remaining = {c for c in remaining if variables_of([c]) or not nonnegative(c)}
+                remaining.add(_between_bounds(low_scale, low, up_scale, up))
+        remaining = {c for c in remaining if c.variables or not nonnegative(c)}
     return frozenset(remaining)
 
 

@@ -26,6 +26,7 @@ from costmodel.expressions import (
     Extremum,
     Fft,
     Flat,
+    Gather,
     Index,
     Node,
     Position,
@@ -36,6 +37,7 @@ from costmodel.expressions import (
     walk,
 )
 from costmodel.polynomial import Poly, size
+from costmodel.sizes import LETTERS
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,16 @@ class Mixer:
         self.references = tuple(references)
         self.origin = name
         """How a user names it: the name, or FILE.py:NAME for a mixer in a user's own file."""
+        self.checked = False
+        """Whether its forms are known to be well formed, as the tests show of built-in mixers."""
         self.home = ""
         """The Python module of a user's own file; empty for a built-in mixer."""
+        self.base = name
+        """The name without options."""
+        self.options: tuple[str, ...] = ()
+        """The options that the mixer is written with."""
+        self.offers: Mapping[str, str] = {}
+        """Option -> what it means, for every option that may follow the name."""
         self.letters: tuple[str, ...] = ()
         self.arrays: dict[str, Array] = {}
         self.forms: dict[str, Form] = {}
@@ -165,22 +175,46 @@ class Mixer:
                     f"{self.name} declares size '{taken}', which is {meaning} of every mixer: its "
                     f"equations do not name it"
                 )
+        for letter in names:
+            if letter in LETTERS and LETTERS[letter].networks:
+                raise EquationError(
+                    f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, which whole "
+                    f"networks alone have: no command about a mixer takes it"
+                )
         self.letters += tuple(x for x in names if x != "h" and x not in self.letters)
         return tuple(size(letter) for letter in names)
 
     def _declare(
-        self, name: str, role: str, shape: tuple[Any, ...], cite: str = "", latex: str = ""
+        self,
+        name: str,
+        role: str,
+        shape: tuple[Any, ...],
+        cite: str = "",
+        latex: str = "",
+        below: Any = None,
     ) -> Array:
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(f"array {name} is declared twice in {self.name}")
-        array = Array(name, role, tuple(map(Poly.of, shape)), self, cite, latex)
+        top = None if below is None else Poly.of(below)
+        array = Array(name, role, tuple(map(Poly.of, shape)), self, cite, latex, below=top)
         self.arrays[name] = array
         return array
 
-    def input(self, name: str, *shape: Any) -> Array:
-        """The input sequence: its first axis is the token axis."""
-        return self._declare(name, "input", shape)
+    def input(self, name: str, *shape: Any, below: Any = None) -> Array:
+        """The input sequence: its first axis is the token axis.
+
+        Args:
+            below: the entries are integers in 1..below that gather entries of another array.
+        """
+        return self._declare(name, "input", shape, below=below)
+
+    def context(self, name: str, *shape: Any) -> Array:
+        """A second input that is whole before the first token, such as an encoder's output.
+
+        What depends on it and on no token is done once a sequence, and held.
+        """
+        return self._declare(name, "context", shape)
 
     def output(self, name: str, *shape: Any, cite: str = "") -> Array:
         """The output sequence: its first axis is the token axis."""
@@ -190,9 +224,9 @@ class Mixer:
         """A trainable array."""
         return self._declare(name, "parameter", shape, latex=latex)
 
-    def buffer(self, name: str, *shape: Any, latex: str = "") -> Array:
-        """A constant table: it costs nothing and is no parameter."""
-        return self._declare(name, "buffer", shape, latex=latex)
+    def buffer(self, name: str, *shape: Any, latex: str = "", below: Any = None) -> Array:
+        """A constant table: it costs nothing and is no parameter; `below` as for `input`."""
+        return self._declare(name, "buffer", shape, latex=latex, below=below)
 
     @contextmanager
     def form(self, name: str) -> Iterator[Form]:
@@ -221,6 +255,11 @@ class Mixer:
         """The trainable arrays, in the order of declaration."""
         return tuple(a for a in self.arrays.values() if a.role == "parameter")
 
+    @property
+    def contexts(self) -> tuple[Array, ...]:
+        """The inputs that are whole before the first token, in the order of declaration."""
+        return tuple(a for a in self.arrays.values() if a.role == "context")
+
     def role(self, role: str) -> Array:
         """The one array with this role (input or output)."""
         found = [a for a in self.arrays.values() if a.role == role]
@@ -229,7 +268,13 @@ class Mixer:
         return found[0]
 
     def position(self, part: Any) -> Position:
-        """An index expression, with `(j-1)*h + c` recognised as a flattening."""
+        """An index expression, with `(j-1)*h + c` recognised as a flattening, or a gather."""
+        if isinstance(part, Ref):
+            if part.array.below is None:
+                raise EquationError(
+                    f"{part.array.name} of {self.name} holds no positions: declare it with below="
+                )
+            return Gather(part)
         poly = Poly.of(part)
         scaled = [
             (v, c)
@@ -242,12 +287,19 @@ class Mixer:
         outer = Poly.atom(variable)
         inner = poly - (outer - 1) * extent
         inner_index = self._index_of(inner)
-        if len(scaled) > 1 or inner_index is None or inner_index.upper != (extent,):
+        if len(scaled) > 1 or inner_index is None or not self._within(inner_index, extent):
             raise EquationError(
                 f"index '{poly}' in {self.name} is not affine: only a flattening (j-1)*h+c of an "
-                f"index c in 1..h is allowed"
+                f"index c within 1..h is allowed"
             )
         return Flat(outer, inner, extent)
+
+    def _within(self, index: Index, extent: Poly) -> bool:
+        """Whether an index is at most `extent`: by its own bounds or those of an outer index."""
+        outer = [self._index_of(bound) for bound in index.upper]
+        return extent in index.upper or any(
+            other is not None and self._within(other, extent) for other in outer
+        )
 
     def _index_of(self, poly: Poly) -> Index | None:
         if self._active is None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
-from costmodel.domains import Constraints
+from costmodel.domains import Constraints, Unsupported
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly
 
@@ -53,7 +54,7 @@ class Index:
         """The index as a polynomial."""
         return Poly.atom(self.atom)
 
-    @property
+    @cached_property
     def constraints(self) -> Constraints:
         """lower <= index <= upper, each as a polynomial that is at least 0."""
         v = self.as_poly()
@@ -90,11 +91,26 @@ class Flat:
         return (self.outer - 1) * self.extent + self.inner
 
 
-Position = Poly | Flat
+@dataclass(frozen=True)
+class Gather:
+    """A position that is the value of an entry of an integer array: a gather, which is free."""
+
+    at: Ref
+
+
+Position = Poly | Flat | Gather
 
 
 def position_value(position: Position) -> Poly:
-    """The position on its axis as one polynomial."""
+    """The position on its axis as one polynomial.
+
+    Raises:
+        Unsupported: a gather, whose position depends on values.
+    """
+    if isinstance(position, Gather):
+        raise Unsupported(
+            f"which position is meant depends on the values of {position.at.array.name}"
+        )
     return position.value if isinstance(position, Flat) else position
 
 
@@ -149,6 +165,11 @@ class Ref(Node):
 
     array: Array
     positions: tuple[Position, ...]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The entries that say where to gather."""
+        return tuple(p.at for p in self.positions if isinstance(p, Gather))
 
 
 @dataclass(frozen=True)
@@ -331,6 +352,8 @@ class Array:
     latex: str = ""
     kernel: str = "contraction"
     """The kernel class in which a peer meets the reductions over products of its equation."""
+    below: Poly | None = None
+    """Entries are integers in 1..below, positions of another array; None for real numbers."""
 
     def _positions(self, key: Any) -> tuple[Position, ...]:
         parts = key if isinstance(key, tuple) else (key,)
@@ -351,6 +374,9 @@ def names_in(positions: Sequence[Position]) -> list[str]:
     """Index atoms of the left side, in order of appearance."""
     found: dict[str, None] = {}
     for position in positions:
+        if isinstance(position, Gather):
+            found.update(dict.fromkeys(names_in(position.at.positions)))
+            continue
         parts = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
         for part in parts:
             found.update(dict.fromkeys(sorted(a for a in part.letters if a.startswith("@"))))

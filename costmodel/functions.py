@@ -32,7 +32,13 @@ TABLE: Mapping[str, Function] = {
         Function("sigmoid", ("exp", "add", "div"), r"\sigma\left({}\right)"),
         Function("silu", ("exp", "add", "div", "mul"), r"\mathrm{{silu}}\left({}\right)"),
         Function("softplus", ("exp", "add", "log"), r"\mathrm{{softplus}}\left({}\right)"),
+        Function(
+            "elu_plus_1",
+            ("exp", "add", "compare"),
+            r"\left(\mathrm{{elu}}\left({}\right) + 1\right)",
+        ),
         Function("gelu", ("mul", "erf", "add", "mul", "mul"), r"\mathrm{{gelu}}\left({}\right)"),
     )
 }
-"""gelu is x * 0.5 * (1 + erf(x * 2**-0.5)); silu is x * sigmoid(x)."""
+"""gelu is x * 0.5 * (1 + erf(x * 2**-0.5)); silu is x * sigmoid(x); elu_plus_1 is x + 1 above 0 and
+exp(x) elsewhere, both computed everywhere."""

@@ -2,7 +2,8 @@
 
 A `Poly` is a Laurent polynomial with rational coefficients over *atoms*. An atom is a size letter
 (`l`), an index of an equation (`@j`), an axis of an array (`#0`) or a function of polynomials
-(`ceil_log2(l*d)`, `pow2(...)`, `Max(...)`, `Min(...)`). h = d/n is the monomial d*n**-1.
+(`ceil_log2(l*d)`, `pow2(...)`, `floor_div(l, C)`, `Max(...)`, `Min(...)`). h = d/n is the monomial
+d*n**-1.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ class Poly:
     Errors: dividing by a sum, or evaluating at missing or non-integral values, raises ValueError.
     """
 
-    __slots__ = ("_hash", "_letters", "terms")
+    __slots__ = ("_hash", "_letters", "_negative", "_text", "_variables", "terms")
 
     def __init__(self, terms: Mapping[Monomial, Number] | None = None) -> None:
         self.terms: dict[Monomial, Number] = {m: _tidy(c) for m, c in (terms or {}).items() if c}
         self._hash: int | None = None
         self._letters: frozenset[str] | None = None
+        self._variables: frozenset[str] | None = None
+        self._negative: Poly | None = None
+        self._text: str | None = None
 
     @staticmethod
     def of(value: Any) -> Poly:
@@ -62,7 +66,15 @@ class Poly:
     @staticmethod
     def atom(name: str) -> Poly:
         """The polynomial that is one atom."""
-        return Poly({((name, 1),): 1})
+        return Poly._of_tidy({((name, 1),): 1})
+
+    @staticmethod
+    def _of_tidy(terms: dict[Monomial, Number]) -> Poly:
+        """A polynomial from terms that hold no zero and no integral Fraction."""
+        self = Poly.__new__(Poly)
+        self.terms = terms
+        self._hash = self._letters = self._negative = self._text = self._variables = None
+        return self
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -70,7 +82,7 @@ class Poly:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, (int, Fraction)):
+        if not isinstance(other, Poly) and isinstance(other, (int, Fraction)):
             other = Poly.of(other)
         return isinstance(other, Poly) and self.terms == other.terms
 
@@ -80,13 +92,19 @@ class Poly:
             return self
         terms = dict(self.terms)
         for monomial, coefficient in other.terms.items():
-            terms[monomial] = terms.get(monomial, 0) + coefficient
-        return Poly(terms)
+            number = terms.get(monomial, 0) + coefficient
+            if number:
+                terms[monomial] = _tidy(number)
+            else:
+                del terms[monomial]
+        return Poly._of_tidy(terms)
 
     __radd__ = __add__
 
     def __neg__(self) -> Poly:
-        return Poly({m: -c for m, c in self.terms.items()})
+        if self._negative is None:
+            self._negative = Poly._of_tidy({m: -c for m, c in self.terms.items()})
+        return self._negative
 
     def __sub__(self, other: Any) -> Poly:
         return self + -Poly.of(other)
@@ -97,6 +115,9 @@ class Poly:
     def __mul__(self, other: Any) -> Poly:
         other = Poly.of(other)
         terms: dict[Monomial, Number] = {}
+        if len(other.terms) == 1 and () in other.terms:
+            number = other.terms[()]
+            return Poly({m: c * number for m, c in self.terms.items()}) if number != 1 else self
         for m1, c1 in self.terms.items():
             for m2, c2 in other.terms.items():
                 product = _times(m1, m2)
@@ -113,6 +134,10 @@ class Poly:
         inverse = tuple((atom, -power) for atom, power in monomial)
         return self * Poly({inverse: Fraction(1) / coefficient})
 
+    def __floordiv__(self, other: Any) -> Poly:
+        """The floor of a quotient with a positive divisor, exactly: l // C."""
+        return call("floor_div", self, other)
+
     def __pow__(self, power: int) -> Poly:
         if power < 0:
             return Poly.of(1) / self**-power
@@ -125,7 +150,9 @@ class Poly:
         return f"Poly({self})"
 
     def __str__(self) -> str:
-        return to_text(self)
+        if self._text is None:
+            self._text = to_text(self)
+        return self._text
 
     @property
     def atoms(self) -> frozenset[str]:
@@ -145,6 +172,13 @@ class Poly:
             self._letters = frozenset(found)
         return self._letters
 
+    @property
+    def variables(self) -> frozenset[str]:
+        """The indices and axes that occur."""
+        if self._variables is None:
+            self._variables = frozenset(a for a in self.letters if a[0] in "@#")
+        return self._variables
+
     def constant(self) -> Number | None:
         """The value when no atom occurs, else None."""
         if not self.terms:
@@ -158,12 +192,12 @@ class Poly:
         """
         terms: dict[Monomial, Number] = {}
         for monomial, number in self.terms.items():
-            power = dict(monomial).get(atom, 0)
-            if power == 1:
-                terms[tuple(p for p in monomial if p[0] != atom)] = number
-            elif power:
-                raise ValueError(f"{self} is not affine in {atom.lstrip('@#')}")
-        return Poly(terms)
+            for name, power in monomial:
+                if name == atom:
+                    if power != 1:
+                        raise ValueError(f"{self} is not affine in {atom.lstrip('@#')}")
+                    terms[tuple(p for p in monomial if p[0] != atom)] = number
+        return Poly._of_tidy(terms)
 
     def substitute(self, values: Mapping[str, Poly]) -> Poly:
         """Replace atoms, inside functions too."""
@@ -199,20 +233,27 @@ class Poly:
 
 
 class Fn(str):
-    """An atom that is a function of polynomials; equal by its text."""
+    """An atom that is a function of polynomials; equal by its text, indices told from sizes."""
 
     function: str
     args: tuple[Poly, ...]
 
     def __new__(cls, function: str, args: tuple[Poly, ...]) -> Fn:
-        self = super().__new__(cls, f"{function}({', '.join(map(to_text, args))})")
+        self = super().__new__(cls, f"{function}({', '.join(map(_named, args))})")
         self.function = function
         self.args = args
         return self
 
 
+def _floor_div(above: int, below: int) -> int:
+    if below < 1:
+        raise ValueError(f"floor_div divides by a positive integer, got {below}")
+    return above // below
+
+
 FUNCTIONS: Mapping[str, Callable[..., int]] = {
     "ceil_log2": ceil_log2,
+    "floor_div": _floor_div,
     "pow2": lambda x: 2**x,
     "Max": max,
     "Min": min,
@@ -231,6 +272,8 @@ def call(function: str, *args: Any) -> Poly:
         return Poly.of(FUNCTIONS[function](*constants))
     if function == "ceil_log2":
         return _ceil_log2_of(polys[0])
+    if function == "floor_div":
+        return _floor_div_of(*polys)
     return Poly.atom(Fn(function, polys))
 
 
@@ -251,6 +294,46 @@ def _ceil_log2_of(argument: Poly) -> Poly:
     if argument.constant() is not None:
         return whole + ceil_log2(argument.at({}))
     return whole + Poly.atom(Fn("ceil_log2", (argument,)))
+
+
+def _floor_div_of(above: Poly, below: Poly) -> Poly:
+    """Multiples of the divisor come out: floor_div(l + C - 1, C) = floor_div(l - 1, C) + 1."""
+    if below == 1:
+        return above
+    if not below.terms:
+        return Poly.of(_floor_div(0, 0))
+    whole, rest = Poly(), above
+    degree = max((sum(p for _, p in monomial) for monomial in above.terms), default=0)
+    for _ in range(max(0, degree) + 1):
+        times = _times_held(rest, below)
+        whole, rest = whole + times, rest - times * below
+    if not rest.terms:
+        return whole
+    left, divisor = rest.constant(), below.constant()
+    if isinstance(left, int) and isinstance(divisor, int):
+        return whole + _floor_div(left, divisor)
+    return whole + Poly.atom(Fn("floor_div", (rest, below)))
+
+
+def _times_held(above: Poly, below: Poly) -> Poly:
+    """How often the leading term of a divisor goes into each term, as whole monomials."""
+    (leading, most), *_ = sorted_terms(below)
+    inverse = tuple((atom, -power) for atom, power in leading)
+    held = Poly()
+    for monomial, number in above.terms.items():
+        quotient = _times(monomial, inverse)
+        if all(power > 0 for _, power in quotient):
+            held = held + Poly({quotient: number // most})
+    return held
+
+
+def ceil_div(above: Any, below: Any) -> Poly:
+    """The least integer that is at least a quotient with a divisor of at least 1, exactly.
+
+    >>> str(ceil_div(size("l") - 1, size("w")))
+    'floor((l - 2)/w) + 1'
+    """
+    return call("floor_div", Poly.of(above) + below - 1, below)
 
 
 def padded(length: Any) -> Poly:
@@ -287,7 +370,7 @@ def sorted_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
 
 
 def to_text(poly: Poly) -> str:
-    """The polynomial with `+ - * / **`, `ceil_log2`, `Max`, `Min`, as the formats promise."""
+    """The polynomial with `+ - * / **`, `ceil_log2`, `Max`, `Min`, `floor`, as formats promise."""
     text = ""
     for monomial, number in sorted_terms(poly):
         sign = "-" if number < 0 else "+"
@@ -313,15 +396,37 @@ def _term_text(monomial: Monomial, number: Number) -> str:
     return f"{top}/{below[0] if len(below) == 1 else '(' + '*'.join(below) + ')'}"
 
 
+def _named(poly: Poly) -> str:
+    """The polynomial with the atoms' own names, in which an index is no size."""
+    return " + ".join(
+        "*".join([str(number), *(f"{atom}**{power}" if power != 1 else atom for atom, power in m)])
+        for m, number in sorted_terms(poly)
+    )
+
+
 def _atom_text(atom: str) -> str:
-    if isinstance(atom, Fn) and atom.function == "pow2":
+    if not isinstance(atom, Fn):
+        return atom.lstrip("@#")
+    if atom.function == "pow2":
         return f"2**{_wrapped(atom.args[0])}"
-    return str(atom).lstrip("@#")
+    return _call_text(atom.function, atom.args)
+
+
+def _call_text(function: str, args: tuple[Poly, ...]) -> str:
+    if function == "floor_div":
+        above = to_text(args[0])
+        above = above if len(args[0].terms) == 1 and "/" not in above else f"({above})"
+        return f"floor({above}/{_wrapped(args[1])})"
+    return f"{function}({', '.join(map(to_text, args))})"
 
 
 def _wrapped(poly: Poly) -> str:
-    text = to_text(poly)
-    return text if len(poly.terms) == 1 and "*" not in text.split("(")[0] else f"({text})"
+    """The text, in parentheses unless it is one atom or a whole number."""
+    plain = any(poly == Poly.atom(atom) for atom in poly.atoms)
+    number = poly.constant()
+    if plain or (isinstance(number, int) and number >= 0):
+        return to_text(poly)
+    return f"({to_text(poly)})"
 
 
 def to_sympy(poly: Poly) -> sympy.Expr:
@@ -354,6 +459,8 @@ def _atom_sympy(atom: str) -> sympy.Expr:
         return sympy.Integer(2) ** args[0]
     if atom.function == "ceil_log2":
         return ceil_log2_sympy()(*args)
+    if atom.function == "floor_div":
+        return sympy.floor(args[0] / args[1])
     result: sympy.Expr = {"Max": sympy.Max, "Min": sympy.Min}[atom.function](*args)
     return result
 

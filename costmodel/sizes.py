@@ -13,6 +13,8 @@ class Letter:
     letter: str
     meaning: str
     default: int | None = None
+    networks: bool = False
+    """Whether whole networks alone have it, so that no question about a mixer offers it."""
 
 
 LETTERS: Mapping[str, Letter] = {
@@ -37,6 +39,13 @@ LETTERS: Mapping[str, Letter] = {
         Letter("c", "budget of top-k", 16),
         Letter("u", "vocabulary", 5000),
         Letter("f", "FFN width", 512),
+        Letter("e", "source length: the tokens that an encoder reads", 128),
+        Letter("L", "layers", 6, networks=True),
+        Letter("z", "classes that a classifier tells apart", 2, networks=True),
+        Letter("p", "prompt length", 64, networks=True),
+        Letter("q", "new tokens after the prompt", 64, networks=True),
+        Letter("K", "key width of a head", 16),
+        Letter("V", "value width of a head", 16),
     )
 }
 

@@ -2,35 +2,66 @@
 
 An entry belongs to tau = the latest input row that it depends on; what depends on parameters and
 buffers alone belongs to token 0. tau is derived from bounds and indices and kept as a maximum of
-affine terms: in the axes (`#0`, `#1`) of an array, in the free indices of an equation.
+affine terms, each at the points where it is reached: in the axes (`#0`, `#1`) of an array, in the
+free indices of an equation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 from costmodel.composites import lower
-from costmodel.domains import Constraints, Unsupported, implied, infeasible, projected
+from costmodel.domains import (
+    Constraints,
+    Unsupported,
+    bounds,
+    implied,
+    implied_all,
+    infeasible,
+    nonnegative,
+    outside,
+    projected,
+    variables_of,
+)
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import (
     Array,
     EquationError,
     Fft,
     Flat,
+    Gather,
     Index,
     Position,
-    Reduce,
     Ref,
     position_value,
     walk,
 )
+from costmodel.loops import Block, blocks
 from costmodel.polynomial import Poly
-from costmodel.wellformed import check_form
+from costmodel.presence import may_be_empty
+from costmodel.wellformed import check_form, defined, whole
 
 T = Poly.atom("t")
-Terms = tuple[Poly, ...]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A token at the points where all conditions are >= 0; at others, token 0."""
+
+    token: Poly
+    where: Constraints = frozenset()
+
+    def over(self, token: Poly) -> Constraints:
+        """The conditions under which it exceeds a token."""
+        return self.where | {self.token - token - 1}
+
+
+Terms = tuple[Term, ...]
+"""tau is the largest of these, and at least 0."""
+SOMETHING = Poly.of(1)
+"""Whether something depends on a context is derived like a token, that of a context being this."""
 
 
 class Unanswered(ValueError):
@@ -44,7 +75,7 @@ class Instances:
     equation: Equation
     constraints: Constraints
     once: bool
-    """Whether they depend on no input: done once a forward pass."""
+    """Whether they depend on no input and no context: done once a forward pass."""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -59,7 +90,7 @@ class Read:
     ref: Ref
     over: tuple[Index, ...]
 
-    @property
+    @cached_property
     def constraints(self) -> Constraints:
         """The ranges of the reduction indices."""
         return frozenset().union(*(index.constraints for index in self.over))
@@ -82,28 +113,69 @@ class Tokens:
     @cached_property
     def dynamic(self) -> frozenset[Array]:
         """The arrays that depend on the input (tau >= 1)."""
-        found: set[Array] = {self.system.mixer.role("input")}
-        for equation in self.system.equations:
-            if any(read.ref.array in found for read in reads(equation)):
-                found.add(equation.array)
-        return frozenset(found)
+        return self._depending({self.system.mixer.role("input")})
+
+    @cached_property
+    def given(self) -> frozenset[Array]:
+        """The arrays that depend on the input or on a context: work on them is for one sequence."""
+        return self._depending(
+            {a for a in self.system.mixer.arrays.values() if a.role in ("input", "context")}
+        )
+
+    def _depending(self, found: set[Array]) -> frozenset[Array]:
+        """The arrays that depend on any of some."""
+        while True:
+            more = {
+                equation.array
+                for equation in self.system.equations
+                if any(read.ref.array in found for read in reads(equation))
+            }
+            if more <= found:
+                return frozenset(found)
+            found = found | more
 
     @cached_property
     def _terms(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        arrays: dict[Array, Terms] = {self.system.mixer.role("input"): (Poly.atom("#0"),)}
+        return self._derived({self.system.mixer.role("input"): (Term(Poly.atom("#0")),)})
+
+    @cached_property
+    def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        return self._derived(dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),)))
+
+    def _derived(
+        self, arrays: dict[Array, Terms]
+    ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        """The tokens of all arrays and equations, given those of some arrays."""
         equations: dict[Equation, Terms] = {}
-        for equation in self.system.equations:
-            terms = _latest(equation, arrays)
-            equations[equation] = terms
-            on_axes = tuple(_on_axes(equation, term) for term in terms)
-            known = arrays.get(equation.array, on_axes)
-            if set(known) != set(on_axes):
-                raise Unsupported(
-                    f"the equations of {equation.name} belong to different tokens: "
-                    f"{_words(known)} and {_words(on_axes)}"
-                )
-            arrays[equation.array] = on_axes
+        for block in blocks(self.system) if arrays else ():
+            self._settle(block, arrays, equations)
         return arrays, equations
+
+    def _settle(
+        self, block: Block, arrays: dict[Array, Terms], equations: dict[Equation, Terms]
+    ) -> None:
+        """The tokens of a block; those of a loop are refined until they repeat themselves.
+
+        They are first thought to be alike in all rows. What repeats itself is right, however it was
+        found: every row follows from the row before.
+        """
+        alike = block.is_loop
+        for _ in range(len(block.equations) + 4):
+            before = [equations.get(equation) for equation in block.equations]
+            for equation in block.equations:
+                equations[equation] = _latest(equation, arrays, self.length)
+                known = {e: equations[e] for e in block.equations if equations.get(e)}
+                if alike and known:
+                    arrays[equation.array] = _joined(equation.array, known)
+            settled = before == [equations[equation] for equation in block.equations]
+            if settled or not alike:
+                for array in {equation.array for equation in block.equations}:
+                    complete = {e: equations[e] for e in block.equations if e.array is array}
+                    arrays[array] = _joined(array, complete)
+            if not block.is_loop or (settled and not alike):
+                return
+            alike = alike and not settled
+        raise Unsupported(f"the tokens of {block.equations[0].name} do not settle")
 
     def of(self, array: Array) -> Terms:
         """tau of an array's entry as a maximum of terms in its axes; () is token 0."""
@@ -117,84 +189,286 @@ class Tokens:
         """tau of an equation's instance, in its free indices."""
         return self._terms[1][equation]
 
+    def dependent(self, equation: Equation) -> list[tuple[Constraints, bool]]:
+        """The points of an equation, in parts that depend on an input or a context, or on none."""
+        if equation.array not in self.given:
+            return [(equation.domain, False)]
+        if self.underivable:
+            return [(equation.domain, self._throughout(equation))]
+        context = self._from_context[1].get(equation, ())
+        return _dependent(equation.domain, self.instance(equation), context)
+
+    def dependent_entries(self, ref: Ref, around: Constraints) -> list[tuple[Constraints, bool]]:
+        """The points around a reference, in parts at which the entry that is read depends on an
+        input or a context, or on none."""
+        if ref.array not in self.given:
+            return [(around, False)]
+        if self.underivable:
+            return [(around, all(map(self._throughout, self.system.defining.get(ref.array, ()))))]
+        context = self._from_context[0].get(ref.array, ())
+        return _dependent(around, self.at(ref), tuple(_read_term(ref, term) for term in context))
+
+    @cached_property
+    def underivable(self) -> str | None:
+        """Why the tokens cannot be derived, or None."""
+        try:
+            _ = self.causal, self._from_context
+        except Unsupported as error:
+            return str(error)
+        return None
+
+    def _throughout(self, equation: Equation) -> bool:
+        """True, once it is proven that every point of an equation depends on an input or a context.
+
+        Raises:
+            Unsupported: it is not proven, and tokens are not there to tell.
+        """
+        if equation.array not in self._whole:
+            raise Unsupported(
+                f"which entries depend on the input is not derived: {self.underivable}"
+            )
+        return True
+
+    @cached_property
+    def _whole(self) -> frozenset[Array]:
+        """Arrays of which every entry depends on an input or a context."""
+        found = set(self.given)
+        while True:
+            partly = {
+                equation.array
+                for equation in self.system.equations
+                if not any(
+                    read.ref.array in found and not (read.over and may_be_empty(equation))
+                    for read in reads(equation)
+                )
+            }
+            if not partly & found:
+                return frozenset(found)
+            found -= partly
+
     @cached_property
     def causal(self) -> bool:
         """Whether tau(y[i]) <= i."""
         output = self.system.mixer.role("output")
         return all(
-            implied(equation.domain, position_value(equation.positions[0]) - term)
+            implied(
+                equation.domain | term.where, position_value(equation.positions[0]) - term.token
+            )
             for equation in self.system.defining[output]
             for term in self.instance(equation)
         )
 
     def unbounded(self, equation: Equation) -> Constraints:
         """The domain with the sequence thought to go on: token indices lose their upper end."""
-        of_token = {a for term in self.instance(equation) for a in term.letters if a[0] == "@"}
-        length = self.system.mixer.role("input").shape[0].letters
+        terms = [term.token for term in self.instance(equation)]
+        of_token = {a for term in terms for a in term.letters if a[0] == "@"}
+
+        def ends(index: Index, constraint: Poly) -> bool:
+            others = {i.atom for i in equation.indices} - {index.atom}
+            if index.atom not in of_token or not self.length <= constraint.letters:
+                return False
+            if any(variables_of([constraint + term]) == set() for term in terms):
+                return True
+            alone = constraint.letters.isdisjoint(others)
+            return alone and constraint.coefficient(index.atom) == Poly.of(-1)
+
         return frozenset(
             constraint
             for index in equation.indices
             for constraint in index.constraints
-            if not (
-                index.atom in of_token
-                and constraint.coefficient(index.atom) == Poly.of(-1)
-                and length <= constraint.letters
-                and constraint.letters.isdisjoint({i.atom for i in equation.indices} - {index.atom})
-            )
+            if not ends(index, constraint)
         )
 
+    @cached_property
+    def length(self) -> frozenset[str]:
+        """The sizes that end the sequence."""
+        return self.system.mixer.role("input").shape[0].letters
 
-def _latest(equation: Equation, arrays: Mapping[Array, Terms]) -> Terms:
+
+def _dependent(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[Constraints, bool]]:
+    """A domain in parts that depend on an input or a context, or on none."""
+    none = Poly()
+    neither = [
+        x for part in up_to_token(domain, terms, none) for x in up_to_token(part, context, none)
+    ]
+    if not neither:
+        return [(domain, True)]
+    given = after_token(domain, terms, none)
+    given += [
+        x for part in up_to_token(domain, terms, none) for x in after_token(part, context, none)
+    ]
+    return [*((part, True) for part in given), *((part, False) for part in neither)]
+
+
+def _latest(equation: Equation, arrays: Mapping[Array, Terms], length: frozenset[str]) -> Terms:
     """The latest tokens read, with reduction indices eliminated."""
-    found: dict[Poly, None] = {}
+    found: dict[Term, None] = {}
     for read in reads(equation):
         for term in arrays.get(read.ref.array, ()):
-            latest = _read_term(read.ref, term)
-            for index in reversed(read.over):
-                latest = _maximised(latest, index, equation.domain | read.constraints)
-            found[latest] = None
-    terms = list(found)
+            latest = _latest_of(equation, read, _read_term(read.ref, term), length)
+            found.update(dict.fromkeys(latest))
+    terms = _everywhere(equation.domain, list(found))
     return tuple(
         term
         for k, term in enumerate(terms)
         if not any(
-            implied(equation.domain, rival - term)
-            and not (j > k and implied(equation.domain, term - rival))
+            _covered(equation.domain, term, [rival])
+            and not (j > k and _covered(equation.domain, rival, [term]))
             for j, rival in enumerate(terms)
             if j != k
         )
     )
 
 
-def _maximised(term: Poly, index: Index, constraints: Constraints) -> Poly:
-    """The largest value of an affine term while `index` runs over its range."""
-    slope = term.coefficient(index.atom).constant()
-    if slope == 0:
-        return term
-    if not isinstance(slope, int):
-        raise Unsupported(f"a symbolic stride of index {index.name}")
-    sign = 1 if slope > 0 else -1
-    ends = index.upper if slope > 0 else index.lower
-    for end in ends:
-        if all(implied(constraints, (other - end) * sign) for other in ends):
-            return term.substitute({index.atom: end})
-    raise Unsupported(f"which bound of index {index.name} is the tighter depends on the sizes")
+def _covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
+    """Whether one of some terms, or token 0, is proven to be as late wherever a term holds."""
+    around = domain | term.where
+    return any(
+        implied(around, rival.token - term.token) and implied_all(around, rival.where)
+        for rival in (Term(Poly()), *rivals)
+    )
 
 
-def _read_term(ref: Ref, term: Poly) -> Poly:
+def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
+    """The same maximum, conditions left out where a term counts for nothing outside them."""
+    for k, term in enumerate(terms):
+        others = [rival for j, rival in enumerate(terms) if j != k]
+        without = outside(domain, [term.where]) if term.where else ()
+        if all(_covered(empty, Term(term.token), others) for empty in without):
+            terms[k] = Term(term.token)
+    return list(dict.fromkeys(terms))
+
+
+def _latest_of(
+    equation: Equation, read: Read, term: Term, length: frozenset[str]
+) -> Iterator[Term]:
+    """The latest tokens among the entries of one term that a reference reads.
+
+    Where a sum may have no term, or none of these, they hold at the points where it has one.
+    """
+    around = equation.domain | read.constraints
+    found = [(term.token, around | term.where)]
+    for index in reversed(read.over):
+        found = [
+            latest
+            for token, known in found
+            for latest in _maximised(token, index, known, known - around, length)
+        ]
+    hidden = [index.atom for index in reversed(read.over)]
+    for token, known in found:
+        where: Constraints = frozenset()
+        if known != around or (read.over and may_be_empty(equation)):
+            reached = projected(known, hidden)
+            where = frozenset(c for c in reached if not implied(equation.domain, c))
+        if not infeasible(equation.domain | where):
+            yield Term(token, where)
+
+
+def _maximised(
+    token: Poly, index: Index, known: Constraints, further: Constraints, length: frozenset[str]
+) -> Iterator[tuple[Poly, Constraints]]:
+    """The largest value of an affine term while `index` runs over its range, case by case.
+
+    Where the end of the sequence may or may not be the tighter bound, the sequence is thought to go
+    on: `length` holds the size that ends it.
+
+    Args:
+        known: all that holds around the term; of it, `further` holds besides the ranges of indices.
+    """
+    slope = token.coefficient(index.atom)
+    if not slope.terms:
+        yield token, known
+        return
+    sign = next((s for s in (1, -1) if nonnegative(slope * s)), 0)
+    if not sign:
+        raise Unsupported(f"a stride of index {index.name} whose sign depends on the sizes")
+    lower, upper, _ = bounds((c for c in further if index.atom in c.letters), index.atom)
+    if any(scale != 1 for scale, _ in lower + upper):
+        raise Unsupported(f"index {index.name} is bounded with a stride")
+    ends = index.upper if sign > 0 else index.lower
+    ends += tuple(sorted((end for _, end in (upper if sign > 0 else lower)), key=str))
+    endless = tuple(end for end in ends if not length <= end.letters)
+    for rivals in (ends, endless):
+        for end in rivals:
+            if all(implied(known, (other - end) * sign) for other in rivals):
+                yield token.substitute({index.atom: end}), known
+                return
+    for k, end in enumerate(endless):
+        tightest = {(other - end) * sign - int(j < k) for j, other in enumerate(endless) if j != k}
+        if not infeasible(known | tightest):
+            yield token.substitute({index.atom: end}), known | tightest
+
+
+def _joined(array: Array, equations: Mapping[Equation, Terms]) -> Terms:
+    """tau of an array in its axes, from all equations that define it.
+
+    One set of terms may do for all of them: each equation may write it in another way, as token 1
+    for the first row where the rest says token i. Else the terms of each hold at its own entries.
+    """
+    found = {
+        equation: tuple(_on_axes(equation, term) for term in terms)
+        for equation, terms in equations.items()
+        if equation.array is array
+    }
+    for candidate in found.values():
+        if all(_same_token(equation, candidate, terms) for equation, terms in found.items()):
+            return candidate
+    return tuple(
+        Term(term.token, term.where | own)
+        for equation, terms in found.items()
+        if (own := _own(equation)) is not None
+        for term in terms
+    )
+
+
+def _own(equation: Equation) -> Constraints | None:
+    """The entries that an equation defines, among those of its array; None if there are none."""
+    where = defined(equation)
+    if where is None:
+        return None
+    every = whole(equation.array)
+    return frozenset(c for c in where if not implied(every, c))
+
+
+def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
+    """Whether two sets of terms have the same maximum at the entries that an equation defines."""
+    where = defined(equation)
+    if where is None or one == two:
+        return True
+    return all(
+        infeasible(where | term.where) or _covered(where, term, rivals)
+        for terms, rivals in ((one, two), (two, one))
+        for term in terms
+    )
+
+
+def _read_term(ref: Ref, term: Term) -> Term:
     """A term in an array's axes, at the positions of a reference."""
     values: dict[str, Poly] = {}
+    letters = term.token.letters.union(*(c.letters for c in term.where))
     for axis, position in enumerate(ref.positions):
         name = f"#{axis}"
-        if name in term.letters:
+        if name in letters:
             values[name] = _plain(ref.array, position)
-    return term.substitute(values)
+    return _substituted(term, values)
 
 
-def _on_axes(equation: Equation, term: Poly) -> Poly:
+def _substituted(term: Term, values: Mapping[str, Poly]) -> Term:
+    where = frozenset(c.substitute(values) for c in term.where)
+    return Term(term.token.substitute(values), where)
+
+
+def _on_axes(equation: Equation, term: Term) -> Term:
     """A term in an equation's free indices, in the axes of the array that it defines."""
+    token = term.token
+    for axis, position in enumerate(equation.positions):
+        rest = token - position_value(position)
+        if variables_of([token]) and not variables_of([rest]):
+            token = Poly.atom(f"#{axis}") + rest
+            break
     values: dict[str, Poly] = {}
-    for name in sorted(a for a in term.letters if a[0] == "@"):
+    letters = token.letters.union(*(c.letters for c in term.where))
+    for name in sorted(a for a in letters if a[0] == "@"):
         for axis, position in enumerate(equation.positions):
             poly = position_value(position)
             free = {a for a in poly.letters if a[0] == "@"}
@@ -204,17 +478,13 @@ def _on_axes(equation: Equation, term: Poly) -> Poly:
                 break
         else:
             raise Unsupported(f"the token of {equation.name} hides in a flattened axis")
-    return term.substitute(values)
+    return _substituted(Term(token, term.where), values)
 
 
 def _plain(array: Array, position: Position) -> Poly:
-    if isinstance(position, Flat):
-        raise Unsupported(f"the token of {array.name} hides in a flattened axis")
-    return position
-
-
-def _words(terms: Terms) -> str:
-    return ", ".join(map(str, terms)) or "token 0"
+    if isinstance(position, Gather):
+        raise Unsupported(f"the token of {array.name} depends on the values of a gather")
+    return position_value(position)
 
 
 @cache
@@ -223,38 +493,9 @@ def tokens(system: System) -> Tokens:
 
     Raises:
         EquationError: an array is read before it is defined.
-        Unsupported: a reduction may have no term.
     """
-    defined = {a for a in system.mixer.arrays.values() if a.role not in ("intermediate", "output")}
-    for equation in system.equations:
-        for read in reads(equation):
-            if read.ref.array not in defined:
-                raise EquationError(
-                    f"{equation.name} reads {read.ref.array.name} before it is complete; write "
-                    f"equations in the order of computation (recurrences are not supported yet)"
-                )
-        if system.defining[equation.array][-1] is equation:
-            defined.add(equation.array)
-        _nonempty(equation)
+    blocks(system)
     return Tokens(system)
-
-
-def _nonempty(equation: Equation) -> None:
-    """Raise Unsupported unless every reduction has at least one term at every point."""
-    for part, over in walk(equation.value):
-        if not isinstance(part, Reduce):
-            continue
-        known = equation.domain.union(*(index.constraints for index in over))
-        for index in part.over:
-            for low in index.lower:
-                for up in index.upper:
-                    if not implied(known, up - low):
-                        raise Unsupported(
-                            f"{equation.name}: the range {low}..{up} of {index.name} may be empty, "
-                            f"and empty sums are not supported yet; start the outer index later, "
-                            f"or widen the range"
-                        )
-            known = known | index.constraints
 
 
 def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: str) -> System:
@@ -271,7 +512,8 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         raise EquationError(
             f"{mixer.name} has no form '{name}': expected one of {', '.join(mixer.forms)}"
         )
-    check_form(lower(mixer.forms[name]))
+    if not mixer.checked:
+        check_form(lower(mixer.forms[name]))
     if phase == "inference":
         rewrites = tuple(r for r in rewrites if r != "dense")
     return lower(mixer.forms[name], rewrites)
@@ -279,11 +521,11 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
 
 def underivable(system: System) -> str | None:
     """Why the tokens of a system cannot be derived, or None."""
-    try:
-        _ = tokens(system).causal
-    except Unsupported as error:
-        return str(error)
-    return None
+    return tokens(system).underivable
+
+
+def _has_inference(system: System) -> bool:
+    return underivable(system) is None and tokens(system).causal
 
 
 def inference_reason(system: System) -> str | None:
@@ -297,13 +539,15 @@ def inference_reason(system: System) -> str | None:
     others = [
         name
         for name in mixer.forms
-        if name != system.form and inference_reason(lower(mixer.forms[name])) is None
+        if name != system.form and _has_inference(lower(mixer.forms[name]))
     ]
     hint = f"; form '{others[0]}' has it" if others else ""
     for equation in system.equations:
         for part, _ in walk(equation.value):
             if isinstance(part, Fft) and any(
-                index.atom in term.letters for term in known.at(part.body) for index in part.over
+                index.atom in term.token.letters
+                for term in known.at(part.body)
+                for index in part.over
             ):
                 return (
                     f"form '{system.form}' transforms the whole token axis at once "
@@ -323,8 +567,9 @@ def instances(system: System, phase: str) -> tuple[Instances, ...]:
     known = tokens(system)
     if phase == "training":
         return tuple(
-            Instances(equation, equation.domain, equation.array not in known.dynamic)
+            Instances(equation, constraints, not given)
             for equation in system.equations
+            for constraints, given in known.dependent(equation)
         )
     if phase != "inference":
         raise ValueError(f"unknown phase '{phase}': expected training or inference")
@@ -384,7 +629,7 @@ def _past_the_end(part: Instances, read: Read) -> Iterator[Overrun]:
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)
     for axis, position in enumerate(read.ref.positions):
-        if isinstance(position, Flat):
+        if isinstance(position, (Flat, Gather)):
             continue
         past = around | {position.substitute(now) - read.ref.array.shape[axis] - 1}
         if not infeasible(past):
@@ -392,14 +637,12 @@ def _past_the_end(part: Instances, read: Read) -> Iterator[Overrun]:
 
 
 def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
-    """The disjoint parts of a domain in which the largest of `terms` equals `token`."""
+    """The disjoint parts of a domain in which the largest of `terms` equals `token`, at least 1."""
     found = []
     for k, term in enumerate(terms):
-        conditions = {term - token, token - term}
-        conditions |= {token - other - int(j < k) for j, other in enumerate(terms) if j != k}
-        part = domain | conditions
-        if not infeasible(part):
-            found.append(part)
+        part = domain | term.where | {term.token - token, token - term.token}
+        later = [o.over(token - int(j < k)) for j, o in enumerate(terms) if j != k]
+        found += outside(part, later) if not infeasible(part) else []
     return found
 
 
@@ -407,11 +650,14 @@ def after_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constrai
     """The disjoint parts of a domain in which the largest of `terms` exceeds `token`."""
     found = []
     for k, term in enumerate(terms):
-        conditions = {term - token - 1} | {token - other for other in terms[:k]}
-        part = domain | conditions
-        if not infeasible(part):
-            found.append(part)
+        part = domain | term.over(token)
+        found += outside(part, [o.over(token) for o in terms[:k]]) if not infeasible(part) else []
     return found
+
+
+def up_to_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
+    """The disjoint parts of a domain in which the largest of `terms` is at most `token`."""
+    return outside(domain, [term.over(token) for term in terms])
 
 
 PHASES: Mapping[str, str] = {

@@ -14,12 +14,23 @@ from costmodel.domains import (
     Constraints,
     Unsupported,
     infeasible,
+    nonnegative,
     outside,
     projected,
     total,
 )
 from costmodel.equations import Equation, System
-from costmodel.expressions import Array, EquationError, Flat, Index, Position, Ref, walk
+from costmodel.expressions import (
+    Array,
+    EquationError,
+    Flat,
+    Gather,
+    Index,
+    Position,
+    Ref,
+    position_value,
+    walk,
+)
 from costmodel.polynomial import Poly
 
 ONE = Poly.of(1)
@@ -35,16 +46,27 @@ def region(
     array: Array, positions: Sequence[Position], constraints: Constraints, hidden: Sequence[str]
 ) -> Constraints | None:
     """The entries at some positions while the indices satisfy the constraints; None if there are
-    none. A flattened axis is touched whole."""
+    none. An axis that is gathered from is touched whole."""
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
-        entry = Poly.atom(f"#{axis}")
-        if isinstance(position, Flat):
-            links |= {entry - 1, array.shape[axis] - entry}
+        entry, extent = Poly.atom(f"#{axis}"), array.shape[axis]
+        if isinstance(position, Gather) or _is_whole(position, extent, constraints):
+            links |= {entry - 1, extent - entry}
         else:
-            links |= {entry - position, position - entry}
+            value = position_value(position)
+            links |= {entry - value, value - entry}
     joined = constraints | links
     return None if infeasible(joined) else projected(joined, sorted(hidden, reverse=True))
+
+
+def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> bool:
+    """Whether a flattening runs over its whole axis, whatever the other indices are."""
+    if not isinstance(position, Flat):
+        return False
+    names = {a for a in position.outer.letters | position.inner.letters if a[0] == "@"}
+    ends = {position.outer - 1, position.inner - 1, position.extent - position.inner}
+    ends.add(extent / position.extent - position.outer)
+    return ends == {c for c in constraints if c.letters & names}
 
 
 @cache
@@ -54,6 +76,7 @@ def defined(equation: Equation) -> Constraints | None:
     return region(equation.array, equation.positions, equation.domain, hidden)
 
 
+@cache
 def whole(array: Array) -> Constraints:
     """All entries of an array."""
     ends: set[Poly] = set()
@@ -100,6 +123,13 @@ def _written_inside(system: System, equation: Equation) -> None:
 
 def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
     around = equation.domain.union(*(index.constraints for index in over))
+    for position, extent in zip(ref.positions, ref.array.shape, strict=True):
+        below = position.at.array.below if isinstance(position, Gather) else None
+        if below is not None and not nonnegative(extent - below):
+            raise EquationError(
+                f"{equation.name} gathers from {ref.array.name}, whose axis of extent {extent} "
+                f"does not hold positions up to {below}"
+            )
     hidden = [index.atom for index in (*equation.indices, *over)]
     found = region(ref.array, ref.positions, around, hidden)
     if found is None:

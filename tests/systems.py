@@ -2,13 +2,16 @@
 
 A system has one to four steps and ends in y[i,b]. Steps write rows S[i,b], pair scores Z[i,k] with
 or without a softmax, heads on a flattened axis, tables computed from weights alone, two-part
-arrays, and a first row apart from the rest; ranges are causal, windowed, whole, ahead or around.
+arrays, a first row apart from the rest, recurrences of many kinds, a context read by a contraction
+or by attention, and gathers; ranges are causal, windowed, whole, ahead or around, or may be empty:
+strictly before the row, lagged behind it, or before its window.
 Values stay small: exponentials are taken of bounded numbers and divisors are positive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,9 +25,11 @@ from costmodel.expressions import (
     Binary,
     Div,
     Flat,
+    Gather,
     Index,
     Mul,
     Node,
+    Position,
     Reduce,
     Ref,
     Sub,
@@ -39,7 +44,11 @@ from costmodel.polynomial import Poly
 
 T = TypeVar("T")
 PAST = ("causal", "window")
-RANGES = (*PAST, "whole", "ahead", "around")
+FULL = (*PAST, "whole", "ahead", "around")
+"""Ranges that hold a term at every row."""
+BEFORE = ("before", "lagged", "past")
+"""Ranges that hold none at the first rows."""
+RANGES = (*FULL, *BEFORE)
 
 
 @dataclass
@@ -50,6 +59,8 @@ class _Writer:
     mixer: Mixer
     form: Form
     ranges: tuple[str, ...]
+    grown: bool
+    """Whether loops, contexts, gathers and ranges without a term may be drawn."""
     rows: list[Array] = field(default_factory=list)
     unread: list[Callable[[], Node]] = field(default_factory=list)
     number: int = 0
@@ -59,9 +70,17 @@ class _Writer:
         self.i, self.b = self.index("i", 1, self.l), self.index("b", 1, self.d)
         self.a = self.index("a", 1, self.d)
         self.e, self.c = self.index("e", 1, self.n), self.index("c", 1, self.h)
+        self.past = (*PAST, *BEFORE) if self.grown else PAST
 
     def index(self, name: str, lower: object, upper: object) -> Index:
         return self.form.index(name, lower, upper)
+
+    @contextmanager
+    def at(self, row: Index) -> Iterator[None]:
+        """Terms are written at another row than i."""
+        usual, self.i = self.i, row
+        yield
+        self.i = usual
 
     def choose(self, *options: T) -> T:
         return self.draw(st.sampled_from(options))
@@ -85,8 +104,11 @@ class _Writer:
             "whole": (1, self.l),
             "ahead": (outer, min_(self.l, outer + self.w - 1)),
             "around": (max_(1, outer - self.w + 1), min_(self.l, outer + self.w - 1)),
+            "before": (1, outer - 1),
+            "lagged": (max_(1, outer - self.w), outer - 1),
+            "past": (1, outer - self.w),
         }[kind]
-        return self.index(f"{name}_{kind}", low, up)
+        return self.index(f"{name}_{kind}_{outer.name}", low, up)
 
     def lag(self, kind: str, outer: Index, inner: Index, *positions: Index) -> Node:
         """A weight for the distance of two rows, or for the row where there is no distance."""
@@ -95,8 +117,9 @@ class _Writer:
             return self.parameter(self.l, *extents)[(inner, *positions)]
         if kind == "around":
             return self.parameter(2 * self.w - 1, *extents)[(inner - outer + self.w, *positions)]
-        extent = self.l if kind == "causal" else self.w
+        extent = self.w if kind in ("window", "ahead", "lagged") else self.l
         distance = inner - outer + 1 if kind == "ahead" else outer - inner + 1
+        distance = outer - inner if kind == "lagged" else distance
         return self.parameter(extent, *extents)[(distance, *positions)]
 
     def mixed(self) -> Node:
@@ -104,23 +127,26 @@ class _Writer:
         kind = self.choose(*self.ranges)
         j = self.seen(kind, self.i, "j")
         s, (a, b) = self.row(), (self.a, self.b)
-        way = self.choose("scalar", "vector", "matrix", "max", "plain", "inner", "rows", "deep")
+        ways = ("scalar", "vector", "matrix", "max", "plain", "inner", "rows", "deep")
+        way = self.choose(*ways, *(("nested",) if self.grown else ()))
         if way == "scalar":
             return sum_(s[j, b] * self.lag(kind, self.i, j), over=j)
         if way == "vector":
             return sum_(s[j, b] * self.lag(kind, self.i, j, b), over=j)
         if way == "matrix":
             return sum_(s[j, a] * self.lag(kind, self.i, j, a, b), over=(j, a))
-        if way == "max":
+        if way == "max" and kind in FULL:
             return max_over(s[j, b], over=j)
         if way == "plain":
             return sum_(s[j, b] * self.row()[self.i, b], over=j)
         if way == "inner":
             linear = sum_(s[j, a] * self.parameter(self.d, self.d)[a, b], over=a)
             return sum_(linear * self.lag(kind, self.i, j), over=j)
-        if way == "rows" and kind in PAST:
+        if way == "rows" and kind in self.past:
             return sum_(s[j, b] * self.row()[self.i - j + 1, b], over=j)
-        k = self.seen(self.choose(*PAST), j, f"k{kind}")
+        k = self.seen(self.choose(*self.past), j, "k")
+        if way == "nested":
+            return sum_(self.combined(s[j, b], sum_(self.row()[k, b], over=k)), over=j)
         return sum_(s[j, b] * self.row()[k, b], over=(j, k))
 
     def term(self) -> Node:
@@ -173,7 +199,8 @@ class _Writer:
             self.parts,
             self.first_and_rest,
         )
-        self.choose(*ways)()
+        grown = (self.loop, self.loop, self.given) if self.grown else ()
+        self.choose(*ways, *grown)()
 
     def write_rows(self) -> None:
         value = self.value()
@@ -184,7 +211,8 @@ class _Writer:
 
     def scores(self) -> None:
         """Z[i,k] for the pairs of a range, a softmax of them perhaps, read as a weighted sum."""
-        k = self.seen(self.choose(*self.ranges), self.i, "k")
+        kind = self.choose(*self.ranges)
+        k = self.seen(kind, self.i, "k")
         left, right, a = self.row(), self.row(), self.a
         z = self.form.array(self.name("Z"), self.l, self.l)
         z[self.i, k] = scaled(sum_(left[self.i, a] * right[k, a], over=a), by=self.d)
@@ -192,7 +220,12 @@ class _Writer:
             bounded = self.form.array(self.name("Z"), self.l, self.l)
             bounded[self.i, k] = function("tanh", z[self.i, k])
             weights = self.form.array(self.name("A"), self.l, self.l)
-            weights[self.i, k] = softmax(bounded[self.i, k], over=k)
+            if kind in FULL:
+                weights[self.i, k] = softmax(bounded[self.i, k], over=k)
+            else:
+                total = self.form.array(self.name("N"), self.l)
+                total[self.i] = sum_(exp(bounded[self.i, k]), over=k)
+                weights[self.i, k] = exp(bounded[self.i, k]) / total[self.i]
             z = weights
         values = self.row()
         self.unread.append(lambda: sum_(z[self.i, k] * values[k, self.b], over=k))
@@ -255,6 +288,198 @@ class _Writer:
         self.rows.append(rows)
         self.unread.append(lambda: rows[self.i, self.b])
 
+    def loop(self) -> None:
+        """Rows that need the row before, of one array or of several."""
+        self.choose(self.carried, self.cell, self.outer_products, self.other_axis)()
+
+    def first(self) -> Poly | Index:
+        """The first row, by its number or by an index that is 1 alone."""
+        return self.index("i_first", 1, 1) if self.choose(True, False) else Poly.of(1)
+
+    def rest(self) -> Index:
+        """The rows after the first."""
+        return self.index("i_rest", 2, self.l)
+
+    def started(self, source: Array, first: Poly | Index) -> Node:
+        """The value of a first row."""
+        way = self.choose("copy", "product", "linear")
+        if way == "copy":
+            return source[first, self.b]
+        if way == "product":
+            return source[first, self.b] * self.row()[first, self.b]
+        weights = self.parameter(self.d, self.d)
+        return sum_(source[first, self.a] * weights[self.a, self.b], over=self.a)
+
+    def carry(self, rows: Array, before: Poly) -> Node:
+        """What a row takes over from the row before, kept small."""
+        way = self.choose("plain", "decay", "gate", "linear", "inner", "squashed")
+        if way == "plain":
+            return rows[before, self.b]
+        if way == "decay":
+            return rows[before, self.b] * self.parameter(self.d)[self.b]
+        if way == "gate":
+            return function("sigmoid", self.row()[self.i, self.b]) * rows[before, self.b]
+        if way == "squashed":
+            return function("tanh", rows[before, self.b])
+        others = self.parameter(self.d, self.d)[self.a, self.b]
+        if way == "inner":
+            others = self.row()[self.i, self.a]
+        return function("tanh", sum_(rows[before, self.a] * others, over=self.a))
+
+    def carried(self) -> None:
+        """One array: a decayed sum, a linear recurrence, a row of a network."""
+        first, rest, source = self.first(), self.rest(), self.row()
+        rows = self.form.array(self.name("S"), self.l, self.d)
+        rows[first, self.b] = self.started(source, first)
+        with self.at(rest):
+            kept = self.carry(rows, rest - 1)
+            new = self.changed(self.term())
+            value = kept - new if self.choose(True, False) else new + kept
+            rows[rest, self.b] = function("tanh", value) if self.choose(True, False) else value
+        self.rows.append(rows)
+        self.unread.append(lambda: rows[self.i, self.b])
+
+    def cell(self) -> None:
+        """A cell and a hidden row that need each other, and a gate between them perhaps."""
+        first, rest, a, b = self.first(), self.rest(), self.a, self.b
+        cell, hidden = (self.form.array(self.name(x), self.l, self.d) for x in "CS")
+        source, recurrent = self.row(), self.parameter(self.d, self.d)
+        before = sum_(hidden[rest - 1, a] * recurrent[a, b], over=a)
+        cell[first, b] = self.started(source, first)
+        with self.at(rest):
+            if self.choose(True, False):
+                gate = self.form.array(self.name("G"), self.l, self.d)
+                gate[rest, b] = self.term() + before
+                cell[rest, b] = function("sigmoid", gate[rest, b]) * cell[rest - 1, b]
+            else:
+                kept = self.carry(cell, rest - 1)
+                cell[rest, b] = kept + function("tanh", self.term() - before)
+        rows = (first, rest) if self.choose(True, False) else (self.i,)
+        for row in rows:
+            hidden[row, b] = function("tanh", cell[row, b]) * source[row, b]
+        self.rows.append(hidden)
+        self.unread.append(lambda: hidden[self.i, self.b])
+
+    def outer_products(self) -> None:
+        """A matrix M[i,a,b] that sums up products of rows, with a decay or a delta rule perhaps."""
+        first, rest, a, b = self.first(), self.rest(), self.a, self.b
+        keys, values, queries = self.row(), self.row(), self.row()
+        state = self.form.array(self.name("M"), self.l, self.d, self.d)
+        state[first, a, b] = function("tanh", keys[first, a]) * values[first, b]
+        key, kept = function("tanh", keys[rest, a]), state[rest - 1, a, b]
+        way = self.choose("", "decay", "gate", "delta")
+        if way == "delta":
+            c = self.index("a_too", 1, self.d)
+            seen = sum_(function("tanh", keys[rest, c]) * state[rest - 1, c, b], over=c)
+            state[rest, a, b] = kept + key * (values[rest, b] - seen)
+        elif way == "decay":
+            state[rest, a, b] = kept * self.parameter(self.d)[a] + key * values[rest, b]
+        elif way == "gate":
+            gate = function("sigmoid", keys[rest, a])
+            state[rest, a, b] = gate * kept + key * values[rest, b]
+        else:
+            state[rest, a, b] = kept + key * values[rest, b]
+        rows = self.form.array(self.name("S"), self.l, self.d)
+        rows[self.i, b] = sum_(queries[self.i, a] * state[self.i, a, b], over=a)
+        self.rows.append(rows)
+        self.unread.append(lambda: rows[self.i, self.b])
+
+    def other_axis(self) -> None:
+        """Rows that lie on another axis than the first, or from which no token axis is made."""
+        source, b, first, rest = self.row(), self.b, self.first(), self.rest()
+        rows = self.form.array(self.name("S"), self.l, self.d)
+        way = self.choose("columns", "heads", "width", "start")
+        if way == "columns":
+            columns = self.form.array(self.name("V"), self.d, self.l)
+            columns[b, first] = source[first, b]
+            columns[b, rest] = self.parameter(self.d)[b] * columns[b, rest - 1] + source[rest, b]
+            rows[self.i, b] = columns[b, self.i]
+        elif way == "heads":
+            e, c, shift = self.e, self.c, self.parameter(self.d, self.d)
+            heads = self.form.array(self.name("H"), self.n, self.l, self.h)
+            heads[e, first, c] = source[first, (e - 1) * self.h + c]
+            new = sum_(source[rest, self.a] * shift[self.a, (e - 1) * self.h + c], over=self.a)
+            heads[e, rest, c] = new - heads[e, rest - 1, c] * self.parameter(self.n)[e]
+            rows[self.i, (e - 1) * self.h + c] = heads[e, self.i, c]
+        elif way == "width":
+            further = self.index("b_rest", 2, self.d)
+            rows[self.i, 1] = source[self.i, 1]
+            rows[self.i, further] = rows[self.i, further - 1] + source[self.i, further]
+        else:
+            states = self.form.array(self.name("V"), self.l + 1, self.d)
+            states[1, b] = self.parameter(self.d)[b]
+            states[self.i + 1, b] = self.carry(states, self.i.as_poly()) + source[self.i, b]
+            rows[self.i, b] = states[self.i + 1, b]
+        self.rows.append(rows)
+        self.unread.append(lambda: rows[self.i, self.b])
+
+    def end_in_a_loop(self, y: Array) -> None:
+        """The output, each of whose rows needs the one before."""
+        value = self.form.array(self.name("S"), self.l, self.d)
+        value[self.i, self.b] = self.value()
+        first, rest = self.first(), self.rest()
+        y[first, self.b] = self.started(value, first)
+        with self.at(rest):
+            y[rest, self.b] = self.carry(y, rest - 1) + value[rest, self.b]
+
+    def given(self) -> None:
+        """A context, or a table that is gathered from."""
+        self.choose(self.read_context, self.attend, self.gather)()
+
+    def context(self) -> Array:
+        """The mixer's context, rows of the width d."""
+        if "z" not in self.mixer.arrays:
+            (length,) = self.mixer.sizes("e")
+            self.mixer.context("z", length, self.d)
+        return self.mixer.arrays["z"]
+
+    def read_context(self) -> None:
+        """A contraction of the context: by itself, with weights, or with rows."""
+        z, a, b, source = self.context(), self.a, self.b, self.row()
+        s = self.index("s_context", 1, z.shape[0])
+        way = self.choose("itself", "weights", "rows")
+        if way == "rows":
+            self.unread.append(lambda: sum_(source[self.i, a] * z[s, a] * z[s, b], over=(s, a)))
+            return
+        pooled = self.form.array(self.name("P"), self.d)
+        weights = self.parameter(self.d, self.d)[a, b]
+        pooled[b] = (
+            sum_(z[s, b], over=s) if way == "itself" else sum_(z[s, a] * weights, over=(s, a))
+        )
+        self.unread.append(lambda: source[self.i, b] * pooled[b])
+
+    def attend(self) -> None:
+        """Attention to the context, whose keys may be projected."""
+        z, a, b, source = self.context(), self.a, self.b, self.row()
+        s = self.index("s_context", 1, z.shape[0])
+        keys = z
+        if self.choose(True, False):
+            keys = self.form.array(self.name("K"), *z.shape)
+            keys[s, b] = sum_(z[s, a] * self.parameter(self.d, self.d)[a, b], over=a)
+        bounded = self.form.array(self.name("Z"), self.l, z.shape[0])
+        bounded[self.i, s] = function("tanh", sum_(source[self.i, a] * keys[s, a], over=a))
+        weighted = self.form.array(self.name("A"), self.l, z.shape[0])
+        weighted[self.i, s] = softmax(bounded[self.i, s], over=s)
+        self.unread.append(lambda: sum_(weighted[self.i, s] * z[s, self.b], over=s))
+
+    def gather(self) -> None:
+        """Entries at positions that a buffer holds: of weights, of work on weights, or of rows."""
+        positions = self.mixer.buffer(self.name("g"), self.l, below=self.w)
+        table, b, source = self.parameter(self.w, self.d), self.b, self.row()
+        way = self.choose("weights", "table", "reduced", "rows")
+        if way == "table":
+            u, weights = self.index("u_table", 1, self.w), table
+            table = self.form.array(self.name("T"), self.w, self.d)
+            table[u, b] = function("tanh", weights[u, b])
+        if way == "reduced":
+            j = self.seen(self.choose(*self.ranges), self.i, "j")
+            self.unread.append(lambda: sum_(source[j, b] * table[positions[j], b], over=j))
+        elif way == "rows":
+            rows = self.mixer.buffer(self.name("g"), self.l, below=self.l)
+            self.unread.append(lambda: source[rows[self.i], b] * table[positions[self.i], b])
+        else:
+            self.unread.append(lambda: source[self.i, b] - table[positions[self.i], b])
+
 
 class RandomMixer(Mixer):
     """A mixer that prints its equations, for the report of a failing example."""
@@ -269,8 +494,7 @@ class RandomMixer(Mixer):
 
 def _text(node: Node) -> str:
     if isinstance(node, Ref):
-        positions = (p.value if isinstance(p, Flat) else p for p in node.positions)
-        return f"{node.array.name}[{', '.join(map(str, positions))}]"
+        return f"{node.array.name}[{', '.join(map(_position, node.positions))}]"
     if isinstance(node, Reduce):
         ranges = "; ".join(f"{i.name} in {_bound(i.lower)}..{_bound(i.upper)}" for i in node.over)
         return f"{node.kind}({_text(node.body)}, {ranges})"
@@ -281,6 +505,12 @@ def _text(node: Node) -> str:
     return f"{name}({', '.join(inside)})"
 
 
+def _position(position: Position) -> str:
+    if isinstance(position, Gather):
+        return _text(position.at)
+    return str(position.value if isinstance(position, Flat) else position)
+
+
 _SIGNS = {Add: "+", Sub: "-", Mul: "*", Div: "/"}
 
 
@@ -289,16 +519,28 @@ def _bound(bounds: tuple[Poly, ...]) -> str:
 
 
 @st.composite
-def mixers(draw: st.DrawFn, ranges: tuple[str, ...] = RANGES) -> Mixer:
-    """A random mixer of one to four steps, its form called `direct`."""
+def mixers(
+    draw: st.DrawFn, ranges: tuple[str, ...] | None = None, *, grown: bool | None = None
+) -> Mixer:
+    """A random mixer of one to four steps, its form called `direct`.
+
+    Args:
+        ranges: the ranges of outer reductions; all of them by default.
+        grown: whether it may hold loops, contexts, gathers and inner ranges without a term; by
+            default where no ranges are named.
+    """
+    grown = ranges is None if grown is None else grown
     mixer = RandomMixer("random")
     l, d = mixer.sizes("l d")
     x, y = mixer.input("x", l, d), mixer.output("y", l, d)
     with mixer.form("direct") as form:
-        writer = _Writer(draw, mixer, form, ranges, [x])
+        writer = _Writer(draw, mixer, form, ranges or RANGES, grown, [x])
         for _ in range(draw(st.integers(0, 3))):
             writer.step()
-        y[writer.i, writer.b] = writer.value()
+        if grown and draw(st.integers(0, 5)) == 5:
+            writer.end_in_a_loop(y)
+        else:
+            y[writer.i, writer.b] = writer.value()
     return mixer
 
 
@@ -306,4 +548,10 @@ def mixers(draw: st.DrawFn, ranges: tuple[str, ...] = RANGES) -> Mixer:
 def sizes(draw: st.DrawFn) -> dict[str, int]:
     """Small sizes, size 1 among them, windows shorter and longer than the sequence."""
     n, h = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    return {"l": draw(st.integers(1, 4)), "n": n, "d": n * h, "w": draw(st.integers(1, 5))}
+    return {
+        "l": draw(st.integers(1, 4)),
+        "n": n,
+        "d": n * h,
+        "w": draw(st.integers(1, 5)),
+        "e": draw(st.integers(1, 3)),
+    }

@@ -244,7 +244,7 @@ def _broken(write: str) -> Mixer:
             y[1] = x[1]
         elif write == "never":
             y[1] = x[1]
-        elif write == "recurrence backwards":
+        elif write == "recurrence on itself":
             g[1] = x[1]
             j = f.index("j", 2, l)
             y[i] = x[i]
@@ -259,7 +259,7 @@ def _broken(write: str) -> Mixer:
         ("too early", r"y reads g\[1\], which is not defined yet"),
         ("twice", r"y\[1\] is defined twice"),
         ("never", r"y\[2\] is never defined"),
-        ("recurrence backwards", r"g reads g\[3\], which is not defined yet, .* j=2"),
+        ("recurrence on itself", r"g reads g\[3\], which is not defined yet, .* j=3"),
     ],
 )
 def test_what_cannot_be_executed_says_why(write: str, message: str) -> None:

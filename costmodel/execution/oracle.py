@@ -47,11 +47,15 @@ def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[
     """Values in -1..1 for every input, parameter and buffer, the same for the same name."""
     import numpy as np
 
-    arrays = {}
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
     for name, array in form.mixer.arrays.items():
         if array.role != "output":
             generator = np.random.default_rng(zlib.crc32(name.encode()))
-            arrays[name] = generator.uniform(-1, 1, tuple(e.at(sizes) for e in array.shape))
+            shape = tuple(e.at(sizes) for e in array.shape)
+            if array.below is None:
+                arrays[name] = generator.uniform(-1, 1, shape)
+            else:
+                arrays[name] = generator.integers(1, array.below.at(sizes) + 1, shape)
     return arrays
 
 
@@ -66,7 +70,7 @@ def execute(
 ) -> Execution:
     """Lower a form under some rewrites and run it."""
     system = lower(form, tuple(rewrites))
-    dense = "dense" in rewrites
+    dense = bool({"dense", "zero-state"} & {*rewrites})
     return run(system, sizes, length=length, accounting=accounting, dense=dense, arrays=arrays)
 
 
@@ -125,24 +129,24 @@ class Execution:
         """The latest input row that an entry depends on."""
         return self.trace.memory[entry].token
 
-    def _tally(self, wanted: Callable[[int], bool]) -> dict[str, int]:
+    def _tally(self, wanted: Callable[[Instance], bool]) -> dict[str, int]:
         total: Counter[str] = Counter()
         for instance in self.instances:
-            if wanted(instance.token):
+            if wanted(instance):
                 total.update(instance.operations)
         return {name: number for name, number in sorted(total.items()) if number}
 
     def counts(self) -> dict[str, int]:
-        """Operations per class of a forward pass, what belongs to token 0 left out."""
-        return self._tally(lambda token: token >= 1)
+        """Operations per class of a forward pass that depend on the input or on a context."""
+        return self._tally(lambda instance: instance.given)
 
     def once(self) -> dict[str, int]:
-        """Operations per class that depend on no input."""
-        return self._tally(lambda token: token == 0)
+        """Operations per class that depend on weights alone."""
+        return self._tally(lambda instance: not instance.given)
 
     def counts_inference(self, t: int) -> dict[str, int]:
         """Operations per class of the instances that belong to token t."""
-        return self._tally(lambda token: token == t)
+        return self._tally(lambda instance: instance.token == t)
 
     def span(self) -> int:
         """The longest chain of operations of a forward pass."""
@@ -177,13 +181,19 @@ class Execution:
         """Entries of tokens 1..t that any later instance reads; run with a length well past t."""
         if not self.causal or self.sizes["l"] <= t:
             raise OracleError(f"state({t}) needs a causal form that runs past token {t}")
-        return sum(1 <= self.token(e) <= t for e in self._read_by(lambda token: token > t))
+        return sum(self._held(e, t) for e in self._read_by(lambda token: token > t))
+
+    def _held(self, entry: Entry, t: int) -> bool:
+        """Whether an entry belongs to a token up to t, or to the context alone."""
+        scalar = self.trace.memory[entry]
+        return scalar.given and scalar.token <= t
 
     def compulsory(self) -> Compulsory:
         """A forward pass: inputs and weights read once, outputs written once."""
         read = self._read_by(lambda token: True)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
-        return Compulsory(_of_role(read, "input"), _of_role(read, *_WEIGHTS), 0, outputs, 0)
+        inputs = _of_role(read, "input", "context")
+        return Compulsory(inputs, _of_role(read, *_WEIGHTS), 0, outputs, 0)
 
     def compulsory_inference(self, t: int) -> Compulsory:
         """Token t alone, with the state of the tokens before it; run with a length past t."""
@@ -191,8 +201,8 @@ class Execution:
         later = self._read_by(lambda token: token > t)
         return Compulsory(
             inputs=sum(e[0].role == "input" and self.token(e) == t for e in read),
-            weights=sum(self.token(e) == 0 for e in read),
-            state=sum(1 <= self.token(e) < t for e in read),
+            weights=sum(not self.trace.memory[e].given for e in read),
+            state=sum(self._held(e, t - 1) for e in read),
             outputs=sum(
                 e[0].role == "output" and s.token == t for e, s in self.trace.memory.items()
             ),
@@ -213,10 +223,11 @@ class Execution:
         rows = []
         for number, equation in enumerate(self.system.equations):
             of_it = [i for i in self.instances if i.equation == number and wanted(i.token)]
-            read = [self.token(e) for e in {e for i in of_it for e in i.reads}]
-            moved = read + [i.token for i in of_it for _ in i.writes]
-            state = 0 if t is None else sum(1 <= token < t for token in read)
-            weights = moved.count(0)
+            read = {e for i in of_it for e in i.reads}
+            moved = [self.trace.memory[e].given for e in read]
+            moved += [i.given for i in of_it for _ in i.writes]
+            state = 0 if t is None else sum(self._held(e, t - 1) for e in read)
+            weights = moved.count(False)
             rows.append(Unfused(equation.name, len(moved) - weights - state, weights, state))
         return rows
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from costmodel.expressions import (
     Fft,
     Flat,
     Folded,
+    Gather,
     Index,
     Mul,
     Neg,
@@ -56,6 +57,8 @@ class Scalar:
     value: float
     depth: int = 0
     token: int = 0
+    given: bool = False
+    """Whether it depends on a row of the input or on a context."""
     empty: bool = False
     """The result of a reduction over no term: adding it or multiplying by it is free."""
 
@@ -70,6 +73,7 @@ class Instance:
     writes: list[Entry] = field(default_factory=list)
     token: int = 0
     depth: int = 0
+    given: bool = False
 
 
 def levels(terms: int) -> int:
@@ -107,6 +111,7 @@ class Run:
         self.ready_before = ready_before
         self.names = [equation.name for equation in system.equations]
         self.memory: dict[Entry, Scalar] = {}
+        self.looped: set[int] = set()
         self.zeros: dict[Entry, str] = {}
         self.instances: list[Instance] = []
         self.compiled: dict[Poly, Callable[[Point], int]] = {}
@@ -114,6 +119,11 @@ class Run:
         for array in system.mixer.arrays.values():
             if array.role != "output":
                 self._load(array)
+        self.waiting: dict[Entry, tuple[int, Point]] = {}
+        """Entries of loops that are not computed yet: who defines them, and at which point."""
+        self.equations = system.equations
+        for number in _in_loops(system):
+            self._wait(number, system.equations[number])
         for number, equation in enumerate(system.equations):
             self._equation(number, equation)
         self._finish(system.mixer.role("output"))
@@ -131,7 +141,8 @@ class Run:
         for where in product(*(range(extent) for extent in values.shape)):
             value, position = values[where], tuple(p + 1 for p in where)
             token = position[0] if array.role == "input" else 0
-            self.memory[array, position] = Scalar(float(value), 0, token)
+            given = array.role in ("input", "context")
+            self.memory[array, position] = Scalar(float(value), 0, token, given)
 
     def _finish(self, output: Array) -> None:
         for entry in product(*(range(extent) for extent in self.shape(output))):
@@ -152,10 +163,32 @@ class Run:
             self._transform(number, equation, equation.value)
             return
         for point in self._points(equation.indices, {}):
-            instance = Instance(number)
-            result = self._value(equation.value, point, instance)
-            self._write(equation, equation.positions, point, result, instance)
-            self.instances.append(instance)
+            where = tuple(self._position(p)(point) for p in equation.positions)
+            if (equation.array, where) in self.waiting:
+                self._compute((equation.array, where))
+            elif number not in self.looped:
+                self._instance(number, point)
+
+    def _instance(self, number: int, point: Point) -> None:
+        equation, instance = self.equations[number], Instance(number)
+        result = self._value(equation.value, point, instance)
+        self._write(equation, equation.positions, point, result, instance)
+        self.instances.append(instance)
+
+    def _wait(self, number: int, equation: Equation) -> None:
+        """Note which instance of a loop defines which entry: it runs when it is first needed."""
+        self.looped.add(number)
+        for point in self._points(equation.indices, {}):
+            where = tuple(self._position(p)(point) for p in equation.positions)
+            if (equation.array, where) in self.waiting:
+                raise OracleError(
+                    f"{equation.name}{list(where)} is defined twice {self._at(point)}"
+                )
+            self.waiting[equation.array, where] = number, point
+
+    def _compute(self, entry: Entry) -> None:
+        """Run the instance of a loop that defines an entry, and what it needs before."""
+        self._instance(*self.waiting.pop(entry))
 
     def _write(
         self,
@@ -175,9 +208,10 @@ class Run:
         if entry in self.memory:
             raise OracleError(f"{equation.name}{list(where)} is defined twice {self._at(point)}")
         depth = 0 if result.token < self.ready_before else result.depth
-        self.memory[entry] = Scalar(result.value, depth, result.token)
+        self.memory[entry] = replace(result, depth=depth, empty=False)
         instance.writes.append(entry)
         instance.token, instance.depth = result.token, result.depth
+        instance.given = result.given
 
     def _affine(self, poly: Poly) -> Callable[[Point], int]:
         """The value of a position or bound as a function of the indices, sizes put in."""
@@ -186,6 +220,8 @@ class Run:
         return self.compiled[poly]
 
     def _position(self, position: Position) -> Callable[[Point], int]:
+        if isinstance(position, Gather):
+            raise OracleError(f"{position.at.array.name} gathers where an entry is defined")
         if not isinstance(position, Flat):
             return self._affine(position)
         outer, inner, extent = map(self._affine, (position.outer, position.inner, position.extent))
@@ -229,27 +265,41 @@ class Run:
 
     def _negate(self, expression: Any, point: Point, instance: Instance) -> Scalar:
         body = self._value(expression.body, point, instance)
-        return Scalar(-body.value, body.depth, body.token, body.empty)
+        return replace(body, value=-body.value)
 
     def _fold(self, expression: Any, point: Point, instance: Instance) -> Scalar:
         body = self._value(expression.body, point, instance)
         factor = self._constant(expression.factor)
-        return Scalar(body.value * factor, body.depth, body.token, body.empty)
+        return replace(body, value=body.value * factor)
 
     def _call(self, expression: Any, point: Point, instance: Instance) -> Scalar:
         body = self._value(expression.body, point, instance)
         steps = TABLE[expression.function].steps
         instance.operations.update(steps)
         value = FUNCTIONS[expression.function](body.value)
-        return Scalar(value, body.depth + len(steps), body.token)
+        return Scalar(value, body.depth + len(steps), body.token, body.given)
 
     def _read(self, expression: Ref, point: Point, instance: Instance) -> Scalar:
         array = expression.array
-        where = tuple(self._position(p)(point) for p in expression.positions)
+        chosen = [
+            self._read(p.at, point, instance) if isinstance(p, Gather)
+            else Scalar(self._position(p)(point))
+            for p in expression.positions
+        ]  # fmt: skip
+        where = tuple(int(scalar.value) for scalar in chosen)
         entry = (array, where)
+        if entry in self.waiting:
+            self._compute(entry)
         if entry in self.memory:
             instance.reads.add(entry)
-            return self.memory[entry]
+            found = self.memory[entry]
+            every = [found, *chosen]
+            return replace(
+                found,
+                depth=max(s.depth for s in every),
+                token=max(s.token for s in every),
+                given=any(s.given for s in every),
+            )
         if self.dense:
             self.zeros[entry] = self.names[instance.equation]
             return Scalar(0.0)
@@ -266,12 +316,14 @@ class Run:
         terms = [
             self._value(expression.body, p, instance) for p in self._points(expression.over, point)
         ]
+        token = max((t.token for t in terms), default=0)
+        given = any(t.given for t in terms)
         terms = [term for term in terms if not term.empty]
         if not terms and expression.kind == "sum":
-            return Scalar(0.0, empty=True)
+            return Scalar(0.0, 0, token, given, empty=True)
         if not terms:
             raise OracleError(f"a maximum over no term {self._at(point)}")
-        token, depth = max(t.token for t in terms), max(t.depth for t in terms)
+        depth = max(t.depth for t in terms)
         if expression.kind == "sum":
             instance.operations["add"] += len(terms) - (self.accounting == "strict")
             value = math.fsum(t.value for t in terms)
@@ -280,7 +332,7 @@ class Run:
             value = max(t.value for t in terms)
         else:
             raise OracleError(f"unknown reduction '{expression.kind}'")
-        return Scalar(value, depth + levels(len(terms)), token)
+        return Scalar(value, depth + levels(len(terms)), token, given)
 
     def _transform(self, number: int, equation: Equation, transform: Fft) -> None:
         """One instance for each point of the indices that both sides share."""
@@ -305,18 +357,45 @@ class Run:
             }
             depth = max(s.depth for s in operands.values())
             token = max(s.token for s in operands.values())
+            given = any(s.given for s in operands.values())
             tally = Tally()
             results = algorithm({k: s.value for k, s in operands.items()}, points, tally)
             instance.operations.update(tally.halved())
             depth += tally.deepest
             for p in self._points(added, point):
                 value = results[tuple(p[i.atom] for i in added)]
-                scalar = Scalar(value, depth, token)
+                scalar = Scalar(value, depth, token, given)
                 self._write(equation, equation.positions, p, scalar, instance)
             self.instances.append(instance)
 
 
+def _in_loops(system: System) -> list[int]:
+    """The equations whose array needs itself, directly or through others."""
+    needs: dict[Array, set[Array]] = {}
+    for equation in system.equations:
+        needs.setdefault(equation.array, set()).update(_arrays(equation.value))
+
+    def reached(array: Array) -> set[Array]:
+        found: set[Array] = set()
+        fresh = needs[array]
+        while fresh:
+            found |= fresh
+            fresh = set().union(*(needs.get(a, set()) for a in fresh)) - found
+        return found
+
+    return [k for k, e in enumerate(system.equations) if e.array in reached(e.array)]
+
+
+def _arrays(expression: Node) -> Iterator[Array]:
+    if isinstance(expression, Ref):
+        yield expression.array
+    for child in expression.children:
+        yield from _arrays(child)
+
+
 def _letters(position: Position) -> frozenset[str]:
+    if isinstance(position, Gather):
+        return frozenset().union(*map(_letters, position.at.positions))
     parts = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
     return frozenset().union(*(part.letters for part in parts))
 
@@ -362,17 +441,18 @@ FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
     "silu": lambda v: v / (1 + math.exp(-v)),
     "softplus": lambda v: math.log(1 + math.exp(v)),
+    "elu_plus_1": lambda v: v + 1 if v > 0 else math.exp(v),
     "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
 }
 
 
 def _binary(kind: type, left: Scalar, right: Scalar, instance: Instance) -> Scalar:
     value = _ARITHMETIC[kind](left.value, right.value)
-    token = max(left.token, right.token)
+    token, given = max(left.token, right.token), left.given or right.given
     if left.empty or right.empty:
         if kind in (Add, Sub):
             kept = right if left.empty else left
-            return Scalar(value, kept.depth, kept.token, left.empty and right.empty)
-        return Scalar(value, empty=True)
+            return replace(kept, value=value, token=token, given=given)
+        return Scalar(0.0, 0, token, given, empty=True)
     instance.operations[_NAMES[kind]] += 1
-    return Scalar(value, max(left.depth, right.depth) + 1, token)
+    return Scalar(value, max(left.depth, right.depth) + 1, token, given)

@@ -13,6 +13,7 @@ from costmodel.domains import Exact, Unsupported, total
 from costmodel.equations import Mixer, System
 from costmodel.expressions import (
     Add,
+    Binary,
     Call,
     Constant,
     Div,
@@ -38,9 +39,9 @@ def _leaf(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
     return iter(())
 
 
-def _one(name: str) -> Callable[[Node, Points], Iterator[tuple[str, Exact]]]:
-    def rule(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
-        yield name, points.number()
+def _one(name: str) -> Callable[[Binary, Points], Iterator[tuple[str, Exact]]]:
+    def rule(node: Binary, points: Points) -> Iterator[tuple[str, Exact]]:
+        yield name, points.carried_out(node)
 
     return rule
 
@@ -51,10 +52,11 @@ def _call(node: Call, points: Points) -> Iterator[tuple[str, Exact]]:
 
 
 def _reduce(node: Reduce, points: Points) -> Iterator[tuple[str, Exact]]:
-    terms = points.inside(node.over).number()
+    inner = points.inside(node.over)
+    terms = inner.number(inner.present(node.body))
     name = {"sum": "add", "max": "compare"}[node.kind]
     spared = node.kind == "max" or points.accounting == "strict"
-    yield name, terms - points.number() if spared else terms
+    yield name, terms - points.number(points.present(node)) if spared else terms
 
 
 def transforms(points: Points, node: Fft) -> Exact:

@@ -2,18 +2,19 @@
 
 A product is one multiplication, a reduction one cumulation (`sum`) however many indices it has.
 Among chains with equally many steps the one with the larger span is shown, then the one whose
-equations come first; how many tie is kept.
+equations come first; how many tie is kept. Rows of a loop are a block of steps, repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any
 
 from costmodel.conventions import Convention, convention as named_convention
-from costmodel.domains import Constraints, Unsupported, projected
-from costmodel.equations import Mixer, System
+from costmodel.domains import Constraints, Unsupported, infeasible, projected, variables_of
+from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import (
     Add,
     Array,
@@ -23,17 +24,31 @@ from costmodel.expressions import (
     Div,
     Fft,
     Folded,
+    Gather,
     Mul,
     Neg,
     Node,
     Reduce,
     Ref,
     Sub,
+    position_value,
 )
 from costmodel.functions import TABLE
+from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly, call
-from costmodel.rules.span import Depths, depths_of, dominates, largest, terms_of
-from costmodel.tokens import Instances, instances, phase_name, system_of
+from costmodel.presence import both, may_be_empty
+from costmodel.rules.sequential import Steps
+from costmodel.rules.span import (
+    MOST,
+    carried_out,
+    dominates,
+    first_row,
+    in_turn,
+    largest,
+    later_row,
+    terms_of,
+)
+from costmodel.tokens import Instances, phase_name, system_of
 
 STEP_WORDS: Mapping[str, str] = {
     "mul": "multiplication",
@@ -57,72 +72,184 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Chain:
-    """A chain of steps with the levels that it takes in the worst case, and how many tie."""
+class Repeat:
+    """Steps that follow each other `times` times: one row of a loop after the other."""
 
-    steps: tuple[Step, ...] = ()
+    times: Poly
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain of steps with the levels that it takes in the worst case, and how many tie.
+
+    `ties` is None where rows of a loop tie among themselves. While the rows of a loop are worked
+    out, a chain holds the steps of one row; `origin` is the array of the row before that it goes
+    on from, and `before` the whole chain to there.
+    """
+
+    steps: tuple[Step | Repeat, ...] = ()
     levels: Poly = Poly()
-    ties: int = 1
+    ties: int | None = 1
+    origin: Array | None = None
+    before: Chain | None = None
 
     def then(self, equation: str, names: tuple[str, ...], levels: Poly) -> Chain:
         """The chain with steps at its end."""
         steps = self.steps + tuple(Step(name, equation) for name in names)
         return replace(self, steps=steps, levels=self.levels + levels)
 
+    @property
+    def length(self) -> Poly:
+        """How many steps there are."""
+        length = self.before.length if self.before else Poly()
+        for step in self.steps:
+            length = length + (step.times * len(step.steps) if isinstance(step, Repeat) else 1)
+        return length
+
+    @property
+    def deepest(self) -> Poly:
+        """The levels of the whole chain."""
+        return self.levels + (self.before.deepest if self.before else Poly())
+
+    @property
+    def whole(self) -> Chain:
+        """The chain from its very beginning."""
+        if self.before is None:
+            return self
+        start = self.before.whole
+        ties = None if start.ties is None or self.ties is None else start.ties * self.ties
+        return Chain(start.steps + self.steps, self.deepest, ties)
+
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The steps of the longest chain; `ties` counts the chains with as many steps."""
+    """The steps of the longest chain; `ties` counts the chains with as many steps, and is None
+    where they branch in every row of a loop."""
 
     chain: Chain
 
     @property
-    def steps(self) -> tuple[str, ...]:
-        """Step names: mul sum add div exp max compare, a function's name, fft."""
-        return tuple(step.name for step in self.chain.steps)
+    def steps(self) -> tuple[Any, ...]:
+        """Step names (mul sum add div exp max compare, a function's name, fft); the rows of a loop
+        are one entry {"times": "l - 1", "steps": [...]}."""
+        return tuple(
+            {"times": str(step.times), "steps": [s.name for s in step.steps]}
+            if isinstance(step, Repeat)
+            else step.name
+            for step in self.chain.steps
+        )
 
     @property
-    def equations(self) -> tuple[str, ...]:
-        """The equation in which each step stands."""
-        return tuple(step.equation for step in self.chain.steps)
+    def length(self) -> Poly:
+        """How many steps the path has, rows of loops multiplied out."""
+        return self.chain.length
 
     @property
-    def ties(self) -> int:
+    def places(self) -> tuple[tuple[str, str, str], ...]:
+        """Every step with the equation in which it stands and how often it follows itself."""
+        found: list[tuple[str, str, str]] = []
+        for step in self.chain.steps:
+            if isinstance(step, Repeat):
+                found += [(s.name, s.equation, str(step.times)) for s in step.steps]
+            else:
+                found.append((step.name, step.equation, "1"))
+        return tuple(found)
+
+    @property
+    def ties(self) -> int | None:
         """How many chains have as many steps."""
         return self.chain.ties
 
     @property
+    def text(self) -> str:
+        """The path in one line: `mul sum`, and `(l - 1)*[mul sum]` for rows of a loop."""
+        return " ".join(
+            f"({step['times']})*[{' '.join(step['steps'])}]" if isinstance(step, dict) else step
+            for step in self.steps
+        )
+
+    @property
     def words(self) -> str:
         """The path as papers print it."""
-        return " - ".join(STEP_WORDS.get(name, name) for name in self.steps)
+        return " - ".join(
+            f"{step['times']} times ({_in_words(step['steps'])})"
+            if isinstance(step, dict)
+            else _in_words([step])
+            for step in self.steps
+        )
 
     def _repr_latex_(self) -> str:
         return r"$\text{" + self.words.replace(" - ", " -- ") + "}$"
+
+
+def _in_words(steps: Iterable[str]) -> str:
+    return " - ".join(STEP_WORDS.get(name, name) for name in steps)
 
 
 Sizes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
+class _Loop:
+    """A loop some of whose rows are worked out."""
+
+    block: Block
+    later: Sequence[Instances]
+    rows: list[Mapping[Array, Chain]]
+
+
+@dataclass(frozen=True)
 class _Context:
     system: System
-    depths: Depths
+    steps: Steps
     sizes: Sizes | None
-    arrays: dict[Array, Chain]
+    arrays: dict[Array, Chain] = field(default_factory=dict)
+    """The longest chain to any entry."""
+    parts: dict[Array, list[Instances]] = field(default_factory=dict)
+    loops: dict[Array, _Loop] = field(default_factory=dict)
+    at_row: dict[tuple[Array, Poly], Chain] = field(default_factory=dict)
+    """The longest chain to the entries of one row, where rows differ."""
+    before: dict[tuple[Equation, Ref], Chain] = field(default_factory=dict)
+    """While a row of a loop is worked out: what a reference to the row before goes on from."""
+    open: set[Array] = field(default_factory=set)
+    """The arrays of which a single row is being worked out."""
 
     def longer(self, first: Chain, second: Chain) -> Chain:
         """The chain with more steps, then the larger span, then the first."""
-        if len(first.steps) != len(second.steps):
-            return max(first, second, key=lambda c: len(c.steps))
-        ties = first.ties + second.ties
+        steps = self._sign(second.length - first.length)
+        if steps:
+            return second if steps > 0 else first
+        ties = None if first.ties is None or second.ties is None else first.ties + second.ties
         if self.sizes is None:
-            larger = not dominates(frozenset(), first.levels, second.levels) and dominates(
-                frozenset(), second.levels, first.levels
+            larger = not dominates(frozenset(), first.deepest, second.deepest) and dominates(
+                frozenset(), second.deepest, first.deepest
             )
         else:
             at = dict(self.sizes)
-            larger = second.levels.at(at) > first.levels.at(at)
+            larger = second.deepest.at(at) > first.deepest.at(at)
         return replace(second if larger else first, ties=ties)
+
+    def _sign(self, difference: Poly) -> int:
+        """-1, 0 or 1; without sizes, what holds for large ones."""
+        if self.sizes is not None or difference.constant() is not None:
+            number = difference.at(dict(self.sizes or ()))
+        else:
+            number = difference.at(dict.fromkeys(difference.letters, LARGE))
+        return (number > 0) - (number < 0)
+
+    def carried_out(self, node: Binary, part: Instances, around: Constraints) -> bool:
+        """Whether both sides of an operation are there at some point."""
+        if not may_be_empty(part.equation):
+            return True
+        return any(self.somewhere(part, around | place) for place in both(node, around))
+
+    def somewhere(self, part: Instances, around: Constraints) -> bool:
+        """Whether some point with these constraints exists, at the sizes or at some sizes."""
+        if not may_be_empty(part.equation) or self.sizes is None:
+            return not infeasible(around)
+        conditions = projected(around, sorted(variables_of(around), reverse=True))
+        return all(c.rational(dict(self.sizes)) >= 0 for c in conditions)
 
     def chain(self, node: Node, part: Instances, around: Constraints) -> Chain:
         """The longest chain that ends in an expression."""
@@ -133,19 +260,60 @@ class _Context:
         return rule(self, node, part, around)
 
 
+LARGE = 2**20
+"""The size at which lengths are compared that no number was given for."""
+
+
 def _ready(context: _Context, node: Node, part: Instances, around: Constraints) -> Chain:
     return Chain()
 
 
 def _ref(context: _Context, node: Ref, part: Instances, around: Constraints) -> Chain:
-    known = context.arrays.get(node.array)
-    return known if known is not None and context.depths.fresh(node, around) else Chain()
+    if (part.equation, node) in context.before:
+        return context.before[part.equation, node]
+    longest = Chain()
+    if node.array in context.arrays and context.steps.fresh(node, around):
+        longest = _entries(context, node, around)
+    for child in node.children:
+        gather = context.chain(child, part, around)
+        longest = context.longer(longest, gather) if gather.steps else longest
+    return longest
+
+
+def _entries(context: _Context, node: Ref, around: Constraints) -> Chain:
+    """The longest chain to the entries that a reference reads: to the last row among them, where
+    rows differ."""
+    array = node.array
+    levels = context.steps.arrays.get(array, ())
+    axes = variables_of([c for level in levels for c in (level.depth, *level.where)])
+    if len(axes) != 1 or array in context.open:
+        return context.arrays[array]
+    axis = int(next(iter(axes))[1:])
+    position = node.positions[axis]
+    if isinstance(position, Gather):
+        return context.arrays[array]
+    last = largest(position_value(position), sorted(variables_of(around), reverse=True), around)
+    if (array, last) not in context.at_row:
+        context.at_row[array, last] = _to_row(context, array, axis, last)
+    return context.at_row[array, last]
+
+
+def _to_row(context: _Context, array: Array, axis: int, row: Poly) -> Chain:
+    """The longest chain to the entries of one row."""
+    loop = context.loops.get(array)
+    if loop is not None:
+        found = _row_of_loop(context, loop, row)
+    else:
+        found = _row_alone(context, _of_row(context, context.parts[array], axis, row), {})
+    return found.get(array, Chain())
 
 
 def _binary(name: str) -> Callable[[_Context, Binary, Instances, Constraints], Chain]:
     def rule(context: _Context, node: Binary, part: Instances, around: Constraints) -> Chain:
         left, right = (context.chain(child, part, around) for child in node.children)
-        if not left.steps and not right.steps:
+        if not context.carried_out(node, part, around):
+            return context.longer(left, right) if isinstance(node, (Add, Sub)) else Chain()
+        if left == right == Chain():
             return Chain().then(part.equation.part_of, (name,), Poly.of(1))
         return context.longer(left, right).then(part.equation.part_of, (name,), Poly.of(1))
 
@@ -164,9 +332,12 @@ def _call(context: _Context, node: Call, part: Instances, around: Constraints) -
 
 def _reduce(context: _Context, node: Reduce, part: Instances, around: Constraints) -> Chain:
     inner = around.union(*(index.constraints for index in node.over))
+    if not context.somewhere(part, inner):
+        return Chain()
     before = context.chain(node.body, part, inner)
     levels = call("ceil_log2", terms_of(node.over))
-    levels = largest(levels, part.variables, part.constraints)
+    within = sorted(variables_of(around) - {*part.variables})
+    levels = largest(levels, (*part.variables, *within), around)
     return before.then(part.equation.part_of, (node.kind,), levels)
 
 
@@ -199,17 +370,178 @@ def _exists(part: Instances, sizes: Mapping[str, int]) -> bool:
 
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
-    context = _Context(system, depths_of(system, phase), sizes, {})
-    longest = Chain()
-    for part in instances(system, phase):
-        if sizes is not None and not _exists(part, dict(sizes)):
-            continue
+    context = _Context(system, Steps(system, phase), sizes)
+    for block in blocks(system):
+        parts = [p for p in carried_out(system, phase) if p.equation in block.equations]
+        if sizes is not None:
+            parts = [part for part in parts if _exists(part, dict(sizes))]
+        for part in parts:
+            context.parts.setdefault(part.equation.array, []).append(part)
+        if in_turn(block, parts, system, phase):
+            context.arrays.update(_loop(context, block, parts))
+        else:
+            _row(context, parts)
+    output = system.mixer.role("output")
+    path = CriticalPath(context.arrays.get(output, Chain()))
+    _check(path, context.steps.deepest(output), sizes)
+    return path
+
+
+def _check(path: CriticalPath, steps: Sequence[Poly], sizes: Sizes | None) -> None:
+    """Raise Unsupported unless the path has as many steps as are derived entry by entry."""
+    letters = path.length.letters.union(*(term.letters for term in steps))
+    at = dict(sizes) if sizes else {x: LARGE**2 if x in "lt" else LARGE for x in letters}
+    if path.length.at(at) != max(term.at(at) for term in steps):
+        raise Unsupported("the longest chain goes through rows that are not told apart here")
+
+
+def _row(context: _Context, parts: Sequence[Instances]) -> dict[Array, Chain]:
+    """The longest chain to each array that some instances define."""
+    found: dict[Array, Chain] = {}
+    for part in parts:
+        array = part.equation.array
         chain = context.chain(part.equation.value, part, part.constraints)
-        known = context.arrays.get(part.equation.array)
-        context.arrays[part.equation.array] = context.longer(known, chain) if known else chain
-        if part.equation.array.role == "output":
-            longest = context.arrays[part.equation.array]
-    return CriticalPath(longest)
+        found[array] = context.longer(found[array], chain) if array in found else chain
+        context.arrays[array] = found[array]
+    return found
+
+
+def _row_alone(
+    context: _Context, parts: Sequence[Instances], before: Mapping[tuple[Equation, Ref], Chain]
+) -> dict[Array, Chain]:
+    """The longest chains to the entries of some rows, other rows left as they are."""
+    arrays, going_on, opened = dict(context.arrays), dict(context.before), set(context.open)
+    context.before.update(before)
+    context.open.update(part.equation.array for part in parts)
+    found = _row(context, parts)
+    for live, kept in ((context.arrays, arrays), (context.before, going_on)):
+        live.clear()
+        live.update(kept)  # type: ignore[arg-type]
+    context.open.clear()
+    context.open.update(opened)
+    return found
+
+
+def _of_row(context: _Context, parts: Sequence[Instances], axis: int, row: Poly) -> list[Instances]:
+    """The instances that define one row of an axis."""
+    found = []
+    for part in parts:
+        here = position_value(part.equation.positions[axis]) - row
+        fixed = replace(part, constraints=part.constraints | {here, -here})
+        exists = context.sizes is None or _exists(fixed, dict(context.sizes))
+        if exists and not infeasible(fixed.constraints):
+            found.append(fixed)
+    return found
+
+
+def _loop(context: _Context, block: Block, parts: Sequence[Instances]) -> Mapping[Array, Chain]:
+    """The longest chains to the last row of a loop.
+
+    Rows are worked out until each goes on from the same arrays by the same steps as the one before;
+    the rows between are a block that is repeated.
+    """
+    first = [part for part in map(partial(first_row, block), parts) if part]
+    later = [part for part in map(partial(later_row, block), parts) if part]
+    loop = _Loop(block, later, [_row_alone(context, first, {})])
+    number = max(
+        (_value(context, array.shape[axis]) or MOST for array, axis in block.axes.items()),
+    )
+    while len(loop.rows) < min(MOST, number):
+        loop.rows.append(_next_row(context, loop, Poly.of(len(loop.rows) + 1), loop.rows[-1]))
+    if number >= MOST and _steps(loop.rows[-1]) != _steps(loop.rows[-2]):
+        raise Unsupported("the longest chain through the rows of a loop changes from row to row")
+    context.loops.update(dict.fromkeys(block.axes, loop))
+    return {
+        array: _row_of_loop(context, loop, array.shape[axis]).get(array, Chain())
+        for array, axis in block.axes.items()
+    }
+
+
+def _value(context: _Context, row: Poly) -> int | None:
+    """The number of a row; None where it depends on sizes that are not given."""
+    if context.sizes is not None:
+        return row.at(dict(context.sizes))
+    number = row.constant()
+    return number if isinstance(number, int) else None
+
+
+def _next_row(
+    context: _Context, loop: _Loop, row: Poly, before: Mapping[Array, Chain]
+) -> Mapping[Array, Chain]:
+    """The chains to a row, each as far as it goes on from the row before."""
+    fixed = [
+        part
+        for array, axis in loop.block.axes.items()
+        for part in _of_row(
+            context, [p for p in loop.later if p.equation.array is array], axis, row
+        )
+    ]
+    order = {equation: k for k, equation in enumerate(loop.block.equations)}
+    fixed.sort(key=lambda part: order[part.equation])
+    return _row_alone(context, fixed, _going_on(loop.block, before))
+
+
+def _row_of_loop(context: _Context, loop: _Loop, row: Poly) -> Mapping[Array, Chain]:
+    """The longest chains to a row of a loop."""
+    number = _value(context, row)
+    if number is not None and number <= len(loop.rows):
+        worked_out = loop.rows[number - 1] if number > 0 else {}
+        return {array: chain.whole for array, chain in worked_out.items()}
+    before = _unrolled_row(context, loop, row - 1)
+    found = _next_row(context, loop, row, before)
+    if _steps(found) == _steps(loop.rows[-1]):
+        return _unrolled_row(context, loop, row)
+    return {array: chain.whole for array, chain in found.items()}
+
+
+def _unrolled_row(context: _Context, loop: _Loop, row: Poly) -> Mapping[Array, Chain]:
+    """The chains to a row that goes on like the rows before it."""
+    number = _value(context, row)
+    if number is not None and number <= len(loop.rows):
+        return {array: chain.whole for array, chain in loop.rows[number - 1].items()}
+    return {array: _unrolled(loop.rows, array, row) for array in loop.rows[-1]}
+
+
+def _going_on(block: Block, before: Mapping[Array, Chain]) -> dict[tuple[Equation, Ref], Chain]:
+    """What each reference to the row before goes on from."""
+    return {
+        (equation, ref): Chain(origin=ref.array, before=before.get(ref.array, Chain()))
+        for equation in block.equations
+        for ref in references(equation)
+        if block.lag(equation, ref) == 1
+    }
+
+
+def _steps(row: Mapping[Array, Chain]) -> Mapping[Array, tuple[object, ...]]:
+    return {array: (chain.steps, chain.origin) for array, chain in row.items()}
+
+
+def _unrolled(rows: Sequence[Mapping[Array, Chain]], array: Array, number: Poly) -> Chain:
+    """The chain to an array in the last row, as what comes before, a repeated block, and the rest.
+
+    The block is a row in which an array goes on from itself.
+    """
+    tail: list[Chain] = []
+    while (origin := rows[-1][array].origin) is not array:
+        tail.insert(0, rows[-1][array])
+        if origin is None or len(tail) > len(rows[-1]):
+            break
+        array = origin
+    if rows[-1][array].origin is not array:
+        return tail[-1].whole
+    row = rows[-1][array]
+    since = next(
+        k for k, r in enumerate(rows) if all(x[array].origin is array for x in rows[k + 1 :])
+    )
+    start = rows[since][array].whole
+    times = number - (since + 1) - len(tail)
+    steps = (*start.steps, Repeat(times, row.steps), *(s for part in tail for s in part.steps))  # type: ignore[arg-type]
+    levels = start.levels + row.levels * times
+    ties = start.ties if row.ties == 1 else None
+    for part in tail:
+        levels = levels + part.levels
+        ties = None if ties is None or part.ties is None else ties * part.ties
+    return Chain(steps, levels, ties)
 
 
 def critical_path(

@@ -6,8 +6,8 @@ arrays given; points outside the domain are masked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from costmodel.conventions import Convention, convention as named_convention
@@ -22,6 +22,7 @@ from costmodel.expressions import (
     EquationError,
     Fft,
     Folded,
+    Gather,
     Index,
     Mul,
     Neg,
@@ -31,6 +32,7 @@ from costmodel.expressions import (
     Sub,
     position_value,
 )
+from costmodel.loops import Block, blocks
 from costmodel.polynomial import Fn, Poly
 from costmodel.tokens import system_of
 
@@ -84,11 +86,40 @@ def evaluate_all(
         known[array.name] = _given(array, arrays, sizes)
     dtype = np.result_type(*known.values())
     for equation in system.equations:
-        if equation.name not in known:
-            shape = tuple(extent.at(sizes) for extent in equation.array.shape)
-            known[equation.name] = np.zeros(shape, dtype)
-        _assign(equation, known, sizes)
+        shape = tuple(extent.at(sizes) for extent in equation.array.shape)
+        known.setdefault(equation.name, np.zeros(shape, dtype))
+    for block in blocks(system):
+        for equation in _in_turn(block, sizes):
+            _assign(equation, known, sizes)
     return known
+
+
+def _in_turn(block: Block, sizes: Mapping[str, int]) -> Iterator[Equation]:
+    """The equations of a block; those of a loop row by row."""
+    if not block.is_loop:
+        yield from block.equations
+        return
+    last = max(array.shape[axis].at(sizes) for array, axis in block.axes.items())
+    for row in range(1, last + 1):
+        for equation in block.equations:
+            yield from _at_row(equation, block.row(equation), row, sizes)
+
+
+def _at_row(
+    equation: Equation, here: Poly, row: int, sizes: Mapping[str, int]
+) -> Iterator[Equation]:
+    """The equation with its row fixed, if it defines that row."""
+    index = next((i for i in equation.indices if i.atom in here.letters), None)
+    if index is None:
+        if here.at(sizes) == row:
+            yield equation
+        return
+    value = Poly.of(row) - (here - index)
+    ends = (max(b.at(sizes) for b in index.lower), min(b.at(sizes) for b in index.upper))
+    if ends[0] <= value.at(sizes) <= ends[1]:
+        fixed = replace(index, lower=(value,), upper=(value,))
+        indices = tuple(fixed if i is index else i for i in equation.indices)
+        yield replace(equation, indices=indices)
 
 
 def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int]) -> Values:
@@ -176,7 +207,10 @@ def _entry(grid: _Grid, ref: Ref) -> Values:
     where: list[Any] = []
     outside: Any = np.asarray(False)
     for axis, position in enumerate(ref.positions):
-        index = np.asarray(grid.value(position_value(position)))
+        if isinstance(position, Gather):
+            index = _entry(grid, position.at)
+        else:
+            index = np.asarray(grid.value(position_value(position)))
         if index.dtype.kind != "i":
             index = np.vectorize(int, otypes=[np.int64])(index)
         beyond = (index < 1) | (index > array.shape[axis])
@@ -333,6 +367,7 @@ def _functions() -> Mapping[str, Callable[[Any], Any]]:
         "sigmoid": sigmoid,
         "silu": lambda x: x * sigmoid(x),
         "softplus": lambda x: np.log(1 + np.exp(x)),
+        "elu_plus_1": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),
         "gelu": lambda x: x * (0.5 * (1 + erf(x * 2**-0.5))),
     }
 

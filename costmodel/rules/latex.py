@@ -23,6 +23,7 @@ from costmodel.expressions import (
     Fft,
     Flat,
     Folded,
+    Gather,
     Index,
     Mul,
     Neg,
@@ -77,6 +78,8 @@ class Notation:
 
     def position(self, position: Position) -> str:
         """An index expression; a flattened axis is written (j-1)h+c."""
+        if isinstance(position, Gather):
+            return self.entry(position.at.array, position.at.positions)
         if isinstance(position, Flat):
             parts = (position.outer - 1, position.extent, position.inner)
             outer, extent, inner = (self.poly(part).replace(" ", "") for part in parts)
@@ -241,6 +244,9 @@ def _renamed(position: Position, values: Mapping[str, Poly]) -> Position:
     if isinstance(position, Flat):
         parts = (position.outer, position.inner, position.extent)
         return Flat(*(part.substitute(values) for part in parts))
+    if isinstance(position, Gather):
+        where = tuple(_renamed(p, values) for p in position.at.positions)
+        return Gather(Ref(position.at.array, where))
     return position.substitute(values)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costmodel.domains import Exact, nonnegative
-from costmodel.polynomial import Fn, Monomial, Poly, sorted_terms, to_sympy
+from costmodel.domains import Constraints, Exact
+from costmodel.growth import ALWAYS, Growth, NoGrowth, Sizes, dominates, growths
+from costmodel.polynomial import Poly, sorted_terms, to_sympy
 
 if TYPE_CHECKING:
     import sympy
@@ -26,10 +27,25 @@ class Order:
 
         return sympy.Add(*map(to_sympy, self.monomials))
 
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.monomials)) or "0"
+
     def _repr_latex_(self) -> str:
         import sympy
 
         return rf"$O\left({sympy.latex(self.expr)}\right)$"
+
+
+LONG = ("l", "t")
+"""Sizes that grow without end where an answer is piecewise."""
+
+AT_MOST_LONG = ("w", "C", "k", "s", "c", "B", "r")
+"""Sizes that are at most the length of the sequence."""
+
+GROWING = Sizes(
+    (*ALWAYS, *(Growth.of((long, 1), (short, -1)) for long in LONG for short in AT_MOST_LONG))
+)
+"""What is known of the sizes while they grow: n <= d, t <= l, w <= l, C <= l and so on."""
 
 
 def order(answer: Exact) -> Order:
@@ -41,64 +57,61 @@ def order(answer: Exact) -> Order:
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
     d**2*l + d*l**2
     """
-    cases = answer.chambers()
-    guards, poly = max(cases, key=lambda case: _favours_long(case[0]))
-    case = "" if len(cases) == 1 else " and ".join(f"{g} >= 0" for g in sorted(map(str, guards)))
+    guards, poly = long_case(answer)
+    sizes = GROWING.where(guards)
     monomials = [Poly({m: 1}) for m, _ in sorted_terms(poly)]
+    grown = [_grown(m, sizes) for m in monomials]
     kept = [
         m
         for k, m in enumerate(monomials)
         if not any(
-            _grows_at_least(rival, m) and not (j > k and _grows_at_least(m, rival))
-            for j, rival in enumerate(monomials)
+            _reaches(rival, grown[k], sizes) and not (j > k and _reaches(grown[k], rival, sizes))
+            for j, rival in enumerate(grown)
             if j != k
         )
     ]
+    case = " and ".join(f"{g} >= 0" for g in sorted(map(str, guards)))
     return Order(tuple(kept), case)
 
 
-LONG = ("l", "t")
-"""Sizes that grow without end where an answer is piecewise."""
+def long_case(answer: Exact) -> tuple[Constraints, Poly]:
+    """The guards and the value of an answer's case of long sequences.
 
-AT_MOST_LONG = ("w", "C")
-"""Sizes that are at most the length of the sequence."""
-
-
-def _favours_long(guards: frozenset[Poly]) -> int:
-    """How many guards hold for every long enough sequence."""
-    slopes = [g.coefficient(x).rational({}) for g in guards for x in LONG if x in g.atoms]
-    return sum(1 if slope > 0 else -1 for slope in slopes)
+    That is the case that no length leaves, the other sizes being what they are, and that bounds no
+    other size by a number.
+    """
+    return max(answer.chambers(), key=lambda case: _favours_long(case[0]))
 
 
-def _grows_at_least(larger: Poly, smaller: Poly) -> bool:
-    """Whether `larger >= smaller` for all sizes; a logarithm is at most its power of two."""
-    ((big, _),) = larger.terms.items()
-    ((small, _),) = smaller.terms.items()
-    if _without_logs(big) == _without_logs(small):
-        return len(big) >= len(small)
-    if _without_logs(small) == small:
-        larger = _at_least(big)
-    difference = larger - smaller
-    for bounded in AT_MOST_LONG:
-        for long in LONG:
-            if {bounded, long} <= difference.letters:
-                rest = Poly.atom(f"{long}-{bounded}") - 1  # an atom of at least 1
-                difference = difference.substitute({long: Poly.atom(bounded) + rest})
-    return nonnegative(difference)
+def _favours_long(guards: Constraints) -> tuple[int, int, int]:
+    """How few guards fail for long sequences, how few bound a size, how many ask for length."""
+    signs = [_sign(guard, long) for guard in guards for long in LONG]
+    bounds = sum(all(c < 0 for m, c in guard.terms.items() if m) for guard in guards)
+    return -signs.count(-1), -bounds, signs.count(1)
 
 
-def _at_least(monomial: Monomial) -> Poly:
-    """A monomial that it reaches: no logarithms, and x for the power of two that is at least x."""
-    result = Poly.of(1)
-    for atom, power in _without_logs(monomial):
-        base = Poly.atom(atom)
-        if isinstance(atom, Fn) and atom.function == "pow2" and power > 0:
-            inner = [a for a in atom.args[0].atoms if isinstance(a, Fn)]
-            if len(inner) == 1 and atom.args[0] == Poly.atom(inner[0]):
-                base = inner[0].args[0]
-        result = result * base**power
-    return result
+def _sign(guard: Poly, letter: str) -> int:
+    """Whether a guard rises (1) or falls (-1) as a size grows and the others stay."""
+    powers = [(dict(m).get(letter, 0), c) for m, c in guard.terms.items()]
+    most = max((power for power, _ in powers), default=0)
+    slopes = [c for power, c in powers if power == most] if most > 0 else []
+    if not slopes or min(slopes) < 0 < max(slopes):
+        return 0
+    return 1 if slopes[0] > 0 else -1
 
 
-def _without_logs(monomial: Monomial) -> Monomial:
-    return tuple((a, p) for a, p in monomial if not a.startswith("ceil_log2"))
+def _grown(monomial: Poly, sizes: Sizes) -> tuple[Growth, ...] | None:
+    """How a monomial grows; None where it grows faster than any power."""
+    try:
+        return growths(monomial, sizes)
+    except NoGrowth:
+        return None
+
+
+def _reaches(
+    larger: tuple[Growth, ...] | None, smaller: tuple[Growth, ...] | None, sizes: Sizes
+) -> bool:
+    """Whether one monomial dominates another; what is faster than any power is not compared."""
+    if larger is None or smaller is None:
+        return False
+    return all(any(dominates(big, small, sizes) for big in larger) for small in smaller)

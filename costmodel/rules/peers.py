@@ -73,7 +73,7 @@ def _inside(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
     """The operations of reductions over products."""
     if isinstance(node, Reduce) and node.kind == "sum" and _has_product(node.body):
         inner = points.inside(node.over)
-        yield "add", inner.number() - points.number()
+        yield "add", inner.number(inner.present(node.body)) - points.number(points.present(node))
         yield from _terms(node.body, inner)
         return
     inner = points.inside(node.over) if isinstance(node, Reduce) else points
@@ -91,29 +91,40 @@ def _terms(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
         yield from _inside(node, points)
         return
     if isinstance(node, Mul):
-        yield "mul", points.number()
+        yield "mul", points.carried_out(node)
     elif isinstance(node, (Add, Sub)):
-        yield "add", points.number()
+        yield "add", points.carried_out(node)
     for child in node.children:
         yield from _terms(child, points)
 
 
-def peer_count(mixer: Mixer, phase: str, form: str | None, peer: str) -> Counts:
-    """The operations that a peer counts when every contraction runs dense in one kernel.
+def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
+    """The operations that a peer counts for each equation, every contraction dense in one kernel.
 
     Multiplications, and as many additions where the peer counts a multiply-add as two; it counts
     nothing else, which is not a zero: tables show a dash.
     """
     system = system_of(mixer, form, ("dense",), phase)
     kernels = {equation.part_of: equation.array.kernel for equation in system.equations}
-    macs, once = Exact(), Exact()
+    found: dict[str, Counts] = {}
     for name, part in contraction_counts(system, phase).items():
         per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
         share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
-        macs = macs + part.multiplications * share
-        once = once + part.once_multiplications * share
+        once = part.once_multiplications * share
+        apart = Counts({} if once.is_zero else _seen(once, peer), peer=peer)
+        found[name] = Counts(_seen(part.multiplications * share, peer), apart, peer)
+    return found
 
-    def seen(number: Exact) -> dict[str, Exact]:
-        return {"mul": number, "add": number} if PEERS[peer].additions else {"mul": number}
 
-    return Counts(seen(macs), Counts(seen(once), peer=peer), peer)
+def _seen(number: Exact, peer: str) -> dict[str, Exact]:
+    """Multiply-adds under the classes that a peer counts."""
+    return {"mul": number, "add": number} if PEERS[peer].additions else {"mul": number}
+
+
+def peer_count(mixer: Mixer, phase: str, form: str | None, peer: str) -> Counts:
+    """The operations that a peer counts for a form: the sum of `peer_equations`."""
+    macs, once = Exact(), Exact()
+    for part in peer_equations(mixer, phase, form, peer).values():
+        macs = macs + part.exact("mul")
+        once = once + part.once.exact("mul") if part.once else once
+    return Counts(_seen(macs, peer), Counts(_seen(once, peer), peer=peer), peer)

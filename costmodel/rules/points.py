@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from costmodel.domains import Constraints, Exact, total
 from costmodel.equations import Equation
-from costmodel.expressions import Index
+from costmodel.expressions import Binary, Index, Node
 from costmodel.polynomial import Poly
+from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
 
 ONE = Poly.of(1)
 
@@ -21,9 +22,22 @@ class Points:
     constraints: Constraints
     accounting: str
 
-    def number(self) -> Exact:
-        """How many points there are."""
-        return total(self.variables, self.constraints, ONE)
+    def number(self, places: Places = EVERYWHERE) -> Exact:
+        """How many points there are, at some places among them."""
+        result = Exact()
+        for place in places:
+            result = result + total(self.variables, self.constraints | place, ONE)
+        return result
+
+    def present(self, node: Node) -> Places:
+        """Where among the points an expression is no sum over no term."""
+        return present(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
+
+    def carried_out(self, node: Binary) -> Exact:
+        """At how many points both sides of an operation are there."""
+        return self.number(
+            both(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
+        )
 
     def inside(self, over: tuple[Index, ...]) -> Points:
         """The points of an expression under a reduction."""

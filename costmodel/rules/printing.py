@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from costmodel.domains import Constraints, Exact, implied, infeasible
+from costmodel.domains import Constraints, Exact, implied, infeasible, nonnegative
 from costmodel.polynomial import Fn, Monomial, Number, Poly, call, sorted_terms, to_text
 from costmodel.rules.breaking import width
 from costmodel.sizes import LETTERS
@@ -113,6 +113,8 @@ def _function(atom: Fn, names: Names) -> str:
     if atom.function == "ceil_log2":
         body = inside[0] if len(atom.args[0].terms) == 1 else f"({inside[0]})"
         return rf"\lceil\log_2 {body}\rceil"
+    if atom.function == "floor_div":
+        return rf"\lfloor\frac{{{inside[0]}}}{{{inside[1]}}}\rfloor"
     return rf"\{atom.function.lower()}({', '.join(inside)})"
 
 
@@ -245,7 +247,7 @@ WIDEST = 100.0
 
 
 def formula_text(value: Formula) -> str:
-    """The same with `+ - * / ** ceil_log2 Max Min`, as the formats promise.
+    """The same with `+ - * / ** ceil_log2 floor Max Min`, as the formats promise.
 
     A piece that counts only where g >= 0 is multiplied by Min(1, Max(0, g + 1)), which is 1 there
     and 0 elsewhere.
@@ -259,8 +261,23 @@ def formula_text(value: Formula) -> str:
     cases = value.chambers()
     if len(cases) == 1 and not cases[0][0]:
         return ordered_text(cases[0][1])
-    parts = [f"({to_text(poly)})*{_guards_text(guards)}" for guards, poly in cases if poly.terms]
+    parts = [
+        f"({to_text(_defined(poly))})*{_guards_text(guards)}"
+        for guards, poly in cases
+        if poly.terms
+    ]
     return " + ".join(parts) or "0"
+
+
+def _defined(poly: Poly) -> Poly:
+    """The same where the divisors of its quotients are positive; elsewhere it has a value too."""
+    clamped: dict[str, Poly] = {
+        atom: call("floor_div", atom.args[0], call("Max", 1, atom.args[1]))
+        for atom in poly.atoms
+        if isinstance(atom, Fn) and atom.function == "floor_div"
+        and not nonnegative(atom.args[1] - 1)
+    }  # fmt: skip
+    return poly.substitute(clamped)
 
 
 def formula_words(value: Formula) -> str:

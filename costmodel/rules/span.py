@@ -7,23 +7,30 @@ provably smaller are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import (
+    ONE,
     Constraints,
     Unsupported,
+    bounds,
     implied,
     infeasible,
+    irredundant,
+    is_plain,
     nonnegative,
+    outside,
     projected,
     simplified,
     total,
+    variables_of,
 )
-from costmodel.equations import Mixer, System
+from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import (
     Add,
     Array,
@@ -34,6 +41,7 @@ from costmodel.expressions import (
     Fft,
     Flat,
     Folded,
+    Gather,
     Index,
     Mul,
     Neg,
@@ -44,10 +52,13 @@ from costmodel.expressions import (
     position_value,
 )
 from costmodel.functions import TABLE
+from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Fn, Poly, call, to_sympy
+from costmodel.presence import Places, both, may_be_empty, present
 from costmodel.quantity import Quantity
+from costmodel.rules.peaks import highest
 from costmodel.tokens import Instances, T, at_token, instances, phase_name, system_of, tokens
-from costmodel.wellformed import defined
+from costmodel.wellformed import axes_of, region, whole
 
 if TYPE_CHECKING:
     import sympy
@@ -131,7 +142,10 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
 
     def reached(level: Level, rival: Level) -> bool:
         known = constraints | level.where
-        return rival.where <= level.where and dominates(known, rival.depth, level.depth)
+        if not all(_proven(known, c) for c in rival.where):
+            return False
+        least = _least(level.where)
+        return dominates(known, rival.depth.substitute(least), level.depth.substitute(least))
 
     kept: list[Level] = []
     for level in dict.fromkeys(levels):
@@ -141,32 +155,25 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
     return tuple(kept)
 
 
-def direction(poly: Poly, variable: str) -> int:
-    """1 where the polynomial grows with a variable, -1 where it falls, 0 where it is constant.
-
-    Raises:
-        Unsupported: it does both.
-    """
-    signs: set[int] = set()
-    for monomial, number in poly.terms.items():
-        for atom, power in monomial:
-            inner = {1} if atom == variable else set()
-            if isinstance(atom, Fn):
-                inner = {direction(a, variable) for a in atom.args} - {0}
-            grows = (number > 0) == (power > 0)
-            signs |= {sign if grows else -sign for sign in inner}
-    if len(signs) > 1:
-        raise Unsupported(f"a depth that both grows and falls with index {variable[1:]}")
-    return signs.pop() if signs else 0
+def _least(where: Constraints) -> Mapping[str, Poly]:
+    """Sizes moved so that guards such as `l >= 3` hold for every positive integer."""
+    found: dict[str, Poly] = {}
+    for guard in sorted(where, key=str):
+        for letter in guard.letters:
+            least = (Poly.atom(letter) - guard).constant()
+            if isinstance(least, int) and least > 1:
+                found[letter] = Poly.atom(letter) + (least - 1)
+    return found
 
 
 def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
     """The largest depth over variables, the last one eliminated first."""
     term, full, plain = level.depth, constraints | level.where, constraints
-    for variable in reversed(tuple(variables)):
-        sign = direction(term, variable)
-        if sign:
-            term = term.substitute({variable: _end(variable, full, sign)})
+    waiting = list(reversed(tuple(variables)))
+    while waiting:
+        variable = next((v for v in waiting if is_plain(full, v)), waiting[0])
+        waiting.remove(variable)
+        term = highest(term, variable, full)
         full, plain = projected(full, [variable]), projected(plain, [variable])
     return Level(term, frozenset(c for c in full if c not in plain and not _proven(plain, c)))
 
@@ -174,17 +181,6 @@ def maximised(level: Level, variables: Iterable[str], constraints: Constraints) 
 def largest(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
     """The largest value of a depth that exists everywhere."""
     return maximised(Level(depth), variables, constraints).depth
-
-
-def _end(variable: str, constraints: Constraints, sign: int) -> Poly:
-    """The upper (sign 1) or lower end of a variable's range."""
-    ends = []
-    for constraint in sorted(constraints, key=str):
-        slope = constraint.coefficient(variable).constant()
-        if slope == -sign:
-            ends.append((constraint + Poly.atom(variable) * sign) * sign)
-    best = [e for e in ends if all(implied(constraints, (o - e) * sign) for o in ends)]
-    return best[0] if best else call("Min" if sign > 0 else "Max", *ends)
 
 
 def guarded(level: Level) -> Poly:
@@ -234,24 +230,88 @@ class Depths:
         self.system = system
         self.phase = phase
         self.arrays: dict[Array, Depth] = {}
-        ends: list[Level] = []
-        for part in instances(system, phase):
-            equation = part.equation
-            try:
-                levels = self.depth(equation.value, part, part.constraints)
-            except Unsupported as error:
-                raise Unsupported(f"{equation.part_of}: {error}") from error
-            split = len(system.defining[equation.array]) > 1
-            on_axes = tuple(_on_axes(part, level, split=split) for level in levels)
-            known = self.arrays.get(equation.array, ())
-            self.arrays[equation.array] = pruned(frozenset(), known + on_axes)
+        self.before: dict[Equation, dict[Ref, Depth]] = {}
+        """The references of a loop to the row before, while its rows are being solved."""
+        self.parts = Counter(p.equation.array for p in carried_out(system, phase))
+        self._ends: dict[Array, list[Level]] = {}
+        for block in blocks(system):
+            parts = [p for p in carried_out(system, phase) if p.equation in block.equations]
+            if in_turn(block, parts, system, phase):
+                self._loop(block, parts)
+            else:
+                for part in parts:
+                    self._equation(part)
+        self.latest = self.deepest(*self._ends)
+
+    def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
+        """How deep the deepest entry of some arrays is: the largest of these."""
+        ends = [level for array in arrays for level in self._ends.get(array, ())]
+        return tuple(guarded(end) for end in _settled(ends)) or (Poly(),)
+
+    def _levels(self, part: Instances) -> Depth:
+        """The depth of an equation's value, in its free indices."""
+        try:
+            return self.depth(part.equation.value, part, part.constraints)
+        except Unsupported as error:
+            raise Unsupported(f"{part.equation.part_of}: {error}") from error
+
+    def _equation(self, part: Instances) -> None:
+        equation, levels = part.equation, self._levels(part)
+        split = self.parts[equation.array] > 1 or self._partly(equation.array)
+        on_axes = tuple(_on_axes(part, level, split=split) for level in levels)
+        known = self.arrays.get(equation.array, ())
+        self.arrays[equation.array] = pruned(frozenset(), known + on_axes)
+        for level in levels:
+            self._end(equation.array, level, part.variables, part.constraints)
+
+    def _partly(self, array: Array) -> bool:
+        """Whether some entries of an array are older than others of their row, or of no token."""
+        if self.phase == "training":
+            return False
+        return any(term.where for term in tokens(self.system).of(array))
+
+    def _end(
+        self, array: Array, level: Level, variables: tuple[str, ...], constraints: Constraints
+    ) -> None:
+        """Note the largest value of a depth, and the sizes for which it exists."""
+        top = largest(level.depth, variables, constraints | level.where)
+        exists = simplified(projected(constraints | level.where, reversed(variables)))
+        if exists is not None:
+            self._ends.setdefault(array, []).append(Level(top, irredundant(exists)))
+
+    def _loop(self, block: Block, parts: Sequence[Instances]) -> None:
+        """The depths of a loop: its first row, one further row in terms of the row before, and
+        from these every row."""
+        first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
+        marked = {array: (Level(Poly.atom("^" + array.name)),) for array in block.axes}
+        self.before = {
+            e: {r: marked[r.array] for r in references(e) if block.lag(e, r) == 1}
+            for e in block.equations
+        }
+        later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
+        self.before = {}
+        for array, levels in rows(first, later).items():
+            values = {ROW: Poly.atom(f"#{block.axes[array]}")}
+            self.arrays[array] = pruned(frozenset(), [x.substitute(values) for x in levels])
+            for level in self.arrays[array]:
+                self._end(array, level, axes_of(array), whole(array))
+
+    def _rows(self, block: Block, parts: Sequence[Instances]) -> dict[Array, Depth]:
+        """The depths of the arrays of a loop at some rows, in the row `#row` and sizes alone."""
+        for array in block.axes:
+            self.arrays.pop(array, None)
+        found: dict[Array, Depth] = {}
+        for part in parts:
+            array, row = part.equation.array, f"#{block.axes[part.equation.array]}"
+            levels = tuple(_on_axes(part, level, split=False) for level in self._levels(part))
+            self.arrays[array] = found[array] = found.get(array, ()) + levels
             for level in levels:
-                top = largest(level.depth, part.variables, part.constraints | level.where)
-                where = projected(part.constraints | level.where, reversed(part.variables))
-                exists = simplified(where)
-                if exists is not None:
-                    ends.append(Level(top, exists))
-        self.latest = tuple(guarded(end) for end in pruned(frozenset(), ends)) or (Poly(),)
+                if variables_of([level.depth, *level.where]) - {row}:
+                    raise Unsupported(f"{array.name}: a depth that differs inside a row of a loop")
+        for array in found:
+            del self.arrays[array]
+        named = {a: {f"#{axis}": Poly.atom(ROW)} for a, axis in block.axes.items()}
+        return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
 
     def fresh(self, ref: Ref, constraints: Constraints) -> bool:
         """Whether a referenced entry may be computed in this phase (not ready beforehand)."""
@@ -282,12 +342,415 @@ def _on_axes(part: Instances, level: Level, *, split: bool) -> Level:
             slope = poly.coefficient(free[0])
             values[free[0]] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(free[0]))) * slope
     found = maximised(level, [v for v in part.variables if v not in values], part.constraints)
-    entries = (defined(equation) or frozenset()) if split else frozenset()
+    entries: Constraints = frozenset()
+    if split:
+        names = sorted(part.variables, reverse=True)
+        entries = region(equation.array, equation.positions, part.constraints, names) or entries
     return Level(
         found.depth.substitute(values),
         entries | {c.substitute(values) for c in found.where},
     )
 
+
+def carried_out(system: System, phase: str) -> tuple[Instances, ...]:
+    """The points that a phase executes, whether they depend on an input or not."""
+    if phase == "training":
+        return tuple(Instances(e, e.domain, once=False) for e in system.equations)
+    return instances(system, phase)
+
+
+def in_turn(block: Block, parts: Sequence[Instances], system: System, phase: str) -> bool:
+    """Whether the rows of a block are computed one after another in a phase.
+
+    For one token they are not where the row before belongs to an older token.
+    """
+    if not block.is_loop or phase == "training":
+        return block.is_loop
+    fresh = [
+        (part, at_token(part.constraints, tokens(system).at(ref), T))
+        for part in parts
+        for ref in references(part.equation)
+        if block.lag(part.equation, ref) == 1
+    ]
+    if any(found != [part.constraints] for part, found in fresh if found):
+        raise Unsupported("a loop of which one token computes some rows")
+    return any(found for _, found in fresh)
+
+
+ROW = "#row"
+"""The row of a loop, in the depths of its arrays."""
+
+
+def first_row(block: Block, part: Instances) -> Instances | None:
+    """The instances of the first row of a loop, if there are any."""
+    row = block.row(part.equation)
+    joined = _rows_of(block, part) | {row - 1, 1 - row}
+    if row.constant() not in (None, 1):
+        raise Unsupported(f"{part.equation.name}: a loop with more than one first row")
+    return None if infeasible(joined) else replace(part, constraints=joined)
+
+
+def later_row(block: Block, part: Instances) -> Instances | None:
+    """The instances of the rows from 2 on, which are all alike."""
+    row = block.row(part.equation)
+    if row.constant() is not None:
+        return None
+    joined = _rows_of(block, part) | {row - 2}
+    if infeasible(joined):
+        return None
+    if not all(implied(frozenset({row - 2}), c) for c in joined if _starts(row, c)):
+        raise Unsupported(f"{part.equation.name}: a loop whose rows begin after the second")
+    return replace(part, constraints=joined)
+
+
+def _rows_of(block: Block, part: Instances) -> Constraints:
+    """The points of a part, all of whose rows have to be those of the equation."""
+    row, domain = block.row(part.equation), part.equation.domain
+    if any(c.letters & variables_of([row]) for c in part.constraints - domain):
+        raise Unsupported(f"{part.equation.name}: a loop whose rows are not computed alike")
+    return part.constraints
+
+
+def _starts(row: Poly, constraint: Poly) -> bool:
+    """Whether a constraint is a lower bound of the row alone."""
+    (index,) = (a for a in row.letters if a[0] == "@")
+    return constraint.coefficient(index) == Poly.of(1) and constraint.letters == {index}
+
+
+Row = Mapping[Array, tuple[Poly, ...]]
+"""How deep each array is in one row of a loop: the largest of these, in sizes alone."""
+Steps = Mapping[Array, Sequence[tuple[Array, Poly]]]
+"""For each array of a loop, the arrays of the row before that it reads, and how much deeper it is
+than each."""
+
+
+@dataclass(frozen=True)
+class Entering:
+    """A depth, in the row, that an array has by its own operands at the rows from `low` on."""
+
+    array: Array
+    depth: Poly
+    low: Poly
+    high: Poly | None
+    """The last of the rows, if it is not the last of the loop."""
+    where: Constraints
+    """Conditions in sizes."""
+
+    @property
+    def rows(self) -> Constraints:
+        """The rows at which it holds."""
+        ends = {Poly.atom(ROW) - self.low} | ({self.high - Poly.atom(ROW)} if self.high else set())
+        return self.where | ends
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Some rows, one after another, and how much deeper each is after the last of them; nothing
+    follows from the last where that is None."""
+
+    rows: tuple[Row, ...]
+    rate: Poly | None
+
+    def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
+        """The depths in the row, the first of the rows being `low`."""
+        for number, row in enumerate(self.rows):
+            here = Poly.atom(ROW) - low - number
+            going_on = self.rate if number == len(self.rows) - 1 else None
+            these = where | ({here} if going_on is not None else {here, -here})
+            for array, depths in row.items():
+                for depth in depths:
+                    grown = depth if going_on is None else depth + here * going_on
+                    yield array, Level(grown, these)
+
+
+def rows(
+    first: Mapping[Array, Depth], later: Mapping[Array, Depth]
+) -> Mapping[Array, Sequence[Level]]:
+    """The depth of every row of a loop, in the row.
+
+    A row is as deep as its own operands, or some levels deeper than what it reads of the row
+    before. So its depth is the largest of those that enter at some row and go on from there. Where
+    operands get deeper more slowly than the loop does, it is those of their first row that count;
+    where they do so faster, those of the row itself.
+
+    Args:
+        first: depths at row 1.
+        later: depths at a row from 2 on, `^name` standing for the array's depth one row before.
+    """
+    steps = _steps(later)
+    entering = [entry for array, levels in later.items() for entry in _entering(array, levels)]
+    starts: dict[tuple[Poly, Constraints], dict[Array, list[Poly]]] = {}
+    found: list[tuple[Array, Level]] = []
+    for array, levels in first.items():
+        for level in levels:
+            where = frozenset(c.substitute({ROW: ONE}) for c in level.where)
+            _start(starts, array, level.depth, ONE, where)
+    for entry in entering:
+        slow = _slow(entry, entering, steps)
+        fast = not slow and _fast(entry, entering, steps)
+        if fast:
+            found.append((entry.array, Level(entry.depth, entry.rows)))
+        else:
+            found += () if slow else _on_the_way(entry, steps)
+            _start(starts, entry.array, entry.depth, entry.low, _ends(entry))
+        if not slow and entry.high is not None:
+            _start(starts, entry.array, entry.depth, entry.high, _ends(entry))
+    for low, where, begun in _runs(starts):
+        found += _growth(steps, begun).levels(low, where)
+    result: dict[Array, list[Level]] = {array: [] for array, _ in found}
+    for array, level in found:
+        result[array].append(level)
+    return result
+
+
+Starts = dict[tuple[Poly, Constraints], dict[Array, list[Poly]]]
+"""What enters at a row, under conditions in sizes, to go on from there."""
+
+
+def _start(starts: Starts, array: Array, depth: Poly, row: Poly, where: Constraints) -> None:
+    """Note that a depth enters at a row, if there is such a row."""
+    kept = simplified(where)
+    if kept is not None:
+        entries = starts.setdefault((row, kept), {}).setdefault(array, [])
+        entries.append(depth.substitute({ROW: row}))
+
+
+def _runs(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[Row]]]:
+    """The first row of each run through a loop, its conditions and what enters row by row.
+
+    What enters at numbered rows without conditions is one run from row 1.
+    """
+    joint: dict[int, Row] = {}
+    for (low, where), entries in starts.items():
+        row = {array: _deepest(depths) for array, depths in entries.items()}
+        number = low.constant()
+        if where or not isinstance(number, int):
+            yield low, where, [row]
+        else:
+            joint[number] = row
+    if joint:
+        yield ONE, frozenset(), [joint.get(k, {}) for k in range(1, max(joint) + 1)]
+
+
+def _steps(later: Mapping[Array, Depth]) -> Steps:
+    found: dict[Array, list[tuple[Array, Poly]]] = {}
+    named = {"^" + array.name: array for array in later}
+    for array, levels in later.items():
+        for level in levels:
+            for mark in sorted(level.depth.atoms & named.keys()):
+                rate = level.depth - Poly.atom(mark)
+                known = frozenset({Poly.atom(ROW) - 2})
+                if ROW in rate.letters or not all(_proven(known, c) for c in level.where):
+                    raise Unsupported("a loop whose rows do not all go on in the same way")
+                found.setdefault(array, []).append((named[mark], rate))
+    return found
+
+
+def _entering(array: Array, levels: Depth) -> Iterator[Entering]:
+    for level in levels:
+        if any(atom[0] == "^" for atom in level.depth.atoms):
+            continue
+        lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
+        if any(scale != ONE for scale, _ in lower + upper):
+            raise Unsupported("a loop some of whose rows lie at a stride")
+        where = frozenset(rest)
+        low = _tightest([end for _, end in lower], where, 1)
+        high = _tightest([end for _, end in upper], where, -1) if upper else None
+        yield Entering(array, level.depth, low, high, where)
+
+
+def _tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
+    for end in ends:
+        if all(_proven(where, (end - other) * sign) for other in ends):
+            return end
+    raise Unsupported("which rows of a loop have an operand depends on the sizes")
+
+
+def _ends(entry: Entering) -> Constraints:
+    """The conditions under which an operand has a row."""
+    return entry.where | ({entry.high - entry.low} if entry.high is not None else frozenset())
+
+
+def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
+    """Whether, after its first row, an operand is proven to be no deeper than what goes on from the
+    row before."""
+    around = _followed(entry)
+    following = _at_most(entry.depth, around)
+    return any(
+        rival.array is origin
+        and all(_proven(around, c) for c in rival.rows)
+        and dominates(around, rival.depth + rate, following)
+        for origin, rate in steps.get(entry.array, ())
+        for rival in entering
+    )
+
+
+def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
+    """Whether what goes on from an operand is proven to be no deeper than one of the next row."""
+    around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
+    return all(
+        any(
+            rival.array is array
+            and all(_proven(around, c.substitute(following)) for c in rival.rows)
+            and dominates(around, rival.depth.substitute(following), entry.depth + rate)
+            for rival in entering
+        )
+        for array, sources in steps.items()
+        for origin, rate in sources
+        if origin is entry.array
+    )
+
+
+def _followed(entry: Entering) -> Constraints:
+    """The rows of an operand after which it has another one."""
+    if entry.high is None:
+        return entry.rows
+    return entry.rows | {entry.high - Poly.atom(ROW) - 1}
+
+
+def _at_most(depth: Poly, around: Constraints) -> Poly:
+    """A bound on a depth one row later: a logarithm grows by at most 1 if its argument at most
+    doubles."""
+    logs = [
+        atom
+        for atom in sorted(depth.atoms)
+        if isinstance(atom, Fn)
+        and atom.function == "ceil_log2"
+        and ROW in Poly.atom(atom).letters
+        and _at_most_doubles(atom.args[0], around)
+    ]
+    kept: dict[str, Poly] = {atom: Poly.atom(f"^log {k}") for k, atom in enumerate(logs)}
+    moved = depth.substitute(kept).substitute({ROW: Poly.atom(ROW) + 1})
+    return moved.substitute({f"^log {k}": Poly.atom(atom) + 1 for k, atom in enumerate(logs)})
+
+
+def _at_most_doubles(argument: Poly, around: Constraints) -> bool:
+    """Whether a number of terms is proven to be at most twice as large one row later."""
+    least = [a for a in argument.atoms if isinstance(a, Fn) and ROW in Poly.atom(a).letters]
+    if not least:
+        moved = argument.substitute({ROW: Poly.atom(ROW) + 1})
+        return _proven(around, argument * 2 - moved)
+    (atom, *others) = least
+    factor = argument.coefficient(atom)
+    rest = argument - Poly.atom(atom) * factor
+    if others or atom.function != "Min" or not nonnegative(factor):
+        return False
+    return all(_at_most_doubles(factor * term + rest, around) for term in atom.args)
+
+
+def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
+    """What goes on from an operand that gets deeper by the same number of levels in each row.
+
+    Of the rows where it can have entered, the first or one of the last is the best; this is for the
+    last ones.
+    """
+    slope = entry.depth.coefficient(ROW)
+    if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
+        raise Unsupported("a loop whose operands get deeper from row to row")
+    for number, row in enumerate(_growth(steps, [{entry.array: (Poly(),)}]).rows):
+        before = {ROW: Poly.atom(ROW) - number}
+        where = frozenset(c.substitute(before) for c in entry.rows)
+        for array, depths in row.items():
+            for depth in depths:
+                yield array, Level(entry.depth.substitute(before) + depth, where)
+
+
+def _growth(steps: Steps, begun: Sequence[Row]) -> Growth:
+    """Rows are worked out until each array is equally much deeper in the next one."""
+    known: list[Row] = []
+    while len(known) < len(begun) + MOST:
+        row = dict(_next_row(known[-1], steps)) if known else {}
+        for array, depths in begun[len(known)].items() if len(known) < len(begun) else ():
+            row[array] = _deepest((*row.get(array, ()), *depths))
+        known.append(row)
+        if len(known) < len(begun):
+            continue
+        following = _next_row(row, steps)
+        rate = _rate(row, following)
+        if rate is not None or not following:
+            return Growth(tuple(known), rate)
+    raise Unsupported("the deepest chain through the rows of a loop changes from row to row")
+
+
+def _deepest(depths: Iterable[Poly]) -> tuple[Poly, ...]:
+    return tuple(level.depth for level in pruned(frozenset(), map(Level, depths)))
+
+
+def _next_row(before: Row, steps: Steps) -> Row:
+    """The depths of a row that go on from those of the row before it."""
+    found = {
+        array: _deepest(
+            depth + rate for origin, rate in sources for depth in before.get(origin, ())
+        )
+        for array, sources in steps.items()
+    }
+    return {array: depths for array, depths in found.items() if depths}
+
+
+def _rate(row: Row, following: Row) -> Poly | None:
+    """How much deeper the next row is, if it is so for every array; None if that is not proven."""
+    if row.keys() != following.keys():
+        return None
+    rates = [deep - depth for a in list(row)[:1] for deep in following[a] for depth in row[a]]
+    return next(
+        (
+            rate
+            for rate in rates
+            if all(_equally_deep(following[a], [depth + rate for depth in row[a]]) for a in row)
+        ),
+        None,
+    )
+
+
+def _equally_deep(one: Sequence[Poly], two: Sequence[Poly]) -> bool:
+    """Whether the largest of some depths is the largest of others, for all sizes."""
+    return all(
+        any(dominates(frozenset(), rival, depth) for rival in rivals)
+        for depths, rivals in ((one, two), (two, one))
+        for depth in depths
+    )
+
+
+def _settled(ends: Sequence[Level]) -> Depth:
+    """The deepest ends; a guard is dropped where below it another end is as deep anyway."""
+    kept = list(pruned(frozenset(), ends))
+    for k, level in enumerate(kept):
+        for guard in sorted(level.where, key=str):
+            others = [x for j, x in enumerate(kept) if j != k and not x.where]
+            if _needless(guard, kept[k], others):
+                kept[k] = Level(level.depth, kept[k].where - {guard})
+    return pruned(frozenset(), kept)
+
+
+def _needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
+    """Whether an end is no deeper than another one at the few sizes that its guard excludes."""
+    for letter in guard.letters:
+        least = Poly.atom(letter) - guard
+        number = least.constant()
+        if not isinstance(number, int) or not 2 <= number <= MOST:
+            return False
+        for value in range(1, number):
+            at = {letter: Poly.of(value)}
+            if not _proper(level.depth, at):
+                return False
+            depth = level.depth.substitute(at)
+            deepest = [x.depth.substitute(at) for x in others if _proper(x.depth, at)]
+            if not any(dominates(frozenset(), other, depth) for other in deepest):
+                return False
+    return True
+
+
+def _proper(depth: Poly, at: Mapping[str, Poly]) -> bool:
+    """Whether every logarithm in a depth is one of a positive integer at some sizes."""
+    return all(
+        nonnegative(atom.args[0].substitute(at) - 1)
+        for atom in depth.atoms
+        if isinstance(atom, Fn) and atom.function == "ceil_log2"
+    )
+
+
+MOST = 4
+"""Rows of a loop that are worked out, and the guards `size >= 4` and below that are tried."""
 
 READY: Depth = (Level(Poly()),)
 
@@ -297,23 +760,58 @@ def _ready(depths: Depths, node: Node, part: Instances, around: Constraints) -> 
 
 
 def _ref(depths: Depths, node: Ref, part: Instances, around: Constraints) -> Depth:
+    before = depths.before.get(part.equation, {}).get(node)
+    if before is not None:
+        return before
+    gathers = [level for child in node.children for level in depths.depth(child, part, around)]
+    return pruned(around, (*gathers, *_entry(depths, node, around)))
+
+
+def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     if not depths.fresh(node, around):
         return READY
-    flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Flat)}
-    values = {f"#{k}": position_value(p) for k, p in enumerate(node.positions)}
+    flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, (Flat, Gather))}
+    values = {
+        f"#{k}": position_value(p)
+        for k, p in enumerate(node.positions)
+        if not isinstance(p, Gather)
+    }
     found = []
     for level in depths.arrays[node.array]:
-        plain = frozenset(c for c in level.where if not flat & c.letters)
-        here = Level(level.depth, plain).substitute(values)
-        where = frozenset(c for c in here.where if not _proven(around, c))
+        plain = {c.substitute(values) for c in level.where if not flat & c.letters}
+        where = frozenset(c for c in plain if not _proven(around, c))
         if not infeasible(around | where):
-            found.append(Level(here.depth, where))
-    return tuple(found) or READY
+            found.append(Level(level.depth.substitute(values), where))
+    older = depths.phase == "inference" and outside(around, [around | x.where for x in found])
+    return (*found, *READY) if older or not found else tuple(found)
 
 
 def _binary(depths: Depths, node: Binary, part: Instances, around: Constraints) -> Depth:
     sides = [depths.depth(child, part, around) for child in node.children]
-    return tuple(level + 1 for side in sides for level in side)
+    if not may_be_empty(part.equation):
+        return tuple(level + 1 for side in sides for level in side)
+    places = both(node, around)
+    found = [level for side in sides for level in _where(side, places, 1, around)]
+    if isinstance(node, (Add, Sub)):
+        left, right = (present(child, around) for child in node.children)
+        found += _where(sides[0], _absent(right, around), 0, around)
+        found += _where(sides[1], _absent(left, around), 0, around)
+    return (*found, *READY)
+
+
+def _where(depth: Depth, places: Places, levels: int, around: Constraints) -> list[Level]:
+    """Some levels more, at some of the places around an expression."""
+    return [
+        Level(level.depth + levels, level.where | place)
+        for level in depth
+        for place in places
+        if not infeasible(around | level.where | place)
+    ]
+
+
+def _absent(places: Places, around: Constraints) -> Places:
+    """The conditions under which none of some holds."""
+    return tuple(part - around for part in outside(around, [around | p for p in places]))
 
 
 def _same(depths: Depths, node: Neg | Folded, part: Instances, around: Constraints) -> Depth:
@@ -325,24 +823,27 @@ def _call(depths: Depths, node: Call, part: Instances, around: Constraints) -> D
     return tuple(level + steps for level in depths.depth(node.body, part, around))
 
 
-def _over(
+def reduced(
     depths: Depths, node: Reduce | Fft, part: Instances, around: Constraints, levels: Poly
 ) -> Depth:
     """The latest term of what runs over indices, and some levels more."""
     inner = around.union(*(index.constraints for index in node.over))
     hidden = [index.atom for index in node.over]
-    return tuple(
+    found = [
         maximised(level, hidden, inner) + levels for level in depths.depth(node.body, part, inner)
-    )
+    ]
+    if may_be_empty(part.equation):
+        found = [*_where(tuple(found), present(node, around), 0, around), *READY]
+    return tuple(found)
 
 
 def _reduce(depths: Depths, node: Reduce, part: Instances, around: Constraints) -> Depth:
-    return _over(depths, node, part, around, call("ceil_log2", terms_of(node.over)))
+    return reduced(depths, node, part, around, call("ceil_log2", terms_of(node.over)))
 
 
 def _fft(depths: Depths, node: Fft, part: Instances, around: Constraints) -> Depth:
     """Every radix-2 level is a product of twiddles (2) and a sum (1)."""
-    return _over(depths, node, part, around, call("ceil_log2", node.length) * 3)
+    return reduced(depths, node, part, around, call("ceil_log2", node.length) * 3)
 
 
 RULES: Mapping[type[Node], Callable[..., Depth]] = {

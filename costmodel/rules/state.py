@@ -1,7 +1,7 @@
 """What must be held after t tokens, so that every later token can be computed?
 
 The number of entries with 1 <= tau <= t that any instance with tau > t reads, the sequence thought
-to go on past t.
+to go on past t; and of what depends on a context alone, every entry that such an instance reads.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costmodel.domains import Constraints, Exact, union_size
+from costmodel.domains import Constraints, Exact, Unsupported, union_size
 from costmodel.equations import Equation, Mixer, System
-from costmodel.expressions import Array, Ref
+from costmodel.expressions import Array, Gather, Ref
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
 from costmodel.tokens import (
@@ -23,6 +23,7 @@ from costmodel.tokens import (
     reads,
     system_of,
     tokens,
+    up_to_token,
 )
 from costmodel.wellformed import axes_of, region
 
@@ -71,6 +72,11 @@ def entries(
     return region(ref.array, ref.positions, constraints | inside, sorted(variables))
 
 
+def gathered(ref: Ref) -> Gather | None:
+    """The first position of a reference that depends on values, if there is one."""
+    return next((p for p in ref.positions if isinstance(p, Gather)), None)
+
+
 def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]:
     """The atoms of an equation's free indices and of the reductions around a reference."""
     return frozenset(i.atom for i in equation.indices) | {
@@ -86,15 +92,21 @@ def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
     for equation in system.equations:
         for read in reads(equation):
             terms = known.at(read.ref)
-            if not terms:
+            if read.ref.array not in known.given:
                 continue
-            before = frozenset(T - term for term in terms)
+            if (gather := gathered(read.ref)) is not None:
+                raise Unsupported(
+                    f"which entries of {read.ref.array.name} are held depends on the values of "
+                    f"{gather.at.array.name}"
+                )
+            names = variables_in(equation, read.over)
+            ends = read.ref.array not in known.dynamic
             for later in after_token(known.unbounded(equation), known.instance(equation), T):
-                around = later | read.constraints | before
-                names = variables_in(equation, read.over)
-                touched = entries(read.ref, around, names, ends=False)
-                if touched is not None:
-                    found.setdefault(read.ref.array, []).append((equation, touched))
+                for before in up_to_token(later | read.constraints, terms, T):
+                    for around, given in known.dependent_entries(read.ref, before):
+                        touched = entries(read.ref, around, names, ends=ends) if given else None
+                        if touched is not None:
+                            found.setdefault(read.ref.array, []).append((equation, touched))
     return found
 
 

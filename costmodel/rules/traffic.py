@@ -13,12 +13,22 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from costmodel.conventions import Convention, convention as named_convention
-from costmodel.domains import Constraints, Exact, total, union_size
+from costmodel.domains import Constraints, Exact, Unsupported, total, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array, Ref
 from costmodel.polynomial import Poly
-from costmodel.rules.state import entries, held, variables_in
-from costmodel.tokens import Instances, T, instances, phase_name, reads, system_of, tokens
+from costmodel.rules.state import entries, gathered, held, variables_in
+from costmodel.tokens import (
+    Instances,
+    T,
+    after_token,
+    instances,
+    phase_name,
+    reads,
+    system_of,
+    tokens,
+    up_to_token,
+)
 from costmodel.wellformed import axes_of
 
 if TYPE_CHECKING:
@@ -28,7 +38,8 @@ ONE = Poly.of(1)
 BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 """Element sizes in bytes."""
 KINDS = ("activations", "weights", "state")
-"""What an entry counts as: weights are entries of token 0, state those of earlier tokens."""
+"""What an entry counts as: weights depend on no input, state is what earlier tokens left and what a
+context was turned into."""
 
 
 @dataclass(frozen=True)
@@ -116,17 +127,20 @@ def _split(
 ) -> Iterable[tuple[str, Region]]:
     """The entries that a reference touches, by kind."""
     terms = tokens(system).at(ref) if phase == "inference" else ()
-    dynamic = ref.array in tokens(system).dynamic
-    if phase == "training" or not dynamic:
-        region = entries(ref, around, variables, ends=phase == "training" or not dynamic)
-        if region is not None:
-            yield ("activations" if dynamic else "weights"), (ref.array, region)
+    known = tokens(system)
+    if phase == "training" or ref.array not in known.dynamic:
+        kind = "activations" if phase == "training" else "state"
+        for part, given in known.dependent_entries(ref, around):
+            region = entries(ref, part, variables, ends=True)
+            if region is not None:
+                yield (kind if given else "weights"), (ref.array, region)
         return
-    earlier = entries(ref, around | {T - 1 - term for term in terms}, variables, ends=False)
-    if earlier is not None:
-        yield "state", (ref.array, earlier)
-    for k, term in enumerate(terms):
-        now = around | {term - T} | {T - o - int(j < k) for j, o in enumerate(terms) if j != k}
+    for before in up_to_token(around, terms, T - 1):
+        for part, given in known.dependent_entries(ref, before):
+            earlier = entries(ref, part, variables, ends=False)
+            if earlier is not None:
+                yield ("state" if given else "weights"), (ref.array, earlier)
+    for now in after_token(around, terms, T - 1):
         fresh = entries(ref, now, variables, ends=False)
         if fresh is not None:
             yield "activations", (ref.array, fresh)
@@ -136,6 +150,11 @@ def _read(system: System, phase: str, part: Instances) -> Iterable[tuple[str, Re
     for read in reads(part.equation):
         around = part.constraints | read.constraints
         variables = variables_in(part.equation, read.over)
+        if (gather := gathered(read.ref)) is not None:
+            raise Unsupported(
+                f"which entries of {read.ref.array.name} are read depends on the values of "
+                f"{gather.at.array.name}"
+            )
         yield from _split(system, phase, part.equation, read.ref, around, variables)
 
 
@@ -175,7 +194,10 @@ def _compulsory(system: System, phase: str) -> Elements:
         (kind, region)
         for part in parts
         for kind, region in _read(system, phase, part)
-        if kind == "state" or region[0].role == "input" or region[0] not in computed
+        if kind == "state"
+        or region[0].role == "input"
+        or region[0] not in computed
+        or (kind == "weights" and phase == "inference")
     ]
     result = _distinct(touched)
     for part in parts:
@@ -194,7 +216,7 @@ def _weights(system: System, phase: str) -> Exact:
     for part in parts:
         for read in reads(part.equation):
             array = read.ref.array
-            if array in known.dynamic or array in computed:
+            if array in known.given or array in computed:
                 continue
             around = part.constraints | read.constraints
             variables = variables_in(part.equation, read.over)
@@ -214,11 +236,7 @@ def _new_state(system: System, arrays: set[Array]) -> Elements:
     for array, found in held(system).items() if arrays else ():
         if array not in arrays:
             continue
-        regions = []
-        for _, region in found:
-            for k, term in enumerate(known.of(array)):
-                others = {T - o - int(j < k) for j, o in enumerate(known.of(array)) if j != k}
-                regions.append(region | {term - T} | others)
+        regions = [x for _, r in found for x in after_token(r, known.of(array), T - 1)]
         result = result + Elements({"state": union_size(axes_of(array), regions, ONE)})
     return result
 

@@ -1,0 +1,124 @@
+"""Where is an expression more than a sum over no term?
+
+A reduction over no term is 0 and costs nothing, and adding it or multiplying by it costs nothing.
+It is followed inside one equation; an entry that an equation writes is a number like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from costmodel.domains import Constraints, Unsupported, implied, infeasible, outside, projected
+from costmodel.equations import Equation
+from costmodel.expressions import (
+    Add,
+    Binary,
+    Div,
+    Folded,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Sub,
+    outer_first,
+    walk,
+)
+
+Places = tuple[Constraints, ...]
+"""Disjoint conditions, besides those around an expression, of which one holds where it is."""
+
+EVERYWHERE: Places = (frozenset(),)
+
+
+@cache
+def may_be_empty(equation: Equation) -> bool:
+    """Whether some reduction of an equation is not proven to have a term at every point."""
+    for part, over in walk(equation.value):
+        if isinstance(part, Reduce):
+            around = equation.domain.union(*(index.constraints for index in over))
+            if _bare(part, around):
+                return True
+    return False
+
+
+def _bare(node: Reduce, around: Constraints) -> bool:
+    """Whether a range of a reduction is not proven to hold a term."""
+    known = around
+    for index in outer_first(node.over):
+        for low in index.lower:
+            for up in index.upper:
+                if not implied(known, up - low):
+                    return True
+        known = known | index.constraints
+    return False
+
+
+def present(node: Node, around: Constraints) -> Places:
+    """Where, among the points with `around`, an expression is no empty sum.
+
+    Raises:
+        Unsupported: a maximum that may be over no term.
+    """
+    rule = RULES.get(type(node))
+    return EVERYWHERE if rule is None else rule(node, around)
+
+
+def both(node: Binary, around: Constraints) -> Places:
+    """Where both sides of an operation are there, so that it is carried out."""
+    left, right = (present(child, around) for child in node.children)
+    return _joined(left, right, around)
+
+
+def _joined(left: Places, right: Places, around: Constraints) -> Places:
+    if left == EVERYWHERE or right == EVERYWHERE:
+        return right if left == EVERYWHERE else left
+    pairs = (one | two for one in left for two in right)
+    return tuple(pair for pair in pairs if not infeasible(around | pair))
+
+
+def _either(node: Binary, around: Constraints) -> Places:
+    left, right = (present(child, around) for child in node.children)
+    if EVERYWHERE in (left, right):
+        return EVERYWHERE
+    return _disjoint((*left, *right), around)
+
+
+def _disjoint(places: Sequence[Constraints], around: Constraints) -> Places:
+    kept: list[Constraints] = []
+    for place in places:
+        kept += [part - around for part in outside(place | around, [k | around for k in kept])]
+    return tuple(kept)
+
+
+def _inside(node: Neg | Folded, around: Constraints) -> Places:
+    return present(node.body, around)
+
+
+def _reduce(node: Reduce, around: Constraints) -> Places:
+    inner = around.union(*(index.constraints for index in node.over))
+    body = present(node.body, inner)
+    if body == EVERYWHERE and not _bare(node, around):
+        return EVERYWHERE
+    if node.kind != "sum":
+        names = ", ".join(index.name for index in node.over)
+        raise Unsupported(f"a maximum over {names}, which may have no term")
+    hidden = [index.atom for index in reversed(outer_first(node.over))]
+    found = []
+    for place in body:
+        if not infeasible(inner | place):
+            terms = projected(inner | place, hidden)
+            found.append(frozenset(c for c in terms if not implied(around, c)))
+    return EVERYWHERE if frozenset() in found else _disjoint(found, around)
+
+
+RULES: Mapping[type[Node], Callable[..., Places]] = {
+    Add: _either,
+    Sub: _either,
+    Mul: both,
+    Div: both,
+    Neg: _inside,
+    Folded: _inside,
+    Reduce: _reduce,
+}
+"""Nodes that may be 0 because a reduction has no term; all others are always there."""

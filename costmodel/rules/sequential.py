@@ -1,0 +1,96 @@
+"""How many steps must follow one another, in the papers' words?
+
+The "sequential operations" of Table 1 of Vaswani et al. 2017, exactly: the number of steps of the
+critical path, each product, each whole sum and each function being one step, however many terms or
+entries it has. It is a constant for what is computed for all tokens at once, and grows with l where
+a row waits for the row before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from costmodel.conventions import Convention, convention as named_convention
+from costmodel.domains import Constraints, Exact, Unsupported
+from costmodel.equations import Mixer, System
+from costmodel.expressions import Fft, Node, Reduce
+from costmodel.polynomial import Poly, call
+from costmodel.quantity import Quantity
+from costmodel.rules.span import RULES, Depth, Depths, pruned, reduced
+from costmodel.tokens import Instances, phase_name, system_of
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class Sequential(Quantity):
+    """Steps that follow one another: the largest of `terms`; exact.
+
+    A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.
+    """
+
+    terms: tuple[Poly, ...]
+
+    @property
+    def exact(self) -> Exact:
+        """The steps as one polynomial."""
+        return Exact.of(call("Max", *self.terms))
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The steps as a sympy expression."""
+        return self.exact.expr
+
+    def at(self, **sizes: int) -> int:
+        """The steps at integer sizes."""
+        return max(term.at(sizes) for term in self.terms)
+
+
+def _one_step(steps: Depths, node: Reduce | Fft, part: Instances, around: Constraints) -> Depth:
+    """A whole sum, or a transform, is one step after the latest of its terms."""
+    return reduced(steps, node, part, around, Poly.of(1))
+
+
+STEPS: Mapping[type[Node], Callable[..., Depth]] = {**RULES, Reduce: _one_step, Fft: _one_step}
+
+
+class Steps(Depths):
+    """After how many steps every array's entries are known: depths in which a sum is one step."""
+
+    def depth(self, node: Node, part: Instances, constraints: Constraints) -> Depth:
+        """After how many steps an expression is known."""
+        try:
+            rule = STEPS[type(node)]
+        except KeyError:
+            raise Unsupported(f"{type(node).__name__} has no rule in sequential") from None
+        return pruned(constraints, rule(self, node, part, constraints))
+
+
+@cache
+def _answer(system: System, phase: str) -> Sequential:
+    return Sequential(Steps(system, phase).latest)
+
+
+def sequential(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> Sequential:
+    """The number of steps on the critical path, as an expression in the sizes; exact.
+
+    Raises:
+        Unanswered: inference of a form that has none.
+
+    Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
+
+    >>> import costmodel as cm
+    >>> cm.sequential(cm.mixer("she")).at(l=128)
+    5
+    """
+    phase = phase_name(phase)
+    return _answer(system_of(mixer, form, named_convention(convention).rewrites, phase), phase)

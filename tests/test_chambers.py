@@ -1,0 +1,95 @@
+"""Do the cases in which an answer is printed hold its value, each once, and are they few?"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+
+import costmodel as cm
+from costmodel.domains import Exact, Unsupported
+from costmodel.equations import Mixer
+from costmodel.polynomial import Poly, call, size
+from costmodel.rules.printing import formula_words
+from tests import systems
+
+l, w, k, d = (size(letter) for letter in "lwkd")
+
+
+def agrees(exact: Exact, letters: str, most: int = 7) -> int:
+    """At every size exactly one case holds, and it has the value; the number of cases."""
+    cases = exact.chambers()
+    for values in product(range(1, most + 1), repeat=len(letters)):
+        at = dict(zip(letters, values, strict=True))
+        held = [value for guards, value in cases if all(g.rational(at) >= 0 for g in guards)]
+        assert [value.at(at) for value in held] == [exact.at(at)], at
+    return len(cases)
+
+
+def test_a_case_of_one_length_joins_its_neighbour() -> None:
+    """w at l <= w and l at l > w: at l = w the one is the other, however the pieces are cut."""
+    cut = Exact(
+        (
+            (frozenset({l - w - 1}), w),
+            (frozenset({l - w, w - l}), l),
+            (frozenset({w - l - 1}), l),
+        )
+    )
+    assert agrees(cut, "lw") == 2
+
+
+def test_a_gap_stays() -> None:
+    """The same value on both sides of another one is two cases."""
+    apart = Exact(((frozenset({l - w - 1}), d), (frozenset({w - l - 1}), d)))
+    assert agrees(apart, "lwd", 4) == 3
+
+
+def test_pieces_of_one_polynomial_become_one() -> None:
+    half = call("floor_div", w, 2)
+    cut = Exact(((frozenset({l - half}), l * d), (frozenset({half - l - 1}), l * d)))
+    assert cut.chambers() == [(frozenset(), l * d)]
+
+
+def test_sizes_that_are_pinned_by_what_bounds_them() -> None:
+    """l = k-1 and l <= k - floor((k+1)/2) hold at k = 2 alone, where both values are 1."""
+    centre = call("floor_div", k + 1, 2)
+    here = frozenset({k - l - 1, l - k + 1, k - centre - l})
+    cut = Exact(((here, l * l), (frozenset({l - k}), Poly.of(1)), (frozenset({k - l - 2}), l)))
+    assert agrees(cut, "lk") <= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "letter"),
+    [
+        ("convolution", "k"),
+        ("convolution-same", "k"),
+        ("restricted-attention", "w"),
+        ("restricted-attention-causal", "w"),
+    ],
+)
+def test_a_window_has_two_cases(name: str, letter: str) -> None:
+    """Windows that lie inside the sequence somewhere, and windows that nowhere do."""
+    for exact in cm.count(cm.mixer(name)).classes.values():
+        plain = exact.substitute({"d": Poly.of(2), "n": Poly.of(1)})
+        assert agrees(plain, f"l{letter}", 9) == 2
+
+
+def test_as_printed() -> None:
+    macs = cm.count(cm.mixer("convolution-same")).classes["mul"].substitute({"d": Poly.of(1)})
+    assert formula_words(macs) == (
+        "floor((k + 1)/2)*k - floor((k + 1)/2)**2 - k**2/2 + k*l + floor((k + 1)/2) - k/2 "
+        "if floor((k + 1)/2) + l >= k; l**2 if floor((k + 1)/2) + l < k"
+    )
+
+
+@given(mixer=systems.mixers(ranges=("around", "window", "ahead")))
+@settings(max_examples=40)
+def test_random_systems(mixer: Mixer) -> None:
+    try:
+        counts = cm.count(mixer).classes
+    except Unsupported:
+        return
+    small = {letter: Poly.of(1) for letter in mixer.letters if letter not in "lw"}
+    for exact in counts.values():
+        agrees(exact.substitute(small), "lw", 5)

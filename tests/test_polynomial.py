@@ -1,0 +1,89 @@
+"""Are the functions of sizes exact, and do they say in every notation what they compute?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from costmodel.formulas import parse
+from costmodel.grid import axes, grid
+from costmodel.polynomial import Poly, call, ceil_div, size, symbol, to_sympy
+from costmodel.rules.printing import poly_latex
+
+l, k, w, C, d, n = (size(letter) for letter in "lkwCdn")
+
+QUOTIENTS = {
+    "floor(l/C)": (l, C),
+    "floor((l - 1)/C) + 1": (l + C - 1, C),
+    "floor((l - 2)/(k - 1)) + 1": (l + k - 3, k - 1),
+    "floor(2*l/3)": (2 * l, 3),
+    "l + 2": (2 * l + 5, 2),
+    "floor((l + 1)/2) + 2": (l + 5, 2),
+    "floor(3/C) + l": (C * l + 3, C),
+    "floor(l/(2*C))": (l, 2 * C),
+    "floor(l/(d/n))": (l, d / n),
+    "floor(-l/w)": (-l, w),
+    "l + 1": (l * l - 1, l - 1),
+    "l": (l, Poly.of(1)),
+    "0": (Poly(), C),
+    "3": (Poly.of(7), Poly.of(2)),
+    "-4": (Poly.of(-7), Poly.of(2)),
+}
+"""What `floor_div` prints -> dividend and divisor."""
+
+sizes = st.fixed_dictionaries({letter: st.integers(1, 40) for letter in "lkwCnh"}).map(
+    lambda values: {**values, "d": values["n"] * values.pop("h")}
+)
+
+
+@pytest.mark.parametrize("text", QUOTIENTS)
+def test_multiples_come_out_of_a_floor(text: str) -> None:
+    assert str(call("floor_div", *QUOTIENTS[text])) == text
+
+
+@given(sizes)
+def test_floor_is_that_of_whole_numbers(at: dict[str, int]) -> None:
+    for above, below in QUOTIENTS.values():
+        divisor = Poly.of(below).at(at)
+        if divisor < 1:
+            continue
+        quotient = call("floor_div", above, below)
+        expected = above.at(at) // divisor
+        assert quotient.at(at) == expected
+        assert parse(str(quotient)).at(at) == expected
+        assert to_sympy(quotient).subs({symbol(x): value for x, value in at.items()}) == expected
+
+
+@given(st.integers(-50, 50), st.integers(1, 12))
+def test_floor_folds_constants(above: int, below: int) -> None:
+    assert call("floor_div", above, below) == above // below
+    assert call("floor_div", l, C).substitute({"l": Poly.of(above), "C": Poly.of(below)}) == (
+        above // below
+    )
+    assert ceil_div(above, below) == -(-above // below)
+
+
+def test_floor_on_a_grid() -> None:
+    quotient = call("floor_div", l - 5, C) * 2 + 1
+    found = grid(quotient, axes(l=(1, 4, 9, 10), C=(1, 3, 7)))
+    expected = [[(a - 5) // c * 2 + 1 for c in (1, 3, 7)] for a in (1, 4, 9, 10)]
+    assert np.array_equal(found, expected)
+
+
+def test_floor_in_latex() -> None:
+    assert poly_latex(ceil_div(l - 1, w)) == r"\lfloor\frac{l - 2}{w}\rfloor + 1"
+    assert poly_latex(call("floor_div", l, w) ** 2) == r"\lfloor\frac{l}{w}\rfloor^{2}"
+
+
+@pytest.mark.parametrize("divisor", [0, -3])
+def test_a_divisor_that_is_not_positive_is_refused(divisor: int) -> None:
+    with pytest.raises(ValueError, match=f"divides by a positive integer, got {divisor}"):
+        call("floor_div", 7, divisor)
+    with pytest.raises(ValueError, match=f"divides by a positive integer, got {divisor}"):
+        call("floor_div", l, k).at({"l": 7, "k": divisor})
+
+
+def test_a_divisor_that_is_zero_is_refused_before_the_dividend_is_known() -> None:
+    with pytest.raises(ValueError, match="divides by a positive integer, got 0"):
+        call("floor_div", l, 0)

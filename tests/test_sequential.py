@@ -1,0 +1,173 @@
+"""Are the sequential operations the steps of the critical path, and those of an execution?
+
+Executed with sums that take one step each, the longest chain of operations has as many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import costmodel as cm
+from costmodel.domains import Unsupported
+from costmodel.equations import Mixer
+from costmodel.execution.oracle import execute
+from costmodel.expressions import Add, Node, Reduce
+from costmodel.mixers import names
+from costmodel.polynomial import Poly
+from costmodel.rules import sequential as rule, span
+from tests import systems
+from tests.small import complete, has_inference
+
+FORMS = [(name, form) for name in names() for form in cm.mixer(name).forms]
+
+
+def executed(mixer: Mixer, form: str, sizes: Mapping[str, int], t: int | None = None) -> int:
+    """The longest chain of an execution in which a sum is one step, however many terms it has."""
+    with patch("costmodel.execution.tallying.levels", lambda terms: 1):
+        run = execute(mixer.forms[form], sizes)
+        return run.span() if t is None else run.span_inference(t)
+
+
+BY_HAND: Mapping[tuple[str, str], Callable[[int], int]] = {
+    # projections, scores, scale, three of the softmax, values and the last map, 2 steps a product
+    ("self-attention", "direct"): lambda l: 2 + 2 + 1 + 3 + 2 + 2,
+    # extraction, the gate's product, the last map (Chen 2023, arXiv 2308.07661v1, section 7)
+    ("she", "direct"): lambda l: 2 + 1 + 2,
+    # a product and one sum over taps and channels
+    ("convolution", "direct"): lambda l: 2,
+    # the first row's map, bias and tanh; then U h, its sum, + and tanh for every row
+    ("recurrent", "recurrent"): lambda l: 4 + 4 * (l - 1),
+}
+
+
+@pytest.mark.parametrize(("name", "form"), BY_HAND)
+@pytest.mark.parametrize("l", [1, 2, 3, 8, 33])
+def test_by_hand(name: str, form: str, l: int) -> None:
+    steps = cm.sequential(cm.mixer(name), form=form)
+    assert steps.at(l=l) == BY_HAND[name, form](l)
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("self-attention", "12"), ("recurrent", "4*l"), ("convolution-same", "2")],
+)
+def test_as_printed(name: str, printed: str) -> None:
+    assert str(cm.sequential(cm.mixer(name))) == printed
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_they_are_the_steps_of_the_critical_path(name: str, form: str, phase: str) -> None:
+    mixer = cm.mixer(name)
+    if phase == "inference" and not has_inference(mixer, form):
+        with pytest.raises(cm.Unanswered):
+            cm.sequential(mixer, phase, form)
+        return
+    for length in (1, 2, 3, 4, 5, 9):
+        sizes = complete(mixer, {"l": length, "d": 6, "n": 2}) | {"t": length}
+        path = cm.critical_path(mixer, phase, form, sizes=sizes)
+        assert cm.sequential(mixer, phase, form).at(**sizes) == path.length.at(sizes), length
+
+
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, form in FORMS if form != "fft"])
+@pytest.mark.parametrize("rewrites", [(), ("safe-softmax",), ("scale=mul",)], ids=str)
+def test_they_are_executed(name: str, form: str, rewrites: tuple[str, ...]) -> None:
+    mixer = cm.mixer(name)
+    derived = cm.sequential(mixer, form=form, convention=("strict", *rewrites))
+    for length in (1, 2, 4):
+        sizes = complete(mixer, {"l": length, "d": 2, "n": 2})
+        with patch("costmodel.execution.tallying.levels", lambda terms: 1):
+            run = execute(mixer.forms[form], sizes, rewrites=rewrites)
+            assert derived.at(**sizes) == run.span(), sizes
+
+
+@given(mixer=systems.mixers(), sizes=systems.sizes(), length=st.integers(1, 5))
+@settings(max_examples=100)
+def test_random_systems(mixer: Mixer, sizes: dict[str, int], length: int) -> None:
+    at = {**sizes, "l": length}
+    try:
+        derived = cm.sequential(mixer)
+    except Unsupported:
+        return
+    assert derived.at(**at) == executed(mixer, "direct", at), at
+
+
+def test_most_random_systems_are_derived() -> None:
+    """The comparison above would prove nothing if most were refusals."""
+    asked: list[bool] = []
+
+    @given(mixer=systems.mixers())
+    @settings(max_examples=60)
+    def ask(mixer: Mixer) -> None:
+        try:
+            cm.sequential(mixer)
+        except Unsupported:
+            asked.append(False)
+        else:
+            asked.append(True)
+
+    ask()
+    assert sum(asked) >= 0.8 * len(asked)
+
+
+def _two_chains() -> Mixer:
+    """h[i] = h[i-1] + x[i], one step a row; and ten steps on x[i] that are there at once."""
+    mixer = Mixer("two-chains")
+    l = mixer.sizes("l")[0]
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as form:
+        i, rest = form.index("i", 1, l), form.index("rest", 2, l)
+        h = form.array("h", l)
+        h[1] = x[1] * 2
+        h[rest] = h[rest - 1] + x[rest]
+        deep: Node = x[i] * 2
+        for _ in range(9):
+            deep = cm.function("tanh", deep)
+        y[i] = deep * h[i]
+    return mixer
+
+
+@pytest.mark.parametrize("l", [1, 2, 9, 10, 11, 12, 40])
+def test_the_longer_of_two_chains(l: int) -> None:
+    """Ten steps, or l, whichever is more; then a product."""
+    mixer = _two_chains()
+    assert cm.sequential(mixer).at(l=l) == max(10, l) + 1 == executed(mixer, "direct", {"l": l})
+    assert cm.sequential(mixer).exact.at({"l": l}) == max(10, l) + 1
+
+
+@pytest.mark.parametrize("t", [1, 2, 5])
+def test_one_token_of_a_recurrence_waits_for_nothing(t: int) -> None:
+    """The first row has no product with a row before it: one addition less."""
+    mixer, sizes = cm.mixer("recurrent"), {"l": 6, "d": 2}
+    assert cm.sequential(mixer, "inference").at(**sizes, t=t) == 4 + (t > 1)
+    assert executed(mixer, "recurrent", sizes, t) == 4 + (t > 1)
+
+
+def test_what_is_not_causal_has_none_for_a_token() -> None:
+    with pytest.raises(cm.Unanswered, match="not causal"):
+        cm.sequential(cm.mixer("convolution-same"), "inference")
+
+
+def test_a_node_without_a_rule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(rule.STEPS, Add)
+    rule._answer.cache_clear()
+    with pytest.raises(Unsupported, match="Add has no rule in sequential"):
+        cm.sequential(cm.mixer("recurrent"))
+
+
+def test_a_sum_in_levels_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of the tests: with the span's own rule for sums nothing above agrees."""
+    monkeypatch.setitem(rule.STEPS, Reduce, span.RULES[Reduce])
+    rule._answer.cache_clear()
+    sizes = {"l": 5, "d": 6, "n": 2}
+    mixer = cm.mixer("self-attention")
+    assert cm.sequential(mixer).at(**sizes) != executed(mixer, "direct", sizes)
+    rule._answer.cache_clear()
+
+
+def test_terms_are_polynomials_in_the_sizes() -> None:
+    assert cm.sequential(cm.mixer("lstm")).terms == (10 * Poly.atom("l") - 1,)
