@@ -11,6 +11,7 @@ from types import ModuleType
 
 from costmodel.equations import Mixer
 from costmodel.mixers import UnknownMixer, builtin, names as builtin_names
+from costmodel.options import defined, joined, split, variant
 
 USER = "costmodel_user_"
 """What the Python modules of users' files are called, before their path."""
@@ -19,8 +20,11 @@ USER = "costmodel_user_"
 def mixer(name: str | Mixer) -> Mixer:
     """The mixer with this name or alias, or of a user's `path/to/file.py:NAME`.
 
+    Options may follow the name, each after a `+`.
+
     Raises:
-        UnknownMixer: no such name, file, or mixer in the file; the message says what was found.
+        UnknownMixer: no such name, file, mixer in the file, or option; the message says what was
+            found.
     """
     if isinstance(name, Mixer):
         return name
@@ -40,33 +44,31 @@ def mixer(name: str | Mixer) -> Mixer:
 
 def _unnamed(path: Path) -> str:
     """What to type instead of a file alone."""
-    names = sorted({value.name for value in _defined(user_module(path)).values()})
+    names = sorted({value.name for value in defined(user_module(path)).values()})
     if not names:
         return f"{path} defines no mixer: write `x = cm.Mixer(...)` in it, and give {path}:x"
     return f"{path} is a file: give {path}:NAME, it defines {', '.join(names)}"
 
 
-def _defined(module: ModuleType) -> dict[str, Mixer]:
-    return {key: value for key, value in vars(module).items() if isinstance(value, Mixer)}
-
-
 def _in_file(path: Path, attribute: str) -> Mixer:
     module = user_module(path)
-    found = _defined(module)
-    for key, value in found.items():
-        if attribute in (key, value.name):
-            if value.name in builtin_names():
+    found = defined(module)
+    base, options = split(attribute)
+    for key, plain in found.items():
+        if base in (key, plain.name):
+            if plain.name in builtin_names():
                 raise UnknownMixer(
-                    f"{path} calls its mixer '{value.name}', which is the name of a built-in one: "
+                    f"{path} calls its mixer '{plain.name}', which is the name of a built-in one: "
                     f"choose another"
                 )
-            value.origin = f"{path}:{attribute}"
+            value = variant(module, plain, options)
+            value.origin = joined(f"{path}:{base}", value.options)
             value.home = module.__name__
             return value
     names = sorted({value.name for value in found.values()})
     if not names:
-        raise UnknownMixer(f"{path} defines no mixer: write `{attribute} = cm.Mixer(...)` in it")
-    near = difflib.get_close_matches(attribute, names, 1)
+        raise UnknownMixer(f"{path} defines no mixer: write `{base} = cm.Mixer(...)` in it")
+    near = difflib.get_close_matches(base, names, 1)
     hint = f"; did you mean '{near[0]}'? It" if near else ": it"
     raise UnknownMixer(f"{path} has no mixer '{attribute}'{hint} defines {', '.join(names)}")
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
+from types import ModuleType
 
 from costmodel.equations import Mixer
+from costmodel.options import UnknownMixer as UnknownMixer, defined, joined, split, variant
 
 FILES: Mapping[str, tuple[str, ...]] = {
     "self_attention": ("self-attention",),
@@ -19,6 +22,15 @@ FILES: Mapping[str, tuple[str, ...]] = {
         "she-extraction",
         "he-extraction",
     ),
+    "recurrent": ("recurrent", "lstm", "gru"),
+    "linear_attention": ("linear-attention",),
+    "causal_heads": ("ssa", "ssa-split", "lsa", "vsa", "slsa", "vlsa", "vlsa-trained"),
+    "convolution": ("convolution", "convolution-same"),
+    "restricted_attention": ("restricted-attention", "restricted-attention-causal"),
+    "additive": ("additive-attention", "dot-product-attention", "general-attention"),
+    "simple": ("simple", "simple-res", "simple-resl"),
+    "simple_causal": ("simple-causal", "simple-causal-res", "simple-causal-resl"),
+    "fastformer": ("fastformer",),
 }
 """Module -> the mixers that it defines, in the order of `costmodel list`."""
 
@@ -27,10 +39,6 @@ DEFAULT = ("self-attention", "she", "he", "we", "me")
 
 BASELINE = "self-attention"
 """The mixer that ratios are taken to."""
-
-
-class UnknownMixer(ValueError):
-    """No mixer has this name; the message suggests the nearest one."""
 
 
 def names() -> tuple[str, ...]:
@@ -48,27 +56,42 @@ def groups() -> dict[str, tuple[Mixer, ...]]:
 
 
 def builtin(name: str) -> Mixer:
-    """The built-in mixer with this name or alias.
+    """The built-in mixer with this name or alias, and with the options that follow it.
 
     Raises:
-        UnknownMixer: with the nearest known name.
+        UnknownMixer: with the nearest known name, or the options that the mixer takes.
     """
+    base, options = split(name)
     for file, found in FILES.items():
-        if name in found:
-            return _load(file)[name]
+        if base in found:
+            return variant(_module(file), _load(file)[base], options)
     for file in FILES:
         for mixer in _load(file).values():
-            if name in mixer.aliases:
-                return mixer
+            if base in mixer.aliases:
+                return variant(_module(file), mixer, options)
     aliases = [alias for file in FILES for mixer in _load(file).values() for alias in mixer.aliases]
-    near = difflib.get_close_matches(name, [*names(), *aliases], 1)
-    hint = f"; did you mean '{near[0]}'? " if near else ": "
+    near = difflib.get_close_matches(base, [*names(), *aliases], 1)
+    hint = f"; did you mean '{_nearest(near[0], options)}'? " if near else ": "
     raise UnknownMixer(
         f"unknown mixer '{name}'{hint}`costmodel list` shows them all, and a mixer of your own "
         f"is given as FILE.py:NAME"
     )
 
 
+def _nearest(base: str, options: Sequence[str]) -> str:
+    """A known name with those of its options that come nearest to what was typed."""
+    offers = builtin(base).offers
+    found = [near for option in options for near in difflib.get_close_matches(option, offers, 1)]
+    return joined(base, dict.fromkeys(found))
+
+
+def _module(file: str) -> ModuleType:
+    return import_module(f"costmodel.mixers.{file}")
+
+
+@cache
 def _load(file: str) -> dict[str, Mixer]:
-    module = import_module(f"costmodel.mixers.{file}")
-    return {m.name: m for m in vars(module).values() if isinstance(m, Mixer)}
+    found = {mixer.name: mixer for mixer in defined(_module(file)).values()}
+    for mixer in found.values():
+        mixer.checked = True
+    return found

@@ -99,7 +99,9 @@ FUNCTIONS: Mapping[str, Operations] = {
     "floor": other("floor"),
     "abs": COMPARE,
     "square": counted(("mul",)),
+    "elu": counted(("exp", "add", "compare")),
     "gelu-tanh": Operations(mul=6, add=2, other={"tanh": 1}),
 }
 """One application to one real number: the functions that equations share, then those that only
-torch has. gelu-tanh is x * 0.5 * (1 + tanh(c * (x + c' * x*x*x))), Hendrycks and Gimpel 2016."""
+torch has. elu is x above 0 and exp(x) - 1 elsewhere, both computed everywhere; gelu-tanh is
+x * 0.5 * (1 + tanh(c * (x + c' * x*x*x))), Hendrycks and Gimpel 2016."""

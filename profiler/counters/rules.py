@@ -153,6 +153,15 @@ def gelu(call: Call) -> Operations:
     return elementwise(call, "gelu" if call.arguments["approximate"] == "none" else "gelu-tanh")
 
 
+def elu(call: Call) -> Operations:
+    """x above 0 and alpha * (exp(x) - 1) elsewhere; factors of 1 cost nothing."""
+    counts = elementwise(call, "elu")
+    if call.arguments["scale"] != 1 or call.arguments["input_scale"] != 1:
+        raise CountError(f"{call.name}: no rule for a scale")
+    scaled = Operations(mul=1) * call.output.numel()
+    return counts if call.arguments["alpha"] == 1 else counts + scaled
+
+
 def softplus(call: Call) -> Operations:
     """log(1 + exp(beta x)) / beta; beta = 1 costs nothing."""
     counts = elementwise(call, "softplus")
@@ -333,7 +342,7 @@ FREE_NAMES = """
     logical_and logical_not logical_or masked_fill new_empty new_empty_strided new_full new_ones
     new_zeros nonzero ones ones_like repeat roll scalar_tensor scatter select_backward
     select_scatter slice_backward slice_scatter squeeze_ stack t_ transpose_ tril tril_indices triu
-    triu_indices unsqueeze_ where zero zeros zeros_like
+    triu_indices unsafe_split unsqueeze_ where zero zeros zeros_like
 """
 FREE = frozenset(FREE_NAMES.split())
 
@@ -346,7 +355,10 @@ MOVED = """
 """
 MOVES_BY_NAME = frozenset(MOVED.split())
 
-UNARY = {name: name for name in FUNCTIONS if name not in ("gelu", "gelu-tanh", "softplus")}
+WITH_ARGUMENTS = ("elu", "elu_plus_1", "gelu", "gelu-tanh", "softplus")
+"""Functions whose operation in torch takes more than one number, or that torch has none for."""
+
+UNARY = {name: name for name in FUNCTIONS if name not in WITH_ARGUMENTS}
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FREE, free),
@@ -373,6 +385,7 @@ RULES: Mapping[str, Rule] = {
     "addcmul": multiply_then_add,
     "pow": power,
     "gelu": gelu,
+    "elu": elu,
     "softplus": softplus,
     "clamp": clamp,
     "sum": reduction,

@@ -14,28 +14,41 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 from torch import nn
 
+from costmodel.composites import lower
 from costmodel.conventions import KERNEL_CLASSES
 from costmodel.equations import Mixer as Equations
 from costmodel.load import USER
-from costmodel.mixers import FILES
-from profiler.modules.base import Mixer, State, Unsupported, fan_in, require_sizes
+from costmodel.mixers import FILES, builtin
+from costmodel.options import split
+from costmodel.tokens import inference_reason, underivable
+from profiler.modules.base import (
+    Mixer,
+    SequenceMixer,
+    State,
+    Unsupported,
+    fan_in,
+    require_sizes,
+)
 
 __all__ = [
     "KERNEL_CLASSES",
+    "STEPLESS",
     "Implementation",
     "Mixer",
+    "SequenceMixer",
     "State",
     "Unsupported",
     "build",
     "implementation",
     "implementations",
+    "without_token",
 ]
 
 
@@ -57,6 +70,10 @@ class Implementation:
     step_form: str | None
     step_rewrites: tuple[str, ...]
     step_kernels: Mapping[str, str] | None = field(hash=False)
+    takes: tuple[str, ...] = ()
+    """The mixer's options that the class can be built with or without."""
+    options: tuple[str, ...] = ()
+    """The options of the mixer that it is built for."""
 
     def __post_init__(self) -> None:
         """Refuse a kernel class outside the closed list."""
@@ -90,11 +107,13 @@ def implementation(
     step_form: str | None = None,
     step_rewrites: tuple[str, ...] | None = None,
     step_kernels: Mapping[str, str] | None = None,
+    options: tuple[str, ...] = (),
 ) -> Callable[[_Module], _Module]:
     """Describe the decorated module class as an implementation of `mixer`.
 
     The name is the form unless given. `step` runs the same form under the same rewrites unless
-    given, without "dense", which widens the sums over a whole sequence.
+    given, without "dense", which widens the sums over a whole sequence. The class implements the
+    mixer with any of `options` too: its constructor takes those that are chosen as `options`.
     Raises ValueError for an unknown kernel class and for a second class of the same name.
     """
     if step_rewrites is None:
@@ -112,6 +131,7 @@ def implementation(
                 step_form=(step_form or form) if hasattr(module, "step") else None,
                 step_rewrites=tuple(step_rewrites),
                 step_kernels=step_kernels,
+                takes=tuple(options),
             )
         )
         return module
@@ -123,29 +143,64 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     """The implementations of a mixer by name, the default first.
 
     A built-in mixer (also by its name) has those of every file; a mixer of a user's own file has
-    those of that file. Raises ValueError for a mixer that has none.
+    those of that file. A mixer with options has the classes that take them. Raises ValueError for
+    a mixer that has none.
     """
+    if isinstance(mixer, str) and split(mixer)[1]:
+        mixer = builtin(mixer)
     name, home = (mixer, "") if isinstance(mixer, str) else (mixer.name, mixer.home)
-    _load(name)
+    base, options = split(name)
+    _load(base)
     found = {
         own: described
-        for (place, own), described in _registry.get(name, {}).items()
-        if not home or place == home
+        for entry, taken in _entries(base, options)
+        for (place, own), described in _registry[entry].items()
+        if (not home or place == home) and taken <= {*described.takes}
     }
     if not found:
         raise ValueError(_missing(name, home))
-    return found
+    if not options:
+        return found
+    return {own: replace(it, mixer=name, options=options) for own, it in found.items()}
+
+
+def _entries(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
+    """The registered names that a mixer with these options may be found under, the plainest first,
+    each with the options that the class itself must then take."""
+    named = {entry: split(entry) for entry in _registry}
+    for entry in sorted(named, key=lambda entry: len(named[entry][1])):
+        if named[entry][0] == base and {*named[entry][1]} <= {*options}:
+            yield entry, {*options} - {*named[entry][1]}
+
+
+STEPLESS = "it has no `step`"
+"""Why a class cannot mix one new token where its equations could."""
+
+
+def without_token(mixer: Equations, implementation: Implementation) -> str:
+    """Why an implementation cannot mix one new token, "" where it can.
+
+    It is the equations' reason where the form that a token would run has one, else the class's. A
+    form whose tokens could not be derived gives none: its `step` may be right all the same.
+    """
+    form = mixer.forms.get(implementation.step_form or implementation.form)
+    if form is not None and not underivable(lower(form)) and (why := inference_reason(lower(form))):
+        return why
+    return "" if implementation.step_form else STEPLESS
 
 
 def _missing(name: str, home: str) -> str:
     """That a mixer has no module, and how to give it one."""
     said = f"no module implements the mixer {name!r}"
-    if not home:
+    base, options = split(name)
+    if not home and not options:
         known = sorted(mixer for mixers in FILES.values() for mixer in mixers)
         return (
             f"{said}, known are {', '.join(known)}: describe a torch.nn.Module class with "
             f"profiler.modules.implementation"
         )
+    if not home:
+        return f"{said}: name its options in the @implementation({base!r}) of a torch.nn.Module"
     others = [
         repr(mixer) for mixer, named in _registry.items() if any(own == home for own, _ in named)
     ]
@@ -167,10 +222,13 @@ def build(
     """The module of these sizes with random parameters, equal for equal seeds on every device.
 
     Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU
-    in the order of the parameters' names, then cast and moved. Sizes that the class does not take
-    are ignored. Raises ValueError for a size that it needs and that is missing or refused.
+    in the order of the parameters' names, then cast and moved; on the meta device they have shapes
+    alone. Sizes that the class does not take are ignored. Raises ValueError for a size that it
+    needs and that is missing or refused.
     """
     module = _construct(implementation, sizes, device, dtype)
+    if torch.device(device).type == "meta":
+        return module
     generator = torch.Generator().manual_seed(seed)
     for _, parameter in sorted(module.named_parameters()):
         _fill(parameter, generator)
@@ -185,6 +243,8 @@ def _construct(
 ) -> nn.Module:
     """The module with whatever parameters its constructor gives, torch's own seed untouched."""
     given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
+    if implementation.options:
+        given["options"] = implementation.options
     taken = inspect.signature(implementation.module).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     missing = [
@@ -217,7 +277,7 @@ def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
 def _load(mixer: str) -> None:
     """Import the file of a built-in mixer: it is called as the file of the equations."""
     for file, mixers in FILES.items():
-        if mixer in mixers:
+        if split(mixer)[0] in mixers:
             importlib.import_module(f"{__name__}.{file}")
 
 

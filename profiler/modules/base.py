@@ -41,7 +41,8 @@ class State:
     `arrays` maps an array's name in the equations to a preallocated tensor (b, ..., capacity,
     width), one row per token. Rows fill from the front, or from the end where `newest_first`, so
     that the held rows are always one view: oldest token first, or newest first. Where `sliding`,
-    only the latest `capacity` rows are held: the oldest one makes room.
+    only the latest `capacity` rows are held: the oldest one makes room. What a recurrence carries
+    is one row, which the next token's replaces.
     """
 
     arrays: dict[str, Tensor]
@@ -84,7 +85,7 @@ class State:
         self.position += 1
 
     def _write(self, rows: Mapping[str, Tensor]) -> None:
-        if self.rows == self.capacity:
+        if 1 < self.capacity == self.rows:
             self._slide()
         last = min(self.position, self.capacity - 1)
         at = self.capacity - last - 1 if self.newest_first else last
@@ -107,15 +108,19 @@ class State:
             )
 
 
-class Mixer(nn.Module, ABC):
-    """A causal mixer of width d: x (b, s, d) to y (b, s, d), or one token at a time.
+class SequenceMixer(nn.Module, ABC):
+    """A mixer of width d, whole sequences at once: x (b, s, d) to y (b, s, d).
 
     A subclass declares its parameters with `weight`, named and shaped as in its equations, and
-    writes `mix`, `advance` and `initial_state`; sizes, dtypes and room are checked here.
+    writes `mix`; sizes and dtypes are checked here. It has no `step`: where no form of the
+    equations is causal, one token has no output of its own. A causal mixer is a `Mixer`.
     """
 
     bounded = False
     """Whether a parameter has extent l, so that no sequence may be longer."""
+
+    like: Tensor
+    """Nothing, on the device and in the dtype of the parameters, of which there may be none."""
 
     def __init__(
         self,
@@ -129,6 +134,7 @@ class Mixer(nn.Module, ABC):
         require_sizes(d=d, l=l)
         self.d, self.l = d, l
         self._made = {"device": device, "dtype": dtype}
+        self.register_buffer("like", torch.empty(0, device=device, dtype=dtype), persistent=False)
 
     def weight(self, *shape: int) -> nn.Parameter:
         """A parameter of this shape, normal with standard deviation 1/sqrt(fan-in)."""
@@ -149,6 +155,42 @@ class Mixer(nn.Module, ABC):
             self._require_kernel(x, error)
             raise
 
+    @abstractmethod
+    def mix(self, x: Tensor) -> Tensor:
+        """The whole sequence, shapes checked: (b, s, d) to (b, s, d)."""
+
+    def _require_sequence(self, x: Tensor) -> None:
+        shape = tuple(int(size) for size in x.shape)
+        if len(shape) != 3 or shape[2] != self.d or shape[1] < 1:
+            raise ValueError(f"x must be (batch, length, {self.d}) and is {shape}")
+        if self.bounded and shape[1] > self.l:
+            raise ValueError(
+                f"the sequence has {shape[1]} tokens and the weights end at l = {self.l}: "
+                "shorten it or build the module with a greater l"
+            )
+        self._require_dtype(x)
+
+    def _require_dtype(self, x: Tensor) -> None:
+        if x.dtype != self.like.dtype:
+            raise ValueError(
+                f"x is {x.dtype} and the parameters are {self.like.dtype}: convert one of them"
+            )
+
+    def _require_kernel(self, x: Tensor, error: RuntimeError) -> None:
+        """Raise Unsupported where `error` says that the device has no kernel for the dtype."""
+        if "not implemented for" in str(error):
+            raise Unsupported(
+                f"{type(self).__name__} on {x.device.type} in {x.dtype}: {error}"
+            ) from error
+
+
+class Mixer(SequenceMixer):
+    """A causal mixer of width d: x (b, s, d) to y (b, s, d), or one token at a time.
+
+    A subclass writes `advance` and `initial_state` beside what a `SequenceMixer` has; the room in
+    the state is checked here.
+    """
+
     @torch.no_grad()
     def step(self, x_t: Tensor, state: State) -> Tensor:
         """Mix one further token: x_t (b, d) to y_t (b, d), writing the token into `state`.
@@ -164,10 +206,6 @@ class Mixer(nn.Module, ABC):
             raise
 
     @abstractmethod
-    def mix(self, x: Tensor) -> Tensor:
-        """The whole sequence, shapes checked: (b, s, d) to (b, s, d)."""
-
-    @abstractmethod
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """One token, shapes and room checked: (b, d) to (b, d)."""
 
@@ -181,20 +219,7 @@ class Mixer(nn.Module, ABC):
         require_sizes(batch=batch, length=length)
         if self.bounded and length > self.l:
             raise ValueError(f"length {length} is greater than l = {self.l}, where the weights end")
-        like = next(self.parameters())
-        shape = (batch, *inner[:-1], length, inner[-1])
-        return torch.zeros(shape, device=like.device, dtype=like.dtype)
-
-    def _require_sequence(self, x: Tensor) -> None:
-        shape = tuple(int(size) for size in x.shape)
-        if len(shape) != 3 or shape[2] != self.d or shape[1] < 1:
-            raise ValueError(f"x must be (batch, length, {self.d}) and is {shape}")
-        if self.bounded and shape[1] > self.l:
-            raise ValueError(
-                f"the sequence has {shape[1]} tokens and the weights end at l = {self.l}: "
-                "shorten it or build the module with a greater l"
-            )
-        self._require_dtype(x)
+        return self.like.new_zeros((batch, *inner[:-1], length, inner[-1]))
 
     def _require_token(self, x_t: Tensor, state: State) -> None:
         if x_t.shape != (state.batch, self.d):
@@ -204,17 +229,3 @@ class Mixer(nn.Module, ABC):
             )
         self._require_dtype(x_t)
         state.require_room()
-
-    def _require_dtype(self, x: Tensor) -> None:
-        weights = next(self.parameters())
-        if x.dtype != weights.dtype:
-            raise ValueError(
-                f"x is {x.dtype} and the parameters are {weights.dtype}: convert one of them"
-            )
-
-    def _require_kernel(self, x: Tensor, error: RuntimeError) -> None:
-        """Raise Unsupported where `error` says that the device has no kernel for the dtype."""
-        if "not implemented for" in str(error):
-            raise Unsupported(
-                f"{type(self).__name__} on {x.device.type} in {x.dtype}: {error}"
-            ) from error

@@ -1,30 +1,43 @@
-"""How does multi-head causal self-attention run in PyTorch?
+"""How does multi-head self-attention run in PyTorch, plain or with options?
 
 Equations (10)-(17) of Chen's SHE/HE/WE/ME paper, which are those of Vaswani et al. 2017 with a
-causal mask.
+causal mask; the options are those of costmodel.mixers.self_attention.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.modules import State, implementation
-from profiler.modules.base import Mixer, Unsupported, require_sizes
+from profiler.modules import Mixer, SequenceMixer, State, implementation
+from profiler.modules.attending import EXPLICIT, SDPA, Attention
+from profiler.modules.base import require_sizes
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
-EXPLICIT = PROJECTIONS | {"Z": "contraction", "A": "softmax", "R": "contraction"}
-FUSED = PROJECTIONS | dict.fromkeys(("Z", "A", "R"), "fused-attention")
+
+BIASES = {"bias": ("Q", "K", "V", "out"), "output-bias": ("out",)}
+"""Option -> the linear maps that it gives a bias."""
 
 
-class SelfAttention(Mixer):
-    """Self-attention with n heads of width h = d/n; W_Q, W_K, W_V, W_out are (d, d).
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W + b, the weight (in, out) and its bias (out), which may be missing."""
+    return x @ weight if bias is None else x @ weight + bias
 
-    `l` is only the number of tokens for which `initial_state` makes room.
+
+class Heads(SequenceMixer):
+    """What all variants share: n heads with keys K and values V wide, both d/n unless `wide`.
+
+    W_Q and W_K are (d, n*K), W_V is (d, n*V) and W_out is (n*V, d); a bias has the extent of what
+    its map gives. `l` bounds nothing: it is only the room that a state has unless told otherwise.
     """
+
+    way: Attention
+    b_Q: nn.Parameter | None
+    b_K: nn.Parameter | None
+    b_V: nn.Parameter | None
+    b_out: nn.Parameter | None
 
     def __init__(
         self,
@@ -32,99 +45,229 @@ class SelfAttention(Mixer):
         d: int,
         l: int,
         n: int,
+        K: int | None = None,
+        V: int | None = None,
+        options: Sequence[str] = (),
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(d=d, l=l, device=device, dtype=dtype)
         require_sizes(n=n)
-        if d % n:
-            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
-        self.n, self.h = n, d // n
-        self.W_Q: nn.Parameter = self.weight(d, d)
-        self.W_K: nn.Parameter = self.weight(d, d)
-        self.W_V: nn.Parameter = self.weight(d, d)
-        self.W_out: nn.Parameter = self.weight(d, d)
+        self.n = n
+        self.K, self.V = self._widths(K, V, "wide" in options)
+        self.W_Q: nn.Parameter = self.weight(d, n * self.K)
+        self.W_K: nn.Parameter = self.weight(d, n * self.K)
+        self.W_V: nn.Parameter = self.weight(d, n * self.V)
+        self.W_out: nn.Parameter = self.weight(n * self.V, d)
+        biased = {name for option in options for name in BIASES.get(option, ())}
+        for name in BIASES["bias"]:
+            extent = getattr(self, f"W_{name}").shape[1]
+            bias = nn.Parameter(self.like.new_zeros(extent)) if name in biased else None
+            self.register_parameter(f"b_{name}", bias)
+
+    def _widths(self, K: int | None, V: int | None, wide: bool) -> tuple[int, int]:
+        """The widths of a head's keys and values."""
+        if not wide:
+            if self.d % self.n:
+                raise ValueError(f"d must be divisible by n: d = {self.d} and n = {self.n}")
+            return self.d // self.n, self.d // self.n
+        if K is None or V is None:
+            raise ValueError("the option 'wide' needs the sizes K and V, the widths of a head")
+        require_sizes(K=K, V=V)
+        return K, V
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Q, K (..., n, K) and V (..., n, V) of x (..., d)."""
+        return self._queries(x), *self._keys_and_values(x)
+
+    def _queries(self, x: Tensor) -> Tensor:
+        return self._split(linear(x, self.W_Q, self.b_Q))
+
+    def _keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = linear(x, self.W_K, self.b_K), linear(x, self.W_V, self.b_V)
+        return self._split(keys), self._split(values)
+
+    def _split(self, rows: Tensor) -> Tensor:
+        """Rows (..., n*w) by head: (..., n, w)."""
+        return rows.view(*rows.shape[:-1], self.n, rows.shape[-1] // self.n)
+
+    def _across(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """y (b, s, d) of whole sequences by head, (b, s, n, K) and (b, s, n, V)."""
+        q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
+        rows = self.attend(q, k, v, causal=causal).transpose(1, 2).flatten(2)
+        return linear(rows, self.W_out, self.b_out)
+
+    def _row(self, q_t: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """y_t (b, d) of one query (b, n, K) over held keys and values (b, n, t, K or V)."""
+        row = self.attend(q_t.unsqueeze(2), k, v, causal=False)
+        return linear(row.flatten(1), self.W_out, self.b_out)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """R (b, n, s, V) of queries q (b, n, s, K) over keys and values (b, n, t, K or V)."""
+        return self.way.compute(q, k, v, by=self.K, causal=causal)
+
+
+class SelfAttention(Heads, Mixer):
+    """A token attends to itself and those before it."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The KV cache: K and V (batch, n, length, h)."""
-        return State({name: self._rows(batch, length, self.n, self.h) for name in ("K", "V")})
+        """The KV cache: K (batch, n, length, K) and V (batch, n, length, V)."""
+        widths = {"K": self.K, "V": self.V}
+        return State({name: self._rows(batch, length, self.n, w) for name, w in widths.items()})
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
-        q, k, v = (heads.transpose(1, 2) for heads in self._project(x))
-        return self.attend(q, k, v, causal=True).transpose(1, 2).flatten(2) @ self.W_out
+        return self._across(*self._project(x), causal=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """Append k_t and v_t to the cache, then attend from q_t to all that is held."""
         q_t, k_t, v_t = self._project(x_t)
         state.append(K=k_t, V=v_t)
-        held = self.attend(q_t.unsqueeze(2), state.held("K"), state.held("V"), causal=False)
-        return held.flatten(1) @ self.W_out
+        return self._row(q_t, state.held("K"), state.held("V"))
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Q, K and V (..., n, h) of x (..., d)."""
-        heads = (*x.shape[:-1], self.n, self.h)
-        q, k, v = (x @ W for W in (self.W_Q, self.W_K, self.W_V))
-        return q.view(heads), k.view(heads), v.view(heads)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h) of queries q (b, n, s, h) over keys and values (b, n, t, h)."""
-        raise NotImplementedError
+class BidirectionalSelfAttention(Heads):
+    """Every token attends to all tokens."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
+        return self._across(*self._project(x), causal=False)
+
+
+class SourceState(State):
+    """The keys and values of a second sequence: all are held before the first token."""
+
+    @property
+    def rows(self) -> int:
+        """Number of tokens of the second sequence."""
+        return self.capacity
+
+    def require_room(self) -> None:
+        """Nothing is appended."""
+
+
+class CrossAttention(Heads, Mixer):
+    """Every token of x attends to all tokens of a second sequence z (b, e, d)."""
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:  # type: ignore[override]  # reads z as well
+        """Mix whole sequences: x (b, s, d) and z (b, e, d) to y (b, s, d). Raises as a Mixer's."""
+        self._require_sequence(x)
+        self._require_source(z, x.shape[0])
+        try:
+            return self._across(self._queries(x), *self._keys_and_values(z), causal=False)
+        except RuntimeError as error:
+            self._require_kernel(x, error)
+            raise
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Refused: a sequence alone has nothing to attend to."""
+        raise ValueError("cross-attention mixes x with a second sequence z: call forward(x, z)")
+
+    def initial_state(
+        self, batch: int, length: int | None = None, z: Tensor | None = None
+    ) -> SourceState:
+        """K (batch, n, e, K) and V (batch, n, e, V) of z (batch, e, d); any length has room."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        if z is None:
+            raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")
+        self._require_source(z, batch)
+        with torch.no_grad():
+            # Laid out by head once, so that no token copies them to attend.
+            k, v = (heads.transpose(1, 2).contiguous() for heads in self._keys_and_values(z))
+        return SourceState({"K": k, "V": v})
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """Attend from q_t to all that is held."""
+        state.position += 1
+        return self._row(self._queries(x_t), state.held("K"), state.held("V"))
+
+    def _require_source(self, z: Tensor, batch: int) -> None:
+        if z.dim() != 3 or z.shape[0] != batch or z.shape[1] < 1 or z.shape[2] != self.d:
+            shape = tuple(int(size) for size in z.shape)
+            raise ValueError(f"z must be ({batch}, source length, {self.d}) and is {shape}")
+        if z.dtype != self.like.dtype:
+            raise ValueError(
+                f"z is {z.dtype} and the parameters are {self.like.dtype}: convert one of them"
+            )
 
 
 @implementation(
     "self-attention",
     "explicit",
-    rewrites=("dense", "safe-softmax"),
-    kernels=EXPLICIT,
-    step_rewrites=("safe-softmax",),
-    step_kernels=EXPLICIT,
+    options=("bias", "output-bias", "wide"),
+    rewrites=EXPLICIT.rewrites,
+    kernels=PROJECTIONS | EXPLICIT.kernels,
+    step_kernels=PROJECTIONS | EXPLICIT.kernels,
 )
 class ExplicitSelfAttention(SelfAttention):
-    """Scores, division by sqrt(h), mask, softmax and weighted sum as separate dense operations."""
+    """Scores, division by sqrt(K), mask, softmax and weighted sum as separate dense operations."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """Every score is computed and divided, then those of later tokens are masked."""
-        scores = (q @ k.transpose(-2, -1)) / math.sqrt(self.h)
-        if causal:
-            length = scores.shape[-1]
-            later = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
-            scores = scores.masked_fill(later, -math.inf)
-        return torch.softmax(scores, dim=-1) @ v
+    way = EXPLICIT
 
 
 @implementation(
     "self-attention",
     "sdpa",
-    rewrites=("safe-softmax", "scale=mul"),
-    kernels=FUSED,
-    step_rewrites=("safe-softmax", "scale=mul"),
-    step_kernels=FUSED,
+    options=("bias", "output-bias"),
+    rewrites=SDPA.rewrites,
+    kernels=PROJECTIONS | SDPA.kernels,
+    step_kernels=PROJECTIONS | SDPA.kernels,
 )
 class FusedSelfAttention(SelfAttention):
-    """PyTorch's scaled_dot_product_attention, fused: masked pairs are skipped.
+    """PyTorch's scaled_dot_product_attention; no `wide`: not every device has it for two widths."""
 
-    Described by the reference arithmetic in that function's documentation, which multiplies
-    each score by 1/sqrt(h). Where the device has no fused kernel, PyTorch would silently take a
-    dense path that the description does not fit, so this raises Unsupported.
-    """
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """One fused call."""
-        if q.device.type == "cuda" and not _has_fused_kernel(q, k, v, causal):
-            raise Unsupported(
-                f"no fused attention kernel on {q.device.type} for {q.dtype} with heads of width "
-                f"{self.h}: take the implementation 'explicit' or another dtype"
-            )
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    way = SDPA
 
 
-def _has_fused_kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
-    """Whether one of PyTorch's fused CUDA kernels takes these operands."""
-    cuda = torch.backends.cuda
-    operands = cuda.SDPAParams(q, k, v, None, 0.0, causal, False)
-    return (
-        cuda.can_use_flash_attention(operands)
-        or cuda.can_use_efficient_attention(operands)
-        or cuda.can_use_cudnn_attention(operands)
-    )
+@implementation(
+    "self-attention+bidirectional",
+    "explicit",
+    options=("bias", "output-bias", "wide"),
+    rewrites=EXPLICIT.rewrites,
+    kernels=PROJECTIONS | EXPLICIT.kernels,
+)
+class ExplicitBidirectional(BidirectionalSelfAttention):
+    """Scores, division by sqrt(K), softmax and weighted sum as separate operations."""
+
+    way = EXPLICIT
+
+
+@implementation(
+    "self-attention+bidirectional",
+    "sdpa",
+    options=("bias", "output-bias"),
+    rewrites=SDPA.rewrites,
+    kernels=PROJECTIONS | SDPA.kernels,
+)
+class FusedBidirectional(BidirectionalSelfAttention):
+    """PyTorch's scaled_dot_product_attention; no `wide`, as above."""
+
+    way = SDPA
+
+
+@implementation(
+    "self-attention+cross",
+    "explicit",
+    options=("bias", "output-bias", "wide"),
+    rewrites=EXPLICIT.rewrites,
+    kernels=PROJECTIONS | EXPLICIT.kernels,
+    step_kernels=PROJECTIONS | EXPLICIT.kernels,
+)
+class ExplicitCrossAttention(CrossAttention):
+    """Scores, division by sqrt(K), softmax and weighted sum as separate operations."""
+
+    way = EXPLICIT
+
+
+@implementation(
+    "self-attention+cross",
+    "sdpa",
+    options=("bias", "output-bias"),
+    rewrites=SDPA.rewrites,
+    kernels=PROJECTIONS | SDPA.kernels,
+    step_kernels=PROJECTIONS | SDPA.kernels,
+)
+class FusedCrossAttention(CrossAttention):
+    """PyTorch's scaled_dot_product_attention; no `wide`, as above."""
+
+    way = SDPA

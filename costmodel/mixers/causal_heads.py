@@ -1,0 +1,171 @@
+"""What are the equations of Terroa's causal attention heads: SSA, LSA, VSA and their combinations?
+
+J. F. G. V. Terroa, "Exploring Causal Attention Models in Transformers for Large Language Models",
+2024. All are multi-head causal self-attention, eqs. (2.2)-(2.5), with other scores or values. The
+thesis writes the scores in equations; what it does to values, sections 4.2.1 and 4.3, it tells in
+words and figures; `ssa-split` and what the gate reads are those of the author's own code,
+nanogpt-benchmarks. The thesis's k is the widening factor v.
+
+Read so: every head has weights of its own, side by side in the columns of one array, W_U (d, n*d)
+too, and L_1 and L_2 are a head's own, as the parameter counts of Tables 7.4 and 7.7 need. (In
+nanogpt-benchmarks all heads of a layer share one pair L_1, L_2, and every linear map has a bias.)
+The scale sqrt(d_k) is that of the keys whose place W_U takes, h, and sqrt(d) in `ssa-split`. No
+mixer here has a bias: the thesis's network has one on the output projection alone, which a network
+asks for by the option `output-bias`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from costmodel.composites import scaled, softmax
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import Array, Index, Node, function, sum_
+from costmodel.options import Family
+from costmodel.polynomial import Poly
+
+THESIS = "Terroa 2024, MSc thesis, Universidade de Lisboa, hdl 10400.5/96896"
+CODE = "Terroa 2024, the repository joaoterroa/nanogpt-benchmarks"
+
+OPTIONS: Mapping[str, str] = {"output-bias": "b_out, a bias on the output alone"}
+"""What the thesis's network has beyond the mixers."""
+
+Scores = Callable[[Form, Poly], Node]
+"""Declares the weights of the scores, defines what they read, and gives the scaled score of head
+j, token i and earlier token k; takes the width of a head's queries and keys."""
+
+
+def _common(f: Form) -> tuple[Array, Index, Index, Index, Index]:
+    """The input, and the indices of head, token, earlier token and input channel."""
+    x = f.mixer.role("input")
+    l, d, n = f.mixer.sizes("l d n")
+    i = f.index("i", 1, l)
+    return x, f.index("j", 1, n), i, f.index("k", 1, i), f.index("a", 1, d)
+
+
+def _projected(f: Form, name: str, weights: str, width: Poly, channel: str, cite: str) -> Array:
+    """The rows x W of every head, (n, l, width), with W (d, n*width)."""
+    x, j, i, _, a = _common(f)
+    l, d, n = f.mixer.sizes("l d n")
+    c = f.index(channel, 1, width)
+    W = f.mixer.parameter(weights, d, n * width)
+    rows = f.array(name, n, l, width, cite=cite)
+    rows[j, i, c] = sum_(x[i, a] * W[a, (j - 1) * width + c], over=a)
+    return rows
+
+
+def by_queries_and_keys(f: Form, width: Poly) -> Node:
+    """Eqs. (4.1)-(4.2): queries against keys, both `width` wide."""
+    _, j, i, k, _ = _common(f)
+    Q = _projected(f, "Q", "W_Q", width, "c", "(4.2)")
+    K = _projected(f, "K", "W_K", width, "c", "(4.2)")
+    c = f.index("c", 1, width)
+    return scaled(sum_(Q[j, i, c] * K[j, k, c], over=c), by=width)
+
+
+def by_one_matrix(f: Form, width: Poly) -> Node:
+    """Eq. (4.5): x W_U x^T, from left to right, with a d x d matrix per head."""
+    x, j, i, k, _ = _common(f)
+    d = x.shape[1]
+    Q = _projected(f, "Q", "W_U", d, "c", "(4.5)")
+    c = f.index("c", 1, d)
+    return scaled(sum_(Q[j, i, c] * x[k, c], over=c), by=width)
+
+
+def by_one_split_matrix(f: Form, width: Poly) -> Node:
+    """heads/ssa.py of the author's code: x W_U and x itself are both split into heads."""
+    x, j, i, k, _ = _common(f)
+    d = x.shape[1]
+    Q = _projected(f, "Q", "W_U", width, "c", "heads/ssa.py")
+    c = f.index("c", 1, width)
+    return scaled(sum_(Q[j, i, c] * x[k, (j - 1) * width + c], over=c), by=d)
+
+
+def _layered(f: Form, V: Array) -> Array:
+    """Section 4.2.1: (v + L_1 v) o sigmoid(L_2 v), each head with its own L_1 and L_2."""
+    n, l, width = V.shape
+    _, j, i, _, _ = _common(f)
+    e, g = f.index("e", 1, width), f.index("g", 1, width)
+    L_1, L_2 = (f.mixer.parameter(name, width, n * width) for name in ("L_1", "L_2"))
+    column = (j - 1) * width + e
+    added = f.array("V_added", n, l, width, cite="section 4.2.1")
+    gate = f.array("V_gate", n, l, width, cite="section 4.2.1")
+    gated = f.array("V_gated", n, l, width, cite="section 4.2.1")
+    added[j, i, e] = sum_(V[j, i, g] * L_1[g, column], over=g)
+    gate[j, i, e] = function("sigmoid", sum_(V[j, i, g] * L_2[g, column], over=g))
+    gated[j, i, e] = (V[j, i, e] + added[j, i, e]) * gate[j, i, e]
+    return gated
+
+
+def heads(
+    name: str,
+    title: str,
+    source: str,
+    *,
+    scores: Scores = by_queries_and_keys,
+    layered: bool = False,
+    wide: str = "",
+    output_bias: bool = False,
+) -> Mixer:
+    """One member of the family.
+
+    Args:
+        scores: how the scores are made.
+        layered: whether L_1 and L_2 act on the values.
+        wide: what is v times as wide as h: nothing, the "scores" (queries and keys), or the whole
+            "head" (values, L_1, L_2 and the output projection's input as well).
+        output_bias: whether b_out (d) is added to y, as in the thesis's network.
+    """
+    m = Mixer(name, title=title, source=source, group="attention")
+    l, d, n, h = m.sizes("l d n h")
+    widened = m.sizes("v")[0] * h if wide else h
+    width = widened if wide == "head" else h
+    m.input("x", l, d)
+    y = m.output("y", l, d, cite="(2.4)")
+
+    with m.form("direct") as f:
+        _, j, i, k, _ = _common(f)
+        e, b, r = f.index("e", 1, width), f.index("b", 1, d), f.index("r", 1, n * width)
+        score = scores(f, widened)
+        V = _projected(f, "V", "W_V", width, "e", "(4.6)")
+        if layered:
+            V = _layered(f, V)
+        W_out = m.parameter("W_out", n * width, d)
+        Z, A = (f.array(name, n, l, l, cite="(2.2)") for name in ("Z", "A"))
+        R = f.array("R", l, n * width, cite="(2.2)")
+        Z[j, i, k] = score
+        A[j, i, k] = softmax(Z[j, i, k], over=k)
+        R[i, (j - 1) * width + e] = sum_(A[j, i, k] * V[j, k, e], over=k)
+        output = sum_(R[i, r] * W_out[r, b], over=r)
+        y[i, b] = output + m.parameter("b_out", d)[b] if output_bias else output
+    return m
+
+
+def offered(make: Callable[..., Mixer]) -> Family:
+    """A member of the family, which a network may ask for with a bias on the output."""
+    return Family(lambda chosen: make(output_bias="output-bias" in chosen), OPTIONS)
+
+
+ssa = offered(partial(heads, "ssa", "SSA", f"{THESIS}, section 4.1.1", scores=by_one_matrix))
+ssa_split = offered(
+    partial(heads, "ssa-split", "SSA, split", f"{CODE}, heads/ssa.py", scores=by_one_split_matrix)
+)
+lsa = offered(partial(heads, "lsa", "LSA", f"{THESIS}, section 4.2.1", layered=True))
+vsa = offered(partial(heads, "vsa", "VSA", f"{THESIS}, section 4.2.2", wide="scores"))
+slsa = offered(
+    partial(heads, "slsa", "SLSA", f"{THESIS}, section 4.3.1", scores=by_one_matrix, layered=True)
+)
+vlsa = offered(
+    partial(heads, "vlsa", "VLSA", f"{THESIS}, section 4.3.2", layered=True, wide="scores")
+)
+vlsa_trained = offered(
+    partial(
+        heads,
+        "vlsa-trained",
+        "VLSA, as trained",
+        f"{THESIS}, section 4.3.2 and Tables 7.4 and 7.7",
+        layered=True,
+        wide="head",
+    )
+)

@@ -1,0 +1,165 @@
+"""What are the equations of linear attention: a feature map in place of the softmax?
+
+Katharopoulos et al. 2020, with the feature map elu(x) + 1 and the causal mask. A query reads the
+sum over earlier tokens of the keys' features times the values, divided by its product with the sum
+of the keys' features. A form is a way to sum: `recurrent` keeps both sums, S and Z, from row to
+row; `parallel` scores every pair, as attention does; `chunked` scores the pairs within a chunk of C
+tokens and keeps the sums from chunk to chunk. That cut is the mixed chunk attention of Hua et al.
+2022, whose pairs within a chunk have similarities of their own; here they have the map's, so that
+it computes the same function.
+
+Read from the paper of 2020: the map is taken of each head's queries and keys, section 3.2.1; nothing is
+added to the denominator (the authors' code adds 1e-6); there is no bias. W_out follows the
+concatenated heads, as in the Transformer whose attention is replaced. Both branches of the map are
+computed for every entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import Array, Node, function, min_, sum_
+from costmodel.polynomial import Poly
+
+SOURCE = (
+    "Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2-3.4; chunked: mixed chunk "
+    "attention, Hua et al. 2022, arXiv 2202.10447"
+)
+
+Sums = Callable[[Form, Array, Array, Array, Array, Poly], None]
+"""Defines what every query reads, R (l, d), of Q, K, V (n, l, h); C is the length of a chunk."""
+
+
+def running_product(f: Form, name: str, K: Array, V: Array) -> Array:
+    """The sum up to each row of k v^T, (n, l, h, h): one (h, h) matrix is carried by each head."""
+    n, l, h = K.shape
+    j, later = f.index("j", 1, n), f.index("r", 2, l)
+    p, c = f.index("p", 1, h), f.index("c", 1, h)
+    S = f.array(name, n, l, h, h)
+    S[j, 1, p, c] = K[j, 1, p] * V[j, 1, c]
+    S[j, later, p, c] = S[j, later - 1, p, c] + K[j, later, p] * V[j, later, c]
+    return S
+
+
+def running_sum(f: Form, name: str, K: Array) -> Array:
+    """The sum of the rows up to each one, (n, l, h)."""
+    n, l, h = K.shape
+    j, later, p = f.index("j", 1, n), f.index("r", 2, l), f.index("p", 1, h)
+    Z = f.array(name, n, l, h)
+    Z[j, 1, p] = K[j, 1, p]
+    Z[j, later, p] = Z[j, later - 1, p] + K[j, later, p]
+    return Z
+
+
+def scores(f: Form, name: str, Q: Array, K: Array) -> Array:
+    """The product of every query with the keys that it sees, (n, l, l)."""
+    n, l, h = Q.shape
+    j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, h)
+    k = f.index("k", 1, i)
+    A = f.array(name, n, l, l)
+    A[j, i, k] = sum_(Q[j, i, p] * K[j, k, p], over=p)
+    return A
+
+
+def divided(f: Form, R: Array, reads: Node, weights: Node) -> None:
+    """R of head j, row i and channel c is what the query reads over what it is divided by."""
+    j, i, c = f.indices["j"], f.indices["i"], f.indices["c"]
+    D = f.array("D", j.upper[0], i.upper[0])
+    D[j, i] = weights
+    R[i, (j - 1) * c.upper[0] + c] = reads / D[j, i]
+
+
+def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
+    """Section 3.4: S and Z of the row before, one product added to each."""
+    n, l, h = Q.shape
+    j, i = f.index("j", 1, n), f.index("i", 1, l)
+    p, c = f.index("p", 1, h), f.index("c", 1, h)
+    S, Z = running_product(f, "S", K, V), running_sum(f, "Z", K)
+    reads = sum_(Q[j, i, p] * S[j, i, p, c], over=p)
+    divided(f, R, reads, sum_(Q[j, i, p] * Z[j, i, p], over=p))
+
+
+def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
+    """Section 3.3 before the sums are taken apart: scores, their sum, and the sum they weight."""
+    n, l, h = Q.shape
+    j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
+    k = f.index("k", 1, i)
+    A = scores(f, "A", Q, K)
+    divided(f, R, sum_(A[j, i, k] * V[j, k, c], over=k), sum_(A[j, i, k], over=k))
+
+
+def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
+    """S (n, l//C, h, h) and Z (n, l//C, h): the sums up to the end of every complete chunk."""
+    n, l, h = K.shape
+    j, p, c, s = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h), f.index("w", 1, C)
+    first, later = f.index("o", 1, min_(1, l // C)), f.index("r", 2, l // C)
+    S, Z = f.array("S", n, l // C, h, h), f.array("Z", n, l // C, h)
+    for q, before in ((first, None), (later, later - 1)):
+        row = (q - 1) * C + s
+        product, keys = sum_(K[j, row, p] * V[j, row, c], over=s), sum_(K[j, row, p], over=s)
+        S[j, q, p, c] = product if before is None else S[j, before, p, c] + product
+        Z[j, q, p] = keys if before is None else Z[j, before, p] + keys
+    return S, Z
+
+
+def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
+    """N (n, l, h) and D (n, l): the sums over the pairs within the chunk of each row."""
+    n, l, h = Q.shape
+    j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)
+    q = f.index("q", 1, l // C + 1)
+    e = f.index("e", 1, min_(C, l - (q - 1) * C))
+    s = f.index("s", 1, e)
+    row, seen = (q - 1) * C + e, (q - 1) * C + s
+    A, N, D = f.array("A", n, l // C + 1, C, C), f.array("N", n, l, h), f.array("D", n, l)
+    A[j, q, e, s] = sum_(Q[j, row, p] * K[j, seen, p], over=p)
+    N[j, row, c] = sum_(A[j, q, e, s] * V[j, seen, c], over=s)
+    D[j, row] = sum_(A[j, q, e, s], over=s)
+    return N, D
+
+
+def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
+    """Every row reads the pairs within its chunk, and the sums S and Z of the chunks before.
+
+    The last chunk may be short; its sums are never read, and are not computed.
+    """
+    n, l, h = Q.shape
+    j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)
+    S, Z = chunk_sums(f, K, V, C)
+    N, D = chunk_pairs(f, Q, K, V, C)
+    k, g = f.index("k", 1, min_(C, l)), f.index("g", 2, l // C + 1)
+    u = f.index("u", 1, min_(C, l - (g - 1) * C))
+    row, column = (g - 1) * C + u, (j - 1) * h + c
+    R[k, column] = N[j, k, c] / D[j, k]
+    reads = sum_(Q[j, row, p] * S[j, g - 1, p, c], over=p)
+    R[row, column] = (N[j, row, c] + reads) / (D[j, row] + sum_(Q[j, row, p] * Z[j, g - 1, p], over=p))
+
+
+FORMS: Mapping[str, Sums] = {"recurrent": recurrent, "parallel": parallel, "chunked": chunked}
+
+
+def linear_transformer() -> Mixer:
+    """Linear attention with its forms."""
+    m = Mixer("linear-attention", title="Linear attention", source=SOURCE, group="linear")
+    l, d, n, h, C = m.sizes("l d n h C")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
+    for form, sums in FORMS.items():
+        with m.form(form) as f:
+            j, i = f.index("j", 1, n), f.index("i", 1, l)
+            a, b, c = f.index("a", 1, d), f.index("b", 1, d), f.index("c", 1, h)
+            Q = f.array("Q", n, l, h, latex=r"\phi(Q)")
+            K = f.array("K", n, l, h, latex=r"\phi(K)")
+            V = f.array("V", n, l, h)
+            R = f.array("R", l, d)
+
+            column = (j - 1) * h + c
+            Q[j, i, c] = function("elu_plus_1", sum_(x[i, a] * W_Q[a, column], over=a))
+            K[j, i, c] = function("elu_plus_1", sum_(x[i, a] * W_K[a, column], over=a))
+            V[j, i, c] = sum_(x[i, a] * W_V[a, column], over=a)
+            sums(f, Q, K, V, R, C)
+            y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
+    return m
+
+
+linear_attention = linear_transformer()

@@ -1,0 +1,204 @@
+"""What are the equations of the recurrent layers: the tanh RNN, the LSTM and the GRU?
+
+A row of the output is the state h that the next row reads; all widths are d. The state before the
+first row is zero, so that the first row has no product with it; its gates are computed all the
+same, also one that then multiplies nothing. The papers print no bias or one: here it is added to
+W x_t, so that a single addition stands between the rows. `two-biases` adds another one to
+U h_{t-1}.
+
+W and U hold the matrices of all gates, (in, out) each: input gate, forget gate, output gate and
+candidate of the LSTM; reset gate, update gate and candidate of the GRU.
+
+Read from the papers: the LSTM has a forget gate and no peepholes. The GRU's reset gate multiplies
+the product of h_{t-1} and U, as in the first version of Cho et al. and in torch; `reset-before`
+has it multiply h_{t-1}, as in the third. Its update gate z keeps z of the row before: the form
+`recurrent` is z h_{t-1} + (1 - z) n, as printed, `interpolated` is n + z (h_{t-1} - n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import Array, Index, Node, function, sum_
+from costmodel.options import Chosen, offering
+
+CHUNG = "Chung et al. 2014, arXiv 1412.3555, section 2"
+VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1"
+ZAREMBA = "Zaremba et al. 2014, arXiv 1409.2329, section 3"
+CHO = "Cho et al. 2014, arXiv 1406.1078"
+
+TWO_BIASES = {"two-biases": "b_U, a second bias on what comes from the row before, as in torch.nn"}
+RESET_BEFORE = {"reset-before": "the reset gate multiplies the row before, not its product with U"}
+
+LSTM_GATES: Mapping[str, str] = {"I": "sigmoid", "F": "sigmoid", "O": "sigmoid", "G": "tanh"}
+"""Array -> function, in the order of the packed matrices."""
+
+State = Callable[[Index], Node]
+"""The entry of the state at a channel."""
+
+
+@dataclass(frozen=True)
+class Gates:
+    """The affine maps of the gates: W x_t + b of the input, U h (+ b_U) of the state."""
+
+    x: Array
+    W: Array
+    U: Array
+    b: Array
+    b_U: Array | None
+
+    def of_input(self, f: Form, row: int | Index, *gate: int) -> Node:
+        """W x + b at channel b of a row."""
+        a, b = _channels(f)
+        return sum_(self.x[row, a] * self.W[(*gate, a, b)], over=a) + self.b[(*gate, b)]
+
+    def of_state(self, f: Form, state: State | None, *gate: int) -> Node | None:
+        """U h + b_U at channel b; without a state b_U alone, or nothing."""
+        a, b = _channels(f)
+        bias = None if self.b_U is None else self.b_U[(*gate, b)]
+        if state is None:
+            return bias
+        product = sum_(state(a) * self.U[(*gate, a, b)], over=a)
+        return product if bias is None else product + bias
+
+
+def _channels(f: Form) -> tuple[Index, Index]:
+    d = f.mixer.role("input").shape[1]
+    return f.index("a", 1, d), f.index("b", 1, d)
+
+
+def _rows(f: Form, state: Array) -> tuple[tuple[int, None], tuple[Index, State]]:
+    """Row 1, which has no state before it, and the later ones, each with the state before it."""
+    i = f.index("i", 2, f.mixer.role("input").shape[0])
+    return (1, None), (i, lambda a: state[i - 1, a])
+
+
+def _plus(one: Node, two: Node | None) -> Node:
+    return one if two is None else one + two
+
+
+def _layer(mixer: Mixer, number: int, chosen: Chosen) -> tuple[Gates, Array]:
+    """The parameters of a layer with a number of gates, and its output."""
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    packed = (number,) if number > 1 else ()
+    W, U = (mixer.parameter(name, *packed, d, d) for name in "WU")
+    b = mixer.parameter("b", *packed, d)
+    second = mixer.parameter("b_U", *packed, d) if "two-biases" in chosen else None
+    return Gates(x, W, U, b, second), y
+
+
+def _gate(f: Form, gates: Gates, y: Array, name: str, kind: str, gate: int) -> Array:
+    """An array (l, d): a function of W x_t + b + U h_{t-1}."""
+    found, b = f.array(name, *y.shape), _channels(f)[1]
+    for row, before in _rows(f, y):
+        inside = _plus(gates.of_input(f, row, gate), gates.of_state(f, before, gate))
+        found[row, b] = function(kind, inside)
+    return found
+
+
+@offering(TWO_BIASES)
+def recurrent(chosen: Chosen) -> Mixer:
+    """h_t = tanh(W x_t + b + U h_{t-1})."""
+    m = Mixer(
+        "recurrent",
+        title="Recurrent (tanh)",
+        source=f"{CHUNG}; {VASWANI}",
+        group="recurrent",
+        aliases=("rnn",),
+        references=("torch.nn.RNN",),
+    )
+    gates, y = _layer(m, 1, chosen)
+    with m.form("recurrent") as f:
+        b = _channels(f)[1]
+        for row, before in _rows(f, y):
+            y[row, b] = function("tanh", _plus(gates.of_input(f, row), gates.of_state(f, before)))
+    return m
+
+
+@offering(TWO_BIASES)
+def lstm(chosen: Chosen) -> Mixer:
+    """c_t = f_t c_{t-1} + i_t g_t and h_t = o_t tanh(c_t)."""
+    m = Mixer(
+        "lstm",
+        title="LSTM",
+        source=ZAREMBA,
+        group="recurrent",
+        references=("torch.nn.LSTM",),
+    )
+    gates, y = _layer(m, len(LSTM_GATES), chosen)
+    with m.form("recurrent") as f:
+        b = _channels(f)[1]
+        I, F, O, G = (
+            _gate(f, gates, y, name, kind, gate)
+            for gate, (name, kind) in enumerate(LSTM_GATES.items(), 1)
+        )
+        C = f.array("C", *y.shape)
+        for row, before in _rows(f, C):
+            new = I[row, b] * G[row, b]
+            C[row, b] = new if before is None else F[row, b] * before(b) + new
+            y[row, b] = O[row, b] * function("tanh", C[row, b])
+    return m
+
+
+@offering(TWO_BIASES | RESET_BEFORE)
+def gru(chosen: Chosen) -> Mixer:
+    """n_t = tanh(W x_t + b + r_t U h_{t-1}) and h_t = z_t h_{t-1} + (1 - z_t) n_t."""
+    before_product = "reset-before" in chosen
+    m = Mixer(
+        "gru",
+        title="GRU",
+        source=f"{CHO}{'v3' if before_product else 'v1'}, section 2.3",
+        group="recurrent",
+        references=() if before_product else ("torch.nn.GRU",),
+    )
+    gates, y = _layer(m, 3, chosen)
+    candidate = _reset_before if before_product else _reset_after
+    for form in ("recurrent", "interpolated"):
+        with m.form(form) as f:
+            b = _channels(f)[1]
+            R = _gate(f, gates, y, "R", "sigmoid", 1)
+            Z = _gate(f, gates, y, "Z", "sigmoid", 2)
+            N = candidate(f, gates, y, R)
+            for row, before in _rows(f, y):
+                kept = None if before is None else before(b)
+                y[row, b] = UPDATES[form](Z[row, b], N[row, b], kept)
+    return m
+
+
+def _reset_after(f: Form, gates: Gates, y: Array, R: Array) -> Array:
+    """The candidate whose reset gate multiplies U h_{t-1}."""
+    N, b = f.array("N", *y.shape), _channels(f)[1]
+    for row, before in _rows(f, y):
+        carried = gates.of_state(f, before, 3)
+        reset = None if carried is None else R[row, b] * carried
+        N[row, b] = function("tanh", _plus(gates.of_input(f, row, 3), reset))
+    return N
+
+
+def _reset_before(f: Form, gates: Gates, y: Array, R: Array) -> Array:
+    """The candidate whose reset gate multiplies h_{t-1}: its product waits for the gate."""
+    N, H, b = f.array("N", *y.shape), f.array("H", *y.shape), _channels(f)[1]
+    (first, _), (i, before) = _rows(f, y)
+    H[i, b] = R[i, b] * before(b)
+    N[first, b] = function("tanh", _plus(gates.of_input(f, first, 3), gates.of_state(f, None, 3)))
+    reset = gates.of_state(f, lambda a: H[i, a], 3)
+    N[i, b] = function("tanh", _plus(gates.of_input(f, i, 3), reset))
+    return N
+
+
+def _printed(z: Node, n: Node, h: Node | None) -> Node:
+    return (1 - z) * n if h is None else z * h + (1 - z) * n
+
+
+def _interpolated(z: Node, n: Node, h: Node | None) -> Node:
+    return n - z * n if h is None else n + z * (h - n)
+
+
+UPDATES: Mapping[str, Callable[[Node, Node, Node | None], Node]] = {
+    "recurrent": _printed,
+    "interpolated": _interpolated,
+}
+"""Form -> the new row from the update gate, the candidate and the row before."""

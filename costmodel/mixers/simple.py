@@ -1,0 +1,97 @@
+"""What are the equations of SimpleTRON's attention without softmax: Simple, -Res and -ResL?
+
+Yorsh et al. 2021, section 3 (its equations have no numbers). Per head, the queries meet the product
+of keys and values; the result is multiplied by 1/sqrt(L), once an entry, as the paper prints it. A
+form is an order of the two products: `kv-first`, the paper's, or `qk-first`, that of attention.
+Not causal: keys and values of the whole sequence are summed.
+
+Read from the paper: L is the length of the input sequence; the biases q*, k*, v* and w, printed as
+L x D matrices, are vectors added to every row, as those of any linear layer; D_E = D_hid = d. The
+residual is the skip connection inside the sublayer, which Table 1 names; the one around a sublayer
+is the network's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import Array, Constant, Node, sum_
+
+SOURCE = "Yorsh et al. 2021, arXiv 2111.15588, section 3"
+
+Product = Callable[[Form, Array, Array, Array], Node]
+"""The product of Q, K and V (n, l, h) at head j, token i and channel c, before it is scaled."""
+
+
+def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
+    """Q (K^T V): a matrix M (h, h) per head sums keys and values, and every query reads it."""
+    n, l, h = Q.shape
+    i, j = f.index("i", 1, l), f.index("j", 1, n)
+    c, p = f.index("c", 1, h), f.index("p", 1, h)
+    M = f.array("M", n, h, h)
+    M[j, p, c] = sum_(K[j, i, p] * V[j, i, c], over=i)
+    return sum_(Q[j, i, p] * M[j, p, c], over=p)
+
+
+def qk_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
+    """(Q K^T) V: a score for every pair of tokens, as in attention."""
+    n, l, h = Q.shape
+    i, k, j = f.index("i", 1, l), f.index("k", 1, l), f.index("j", 1, n)
+    c, p = f.index("c", 1, h), f.index("p", 1, h)
+    Z = f.array("Z", n, l, l)
+    Z[j, i, k] = sum_(Q[j, i, p] * K[j, k, p], over=p)
+    return sum_(Z[j, i, k] * V[j, k, c], over=k)
+
+
+FORMS: Mapping[str, Product] = {"kv-first": kv_first, "qk-first": qk_first}
+
+
+def simple(
+    name: str,
+    title: str,
+    *,
+    residual: bool = False,
+    output: bool = False,
+    forms: Mapping[str, Product] = FORMS,
+) -> Mixer:
+    """One member of the family.
+
+    Args:
+        residual: whether the input is added at the end.
+        output: whether a linear layer follows the concatenated heads.
+        forms: form -> the product of queries, keys and values.
+    """
+    m = Mixer(name, title=title, source=SOURCE, group="linear")
+    l, d, n, h = m.sizes("l d n h")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    projections = [
+        (letter, m.parameter(f"W_{letter}", d, d), m.parameter(f"b_{letter}", d))
+        for letter in "QKV"
+    ]
+    W_out = m.parameter("W_out", d, d) if output else None
+    b_out = m.parameter("b_out", d) if output else None
+
+    for form, product in forms.items():
+        with m.form(form) as f:
+            i, j = f.index("i", 1, l), f.index("j", 1, n)
+            a, b, c = f.index("a", 1, d), f.index("b", 1, d), f.index("c", 1, h)
+            heads = []
+            for letter, W, bias in projections:
+                of_heads = f.array(letter, n, l, h)
+                column = (j - 1) * h + c
+                of_heads[j, i, c] = sum_(x[i, a] * W[a, column], over=a) + bias[column]
+                heads.append(of_heads)
+            R = f.array("R", l, d) if residual or output else y
+            R[i, (j - 1) * h + c] = Constant(l, -1) * product(f, *heads)
+            if W_out is not None and b_out is not None:
+                linear = sum_(R[i, a] * W_out[a, b], over=a) + b_out[b]
+                y[i, b] = x[i, b] + linear if residual else linear
+            elif residual:
+                y[i, b] = x[i, b] + R[i, b]
+    return m
+
+
+simple_ = simple("simple", "Simple")
+simple_res = simple("simple-res", "Simple-Res", residual=True)
+simple_resl = simple("simple-resl", "Simple-ResL", residual=True, output=True)

@@ -1,0 +1,208 @@
+"""How do additive attention and the two multiplicative scores beside it run in PyTorch?
+
+Bahdanau et al. 2014 and Luong et al. 2015, as causal self-attention whose values are the rows of x.
+A class is one score together with one way to go through the pairs of tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from profiler.modules import State, implementation
+from profiler.modules.base import Mixer, require_sizes
+
+
+class ScoredAttention(Mixer):
+    """Causal attention with a score of its own: y_i = the softmax over k <= i of z_ik, times x_k.
+
+    `STATE` names the arrays that later tokens read: the keys where they are not the rows of x, and
+    x. `KERNELS` has the kernel class of the arrays that the score is computed from.
+    """
+
+    MIXER: ClassVar[str]
+    STATE: ClassVar[tuple[str, ...]] = ("x",)
+    KERNELS: ClassVar[tuple[str, ...]] = ()
+    pairs: ClassVar[Pairs]
+
+    def queries(self, x: Tensor) -> Tensor:
+        """The queries (..., q) of rows (..., d)."""
+        return x
+
+    def keys(self, x: Tensor) -> Tensor:
+        """The keys (..., q) of rows (..., d)."""
+        return x
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """The scores (b, s, t) of queries (b, s, q) and keys (b, t, q)."""
+        return q @ k.transpose(-2, -1)
+
+    def weighted(self, scores: Tensor, values: Tensor) -> Tensor:
+        """The values (b, t, d), weighted by the softmax of scores (b, s, t)."""
+        return torch.softmax(scores, dim=-1) @ values
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Room for keys and values, or for the rows that are both."""
+        return State({name: self._rows(batch, length, self._width(name)) for name in self.STATE})
+
+    def _width(self, name: str) -> int:
+        return self.d
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Queries and keys, then the pairs as this class goes through them."""
+        return self.pairs.attend(self, self.queries(x), self.keys(x), x)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """Append the token's key and row, then attend from it to all that is held."""
+        q_t, k_t = self.queries(x_t), self.keys(x_t)
+        own = {"K": k_t, "x": x_t}
+        state.append(**{name: own[name] for name in self.STATE})
+        scores = self.scores(q_t.unsqueeze(1), state.held(self.STATE[0]))
+        return self.weighted(scores, state.held("x")).squeeze(1)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A way to go through the pairs of queries and keys, and what it does to the equations."""
+
+    name: str
+    attend: Callable[[ScoredAttention, Tensor, Tensor, Tensor], Tensor]
+    rewrites: tuple[str, ...] = ("safe-softmax",)
+
+
+def masked(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
+    """Every pair is scored, then the scores of later tokens are masked."""
+    scores, length = mixer.scores(q, k), x.shape[1]
+    later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+    return mixer.weighted(scores.masked_fill(later, -math.inf), x)
+
+
+def row_by_row(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
+    """One query after another, each with the keys that it sees: no masked pair is computed."""
+    rows = [
+        mixer.weighted(mixer.scores(q[:, i - 1 : i], k[:, :i]), x[:, :i])
+        for i in range(1, int(x.shape[1]) + 1)
+    ]
+    return torch.cat(rows, dim=1)
+
+
+MASKED = Pairs("explicit", masked, ("dense", "safe-softmax"))
+ROW_BY_ROW = Pairs("rows", row_by_row)
+
+_Class = TypeVar("_Class", bound=type[ScoredAttention])
+
+
+def going(pairs: Pairs) -> Callable[[_Class], _Class]:
+    """Give the decorated class its way through the pairs and describe it as an implementation."""
+
+    def register(mixer: _Class) -> _Class:
+        mixer.pairs = pairs
+        kernels = dict.fromkeys((*mixer.KERNELS, "Z", "y"), "contraction") | {"A": "softmax"}
+        return implementation(
+            mixer.MIXER, pairs.name, rewrites=pairs.rewrites, kernels=kernels, step_kernels=kernels
+        )(mixer)
+
+    return register
+
+
+class AdditiveAttention(ScoredAttention):
+    """z_ik = v^T tanh(W x_i + U x_k): W_a and U_a (d, f), v_a (f,)."""
+
+    MIXER = "additive-attention"
+    STATE = ("K", "x")
+    KERNELS = ("Q", "K")
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        f: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(f=f)
+        self.f = f
+        self.W_a: nn.Parameter = self.weight(d, f)
+        self.U_a: nn.Parameter = self.weight(d, f)
+        self.v_a: nn.Parameter = self.weight(f)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """W x."""
+        return x @ self.W_a
+
+    def keys(self, x: Tensor) -> Tensor:
+        """U x."""
+        return x @ self.U_a
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """The activations of every pair (b, s, t, f), then their product with v."""
+        activations = torch.tanh(q.unsqueeze(2) + k.unsqueeze(1))
+        return (activations @ self.v_a.unsqueeze(1)).squeeze(3)
+
+    def _width(self, name: str) -> int:
+        return self.f if name == "K" else self.d
+
+
+@going(MASKED)
+class AdditiveExplicit(AdditiveAttention):
+    """Additive attention with separate dense operations."""
+
+
+@going(ROW_BY_ROW)
+class AdditiveRows(AdditiveAttention):
+    """Additive attention, one query after another."""
+
+
+class DotProductAttention(ScoredAttention):
+    """z_ik = x_i^T x_k: no parameters."""
+
+    MIXER = "dot-product-attention"
+
+
+@going(MASKED)
+class DotProductExplicit(DotProductAttention):
+    """Dot-product attention with separate dense operations."""
+
+
+@going(ROW_BY_ROW)
+class DotProductRows(DotProductAttention):
+    """Dot-product attention, one query after another."""
+
+
+class GeneralAttention(ScoredAttention):
+    """z_ik = x_i^T W x_k: W_a (d, d)."""
+
+    MIXER = "general-attention"
+    KERNELS = ("Q",)
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        self.W_a: nn.Parameter = self.weight(d, d)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """x^T W."""
+        return x @ self.W_a
+
+
+@going(MASKED)
+class GeneralExplicit(GeneralAttention):
+    """General attention with separate dense operations."""
+
+
+@going(ROW_BY_ROW)
+class GeneralRows(GeneralAttention):
+    """General attention, one query after another."""

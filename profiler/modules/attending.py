@@ -1,0 +1,103 @@
+"""How do queries attend to keys and values in PyTorch: step by step, or in one fused call?
+
+Shared by the mixers that attend with softmax. Queries are (b, n, s, w), keys (b, n, t, w), values
+(b, n, t, u), and what comes out is (b, n, s, u).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor
+
+from profiler.modules.base import Unsupported
+
+
+class Attend(Protocol):
+    """Values weighted by the softmax of scores, which are divided by sqrt(`by`) first."""
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
+        """What the heads read, (b, n, s, u)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A way to attend: the rewrites that it applies, and the kernel classes of the scores Z, the
+    attention A and the heads' rows R."""
+
+    name: str
+    compute: Attend
+    rewrites: tuple[str, ...]
+    kernels: dict[str, str] = field(hash=False)
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
+    """Every score is computed and divided, then those of later tokens are masked.
+
+    Keys (b, 1, t, w) serve all heads.
+    """
+    scores = products(q, k) / math.sqrt(by)
+    if causal:
+        length = scores.shape[-1]
+        later = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def products(q: Tensor, k: Tensor) -> Tensor:
+    """Every query times every key, (b, n, s, t); keys (b, 1, t, w) serve all heads uncopied."""
+    if k.shape[1] == q.shape[1]:
+        return q @ k.transpose(-2, -1)
+    rows = q.flatten(1, 2) @ k.squeeze(1).transpose(-2, -1)
+    return rows.view(*q.shape[:-1], -1)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
+    """One call of PyTorch's scaled_dot_product_attention: masked pairs are skipped.
+
+    Described by the reference arithmetic in that function's documentation, which multiplies each
+    score by the scale. Raises Unsupported where the device has no fused kernel for these
+    operands: PyTorch would silently take a dense path that the description does not fit.
+    """
+    if not _has_fused_kernel(q, k, v, causal):
+        values = "" if v.shape[-1] == q.shape[-1] else f" and values of width {v.shape[-1]}"
+        raise Unsupported(
+            f"no fused attention kernel on {q.device.type} for {q.dtype} with heads of width "
+            f"{q.shape[-1]}{values}: take the implementation 'explicit' or another dtype"
+        )
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=by**-0.5)
+
+
+def _has_fused_kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
+    """Whether one of PyTorch's fused kernels takes these operands.
+
+    The one for the CPU takes heads of one width only.
+    """
+    if q.device.type != "cuda":
+        return v.shape[-1] == q.shape[-1]
+    cuda = torch.backends.cuda
+    operands = cuda.SDPAParams(q, k, v, None, 0.0, causal, False)
+    return (
+        cuda.can_use_flash_attention(operands)
+        or cuda.can_use_efficient_attention(operands)
+        or cuda.can_use_cudnn_attention(operands)
+    )
+
+
+EXPLICIT = Attention(
+    "explicit",
+    dense,
+    ("dense", "safe-softmax"),
+    {"Z": "contraction", "A": "softmax", "R": "contraction"},
+)
+SDPA = Attention(
+    "sdpa",
+    fused,
+    ("safe-softmax", "scale=mul"),
+    dict.fromkeys(("Z", "A", "R"), "fused-attention"),
+)

@@ -1,0 +1,334 @@
+"""How do Terroa's causal attention heads (SSA, LSA, VSA, SLSA, VLSA) run in PyTorch?
+
+The equations are those of `costmodel.mixers.causal_heads`: every head has weights of its own, side
+by side in the columns of one array. A class is one mixer together with one way to attend. PyTorch's
+fused call stands where queries and values are equally wide; the CPU has no kernel for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from profiler.modules import State, implementation
+from profiler.modules.attending import EXPLICIT, SDPA, Attention
+from profiler.modules.base import Mixer, require_sizes
+
+
+class CausalHeads(Mixer):
+    """n heads: queries meet keys, and the scores' softmax weighs values.
+
+    `l` is only the number of tokens for which `initial_state` makes room. Where `LAYERED`, the
+    values of a head pass L_1 and L_2 first.
+    """
+
+    MIXER: ClassVar[str]
+    KEYS: ClassVar[str] = "K"
+    """The array that holds the keys."""
+    LAYERED: ClassVar[bool] = False
+    attention: ClassVar[Attention]
+
+    L_1: nn.Parameter
+    L_2: nn.Parameter
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        options: Collection[str] = (),
+        wide_scores: int = 1,
+        wide_values: int = 1,
+    ) -> None:
+        """`wide_scores` times h is the width of queries and keys, `wide_values` times h that of
+        values; the option `output-bias` adds b_out (d,) to the output."""
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(n=n)
+        if d % n:
+            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
+        self.n, self.h = n, d // n
+        self.scored, self.read = wide_scores * self.h, wide_values * self.h
+        self.declare_scores()
+        self.W_V: nn.Parameter = self.weight(d, n * self.read)
+        if self.LAYERED:
+            self.L_1 = self.weight(self.read, n * self.read)
+            self.L_2 = self.weight(self.read, n * self.read)
+        self.W_out: nn.Parameter = self.weight(n * self.read, d)
+        self.b_out: nn.Parameter | None = (
+            nn.Parameter(self.like.new_zeros(d)) if "output-bias" in options else None
+        )
+
+    def declare_scores(self) -> None:
+        """The weights from which scores are made."""
+        raise NotImplementedError
+
+    def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries (..., n, w) and keys (..., n, w) or (..., 1, w) of x (..., d)."""
+        raise NotImplementedError
+
+    @property
+    def by(self) -> int:
+        """Scores are divided by the root of this."""
+        return self.scored
+
+    @classmethod
+    def values(cls) -> str:
+        """Name of the array that holds the values."""
+        return "V_gated" if cls.LAYERED else "V"
+
+    @classmethod
+    def kernels(cls) -> dict[str, str]:
+        """Kernel class by array."""
+        projected = ["Q", "V"] + (["K"] if cls.KEYS == "K" else [])
+        layered = {"V_added": "contraction", "V_gate": "contraction", "V_gated": "elementwise"}
+        around = dict.fromkeys([*projected, "y"], "contraction")
+        return around | (layered if cls.LAYERED else {}) | cls.attention.kernels
+
+    def key_heads(self) -> tuple[int, int]:
+        """How many rows of keys a token has, and their width."""
+        return self.n, self.scored
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Keys (batch, n or 1, length, w) and values (batch, n, length, u)."""
+        return State(
+            {
+                self.KEYS: self._rows(batch, length, *self.key_heads()),
+                self.values(): self._rows(batch, length, self.n, self.read),
+            }
+        )
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Queries, keys and values (b, n, s, ...), then heads, then y (b, s, d)."""
+        q, k, v = (heads.transpose(1, 2) for heads in (*self.score(x), self.value(x)))
+        rows = self.attention.compute(q, k, v, by=self.by, causal=True)
+        return self.project(rows.transpose(1, 2).flatten(2))
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """Append the token's key and value, then attend to all that is held."""
+        q_t, k_t = self.score(x_t)
+        state.append(**{self.KEYS: k_t, self.values(): self.value(x_t)})
+        k, v = state.held(self.KEYS), state.held(self.values())
+        rows = self.attention.compute(q_t.unsqueeze(2), k, v, by=self.by, causal=False)
+        return self.project(rows.flatten(1))
+
+    def heads(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x W split into heads, (..., n, columns of a head)."""
+        return (x @ weight).view(*x.shape[:-1], self.n, -1)
+
+    def value(self, x: Tensor) -> Tensor:
+        """Values (..., n, u) of x (..., d)."""
+        v = self.heads(x, self.W_V)
+        return self.layer(v) if self.LAYERED else v
+
+    def layer(self, v: Tensor) -> Tensor:
+        """(v + v L_1) o sigmoid(v L_2), each head (..., n, u) with its own L_1 and L_2."""
+        rows = v.flatten(0, -3).transpose(0, 1)  # (n, tokens, u)
+        by_head = (L.view(self.read, self.n, -1).transpose(0, 1) for L in (self.L_1, self.L_2))
+        added, gate = (torch.bmm(rows, L) for L in by_head)
+        return ((rows + added) * torch.sigmoid(gate)).transpose(0, 1).reshape(v.shape)
+
+    def project(self, rows: Tensor) -> Tensor:
+        """The heads' rows side by side, (..., n * u), to y (..., d)."""
+        y = rows @ self.W_out
+        return y if self.b_out is None else y + self.b_out
+
+
+class QueriesAndKeys(CausalHeads):
+    """Scores of queries x W_Q and keys x W_K."""
+
+    def declare_scores(self) -> None:
+        """W_Q and W_K (d, n * w)."""
+        self.W_Q: nn.Parameter = self.weight(self.d, self.n * self.scored)
+        self.W_K: nn.Parameter = self.weight(self.d, self.n * self.scored)
+
+    def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Both are projected."""
+        return self.heads(x, self.W_Q), self.heads(x, self.W_K)
+
+
+class WideScores(QueriesAndKeys):
+    """Queries and keys are v times as wide as h."""
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        v: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        options: Collection[str] = (),
+    ) -> None:
+        require_sizes(v=v)
+        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype, options=options, wide_scores=v)
+
+
+class WideHeads(QueriesAndKeys):
+    """The whole head is v times as wide as h: queries, keys and values."""
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        v: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        options: Collection[str] = (),
+    ) -> None:
+        require_sizes(v=v)
+        super().__init__(
+            d=d,
+            l=l,
+            n=n,
+            device=device,
+            dtype=dtype,
+            options=options,
+            wide_scores=v,
+            wide_values=v,
+        )
+
+
+class OneMatrix(CausalHeads):
+    """Scores x W_U x^T with a d x d matrix per head: x itself is the keys of all heads."""
+
+    KEYS = "x"
+
+    def declare_scores(self) -> None:
+        """W_U (d, n * d)."""
+        self.W_U: nn.Parameter = self.weight(self.d, self.n * self.d)
+
+    def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries (..., n, d), and x (..., 1, d)."""
+        return self.heads(x, self.W_U), x.unsqueeze(-2)
+
+    def key_heads(self) -> tuple[int, int]:
+        """One row of width d."""
+        return 1, self.d
+
+
+class OneSplitMatrix(CausalHeads):
+    """Scores of x W_U against x, both split into heads, divided by sqrt(d)."""
+
+    KEYS = "x"
+
+    def declare_scores(self) -> None:
+        """W_U (d, d)."""
+        self.W_U: nn.Parameter = self.weight(self.d, self.d)
+
+    def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Both (..., n, h)."""
+        return self.heads(x, self.W_U), x.reshape(*x.shape[:-1], self.n, self.h)
+
+    @property
+    def by(self) -> int:
+        """The model width."""
+        return self.d
+
+
+_Class = TypeVar("_Class", bound=type[CausalHeads])
+
+
+def attends(attention: Attention) -> Callable[[_Class], _Class]:
+    """Give the decorated mixer class its attention and describe it as an implementation."""
+
+    def register(mixer: _Class) -> _Class:
+        mixer.attention = attention
+        return implementation(
+            mixer.MIXER,
+            attention.name,
+            rewrites=attention.rewrites,
+            kernels=mixer.kernels(),
+            step_kernels=mixer.kernels(),
+            options=("output-bias",),
+        )(mixer)
+
+    return register
+
+
+@attends(EXPLICIT)
+class ExplicitSsa(OneMatrix):
+    """SSA by dense operations."""
+
+    MIXER = "ssa"
+
+
+class SplitSsa(OneSplitMatrix):
+    """SSA as the author's code splits it."""
+
+    MIXER = "ssa-split"
+
+
+@attends(EXPLICIT)
+class ExplicitSplitSsa(SplitSsa):
+    """Split SSA by dense operations."""
+
+
+@attends(SDPA)
+class FusedSplitSsa(SplitSsa):
+    """Split SSA by one fused call."""
+
+
+class Lsa(QueriesAndKeys):
+    """LSA: self-attention with L_1 and L_2."""
+
+    MIXER = "lsa"
+    LAYERED = True
+
+
+@attends(EXPLICIT)
+class ExplicitLsa(Lsa):
+    """LSA by dense operations."""
+
+
+@attends(SDPA)
+class FusedLsa(Lsa):
+    """LSA by one fused call."""
+
+
+@attends(EXPLICIT)
+class ExplicitVsa(WideScores):
+    """VSA by dense operations."""
+
+    MIXER = "vsa"
+
+
+@attends(EXPLICIT)
+class ExplicitSlsa(OneMatrix):
+    """SLSA, SSA with L_1 and L_2, by dense operations."""
+
+    MIXER = "slsa"
+    LAYERED = True
+
+
+@attends(EXPLICIT)
+class ExplicitVlsa(WideScores):
+    """VLSA, VSA with L_1 and L_2, by dense operations."""
+
+    MIXER = "vlsa"
+    LAYERED = True
+
+
+class VlsaTrained(WideHeads):
+    """VLSA as its printed parameter counts need it."""
+
+    MIXER = "vlsa-trained"
+    LAYERED = True
+
+
+@attends(EXPLICIT)
+class ExplicitVlsaTrained(VlsaTrained):
+    """VLSA as trained, by dense operations."""
+
+
+@attends(SDPA)
+class FusedVlsaTrained(VlsaTrained):
+    """VLSA as trained, by one fused call."""

@@ -1,0 +1,148 @@
+"""How does a convolution over the tokens run in PyTorch, causal or centred?
+
+The convolutional layer of Table 1 of Vaswani et al. 2017: k taps, each a (d, d) matrix, no bias. A
+class is one alignment of the taps together with one way to compute them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.modules import State, implementation
+from profiler.modules.base import Mixer, SequenceMixer, require_sizes
+
+Apply = Callable[[Tensor, Tensor, int], Tensor]
+"""Rows (b, s, d), taps (k, d, d) from the earliest row to the latest, and how many of the taps
+reach ahead: the sums (b, s, d)."""
+
+
+def padded(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
+    """One convolution over rows of zeros too; the taps are permuted to (out, in, tap)."""
+    around = F.pad(x.transpose(1, 2), (len(taps) - 1 - ahead, ahead))
+    return F.conv1d(around, taps.permute(2, 1, 0)).transpose(1, 2)
+
+
+def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
+    """One matrix product per tap, each over the rows that it reaches: no zero is multiplied."""
+    length, own = int(x.shape[1]), len(taps) - 1 - ahead
+    y = x @ taps[own]
+    for number, tap in enumerate(taps):
+        back = own - number
+        if 0 < back < length:
+            y[:, back:].add_(x[:, : length - back] @ tap)
+        elif 0 < -back < length:
+            y[:, : length + back].add_(x[:, -back:] @ tap)
+    return y
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A way to compute whole sequences, the rewrites that it applies, and its kernel class."""
+
+    name: str
+    apply: Apply
+    kernel: str
+    rewrites: tuple[str, ...] = ()
+
+
+CONVOLUTION = Algorithm("conv", padded, "convolution", rewrites=("dense",))
+TAPS = Algorithm("direct", tap_by_tap, "contraction")
+
+
+class Convolution(SequenceMixer):
+    """y[i] = the sum over taps of rows times W[tap]; W is (k, d, d)."""
+
+    MIXER: ClassVar[str]
+    algorithm: ClassVar[Algorithm]
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        k: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(k=k)
+        self.k = k
+        self.W: nn.Parameter = self.weight(k, d, d)
+
+
+class CausalConvolution(Convolution, Mixer):
+    """Tap s reads the row s-1 back."""
+
+    MIXER = "convolution"
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The taps from the earliest row on; none reaches ahead."""
+        return self.algorithm.apply(x, self.W.flip(0), 0)
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The last k-1 rows, newest first, for any number of tokens."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        held = self.like.new_zeros((batch, self.k - 1, self.d))
+        return State({"x": held}, newest_first=True, sliding=True)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """One product of the rows in reach, the token's own first, with their taps."""
+        rows = torch.cat([x_t.unsqueeze(1), state.held("x")], dim=1)
+        state.append(x=x_t)
+        return rows.flatten(1) @ self.W[: rows.shape[1]].flatten(0, 1)
+
+
+class CentredConvolution(Convolution):
+    """The tap of the token itself is the middle one, of an even number the one before."""
+
+    MIXER = "convolution-same"
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The taps as they are; floor(k/2) of them reach ahead."""
+        return self.algorithm.apply(x, self.W, self.k // 2)
+
+
+_Class = TypeVar("_Class", bound=type[Convolution])
+
+
+def computed_by(algorithm: Algorithm) -> Callable[[_Class], _Class]:
+    """Give the decorated class its algorithm and describe it as an implementation."""
+
+    def register(mixer: _Class) -> _Class:
+        mixer.algorithm = algorithm
+        return implementation(
+            mixer.MIXER,
+            algorithm.name,
+            form="direct",
+            rewrites=algorithm.rewrites,
+            kernels={"y": algorithm.kernel},
+            step_kernels={"y": "contraction"},
+        )(mixer)
+
+    return register
+
+
+@computed_by(CONVOLUTION)
+class CausalConvolutionPadded(CausalConvolution):
+    """One call of PyTorch's convolution, after k-1 rows of zeros."""
+
+
+@computed_by(TAPS)
+class CausalConvolutionByTaps(CausalConvolution):
+    """One matrix product per tap."""
+
+
+@computed_by(CONVOLUTION)
+class CentredConvolutionPadded(CentredConvolution):
+    """One call of PyTorch's convolution, between rows of zeros."""
+
+
+@computed_by(TAPS)
+class CentredConvolutionByTaps(CentredConvolution):
+    """One matrix product per tap."""

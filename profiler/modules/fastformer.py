@@ -1,0 +1,68 @@
+"""How does Fastformer's additive attention run in PyTorch?
+
+Wu et al. 2021, with the choices that the equations' file states.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from profiler.modules import implementation
+from profiler.modules.base import SequenceMixer, require_sizes
+
+CONTRACTIONS = ("Q", "K", "S_q", "q", "S_k", "k", "y")
+KERNELS = (
+    dict.fromkeys(CONTRACTIONS, "contraction")
+    | dict.fromkeys(("A_q", "A_k"), "softmax")
+    | dict.fromkeys(("P", "U"), "elementwise")
+)
+
+
+@implementation("fastformer", "explicit", rewrites=("safe-softmax",), kernels=KERNELS)
+class Fastformer(SequenceMixer):
+    """One operation an equation.
+
+    W_Q, W_K, W_U are (d, d) and b_Q, b_K, b_U (d,); w_q and w_k are (d, n), b_q and b_k (n,).
+    """
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(n=n)
+        if d % n:
+            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
+        self.n, self.h = n, d // n
+        self.W_Q: nn.Parameter = self.weight(d, d)
+        self.W_K: nn.Parameter = self.weight(d, d)
+        self.W_U: nn.Parameter = self.weight(d, d)
+        self.b_Q: nn.Parameter = self.weight(d)
+        self.b_K: nn.Parameter = self.weight(d)
+        self.b_U: nn.Parameter = self.weight(d)
+        self.w_q: nn.Parameter = self.weight(d, n)
+        self.w_k: nn.Parameter = self.weight(d, n)
+        self.b_q: nn.Parameter = self.weight(n)
+        self.b_k: nn.Parameter = self.weight(n)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The global query, the global key, then y (b, s, d)."""
+        q, k = x @ self.W_Q + self.b_Q, x @ self.W_K + self.b_K
+        p = self._pool(q, self.w_q, self.b_q) * k
+        u = self._pool(p, self.w_k, self.b_k) * q
+        return u @ self.W_U + self.b_U + q
+
+    def _pool(self, rows: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        """Rows (b, s, d) summed over s into (b, 1, d), by the weights of each head."""
+        scores = (rows @ w + b) / math.sqrt(self.h)
+        weights = torch.softmax(scores, dim=1).transpose(1, 2).unsqueeze(2)  # (b, n, 1, s)
+        heads = rows.view(*rows.shape[:2], self.n, self.h).transpose(1, 2)  # (b, n, s, h)
+        return (weights @ heads).transpose(1, 2).flatten(2)

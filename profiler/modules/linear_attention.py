@@ -1,0 +1,104 @@
+"""How does linear attention run in PyTorch?
+
+Katharopoulos et al. 2020, with the feature map elu(x) + 1. A class is the mixer together with one
+way to sum over earlier tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from profiler.modules import State, implementation
+from profiler.modules.base import require_sizes
+from profiler.modules.running_sums import AllRows, Pairs, RowByRow, Summing, Sums
+
+PROJECTIONS = dict.fromkeys(("Q", "K", "V", "R", "y"), "contraction")
+
+
+def elu_plus_1(x: Tensor) -> Tensor:
+    """x + 1 above 0 and exp(x) elsewhere: both are computed, and exp(x) never overflows."""
+    above = x > 0
+    return torch.where(above, x + 1, torch.exp(x.masked_fill(above, 0)))
+
+
+class LinearAttention(Summing):
+    """Sums over earlier tokens in n heads of width h = d/n.
+
+    W_Q, W_K, W_V and W_out are (d, d). `l` bounds nothing: it is only the room that a state has
+    unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(n=n)
+        if d % n:
+            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
+        self.n, self.h = n, d // n
+        self.W_Q: nn.Parameter = self.weight(d, d)
+        self.W_K: nn.Parameter = self.weight(d, d)
+        self.W_V: nn.Parameter = self.weight(d, d)
+        self.W_out: nn.Parameter = self.weight(d, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Q, K, V (b, n, s, h), what the queries read, then y (b, s, d)."""
+        q, k, v = (self.heads(rows) for rows in self.project(x))
+        reads, weights = self.sums.whole(q, k, v)
+        return (reads / weights.unsqueeze(-1)).transpose(1, 2).flatten(2) @ self.W_out
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The token's query reads what is held with its own key and value."""
+        q, k, v = (self.split(row) for row in self.project(x_t))
+        reads, weights = self.sums.latest(q, k, v, state)
+        return (reads / weights.unsqueeze(-1)).flatten(1) @ self.W_out
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The features of queries and keys, and the values, (..., d) each."""
+        return elu_plus_1(x @ self.W_Q), elu_plus_1(x @ self.W_K), x @ self.W_V
+
+
+_Class = TypeVar("_Class", bound=type[LinearAttention])
+
+
+def summing(sums: Sums) -> Callable[[_Class], _Class]:
+    """Give the decorated class its way to sum and describe it as an implementation."""
+
+    def register(mixer: _Class) -> _Class:
+        mixer.sums = sums
+        kernels = PROJECTIONS | sums.kernels
+        return implementation(
+            "linear-attention",
+            sums.name,
+            form=sums.form,
+            rewrites=sums.rewrites,
+            kernels=kernels,
+            step_kernels=kernels,
+        )(mixer)
+
+    return register
+
+
+@summing(RowByRow(weighted=True))
+class LinearAttentionRecurrent(LinearAttention):
+    """Linear attention, one row after another."""
+
+
+@summing(AllRows(weighted=True))
+class LinearAttentionCumsum(LinearAttention):
+    """Linear attention, the sums of all rows at once."""
+
+
+@summing(Pairs(weighted=True))
+class LinearAttentionParallel(LinearAttention):
+    """Linear attention over scored pairs."""

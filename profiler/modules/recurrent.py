@@ -1,0 +1,378 @@
+"""How do the recurrent layers run in PyTorch: the tanh RNN, the LSTM and the GRU?
+
+The product of W with all rows is one operation; what follows is done row by row. A class is one
+layer together with a way to do that: separate operations, or PyTorch's own layer, which adds two
+biases, starts from a row of zeros that it multiplies, and so implements `+two-biases` alone.
+
+On a CPU, PyTorch's layers dispatch matrix products and elementwise operations, except that in some
+dtypes its LSTM is one operation of oneDNN: it is switched off here, so that the same operations run
+in every dtype. On a GPU they are one operation of cuDNN, which has no counting rule.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from profiler.modules import State, implementation
+from profiler.modules.base import Mixer, require_sizes
+
+Held = tuple[Tensor, ...]
+"""What the next row reads, (b, d) each: the output row first."""
+
+
+def plus(one: Tensor, two: Tensor | None) -> Tensor:
+    """The sum, if there are two terms."""
+    return one if two is None else one + two
+
+
+class Recurrence(Mixer):
+    """A layer in which every row reads what is held of the row before.
+
+    With several gates W and U are (gates, d, d) and b (gates, d), with one (d, d) and (d,); b_U is
+    as b, where the option `two-biases` is chosen. `STATE` names what is held, the output first.
+    """
+
+    GATES: ClassVar[int] = 1
+    STATE: ClassVar[tuple[str, ...]] = ("y",)
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        options: Sequence[str] = (),
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        self.options = tuple(options)
+        packed = (self.GATES,) if self.GATES > 1 else ()
+        self.W: nn.Parameter = self.weight(*packed, d, d)
+        self.U: nn.Parameter = self.weight(*packed, d, d)
+        self.b: nn.Parameter = self.weight(*packed, d)
+        if "two-biases" in self.options:
+            self.b_U: nn.Parameter = self.weight(*packed, d)
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Room for one row, (batch, 1, d) of each array held; any length has room."""
+        require_sizes(length=self.l if length is None else length)
+        return State({name: self._rows(batch, 1, self.d) for name in self.STATE}, sliding=True)
+
+    def of_input(self, x: Tensor) -> Tensor:
+        """W x + b of all gates, (..., gates*d), of rows (..., d)."""
+        return x @ beside(self.W) + self.b.flatten()
+
+
+def beside(matrices: Tensor) -> Tensor:
+    """Matrices (gates, d, d) side by side, (d, gates*d); a single one (d, d) as it is."""
+    return matrices if matrices.dim() == 2 else matrices.transpose(0, 1).flatten(1)
+
+
+class Explicit(Recurrence):
+    """Row by row in separate operations; the first row has no product with a row before it."""
+
+    @abstractmethod
+    def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
+        """What is held after a row, of W x + b (b, gates*d), what was held, and U (d, gates*d)."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        """W x + b of all rows, then y (b, s, d) row by row."""
+        U, held, rows = beside(self.U), None, []
+        for own in self.of_input(x).unbind(1):
+            held = self.row(own, held, U)
+            rows.append(held[0])
+        return torch.stack(rows, dim=1)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """One row from the one that is held."""
+        before = tuple(state.held(name).squeeze(-2) for name in self.STATE)
+        held = self.row(self.of_input(x_t), before if state.position else None, beside(self.U))
+        state.append(**dict(zip(self.STATE, held, strict=True)))
+        return held[0]
+
+    def of_state(
+        self, state: Tensor | None, U: Tensor, columns: slice = slice(None)
+    ) -> Tensor | None:
+        """U h + b_U of a state (b, d), all columns or some; without a state b_U, or nothing."""
+        bias = self.b_U.flatten()[columns] if "two-biases" in self.options else None
+        return bias if state is None else plus(state @ U[:, columns], bias)
+
+
+@implementation(
+    "recurrent",
+    "explicit",
+    form="recurrent",
+    kernels={"y": "contraction"},
+    step_kernels={"y": "contraction"},
+    options=("two-biases",),
+)
+class RecurrentExplicit(Explicit):
+    """h_t = tanh(W x_t + b + U h_{t-1})."""
+
+    def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
+        """The state after a row."""
+        carried = self.of_state(None if before is None else before[0], U)
+        return (torch.tanh(plus(own, carried)),)
+
+
+LSTM_KERNELS = dict.fromkeys("IFOG", "contraction") | dict.fromkeys("Cy", "elementwise")
+
+
+@implementation(
+    "lstm",
+    "explicit",
+    form="recurrent",
+    kernels=LSTM_KERNELS,
+    step_kernels=LSTM_KERNELS,
+    options=("two-biases",),
+)
+class LstmExplicit(Explicit):
+    """c_t = f_t c_{t-1} + i_t g_t and h_t = o_t tanh(c_t)."""
+
+    GATES = 4
+    STATE = ("y", "C")
+
+    def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
+        """The output and the cell after a row."""
+        inside = plus(own, self.of_state(None if before is None else before[0], U))
+        i, f, o = torch.sigmoid(inside[:, : 3 * self.d]).chunk(3, dim=1)
+        c = i * torch.tanh(inside[:, 3 * self.d :])
+        if before is not None:
+            c = f * before[1] + c
+        return o * torch.tanh(c), c
+
+
+def printed(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
+    """z h + (1 - z) n, (b, d) each; the row before the first, None, is zero."""
+    return (1 - z) * n if h is None else z * h + (1 - z) * n
+
+
+def interpolated(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
+    """n + z (h - n)."""
+    return n - z * n if h is None else n + z * (h - n)
+
+
+UPDATES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+    "recurrent": printed,
+    "interpolated": interpolated,
+}
+"""Form -> the new row from the update gate, the candidate and the row before."""
+
+
+class Gru(Explicit):
+    """A GRU with one of its forms: reset gate, update gate, candidate, new row."""
+
+    GATES = 3
+    KERNELS: ClassVar[Mapping[str, str]] = dict.fromkeys("RZN", "contraction") | {
+        "y": "elementwise"
+    }
+    form: ClassVar[str]
+
+    def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
+        """The state after a row."""
+        h = None if before is None else before[0]
+        carried = self.carried(h, U)
+        gates = slice(None, 2 * self.d)
+        inside = plus(own[:, gates], None if carried is None else carried[..., gates])
+        r, z = torch.sigmoid(inside).chunk(2, dim=1)
+        n = torch.tanh(plus(own[:, 2 * self.d :], self.reset(r, h, carried, U)))
+        return (UPDATES[self.form](z, n, h),)
+
+    @abstractmethod
+    def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
+        """U h (+ b_U), of two gates at least, (b, 2d or 3d); nothing where there is neither."""
+
+    @abstractmethod
+    def reset(
+        self, r: Tensor, h: Tensor | None, carried: Tensor | None, U: Tensor
+    ) -> Tensor | None:
+        """What the candidate reads of the row before, (b, d), through the reset gate."""
+
+
+class ResetAfter(Gru):
+    """The reset gate multiplies U h."""
+
+    def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
+        """Of all gates and the candidate."""
+        return self.of_state(h, U)
+
+    def reset(
+        self, r: Tensor, h: Tensor | None, carried: Tensor | None, U: Tensor
+    ) -> Tensor | None:
+        """r (U h)."""
+        return None if carried is None else r * carried[..., 2 * self.d :]
+
+
+class ResetBefore(Gru):
+    """The reset gate multiplies h, so that the candidate's product waits for it."""
+
+    KERNELS: ClassVar[Mapping[str, str]] = {**Gru.KERNELS, "H": "elementwise"}
+
+    def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
+        """Of the two gates alone."""
+        return self.of_state(h, U, slice(None, 2 * self.d))
+
+    def reset(
+        self, r: Tensor, h: Tensor | None, carried: Tensor | None, U: Tensor
+    ) -> Tensor | None:
+        """U (r h)."""
+        return self.of_state(None if h is None else r * h, U, slice(2 * self.d, None))
+
+
+_Class = TypeVar("_Class", bound=type[Gru])
+
+
+def updating(form: str, mixer: str, name: str) -> Callable[[_Class], _Class]:
+    """Give the decorated class its form and describe it as an implementation."""
+
+    def register(layer: _Class) -> _Class:
+        layer.form = form
+        return implementation(
+            mixer,
+            name,
+            form=form,
+            kernels=layer.KERNELS,
+            step_kernels=layer.KERNELS,
+            options=("two-biases",),
+        )(layer)
+
+    return register
+
+
+@updating("recurrent", "gru", "explicit")
+class GruExplicit(ResetAfter):
+    """The new row as printed."""
+
+
+@updating("interpolated", "gru", "interpolated")
+class GruInterpolated(ResetAfter):
+    """The new row with one product."""
+
+
+@updating("recurrent", "gru+reset-before", "explicit")
+class ResetBeforeExplicit(ResetBefore):
+    """The new row as printed."""
+
+
+@updating("interpolated", "gru+reset-before", "interpolated")
+class ResetBeforeInterpolated(ResetBefore):
+    """The new row with one product."""
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """PyTorch's own operations on a CPU, whatever the dtype."""
+    backend = torch.backends.mkldnn
+    before = backend.enabled
+    backend.enabled = False  # type: ignore[assignment]  # a property that torch leaves untyped
+    try:
+        yield
+    finally:
+        backend.enabled = before
+
+
+class TorchLayer(Recurrence):
+    """PyTorch's layer on whole sequences, its cell on one token: two biases and a row of zeros.
+
+    `ORDER` says where PyTorch has each gate.
+    """
+
+    ORDER: ClassVar[tuple[int, ...]] = (0,)
+
+    def weights(self) -> list[Tensor]:
+        """W and U as (gates*d, d), (out, in) each, and b and b_U as (gates*d,)."""
+        return [self._in_order(p) for p in (self.W, self.U, self.b, self.b_U)]
+
+    def _in_order(self, packed: Tensor) -> Tensor:
+        gates = packed.unsqueeze(0) if self.GATES == 1 else packed
+        ordered = torch.stack([gates[k] for k in self.ORDER])
+        return (ordered.transpose(1, 2) if ordered.dim() == 3 else ordered).flatten(0, 1)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """One call for all rows."""
+        zeros = x.new_zeros(1, x.shape[0], self.d)
+        with without_onednn():
+            return self.layer(x, zeros)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """One call of the cell."""
+        before = tuple(state.arrays[name].squeeze(-2) for name in self.STATE)
+        held = self.cell(x_t, before)
+        state.append(**dict(zip(self.STATE, held, strict=True)))
+        return held[0]
+
+    @abstractmethod
+    def layer(self, x: Tensor, zeros: Tensor) -> Tensor:
+        """y (b, s, d) of x (b, s, d), from zeros (1, b, d)."""
+
+    @abstractmethod
+    def cell(self, x_t: Tensor, before: Held) -> Held:
+        """What is held after a row x_t (b, d)."""
+
+
+LAYER = (1, 0.0, False, False, True)
+"""One layer, no dropout, not training, one direction, batch first."""
+
+
+def torch_layer(mixer: str, form: str, arrays: str) -> Callable[[type], type]:
+    """Describe the decorated class: its form, and the arrays that the call computes."""
+    return implementation(
+        mixer,
+        "torch",
+        form=form,
+        rewrites=("zero-state",),
+        kernels=dict.fromkeys(arrays, "recurrent-layer"),
+        step_kernels=dict.fromkeys(arrays, "contraction"),
+    )
+
+
+@torch_layer("recurrent+two-biases", "recurrent", "y")
+class RecurrentTorch(TorchLayer):
+    """torch.rnn_tanh, which torch.nn.RNN calls."""
+
+    def layer(self, x: Tensor, zeros: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        return torch.rnn_tanh(x, zeros, self.weights(), True, *LAYER)[0]
+
+    def cell(self, x_t: Tensor, before: Held) -> Held:
+        """The state after a row."""
+        return (torch.rnn_tanh_cell(x_t, *before, *self.weights()),)
+
+
+@torch_layer("lstm+two-biases", "recurrent", "IFOGCy")
+class LstmTorch(TorchLayer):
+    """torch.lstm, which torch.nn.LSTM calls; its candidate comes before its output gate."""
+
+    GATES = 4
+    STATE = ("y", "C")
+    ORDER = (0, 1, 3, 2)
+
+    def layer(self, x: Tensor, zeros: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        return torch.lstm(x, (zeros, zeros), self.weights(), True, *LAYER)[0]
+
+    def cell(self, x_t: Tensor, before: Held) -> Held:
+        """The output and the cell after a row."""
+        return torch.lstm_cell(x_t, before, *self.weights())
+
+
+@torch_layer("gru+two-biases", "interpolated", "RZNy")
+class GruTorch(TorchLayer):
+    """torch.gru, which torch.nn.GRU calls."""
+
+    GATES = 3
+    ORDER = (0, 1, 2)
+
+    def layer(self, x: Tensor, zeros: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        return torch.gru(x, zeros, self.weights(), True, *LAYER)[0]
+
+    def cell(self, x_t: Tensor, before: Held) -> Held:
+        """The state after a row."""
+        return (torch.gru_cell(x_t, *before, *self.weights()),)

@@ -1,0 +1,175 @@
+"""How do queries read the sum over earlier tokens of key times value, in PyTorch?
+
+Shared by the mixers that attend without softmax. Queries, keys and values are (b, n, s, h), and
+what is read is (b, n, s, h): for token i the sum over k <= i of (q_i . k_k) v_k. The weights are
+the sums of q_i . k_k alone, (b, n, s), where a mixer divides by them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from profiler.modules.base import Mixer, State, require_sizes
+
+Read = tuple[Tensor, Tensor]
+"""What queries read, and the weights; nothing, (0,), where they are not asked for."""
+
+
+WEIGHTS = ("Z", "D")
+"""The arrays of the weights."""
+
+
+class Sums(ABC):
+    """A way to sum: the form of the equations that it computes, and the state of one token.
+
+    With weights, an array Z or the scores' sum D stands beside S or the scores A.
+    """
+
+    name: ClassVar[str]
+    form: ClassVar[str]
+    rewrites: ClassVar[tuple[str, ...]] = ()
+    computes: ClassVar[Mapping[str, str]]
+    """Array -> kernel class, those of the weights among them."""
+    sliding: ClassVar[bool]
+    """Whether one row is held, whatever the number of tokens."""
+
+    def __init__(self, *, weighted: bool) -> None:
+        self.weighted = weighted
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """Kernel class of the arrays that it computes."""
+        return {k: v for k, v in self.computes.items() if self.weighted or k not in WEIGHTS}
+
+    @abstractmethod
+    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """All tokens at once, (b, n, s, h)."""
+
+    @abstractmethod
+    def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
+        """The newest token, (b, n, h), which is written into the state."""
+
+    @abstractmethod
+    def widths(self, h: int) -> dict[str, int]:
+        """Array -> the width of a row that is held for one head."""
+
+
+class Recurrent(Sums):
+    """The sums S of k v^T, (h, h), and Z of k, (h), are carried from row to row."""
+
+    form = "recurrent"
+    computes: ClassVar[Mapping[str, str]] = {
+        "S": "elementwise",
+        "Z": "elementwise",
+        "D": "reduction",
+    }
+    sliding = True
+
+    def widths(self, h: int) -> dict[str, int]:
+        """S row by row, and Z."""
+        return {"S": h * h, "Z": h} if self.weighted else {"S": h * h}
+
+    def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
+        """One product added to each sum; the first token's is the sum."""
+        S, Z = k.unsqueeze(-1) * v.unsqueeze(-2), k
+        if state.position:
+            S = state.held("S").view(S.shape) + S
+            Z = state.held("Z").squeeze(-2) + k if self.weighted else k
+        sums = {"S": S.flatten(-2), "Z": Z}
+        state.append(**{name: sums[name] for name in state.arrays})
+        return self._read(q, S, Z)
+
+    def _read(self, q: Tensor, S: Tensor, Z: Tensor) -> Read:
+        """(..., h) of queries and Z (..., h) and S (..., h, h)."""
+        reads = (q.unsqueeze(-2) @ S).squeeze(-2)
+        return reads, (q * Z).sum(-1) if self.weighted else q.new_empty(0)
+
+
+class RowByRow(Recurrent):
+    """One row after another: one S is held at a time."""
+
+    name = "recurrent"
+
+    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """Every row adds its product to the sums of the row before."""
+        S: Tensor | None = None
+        Z: Tensor | None = None
+        rows: list[Read] = []
+        for q_i, k_i, v_i in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+            product = k_i.unsqueeze(-1) * v_i.unsqueeze(-2)
+            S = product if S is None else S + product
+            Z = k_i if Z is None or not self.weighted else Z + k_i
+            rows.append(self._read(q_i, S, Z))
+        reads, weights = zip(*rows, strict=True)
+        return torch.stack(reads, dim=2), torch.stack(weights, dim=-1)
+
+
+class AllRows(Recurrent):
+    """The sums of all rows at once, by a running sum: (b, n, s, h, h) numbers are in memory."""
+
+    name = "cumsum"
+
+    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """One running sum for each of S and Z, then one product with all queries."""
+        S = (k.unsqueeze(-1) * v.unsqueeze(-2)).cumsum(2)
+        return self._read(q, S, k.cumsum(2) if self.weighted else k)
+
+
+class Pairs(Sums):
+    """Every query is scored against every key; the scores of later tokens are zeroed."""
+
+    name = "parallel"
+    form = "parallel"
+    rewrites = ("dense",)
+    computes: ClassVar[Mapping[str, str]] = {"A": "contraction", "D": "reduction"}
+    sliding = False
+
+    def widths(self, h: int) -> dict[str, int]:
+        """Keys and values."""
+        return {"K": h, "V": h}
+
+    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """Scores (b, n, s, s), then what they weigh."""
+        length = q.shape[2]
+        later = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
+        return self._read((q @ k.transpose(-2, -1)).masked_fill(later, 0), v)
+
+    def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
+        """Scores (b, n, 1, t) of all that is held."""
+        state.append(K=k, V=v)
+        scores = q.unsqueeze(2) @ state.held("K").transpose(-2, -1)
+        reads, weights = self._read(scores, state.held("V"))
+        return reads.squeeze(2), weights.squeeze(-1)
+
+    def _read(self, scores: Tensor, v: Tensor) -> Read:
+        return scores @ v, scores.sum(-1) if self.weighted else v.new_empty(0)
+
+
+class Summing(Mixer):
+    """A mixer of n heads of width h whose queries read running sums."""
+
+    n: int
+    h: int
+    sums: ClassVar[Sums]
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """What the way to sum holds, (batch, n, rows, width); one row has room for any length."""
+        require_sizes(length=self.l if length is None else length)
+        rows = 1 if self.sums.sliding else length
+        arrays = {
+            k: self._rows(batch, rows, self.n, w) for k, w in self.sums.widths(self.h).items()
+        }
+        return State(arrays, sliding=self.sums.sliding)
+
+    def heads(self, rows: Tensor) -> Tensor:
+        """(..., s, d) as (..., n, s, h)."""
+        return self.split(rows).transpose(-3, -2)
+
+    def split(self, rows: Tensor) -> Tensor:
+        """(..., d) as (..., n, h)."""
+        return rows.view(*rows.shape[:-1], self.n, self.h)

@@ -1,0 +1,160 @@
+"""How do SimpleTRON's Simple, Simple-Res and Simple-ResL run in PyTorch?
+
+Yorsh et al. 2021, section 3. A class is one mixer together with one order of its two products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from profiler.modules import implementation
+from profiler.modules.base import SequenceMixer, require_sizes
+
+Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of the products of q, k and v (b, n, s, h), and the array between the two."""
+
+    form: str
+    multiply: Multiply
+    between: str
+
+
+KV_FIRST = Order("kv-first", lambda q, k, v: q @ (k.transpose(-2, -1) @ v), "M")
+QK_FIRST = Order("qk-first", lambda q, k, v: (q @ k.transpose(-2, -1)) @ v, "Z")
+
+
+class Simple(SequenceMixer):
+    """Products of queries, keys and values in n heads of width h = d/n, times 1/sqrt(s).
+
+    W_Q, W_K, W_V are (d, d) and b_Q, b_K, b_V (d,); W_out and b_out as well where `OUTPUT`.
+    """
+
+    MIXER: ClassVar[str]
+    RESIDUAL: ClassVar[bool] = False
+    OUTPUT: ClassVar[bool] = False
+    order: ClassVar[Order]
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(n=n)
+        if d % n:
+            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
+        self.n, self.h = n, d // n
+        self.W_Q: nn.Parameter = self.weight(d, d)
+        self.W_K: nn.Parameter = self.weight(d, d)
+        self.W_V: nn.Parameter = self.weight(d, d)
+        self.b_Q: nn.Parameter = self.weight(d)
+        self.b_K: nn.Parameter = self.weight(d)
+        self.b_V: nn.Parameter = self.weight(d)
+        if self.OUTPUT:
+            self.W_out: nn.Parameter = self.weight(d, d)
+            self.b_out: nn.Parameter = self.weight(d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Q, K, V (b, n, s, h), their product, then y (b, s, d)."""
+        q, k, v = (self._heads(rows) for rows in self.project(x))
+        y = self.order.multiply(q, k, v).transpose(1, 2).flatten(2) * (1 / math.sqrt(x.shape[1]))
+        return self.finish(x, y)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (..., d) of x (..., d)."""
+        return x @ self.W_Q + self.b_Q, x @ self.W_K + self.b_K, x @ self.W_V + self.b_V
+
+    def finish(self, x: Tensor, y: Tensor) -> Tensor:
+        """The heads' rows (..., d) with the linear layer and the skip connection, if any."""
+        if self.OUTPUT:
+            y = y @ self.W_out + self.b_out
+        return x + y if self.RESIDUAL else y
+
+    @classmethod
+    def kernels(cls) -> dict[str, str]:
+        """Kernel class of the arrays around the product."""
+        arrays = ["Q", "K", "V", *(["R"] if cls.OUTPUT or cls.RESIDUAL else [])]
+        last = "contraction" if cls.OUTPUT or not cls.RESIDUAL else "elementwise"
+        return dict.fromkeys(arrays, "contraction") | {"y": last}
+
+    def _heads(self, rows: Tensor) -> Tensor:
+        """(b, s, d) as (b, n, s, h)."""
+        return rows.view(*rows.shape[:2], self.n, self.h).transpose(1, 2)
+
+
+_Class = TypeVar("_Class", bound=type[Simple])
+
+
+def multiplied(order: Order) -> Callable[[_Class], _Class]:
+    """Give the decorated class its order of products and describe it as an implementation."""
+
+    def register(mixer: _Class) -> _Class:
+        mixer.order = order
+        kernels = mixer.kernels() | {order.between: "contraction"}
+        return implementation(mixer.MIXER, form=order.form, kernels=kernels)(mixer)
+
+    return register
+
+
+class SimpleAlone(Simple):
+    """Simple: neither skip connection nor linear layer."""
+
+    MIXER = "simple"
+
+
+@multiplied(KV_FIRST)
+class SimpleKvFirst(SimpleAlone):
+    """Simple, keys and values first."""
+
+
+@multiplied(QK_FIRST)
+class SimpleQkFirst(SimpleAlone):
+    """Simple, queries and keys first."""
+
+
+class SimpleRes(Simple):
+    """Simple-Res: a skip connection, no linear layer."""
+
+    MIXER = "simple-res"
+    RESIDUAL = True
+
+
+@multiplied(KV_FIRST)
+class SimpleResKvFirst(SimpleRes):
+    """Simple-Res, keys and values first."""
+
+
+@multiplied(QK_FIRST)
+class SimpleResQkFirst(SimpleRes):
+    """Simple-Res, queries and keys first."""
+
+
+class SimpleResL(Simple):
+    """Simple-ResL: a linear layer behind the heads, then a skip connection."""
+
+    MIXER = "simple-resl"
+    RESIDUAL = True
+    OUTPUT = True
+
+
+@multiplied(KV_FIRST)
+class SimpleResLKvFirst(SimpleResL):
+    """Simple-ResL, keys and values first."""
+
+
+@multiplied(QK_FIRST)
+class SimpleResLQkFirst(SimpleResL):
+    """Simple-ResL, queries and keys first."""

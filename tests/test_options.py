@@ -1,0 +1,352 @@
+"""Do the options of a mixer's name mean what they say, in every combination?
+
+The values and operations of the variants of self-attention are written here with one loop per
+printed index, Vaswani et al. 2017 section 3.2 with biases as torch.nn.MultiheadAttention adds them.
+Nothing is shared with the package.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import cli
+import costmodel as cm
+from costmodel.check import differences, prove
+from costmodel.equations import Mixer
+from costmodel.execution.oracle import random_arrays
+from costmodel.expressions import EquationError
+from costmodel.mixers import builtin, names
+from costmodel.mixers.self_attention import self_attention
+from costmodel.options import Family, UnknownMixer, offering
+
+Array = npt.NDArray[np.float64]
+
+CHOICES = list(self_attention.choices())
+SIZES = [
+    {"l": 5, "d": 6, "n": 3, "K": 5, "V": 7, "e": 2},
+    {"l": 3, "d": 2, "n": 2, "K": 1, "V": 3, "e": 7},
+    {"l": 1, "d": 1, "n": 1, "K": 1, "V": 1, "e": 1},
+]
+
+every_choice = pytest.mark.parametrize("options", CHOICES, ids=lambda o: "+".join(o) or "plain")
+every_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+
+
+def own(mixer: Mixer, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes that a mixer has."""
+    return {letter: value for letter, value in sizes.items() if letter in mixer.letters}
+
+
+# The equations, loop by loop.
+
+
+def linear(row: Array, weight: Array, bias: Array | None, done: Counter[str]) -> Array:
+    """row W + b: a sum of R terms takes R-1 additions."""
+    terms, columns = weight.shape
+    out = np.zeros(columns)
+    for b in range(columns):
+        for a in range(terms):
+            out[b] += row[a] * weight[a, b]
+    done.update(mul=terms * columns, add=(terms - 1) * columns)
+    if bias is not None:
+        done.update(add=columns)
+        out = out + bias
+    return out
+
+
+def attend(query: Array, keys: list[Array], values: list[Array], done: Counter[str]) -> Array:
+    """One query over the keys that it sees, eq. (1) of Vaswani et al."""
+    scores = []
+    for key in keys:
+        scores.append(sum(query[c] * key[c] for c in range(len(key))) / math.sqrt(len(key)))
+        done.update(mul=len(key), add=len(key) - 1, div=1, exp=1)
+    powers = [math.exp(score) for score in scores]
+    done.update(add=len(powers) - 1, div=len(powers))
+    out = np.zeros(len(values[0]))
+    for power, value in zip(powers, values, strict=True):
+        out += power / sum(powers) * value
+    done.update(mul=len(values) * len(out), add=(len(values) - 1) * len(out))
+    return out
+
+
+def reference(
+    options: tuple[str, ...], arrays: dict[str, Array], n: int
+) -> tuple[Array, list[Counter[str]], Counter[str]]:
+    """y, the operations that each token adds, and those that read the second sequence alone."""
+    x, source = arrays["x"], arrays.get("z")
+    bias = {name: arrays.get(f"b_{name}") for name in ("Q", "K", "V", "out")}
+    added, apart = [Counter[str]() for _ in x], Counter[str]()
+    heads = {"Q": [], "K": [], "V": []}  # type: dict[str, list[list[Array]]]
+    for name in heads:
+        rows = source if source is not None and name != "Q" else x
+        for i, row in enumerate(rows):
+            done = added[i] if rows is x else apart
+            whole = linear(row, arrays[f"W_{name}"], bias[name], done)
+            heads[name].append(np.split(whole, n))
+    y = []
+    for i in range(len(x)):
+        seen = len(heads["K"]) if {"cross", "bidirectional"} & {*options} else i + 1
+        read = [
+            attend(
+                heads["Q"][i][j],
+                [heads["K"][k][j] for k in range(seen)],
+                [heads["V"][k][j] for k in range(seen)],
+                added[i],
+            )
+            for j in range(n)
+        ]
+        y.append(linear(np.concatenate(read), arrays["W_out"], bias["out"], added[i]))
+    return np.array(y), added, apart
+
+
+def arrays_of(mixer: Mixer, sizes: dict[str, int]) -> dict[str, Array]:
+    return random_arrays(mixer.forms["direct"], own(mixer, sizes))
+
+
+@every_choice
+@every_size
+def test_values_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str, int]) -> None:
+    mixer = self_attention.of(options)
+    arrays = arrays_of(mixer, sizes)
+    expected, _, _ = reference(options, arrays, sizes["n"])
+    found = cm.evaluate(mixer, arrays, own(mixer, sizes))
+    # sums of at most 7 * 6 products of size about one, in float64
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@every_choice
+@every_size
+def test_counts_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str, int]) -> None:
+    mixer = self_attention.of(options)
+    given = own(mixer, sizes)
+    _, added, apart = reference(options, arrays_of(mixer, sizes), sizes["n"])
+    counts = cm.count(mixer).at(**given)
+    assert +Counter(counts.by_class()) == +sum(added, apart)
+    assert counts.once is None or not counts.once.total
+    if "bidirectional" in options:
+        with pytest.raises(cm.Unanswered, match="an output depends on later tokens"):
+            cm.count(mixer, "inference")
+        return
+    for t, done in enumerate(added, 1):
+        token = cm.count(mixer, "inference").at(**given, t=t)
+        assert +Counter(token.by_class()) == +done
+
+
+@every_choice
+def test_rules_equal_the_oracle(options: tuple[str, ...]) -> None:
+    mixer = self_attention.of(options)
+    for sizes in SIZES:
+        assert differences(mixer, own(mixer, sizes)) == []
+    assert differences(mixer, own(mixer, SIZES[0]), rewrites=("dense", "safe-softmax")) == []
+    assert [proof for proof in prove(mixer) if not proof.passed] == []
+
+
+# What each option changes, by hand, at l = 5, d = 6, n = 3.
+
+
+def totals(name: str) -> tuple[int, int, int, int, int]:
+    mixer = cm.mixer(name)
+    sizes = own(mixer, SIZES[0])
+    counts = cm.count(mixer).at(**sizes)
+    return counts.mul, counts.add, counts.div, counts.exp, cm.parameters(mixer).at(**sizes)
+
+
+def changed(name: str) -> tuple[int, ...]:
+    """By how much an option changes multiplications, additions, divisions, exponentials and
+    parameters."""
+    pairs = zip(totals(name), totals("self-attention"), strict=True)
+    return tuple(one - two for one, two in pairs)
+
+
+def test_biases() -> None:
+    """A bias adds one number to each of the l d entries that its map gives, and has d numbers."""
+    assert changed("self-attention+bias") == (0, 4 * 5 * 6, 0, 0, 4 * 6)
+    assert changed("self-attention+output-bias") == (0, 5 * 6, 0, 0, 6)
+
+
+def test_bidirectional() -> None:
+    """10 later pairs for each of 3 heads: a score of width 2, its share of a row, its softmax."""
+    pairs = 3 * (5 * 5 - 5 * 6 // 2)
+    mul, add = pairs * (2 + 2), pairs * (1 + 1 + 2)
+    assert changed("self-attention+bidirectional") == (mul, add, 2 * pairs, pairs, 0)
+
+
+def test_wide() -> None:
+    """Keys are 5 and values 7 wide in each of 3 heads, in place of 2: l d n more products for each
+    column of W_Q, W_K and W_V and row of W_out, and the pairs' products."""
+    pairs, more = 3 * 15, 2 * (5 - 2) + 2 * (7 - 2)
+    mul = 5 * 6 * 3 * more + pairs * (5 - 2 + 7 - 2)
+    added = 5 * 5 * 3 * (more - (7 - 2))  # Q, K, V: R-1 additions for R = 6
+    added += 5 * 6 * 3 * (7 - 2)  # y: R = 21 in place of 6
+    added += pairs * (5 - 2) + (pairs - 3 * 5) * (7 - 2)
+    assert changed("self-attention+wide") == (mul, added, 0, 0, 6 * 3 * more)
+
+
+def test_wide_with_the_usual_widths_is_plain() -> None:
+    plain, wide = cm.mixer("self-attention"), cm.mixer("self-attention+wide")
+    sizes = {"l": 5, "d": 6, "n": 3}
+    arrays = random_arrays(plain.forms["direct"], sizes)
+    expected = cm.evaluate(plain, arrays, sizes)
+    assert np.array_equal(cm.evaluate(wide, arrays, {**sizes, "K": 2, "V": 2}), expected)
+    assert cm.count(wide).at(**sizes, K=2, V=2).total == cm.count(plain).at(**sizes).total
+
+
+def test_heads_of_a_width_of_their_own_need_not_divide_d() -> None:
+    found = cm.count(cm.mixer("self-attention+wide")).at(l=2, d=5, n=3, K=2, V=2)
+    assert found.mul == 2 * 5 * 3 * (2 + 2 + 2 + 2) + 3 * 3 * (2 + 2)
+
+
+# Names.
+
+
+def test_options_come_in_any_order_and_are_printed_in_one() -> None:
+    for order in itertools.permutations(("bias", "bidirectional", "wide")):
+        found = cm.mixer("+".join(("self-attention", *order)))
+        assert found is cm.mixer("self-attention+bias+bidirectional+wide")
+    assert found.name == found.origin == "self-attention+bias+bidirectional+wide"
+    assert (found.base, found.options) == ("self-attention", ("bias", "bidirectional", "wide"))
+    assert found.title == "Self-attention (bias, bidirectional, wide)"
+    assert cm.mixer("self-attention").options == ()
+
+
+def test_every_combination_is_a_mixer_of_its_own() -> None:
+    assert len({self_attention.of(options).name for options in CHOICES}) == len(CHOICES)
+    # bias, output-bias or neither; bidirectional, cross or neither; wide or not
+    assert len(CHOICES) == 3 * 3 * 2
+    assert all(builtin(self_attention.of(options).name).options == options for options in CHOICES)
+
+
+def test_no_mixer_changes_by_its_options() -> None:
+    before = cm.count(cm.mixer("self-attention")).at(l=5, d=6, n=3)
+    list(map(self_attention.of, CHOICES))
+    assert cm.count(cm.mixer("self-attention")).at(l=5, d=6, n=3) == before
+    assert [name for name in names() if "+" in name] == []
+
+
+BAD = {
+    "self-attention+bais": "self-attention has no option 'bais'; did you mean 'bias'? It takes "
+    "bias (b_Q, b_K, b_V and b_out, a bias on each linear map), output-bias (",
+    "self-attention+rotary": "self-attention has no option 'rotary': it takes bias (b_Q,",
+    "self-attention+": "self-attention has no option '': it takes bias (",
+    "self-attention+bias+wide+bias": "self-attention+bias+wide+bias names the option 'bias' twice",
+    "self-attention+output-bias+bias": "self-attention takes 'bias' or 'output-bias', not both: "
+    "'bias' has b_out among its biases",
+    "self-attention+cross+bidirectional": "takes 'bidirectional' or 'cross', not both: with",
+    "she+bias": "she takes no options, got 'bias'",
+    "extractor+bias+wide": "she takes no options, got 'bias+wide'",
+    "self-atention+bias": "unknown mixer 'self-atention+bias'; did you mean 'self-attention+bias'?",
+    "self-atention+bais": "did you mean 'self-attention+bias'? `costmodel list`",
+    "nosuch+bias": "unknown mixer 'nosuch+bias': `costmodel list` shows them all",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_names_that_mean_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UnknownMixer) as raised:
+        cm.mixer(name)
+    assert BAD[name] in str(raised.value)
+    assert cli.run(["table", name]) == 2
+    said = capsys.readouterr()
+    assert said.err == f"costmodel: {raised.value}\n" and not said.out
+
+
+# Commands.
+
+
+def test_the_list_shows_options_and_their_meanings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["list", "--format", "json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["mixers"]}
+    assert listed["self-attention"]["options"] == dict(self_attention.offers)
+    assert listed["she"]["options"] == {}
+    assert cli.run(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert "bias, output-bias, bidirectional, wide, cross" in shown
+    assert "options of self-attention: bias (b_Q, b_K, b_V and b_out, a bias on each" in shown
+
+
+def test_a_table_takes_a_name_with_options(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "self-attention+wide+bias"
+    typed = ["table", name, "--l", "5", "--d", "6", "--n", "3", "--K", "5", "--V", "7"]
+    assert cli.run([*typed, "--phase", "training", "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["mixer"] == "self-attention+bias+wide"
+    assert row["sizes"] == {"b": 1, "l": 5, "d": 6, "n": 3, "K": 5, "V": 7}
+    expected = totals("self-attention+bias+wide")
+    assert tuple(row["counts"][name] for name in ("mul", "add", "div", "exp")) == expected[:4]
+    assert row["parameters"] == expected[4]
+
+
+TEX = r"+ b^{[\mathrm{out}]}_{b}"
+
+
+@pytest.mark.parametrize("format_", ["rich", "markdown", "latex"])
+def test_explain_shows_the_biases(format_: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["explain", "self-attention+bias+bidirectional", "--format", format_]) == 0
+    shown = capsys.readouterr().out
+    assert {"rich": "+ b_out[b]", "markdown": TEX, "latex": TEX}[format_] in shown
+    assert "an output depends on later tokens" in shown
+
+
+# A file of a user's own.
+
+USER = """
+import costmodel as cm
+from costmodel.options import offering
+
+
+@offering({"gate": "a gate", "two-steps": "the row before joins"}, {("gate", "two-steps"): "no"})
+def mine(chosen):
+    m = cm.Mixer("mine-with-options", aliases=("my-own",))
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    w = m.parameter("w", d)
+    with m.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i, a] = x[i, a] * w[a] * x[i, a] if "gate" in chosen else x[i, a] * w[a]
+    return m
+"""
+
+
+def test_a_file_of_ones_own_may_offer_options(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(USER, encoding="utf-8")
+    plain, gated = cm.mixer(f"{path}:mine"), cm.mixer(f"{path}:mine+gate")
+    assert (plain.name, gated.name) == ("mine-with-options", "mine-with-options+gate")
+    assert (gated.origin, gated.home) == (f"{path}:mine+gate", plain.home)
+    assert gated.aliases == ("my-own+gate",)
+    assert cm.mixer(gated.origin) is gated
+    assert cm.count(gated).at(l=2, d=3).mul == 2 * cm.count(plain).at(l=2, d=3).mul == 2 * 6
+    with pytest.raises(UnknownMixer, match="no option 'gaet'; did you mean 'gate'"):
+        cm.mixer(f"{path}:mine+gaet")
+    with pytest.raises(UnknownMixer, match=r"no mixer 'yours\+gate': it defines mine-with"):
+        cm.mixer(f"{path}:yours+gate")
+    with pytest.raises(UnknownMixer, match=r"is a file: give .*, it defines mine-with-options"):
+        cm.mixer(str(path))
+
+
+def test_options_that_cannot_be_typed_or_are_not_offered_are_refused() -> None:
+    with pytest.raises(EquationError, match=r"letters and hyphens, got 'a\+b'"):
+        offering({"a+b": "two"})(lambda chosen: Mixer("never"))
+    with pytest.raises(EquationError, match="'two' is kept apart from another, but is no option"):
+        offering({"one": "1"}, {("one", "two"): "why"})(lambda chosen: Mixer("never"))
+
+
+def test_a_variant_is_written_once() -> None:
+    written = []
+
+    def make(chosen: frozenset[str]) -> Mixer:
+        written.append(chosen)
+        return Mixer("counted")
+
+    family = Family(make, {"one": "1", "two": "2"})
+    assert family.of(("two", "one")) is family.of(("one", "two"))
+    assert family.plain is family.of(())
+    assert written == [frozenset(), frozenset({"one", "two"})]
