@@ -1,0 +1,101 @@
+"""What does a whole network cost, built from mixers and the parts around them?
+
+from costmodel import models
+models.model("gpt-2").parameters().at()  # 124439808
+models.model("chen-v1", mixers=("she",)).count("inference").at(t=128).total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from costmodel.models import huggingface
+from costmodel.models.assembly import Use as Use
+from costmodel.models.choices import Choices as Choices, ModelError as ModelError
+from costmodel.models.generation import Generation as Generation, generation as generation
+from costmodel.models.network import (
+    Counting as Counting,
+    Network as Network,
+    PartCost as PartCost,
+    counting as counting,
+    network as network,
+)
+from costmodel.models.presets import names as names, preset as preset, presets as presets
+
+
+def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) -> Network:
+    """The network with this name, with sizes and choices changed as asked.
+
+    Args:
+        sizes: letter -> value, in place of the network's own.
+        changes: fields of `Choices`, such as `mixers=("she",)` or `norm="none"`.
+
+    Raises:
+        ModelError: an unknown network or choice; UnknownMixer: an unknown mixer.
+    """
+    choices = preset(name)
+    if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
+        known = ", ".join(Choices.__dataclass_fields__)
+        raise ModelError(f"{name}: a network has no choice '{unknown[0]}': its choices are {known}")
+    return network(replace(choices, **changes), **(sizes or {}))
+
+
+def asked(name: str | None, config: Path | None) -> Choices:
+    """The choices of a network by its name, or of a published model's `config.json`.
+
+    Raises:
+        ModelError: neither or both are given, or what is given cannot be read.
+    """
+    if (name is None) == (config is None):
+        raise ModelError(
+            "give the name of a network (`costmodel model --list` shows them all), or --hf "
+            "config.json: one of the two"
+        )
+    return preset(name) if name is not None else huggingface.read(config)  # type: ignore[arg-type]
+
+
+MANY = ("mixers", "encoder_mixers")
+"""The choices that take several names, with commas between them."""
+
+
+def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choices:
+    """The choices with those changed that are not None, as a command line types them.
+
+    `biases` stands for those of FFN, norms and head together.
+
+    Raises:
+        ModelError: an unknown choice.
+    """
+    typed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    for name in MANY:
+        if name in typed:
+            typed[name] = tuple(part.strip() for part in typed[name].split(",") if part.strip())
+    if "biases" in typed:
+        typed["norm_bias"] = typed["biases"]
+        typed["head_bias"] = choices.head_bias and typed["biases"]
+    if typed.get("head", choices.head) != "vocabulary" and "tied" not in typed:
+        typed["tied"] = False
+    return replace(choices, **typed)
+
+
+__all__ = [
+    "Choices",
+    "Counting",
+    "Generation",
+    "ModelError",
+    "Network",
+    "PartCost",
+    "Use",
+    "asked",
+    "changed",
+    "counting",
+    "generation",
+    "model",
+    "names",
+    "network",
+    "preset",
+    "presets",
+]

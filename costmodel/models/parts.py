@@ -1,0 +1,313 @@
+"""What are the equations of a network's parts beside its mixers: embedding, norm, FFN, head, loss?
+
+Each part is a small system in the language of the mixers, x (l, d) to y (l, d) unless it says
+otherwise, so that the same rules answer for it. A network says with its own sizes how wide a part
+is: the letters here are the part's own. Inputs with values in 1..u are token numbers: reading the
+row that they name is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import cache
+
+from costmodel.composites import softmax
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import Array, Constant, Index, Node, exp, function, max_over, sum_
+from costmodel.polynomial import Poly
+
+Width = tuple[Index, Index]
+"""An index of the tokens and one of the entries of a row."""
+
+
+def _part(name: str, title: str, source: str = "") -> Mixer:
+    return Mixer(name, title=title, source=source, group="part of a network")
+
+
+def _rows(f: Form, tokens: Poly, width: Poly) -> Width:
+    return f.index("i", 1, tokens), f.index("b", 1, width)
+
+
+def _sqrt(size: Poly) -> Constant:
+    """The square root of a size, known before the input."""
+    return Constant(size, 1)
+
+
+@cache
+def look_up(scaled: bool = False) -> Mixer:
+    """Rows of E (u, d) that the tokens (l) name; `scaled` multiplies them by sqrt(d).
+
+    The scale: Vaswani et al. 2017, arXiv 1706.03762, section 3.4; one multiplication an entry.
+    """
+    m = _part("look-up", "Embedding, look-up", "rows that are read by number")
+    l, d, u = m.sizes("l d u")
+    tokens = m.input("tokens", l, below=u)
+    y, E = m.output("y", l, d), m.parameter("E", u, d)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = E[tokens[i], b] * _sqrt(d) if scaled else E[tokens[i], b]
+    return m
+
+
+@cache
+def one_hot(scaled: bool = False) -> Mixer:
+    """The product of one-hot rows (l, u) with E (u, d); `scaled` as in `look_up`."""
+    source = "Chen 2023, arXiv 2308.07661v1, eq. (4)"
+    m = _part("one-hot", "Embedding, one-hot product", source)
+    l, d, u = m.sizes("l d u")
+    x = m.input("x", l, u)
+    y, E = m.output("y", l, d, cite="(4)"), m.parameter("E", u, d)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        a = f.index("a", 1, u)
+        product = sum_(x[i, a] * E[a, b], over=a)
+        y[i, b] = product * _sqrt(d) if scaled else product
+    return m
+
+
+@cache
+def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
+    """A row for each position, added to the tokens' rows.
+
+    Args:
+        kind: `learned` (P is a parameter) or `sinusoidal` (P is a table).
+        product: learned rows are the product of one-hot rows with P, as Chen 2023 prints it
+            (arXiv 2308.07661v1, eqs. (5) and (6)): work on parameters alone, done once.
+        scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5)).
+    """
+    m = _part("positions", f"Positions, {kind}")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    P = (m.parameter if kind == "learned" else m.buffer)("P", l, d)
+    one_hot_rows = m.buffer("I", l, l) if product else None
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        rows: Array = P
+        if one_hot_rows is not None or scaled:
+            rows = f.array("rows", l, d)
+            value: Node = P[i, b]
+            if one_hot_rows is not None:
+                a = f.index("a", 1, l)
+                value = sum_(one_hot_rows[i, a] * P[a, b], over=a)
+            rows[i, b] = value * _sqrt(d) if scaled else value
+        y[i, b] = x[i, b] + rows[i, b]
+    return m
+
+
+@cache
+def segments(kinds: int) -> Mixer:
+    """A row for the segment that a token stands in, added to its own; S is (kinds, d)."""
+    source = "Devlin et al. 2018, arXiv 1810.04805, figure 2"
+    m = _part("segments", "Segments", source)
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    S, which = m.parameter("S", kinds, d), m.buffer("which", l, below=kinds)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = x[i, b] + S[which[i], b]
+    return m
+
+
+@cache
+def layer_norm(bias: bool = True, eps: bool = True) -> Mixer:
+    """Layer normalisation with a gain; `bias` and the constant under the root, `eps`, as asked.
+
+    Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps.
+    """
+    m = _part("layer-norm", "Layer norm", "Ba et al. 2016, arXiv 1607.06450")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    gain, offset = m.parameter("gain", d), m.parameter("offset", d) if bias else None
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        a = f.index("a", 1, d)
+        mean, centred = f.array("mean", l), f.array("centred", l, d)
+        variance, deviation = f.array("variance", l, kernel="reduction"), f.array("deviation", l)
+        mean[i] = sum_(x[i, a], over=a) / d
+        centred[i, b] = x[i, b] - mean[i]
+        variance[i] = sum_(centred[i, a] * centred[i, a], over=a) / d
+        small = Poly.of(Fraction(1, 100_000))
+        deviation[i] = function("sqrt", variance[i] + small if eps else variance[i])
+        value = centred[i, b] / deviation[i] * gain[b]
+        y[i, b] = value if offset is None else value + offset[b]
+    return m
+
+
+@cache
+def residual() -> Mixer:
+    """The sum of a sublayer's input and output, x (l, 2, d) to y (l, d)."""
+    m = _part("residual", "Residual sum")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, 2, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = x[i, 1, b] + x[i, 2, b]
+    return m
+
+
+@cache
+def dropout() -> Mixer:
+    """The product with a mask of 0 and 1/(1-p): one multiplication an entry.
+
+    Chen 2023, arXiv 2308.07661v2, eq. (6); a network counts it under `dropout=mul` alone.
+    """
+    m = _part("dropout", "Dropout", "Chen 2023, arXiv 2308.07661v2, eq. (6)")
+    l, d = m.sizes("l d")
+    x, y, mask = m.input("x", l, d), m.output("y", l, d), m.buffer("mask", l, d)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = x[i, b] * mask[i, b]
+    return m
+
+
+def _decimal(text: str) -> Constant:
+    return Constant(Poly.of(Fraction(text)))
+
+
+def _gelu_tanh(x: Node) -> Node:
+    """Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2; sqrt(2/pi) is one constant."""
+    inner = _decimal("0.7978845608028654") * (x + _decimal("0.044715") * x * x * x)
+    return _decimal("0.5") * x * (1 + function("tanh", inner))
+
+
+ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
+    "none": lambda x: x,
+    "relu": lambda x: function("relu", x),
+    "gelu": lambda x: function("gelu", x),
+    "gelu-tanh": _gelu_tanh,
+    "tanh": lambda x: function("tanh", x),
+}
+"""Name -> the activation of one entry."""
+
+
+def _activated(f: Form, target: Array, at: Width, value: Node, activation: str) -> None:
+    """`target[at] = activation(value)`; what reads its argument twice gets an array for it."""
+    if activation == "gelu-tanh":
+        before = f.array(f"{target.name}_in", *target.shape)
+        before[at] = value
+        value = before[at]
+    target[at] = ACTIVATIONS[activation](value)
+
+
+@cache
+def dense(activation: str = "none", bias: bool = True) -> Mixer:
+    """A linear map of each row, x (l, d) to y (l, f), and an activation."""
+    m = _part("dense", "Linear map")
+    l, d, width = m.sizes("l d f")
+    x, y = m.input("x", l, d), m.output("y", l, width)
+    W, b_out = m.parameter("W", d, width), m.parameter("b", width) if bias else None
+    with m.form("direct") as f:
+        i, c = f.index("i", 1, l), f.index("c", 1, width)
+        a = f.index("a", 1, d)
+        product = sum_(x[i, a] * W[a, c], over=a)
+        _activated(f, y, (i, c), product if b_out is None else product + b_out[c], activation)
+    return m
+
+
+@cache
+def ffn(activation: str = "relu", bias: bool = True) -> Mixer:
+    """The feed-forward sublayer: d to f, an activation, f to d.
+
+    Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2).
+    """
+    m = _part("ffn", "FFN", "Chen 2023, arXiv 2308.07661v1, eq. (15)")
+    l, d, width = m.sizes("l d f")
+    x, y = m.input("x", l, d), m.output("y", l, d, cite="(15)")
+    W_1, W_2 = m.parameter("W_1", d, width), m.parameter("W_2", width, d)
+    b_1, b_2 = (m.parameter(name, extent) if bias else None
+                for name, extent in (("b_1", width), ("b_2", d)))  # fmt: skip
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        a, c = f.index("a", 1, d), f.index("c", 1, width)
+        hidden = f.array("hidden", l, width, cite="(15)")
+        first = sum_(x[i, a] * W_1[a, c], over=a)
+        _activated(f, hidden, (i, c), first if b_1 is None else first + b_1[c], activation)
+        second = sum_(hidden[i, c] * W_2[c, b], over=c)
+        y[i, b] = second if b_2 is None else second + b_2[b]
+    return m
+
+
+@cache
+def head(tied: bool = False, bias: bool = False) -> Mixer:
+    """A score for every entry of the vocabulary, x (l, d) to y (l, u).
+
+    `tied`: the weights are the embedding's E (u, d), counted there; else W (d, u) is the head's.
+    """
+    m = _part("head", "Head", "Chen 2023, arXiv 2308.07661v1, eq. (16)")
+    l, d, u = m.sizes("l d u")
+    x, y = m.input("x", l, d), m.output("y", l, u)
+    W = m.parameter("E", u, d) if tied else m.parameter("W", d, u)
+    b_out = m.parameter("b", u) if bias else None
+    with m.form("direct") as f:
+        i, c = f.index("i", 1, l), f.index("c", 1, u)
+        a = f.index("a", 1, d)
+        product = sum_(x[i, a] * (W[c, a] if tied else W[a, c]), over=a)
+        y[i, c] = product if b_out is None else product + b_out[c]
+    return m
+
+
+@cache
+def probabilities() -> Mixer:
+    """The softmax of the scores, x (l, u) to y (l, u)."""
+    m = _part("probabilities", "Softmax over the vocabulary",
+              "Chen 2023, arXiv 2308.07661v1, eq. (16)")  # fmt: skip
+    l, u = m.sizes("l u")
+    x, y = m.input("x", l, u), m.output("y", l, u, cite="(16)")
+    with m.form("direct") as f:
+        i, c = f.index("i", 1, l), f.index("c", 1, u)
+        y[i, c] = softmax(x[i, c], over=c)
+    return m
+
+
+SMOOTHING = Fraction(1, 10)
+"""How much label smoothing takes off the target; its value changes no count."""
+
+
+@cache
+def loss_of_scores(smoothed: bool = False) -> Mixer:
+    """Cross-entropy: the log-softmax of the scores (l, u), the mean of the targets' negative.
+
+    Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's
+    maximum first. `smoothed`: a tenth of the target is spread over the vocabulary (label smoothing,
+    Szegedy et al. 2015, arXiv 1512.00567, section 7), its two factors known before the input.
+    """
+    m = _part("loss", "Cross-entropy of scores")
+    l, u = m.sizes("l u")
+    x, y, target = m.input("x", l, u), m.output("y", 1), m.buffer("target", l, below=u)
+    for name in ("plain", "stable"):
+        with m.form(name) as f:
+            i, c = f.index("i", 1, l), f.index("c", 1, u)
+            scores = x
+            if name == "stable":
+                largest, scores = f.array("largest", l), f.array("scores", l, u)
+                largest[i] = max_over(x[i, c], over=c)
+                scores[i, c] = x[i, c] - largest[i]
+            powers, total = f.array("powers", l, u), f.array("total", l)
+            log_total, log_shares = f.array("log_total", l), f.array("log_shares", l, u)
+            powers[i, c] = exp(scores[i, c])
+            total[i] = sum_(powers[i, c], over=c)
+            log_total[i] = function("log", total[i])
+            log_shares[i, c] = scores[i, c] - log_total[i]
+            row: Node = log_shares[i, target[i]]
+            if smoothed:
+                kept, spread = Constant(Poly.of(1 - SMOOTHING)), Constant(Poly.of(SMOOTHING) / u)
+                row = kept * row + spread * sum_(log_shares[i, c], over=c)
+            y[1] = -sum_(row, over=i) / l
+    return m
+
+
+@cache
+def loss_of_probabilities() -> Mixer:
+    """Cross-entropy of probabilities (l, u): the mean of the targets' negative logarithm."""
+    source = "Chen 2023, arXiv 2308.07661v1, eq. (3)"
+    m = _part("loss", "Cross-entropy of probabilities", source)
+    l, u = m.sizes("l u")
+    x, y = m.input("x", l, u), m.output("y", 1, cite="(3)")
+    target = m.buffer("target", l, below=u)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        logs = f.array("logs", l)
+        logs[i] = function("log", x[i, target[i]])
+        y[1] = -sum_(logs[i], over=i) / l
+    return m
