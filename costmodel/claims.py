@@ -1,8 +1,12 @@
-"""How is a printed claim written down, and how is a file of claims read?"""
+"""How is a printed claim written down, and how is a file of claims read?
+
+A file is JSON or TOML; its keys are listed in tables/published/README.md.
+"""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import product
@@ -11,6 +15,7 @@ from typing import Any
 
 from costmodel.conventions import convention
 from costmodel.formulas import parse
+from costmodel.rounding import printed
 from costmodel.sizes import checked
 
 RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -18,6 +23,9 @@ RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": lambda a, b: bool(a < b),
     "=": lambda a, b: bool(a == b),
 }
+
+COMPARED = ("ratio", "difference", "percent")
+"""What may be printed of two values a and b: a/b, a - b, 100*(a - b)/b."""
 
 
 class PublishedError(ValueError):
@@ -28,8 +36,9 @@ class PublishedError(ValueError):
 class Claim:
     """One printed statement, as the data files hold it. `claimed` is verbatim, `gloss` English.
 
-    A claim with `unchecked` (the reason) is kept and not checked. `misprint` holds the reason and
-    the derived value of a disagreement that is known.
+    A claim with `unchecked` (the reason) is kept and not checked; `beside` is a quantity that is
+    derived and shown beside it, such as operations beside a measured time. `misprint` holds the
+    reason and the derived value of a disagreement that is known.
     """
 
     id: str
@@ -39,7 +48,10 @@ class Claim:
     claimed: str
     gloss: str = ""
     mixer: str = ""
+    model: str = ""
     against: str = ""
+    against_mixer: str = ""
+    form: str = ""
     phase: str = ""
     quantity: str = ""
     formula: str = ""
@@ -47,94 +59,146 @@ class Claim:
     reconstruction: str = ""
     steps: str = ""
     value: str = ""
+    unit: str = ""
+    rounding: str = ""
+    compare: str = ""
     relation: str = ""
+    letter: str = ""
     vague: str = ""
     remark: str = ""
     unchecked: str = ""
+    beside: str = ""
     sizes: Mapping[str, int | list[int]] = field(default_factory=dict)
     misprint: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
     convention: tuple[str, ...] = ("strict",)
+    citation: str = ""
 
 
 KEYS = ("id", "place", "kind", "claimed")
 """What every claim has."""
 
-REQUIRED: Mapping[str, frozenset[str]] = {
-    "formula": frozenset({"mixer", "quantity", "formula"}),
-    "number": frozenset({"mixer", "quantity", "sizes", "value"}),
-    "path": frozenset({"mixer", "steps"}),
-    "ordering": frozenset({"mixer", "against", "quantity", "relation"}),
-    "threshold": frozenset({"mixer", "against", "quantity", "relation", "sizes"}),
-    "ratio": frozenset({"mixer", "against", "quantity", "sizes", "value"}),
+ABOUT = "mixer or model"
+
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "formula": (ABOUT, "quantity", "formula"),
+    "number": (ABOUT, "quantity", "sizes", "value"),
+    "path": ("mixer", "steps"),
+    "ordering": (ABOUT, "against", "quantity", "relation"),
+    "threshold": (ABOUT, "against", "quantity", "relation", "sizes"),
+    "ratio": (ABOUT, "against", "quantity", "value"),
+    "order": (ABOUT, "quantity", "formula"),
+    "model": ("model", "quantity", "value"),
+    "interval": (ABOUT, "quantity", "letter", "value"),
+    "intersection": ("claims",),
+    "value": ("formula", "value"),
 }
+"""Kind of claim -> the keys that it needs."""
+
+TYPES: Mapping[str, tuple[type[Any], str]] = {
+    "sizes": (dict, "an object"),
+    "misprint": (dict, "an object"),
+    "claims": (list, "a list"),
+    "convention": (list, "a list"),
+}
+"""The keys whose values are no texts."""
 
 
 def load(path: Path) -> list[Claim]:
-    """The claims of one file.
+    """The claims of one file, TOML where its name ends so, else JSON.
 
     Raises:
-        PublishedError: not JSON, an unknown or missing key, a value of another type, an unknown
+        PublishedError: neither, an unknown or missing key, a value of another type, an unknown
             kind, a bad formula.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as reason:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError, RecursionError) as reason:
         raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
     if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
         raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
-    source, names = data.get("source"), data.get("convention")
+    source, names = data.get("source"), data.get("convention", ["strict"])
     if not isinstance(source, str) or not source:
         raise PublishedError(f"{path}: 'source' says which paper the claims are printed in")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PublishedError(f"{path}: 'convention' is a list of names, such as [\"strict\"]")
+    citation = data.get("citation", "")
+    if not isinstance(citation, str):
+        raise PublishedError(f"{path}: 'citation' is a text, got {citation!r}")
     if not isinstance(data["claims"], list):
         raise PublishedError(f"{path}: 'claims' is a list of claims")
-    common = {"source": source, "convention": tuple(names)}
+    common = {"source": source, "convention": tuple(names), "citation": citation}
     return [_claim(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
 
 
 def _entry(where: str, entry: Any) -> Mapping[str, Any]:
-    """The keys of a claim, each known, each of its type, none that it needs missing."""
+    """The keys of a claim, each known, each of its type, none that every claim has missing."""
     if not isinstance(entry, dict):
         raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
     missing = [key for key in KEYS if key not in entry]
     if missing:
         raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim has them")
-    known = {f.name for f in fields(Claim)} - {"source", "convention"}
+    known = {f.name for f in fields(Claim)} - {"source", "citation"}
     if unknown := sorted(set(entry) - known):
         choices = ", ".join(sorted(known))
         raise PublishedError(f"{where}: unknown key {', '.join(unknown)}: known are {choices}")
     for key, value in entry.items():
-        wanted = dict if key in ("sizes", "misprint") else str
+        wanted, words = TYPES.get(key, (str, "a text"))
         if not isinstance(value, wanted):
-            kind = "an object" if wanted is dict else "a text"
-            raise PublishedError(f"{where}: '{key}' is {kind}, got {value!r}")
-    return entry
+            raise PublishedError(f"{where}: '{key}' is {words}, got {value!r}")
+        if wanted is list and not all(isinstance(item, str) for item in value):
+            raise PublishedError(f"{where}: '{key}' is a list of texts, got {value!r}")
+    lists = {key: tuple(entry[key]) for key in TYPES if isinstance(entry.get(key), list)}
+    return {**entry, **lists}
 
 
 def _claim(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
     name = entry.get("id") if isinstance(entry, dict) else None
     where = f"{path.name}, claim {name or f'number {number}'}"
-    claim = Claim(**common, **_entry(where, entry))
-    if claim.kind not in REQUIRED:
-        raise PublishedError(f"{where}: kind '{claim.kind}' is none of {', '.join(REQUIRED)}")
-    if not claim.unchecked:
-        missing = sorted(key for key in REQUIRED[claim.kind] if not getattr(claim, key))
-        if missing:
-            raise PublishedError(f"{where}: a {claim.kind} needs {', '.join(missing)}")
-    if claim.relation and claim.relation not in RELATIONS:
-        raise PublishedError(f"{where}: relation '{claim.relation}' is none of > < =")
-    if claim.misprint and set(claim.misprint) != {"reason", "derived"}:
-        raise PublishedError(f"{where}: a misprint states its reason and the derived value")
+    claim = Claim(**{**common, **_entry(where, entry)})
     try:
-        for text in (claim.formula, claim.equals, claim.reconstruction):
-            if text:
-                parse(text)
-        list(instances(claim))
-        convention(claim.convention)
+        validate(claim)
     except ValueError as reason:
         raise PublishedError(f"{where}: {reason}") from None
     return claim
+
+
+def validate(claim: Claim) -> None:
+    """Refuse a claim that lacks what its kind needs, or holds what cannot be read.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if claim.kind not in REQUIRED:
+        raise ValueError(f"kind '{claim.kind}' is none of {', '.join(REQUIRED)}")
+    if claim.beside and not claim.unchecked:
+        raise ValueError("'beside' is for a claim that is not checked: it lacks 'unchecked'")
+    if claim.beside or not claim.unchecked:
+        missing = [key for key in REQUIRED[claim.kind] if not _given(claim, key)]
+        if missing:
+            raise ValueError(f"a claim of kind {claim.kind} needs {', '.join(missing)}")
+    if claim.relation and claim.relation not in RELATIONS:
+        raise ValueError(f"relation '{claim.relation}' is none of > < =")
+    if claim.compare and claim.compare not in COMPARED:
+        raise ValueError(f"compare '{claim.compare}' is none of {', '.join(COMPARED)}")
+    if claim.misprint and set(claim.misprint) != {"reason", "derived"}:
+        raise ValueError("a misprint states its reason and the derived value")
+    for text in (claim.formula, claim.equals, claim.reconstruction):
+        if text:
+            parse(text, growing=claim.kind == "order")
+    if claim.value and not claim.unchecked:
+        printed(claim.value, claim.unit, claim.rounding)
+    list(instances(claim))
+    convention(claim.convention)
+
+
+def _given(claim: Claim, key: str) -> bool:
+    if key == ABOUT:
+        return bool(claim.mixer or claim.model)
+    if key == "sizes":
+        return bool(claim.sizes or claim.model)
+    return bool(getattr(claim, key))
 
 
 def instances(claim: Claim) -> Iterator[dict[str, int]]:

@@ -1,159 +1,44 @@
-"""Does one printed claim hold under one convention, and where does it first fail?"""
+"""Does a printed formula, path or relation hold, read in one way, and where does it first fail?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import cache
+import re
+from collections.abc import Sequence
 from itertools import islice
 
-from costmodel.claims import RELATIONS, Claim, PublishedError, instances
-from costmodel.domains import Exact
-from costmodel.formulas import Formula, FormulaError, NotPolynomial, parse
-from costmodel.functions import CLASSES
-from costmodel.mixers import builtin
+from costmodel.claims import RELATIONS, Claim, instances
+from costmodel.domains import Constraints
+from costmodel.figures import Answer, derive
+from costmodel.findings import Finding, Sizes, answers, fits
+from costmodel.formulas import parse
+from costmodel.identities import SEARCHED, compare
 from costmodel.polynomial import Poly
-from costmodel.rules.count import count
-from costmodel.rules.critical_path import critical_path
-from costmodel.rules.parameters import parameters
+from costmodel.readings import Reading
+from costmodel.rules.printing import conditions_words
 from costmodel.thresholds import Condition, least, points, where_positive, where_zero
 from costmodel.tokens import Unanswered
 
-POINTS = 60
-"""Sizes at which an identity is evaluated besides its proof, every sum run term by term."""
 
-SEARCHED = 5000
-"""Sizes tried, in increasing order, before a search for a counterexample gives up."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the equations give for one quantity: an exact value in sizes, or the steps of a path."""
-
-    exact: Exact = field(default_factory=Exact)
-    steps: tuple[str, ...] = ()
-
-    @property
-    def poly(self) -> Poly | None:
-        """The value as one polynomial; None where it is piecewise."""
-        cases = self.exact.chambers()
-        return cases[0][1] if len(cases) == 1 and not cases[0][0] else None
-
-    @property
-    def letters(self) -> frozenset[str]:
-        """The sizes that the value depends on."""
-        return self.exact.letters
-
-    @property
-    def text(self) -> str:
-        """The value in the notation of the formats."""
-        return str(self.exact.expr) if self.poly is None else str(self.poly)
-
-    def at(self, sizes: Mapping[str, int]) -> int:
-        """The integer at given sizes."""
-        return self.exact.at(sizes)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one check under one convention.
-
-    `in_limit`: a claim about most sizes holds from some length on, but not everywhere.
-    """
-
-    holds: bool
-    derived: str
-    counterexample: Mapping[str, int] = field(default_factory=dict)
-    note: str = ""
-    in_limit: bool = False
-
-
-@cache
-def derive(mixer: str, quantity: str, phase: str, names: tuple[str, ...]) -> Answer:
-    """A quantity of a built-in mixer (its default form) under a convention.
-
-    Raises:
-        ValueError: an unknown mixer, phase or quantity.
-        Unanswered: the question has no answer for this mixer; the message is the reason.
-    """
-    found = builtin(mixer)
-    if quantity == "parameters":
-        return Answer(Exact.of(parameters(found).poly))
-    if quantity == "critical_path":
-        path = critical_path(found, phase=phase, convention=names)
-        return Answer(steps=tuple(map(str, path.steps)))
-    counts = count(found, phase=phase, convention=names)
-    if quantity == "total":
-        return Answer(counts.exact_total)
-    if quantity in CLASSES:
-        once = counts.once.exact(quantity) if counts.once else Exact()
-        return Answer(counts.exact(quantity) + once)
-    known = ", ".join((*CLASSES, "total", "parameters", "critical_path"))
-    raise ValueError(f"unknown quantity '{quantity}': expected one of {known}")
-
-
-def evaluate(claim: Claim, names: Sequence[str]) -> Finding:
-    """Check a claim under the convention with these names, by its kind.
-
-    Raises:
-        Unanswered: the question has no answer for the claim's mixer.
-        PublishedError: the claim cannot be read; the message names it.
-    """
-    try:
-        return CHECKS[claim.kind](claim, tuple(names))
-    except Unanswered:
-        raise
-    except ValueError as reason:
-        raise PublishedError(f"claim {claim.id}: {reason}") from None
-
-
-def _answers(claim: Claim, names: tuple[str, ...]) -> Iterator[Answer]:
-    """The claim's quantity for its mixer, then for the mixer that it is compared with."""
-    for mixer in filter(None, (claim.mixer, claim.against)):
-        yield derive(mixer, claim.quantity, claim.phase, names)
-
-
-def _formula(claim: Claim, names: tuple[str, ...]) -> Finding:
+def formula(claim: Claim, reading: Reading) -> Finding:
     """The formula, and the simplification printed behind it, equal the derived count."""
-    (answer,) = _answers(claim, names)
+    (answer,) = answers(claim, reading)
     note = ""
     for what, text in (("the expression", claim.formula), ("its simplification", claim.equals)):
-        if text:
-            sizes, note = _difference(parse(text), answer)
-            if sizes is not None:
-                return Finding(False, answer.text, sizes, f"{what} {note}")
+        for sizes in instances(claim) if text else ():
+            given = answer.substitute(sizes)
+            found = compare(parse(text).given(sizes), given, lambda s: fits(claim, s))
+            note = found.text
+            if parting := found.parting:
+                return Finding(
+                    False,
+                    answer.text,
+                    {**sizes, **parting.sizes},
+                    f"{what} {note}",
+                    apart=found.apart,
+                    there=parting.there,
+                    parted=f"{what} {note}",
+                )
     return Finding(True, answer.text, {}, note)
-
-
-def _difference(formula: Formula, answer: Answer) -> tuple[dict[str, int] | None, str]:
-    """The smallest sizes at which formula and answer differ (or None), and what was found."""
-    try:
-        proven = answer.poly is not None and formula.poly() == answer.poly
-    except NotPolynomial:
-        proven = False
-    tried = 0
-    for sizes in islice(points(formula.letters | answer.letters), POINTS if proven else SEARCHED):
-        tried += 1
-        derived = answer.at(sizes)
-        try:
-            printed = formula.at(sizes)
-        except FormulaError as reason:
-            return sizes, f"has no value there: {reason}"
-        if printed != derived:
-            return sizes, f"gives {printed} there, the equations {derived}"
-    if proven:
-        return None, "equal for all sizes (polynomial identity)"
-    return None, f"equal at the {tried} smallest sizes; no proof for all"
-
-
-def _number(claim: Claim, names: tuple[str, ...]) -> Finding:
-    """A number equals the derived value at the sizes given."""
-    (answer,) = _answers(claim, names)
-    (sizes,) = instances(claim)
-    derived = answer.at(sizes)
-    holds = parse(claim.value).at({}) == derived
-    return Finding(holds, str(derived), {} if holds else sizes)
 
 
 def path_text(steps: Sequence[str]) -> str:
@@ -161,10 +46,40 @@ def path_text(steps: Sequence[str]) -> str:
     return " - ".join(steps)
 
 
-def _path(claim: Claim, names: tuple[str, ...]) -> Finding:
+_STEP = re.compile(r"\(([^()]+)\)\s*\*\s*\(([^()]+)\)|([^\s()]+)")
+
+
+def path_steps(text: str) -> tuple[str, ...]:
+    """The steps of a path as claims write them, `(l - 1)*(mul sum)` being repeated steps.
+
+    Raises:
+        ValueError: parentheses that are no repeated steps.
+
+    >>> path_steps("mul - sum - (-1 + l)*(mul sum) - sum")
+    ('mul', 'sum', '(l - 1)*(mul sum)', 'sum')
+    """
+    found = []
+    if _STEP.sub("", text).strip():
+        raise ValueError(
+            f"'{text}': expected names of steps, or (l - 1)*(mul sum) for repeated ones"
+        )
+    for match in _STEP.finditer(text):
+        times, repeated, step = match.groups()
+        if times:
+            found.append(f"({parse(times).poly()})*({' '.join(_words(repeated))})")
+        else:
+            found += _words(step)
+    return tuple(found)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split() if word != "-"]
+
+
+def path(claim: Claim, reading: Reading) -> Finding:
     """A critical path has exactly these steps."""
-    derived = derive(claim.mixer, "critical_path", claim.phase, names).steps
-    printed = tuple(claim.steps.split())
+    derived = derive(claim.mixer, "critical_path", reading).steps
+    printed = path_steps(claim.steps)
     if derived == printed:
         return Finding(True, path_text(derived))
     pairs = enumerate(zip(derived, printed, strict=False), 1)
@@ -173,41 +88,59 @@ def _path(claim: Claim, names: tuple[str, ...]) -> Finding:
     return Finding(False, path_text(derived), {"step": step}, note)
 
 
-def _ordering(claim: Claim, names: tuple[str, ...]) -> Finding:
+def ordering(claim: Claim, reading: Reading) -> Finding:
     """One quantity is larger than, smaller than or equal to another, at its sizes or at all."""
-    left, right = _answers(claim, names)
-    if claim.quantity == "critical_path":
+    left, right = answers(claim, reading)
+    if left.steps and not (left.letters | right.letters):
         return _shorter(claim, len(left.steps), len(right.steps))
     condition = _condition(claim, left, right)
-    if not claim.sizes:
-        where = "" if condition.always else "iff "
-        text = f"{left.text} {claim.relation} {right.text}, {where}{condition.text}"
-        failing = {} if condition.always else _first_failure(claim, left, right)
-        return Finding(condition.always, text, failing, "proven" if condition.always else "")
-    values = [(left.at(s), right.at(s)) for s in instances(claim)]
-    failing = next((s for s in instances(claim) if not _holds(claim, left, right, s)), {})
+    chosen = list(instances(claim))
+    if any((left.letters | right.letters) - sizes.keys() for sizes in chosen):
+        return _ordering_at_all(claim, left, right, chosen)
+    values = [(left.at(s), right.at(s)) for s in chosen]
+    failing = next((s for s in chosen if not _holds(claim, left, right, s)), None)
     note = f"holds {condition.text}" if condition.always else f"in general iff {condition.text}"
-    factors = ", ".join(f"{max(pair) / min(pair):.3f}" for pair in values)
+    factors = ", ".join(f"{float(max(pair) / min(pair)):.3f}" for pair in values if min(pair))
     note += f"; '{claim.vague}' has no number: a factor of {factors}" if claim.vague else ""
     text = ", ".join(f"{a} {_sign(a, b)} {b}" for a, b in values)
-    return Finding(not failing, text, failing, note)
+    return Finding(failing is None, text, failing or {}, note)
+
+
+def _ordering_at_all(claim: Claim, left: Answer, right: Answer, chosen: Sequence[Sizes]) -> Finding:
+    """The relation at all values of the sizes that the claim leaves open."""
+    parts: list[str] = []
+    proven = True
+    for sizes in chosen:
+        some, other = left.substitute(sizes), right.substitute(sizes)
+        condition = _condition(claim, some, other)
+        where = "" if condition.always else "iff "
+        parts.append(f"{some.text} {claim.relation} {other.text}, {where}{condition.text}")
+        proven = proven and condition.always
+        first = None if condition.always else _first_failure(claim, some, other)
+        if first is not None:
+            return Finding(False, "; ".join(parts), {**sizes, **first})
+    note = "proven" if proven else f"holds at the {SEARCHED} smallest sizes; no proof for all"
+    return Finding(True, "; ".join(parts), {}, note)
 
 
 def _shorter(claim: Claim, left: int, right: int) -> Finding:
-    """Critical paths are compared by their number of steps, which depends on no size."""
+    """Critical paths whose number of steps depends on no size."""
     text = f"{left} steps {_sign(left, right)} {right} steps"
     note = f"'{claim.vague}' has no number" if claim.vague else ""
     return Finding(RELATIONS[claim.relation](left, right), text, {}, note)
 
 
-def _threshold(claim: Claim, names: tuple[str, ...]) -> Finding:
+def threshold(claim: Claim, reading: Reading) -> Finding:
     """A relation claimed for most sizes: where it holds is solved for, not typed."""
-    left, right = _answers(claim, names)
+    left, right = answers(claim, reading)
     condition = _condition(claim, left, right)
     if condition.always:
         return Finding(True, condition.text)
-    letter = "t" if claim.phase == "inference" else "l"
-    larger = _excess(claim, left, right)
+    letter = "t" if reading.phase == "inference" else "l"
+    cases = _excess(claim, left, right)
+    if len(cases) > 1:
+        raise Unanswered("a piecewise count: its threshold is not solved")
+    ((_, larger),) = cases
     starts: dict[str, int | None] = {}
     for sizes in instances(claim):
         known = {k: v for k, v in sizes.items() if k != letter and k in larger.letters}
@@ -218,56 +151,37 @@ def _threshold(claim: Claim, names: tuple[str, ...]) -> Finding:
         for given, start in starts.items()
     )
     holds = all(_holds(claim, left, right, sizes) for sizes in instances(claim))
-    failing = _first_failure(claim, left, right)
+    failing = _first_failure(claim, left, right) or {}
     in_limit = holds and None not in starts.values()
     return Finding(False, f"iff {condition.text}", failing, note, in_limit)
 
 
-def _ratio(claim: Claim, names: tuple[str, ...]) -> Finding:
-    """A quantity is about one N-th of another: the reciprocal of their ratio rounds to N."""
-    (sizes,) = instances(claim)
-    left, right = (answer.at(sizes) for answer in _answers(claim, names))
-    claimed, ratio = parse(claim.value).at({}), Fraction(left, right)
-    if claimed.numerator != 1:
-        raise PublishedError(f"a ratio is 1/N, got {claim.value}")
-    holds = round(1 / ratio) == claimed.denominator
-    if ratio == claimed:
-        return Finding(True, f"{left}/{right} = {claim.value}")
-    note = f"a ratio of 1/{float(1 / ratio):.3f}"
-    return Finding(holds, f"{left}/{right}", {} if holds else sizes, note)
-
-
-def _holds(claim: Claim, left: Answer, right: Answer, sizes: Mapping[str, int]) -> bool:
+def _holds(claim: Claim, left: Answer, right: Answer, sizes: Sizes) -> bool:
     return RELATIONS[claim.relation](left.at(sizes), right.at(sizes))
 
 
-def _first_failure(claim: Claim, left: Answer, right: Answer) -> dict[str, int]:
-    """The smallest sizes at which the relation does not hold."""
+def _first_failure(claim: Claim, left: Answer, right: Answer) -> dict[str, int] | None:
+    """The smallest sizes at which the relation does not hold; None where none is found."""
     searched = islice(points(left.letters | right.letters), SEARCHED)
-    return next((s for s in searched if not _holds(claim, left, right, s)), {})
+    return next((s for s in searched if not _holds(claim, left, right, s)), None)
 
 
-def _excess(claim: Claim, left: Answer, right: Answer) -> Poly:
-    """A polynomial that is positive exactly where the relation (not "=") holds."""
-    if left.poly is None or right.poly is None:
-        raise PublishedError("a piecewise count: its threshold is not solved")
-    return right.poly - left.poly if claim.relation == "<" else left.poly - right.poly
+def _excess(claim: Claim, left: Answer, right: Answer) -> list[tuple[Constraints, Poly]]:
+    """Polynomials that are positive exactly where the relation (not "=") holds, case by case."""
+    apart = right.exact - left.exact if claim.relation == "<" else left.exact - right.exact
+    return apart.chambers()
 
 
 def _condition(claim: Claim, left: Answer, right: Answer) -> Condition:
-    excess = _excess(claim, left, right)
-    return where_zero(excess) if claim.relation == "=" else where_positive(excess)
+    """Where the relation holds, case by case where counts have cases."""
+    solve = where_zero if claim.relation == "=" else where_positive
+    cases = [(guards, solve(poly)) for guards, poly in _excess(claim, left, right)]
+    if len(cases) == 1:
+        return cases[0][1]
+    parts = [f"{condition.text} where {conditions_words(guards)}" for guards, condition in cases]
+    every = all(condition.always for _, condition in cases)
+    return Condition("at every size" if every else "; ".join(parts), always=every)
 
 
-def _sign(left: int, right: int) -> str:
-    return "=" if left == right else ">" if left > right else "<"
-
-
-CHECKS: Mapping[str, Callable[[Claim, tuple[str, ...]], Finding]] = {
-    "formula": _formula,
-    "number": _number,
-    "path": _path,
-    "ordering": _ordering,
-    "threshold": _threshold,
-    "ratio": _ratio,
-}
+def _sign(left: object, right: object) -> str:
+    return next(sign for sign in "=><" if RELATIONS[sign](left, right))

@@ -1,78 +1,45 @@
 """What does a printed formula say, as an exact value at given sizes and as a polynomial?
 
-The grammar is closed and is read by hand, never by `eval`: whole and decimal numbers, size letters,
-`+ - * / **`, parentheses, `sum(body, index, first, last)`, `ceil_log2(x)`, `floor(x)`, `Max(...)`
-and `Min(...)`: the strings that `--symbolic` prints, and the sums that papers print.
+The grammar is closed and is read by hand, never by `eval`: whole, decimal and scientific numbers,
+size letters, `+ - * /`, powers (`**` or `^`), parentheses, `sum(body, index, first, last)`,
+`ceil_log2(x)`, `floor(x)`, `ceil(x)`, `Max(...)` and `Min(...)`: the strings that `--symbolic`
+prints, and the sums that papers print. What stands in O(...) may hold `log(x)`, `log(x, base)` and
+`sqrt(x)` besides.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor
 
-from costmodel import domains, polynomial
+from costmodel import formula_tree
+from costmodel.formula_tree import (
+    FUNCTIONS,
+    GROWING,
+    MOST_TERMS,
+    Binary,
+    Call,
+    FormulaError,
+    Letter,
+    Node,
+    NotPolynomial,
+    Number,
+    Sum,
+)
 from costmodel.polynomial import Poly
-from costmodel.sizes import LETTERS, ceil_log2
+from costmodel.sizes import LETTERS
 
-MOST_TOKENS, DEEPEST, MOST_TERMS, MOST_BITS = 500, 40, 1_000_000, 100_000
-"""Tokens, nesting, summed terms and bits of a power: beyond them a formula is refused."""
+__all__ = ["Formula", "FormulaError", "NotPolynomial", "parse"]
 
-_TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?)|([A-Za-z_]\w*)|(\*\*|[-+*/(),]))", re.ASCII)
+MOST_TOKENS, DEEPEST = 500, 40
+"""Tokens and nesting: beyond them a formula is refused."""
 
-
-class FormulaError(ValueError):
-    """One sentence: what was expected, what came, and where."""
-
-
-class NotPolynomial(ValueError):
-    """The formula is well formed but is no polynomial in the sizes; compare it at points."""
-
-
-@dataclass(frozen=True)
-class Number:
-    """A constant."""
-
-    value: Fraction
-
-
-@dataclass(frozen=True)
-class Letter:
-    """A size, or the index of a surrounding sum."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Binary:
-    """`left op right`, op one of + - * / **."""
-
-    op: str
-    left: Node
-    right: Node
-
-
-@dataclass(frozen=True)
-class Call:
-    """A function from `FUNCTIONS`."""
-
-    name: str
-    arguments: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Sum:
-    """The body, for the index from first to last; nothing where last < first."""
-
-    body: Node
-    index: str
-    first: Node
-    last: Node
-
-
-Node = Number | Letter | Binary | Call | Sum
+_TOKEN = re.compile(
+    r"\s*(?:(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?![\w.]))?)|([A-Za-z_]\w*)|(\*\*|[-+*/^(),]))",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +56,7 @@ class Formula:
         Raises:
             FormulaError: a size without a value, a division by zero, or a value too large to hold.
         """
-        return _value(self.tree, dict(sizes), [MOST_TERMS], self.text)
+        return formula_tree.value(self.tree, dict(sizes), [MOST_TERMS], self.text)
 
     def poly(self) -> Poly:
         """The same as a polynomial with rational coefficients, sums closed by Faulhaber.
@@ -97,13 +64,24 @@ class Formula:
         Two formulas that are polynomials are equal for all sizes exactly when these are equal.
 
         Raises:
-            NotPolynomial: a division by a sum, a floor, or an exponent that names sizes.
+            NotPolynomial: a division by a sum, or an exponent that names sizes.
         """
-        return _poly(self.tree, {})
+        return formula_tree.poly(self.tree, {})
+
+    def given(self, sizes: Mapping[str, int]) -> Formula:
+        """The formula with numbers for some sizes.
+
+        >>> parse("h*l").given({"n": 4}).poly()
+        Poly(d*l/4)
+        """
+        if not sizes:
+            return self
+        tree = formula_tree.given(self.tree, sizes)
+        return Formula(self.text, tree, self.letters - sizes.keys())
 
 
-def parse(text: str) -> Formula:
-    """Read a formula.
+def parse(text: str, *, growing: bool = False) -> Formula:
+    """Read a formula; `growing` allows the functions that may stand in O(...).
 
     >>> parse("n*sum(t + t, t, 1, l)").at({"n": 3, "l": 4})
     Fraction(60, 1)
@@ -113,7 +91,7 @@ def parse(text: str) -> Formula:
     Raises:
         FormulaError: what was expected, what came, and where.
     """
-    parser = _Parser(text)
+    parser = _Parser(text, growing)
     tree = parser.sum_of_terms(frozenset())
     parser.expect("", "an operator or the end")
     return Formula(text, tree, frozenset(parser.letters))
@@ -122,8 +100,9 @@ def parse(text: str) -> Formula:
 class _Parser:
     """Recursive descent over the tokens of one text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, growing: bool) -> None:
         self.text = text
+        self.functions = (*FUNCTIONS, *GROWING) if growing else tuple(FUNCTIONS)
         self.tokens = _tokens(text)
         self.position = 0
         self.depth = 0
@@ -141,6 +120,14 @@ class _Parser:
         got = f"'{self.token}'" if self.token else "the end"
         where = self.tokens[self.position][1] + 1
         return FormulaError(f"'{self.text}': expected {expected} at character {where}, got {got}")
+
+    def unknown(self, name: str) -> FormulaError:
+        if name in GROWING:
+            return self.fail("an exact formula (log and sqrt may stand in O(...) only)")
+        if all(letter in LETTERS for letter in name):
+            return self.fail(f"a product written with *, such as {'*'.join(name)},")
+        known = f"a size ({' '.join(LETTERS)}) or a function (sum {' '.join(self.functions)})"
+        return self.fail(known)
 
     def expect(self, token: str, expected: str) -> None:
         if self.token != token:
@@ -175,7 +162,7 @@ class _Parser:
 
     def power(self, bound: frozenset[str]) -> Node:
         base = self.atom(bound)
-        if self.token != "**":
+        if self.token not in ("**", "^"):
             return base
         self.take()
         self.deeper()
@@ -194,7 +181,7 @@ class _Parser:
             return Number(Fraction(self.take()))
         if token == "sum":
             return self.sum_call(bound)
-        if token in FUNCTIONS:
+        if token in self.functions:
             return self.function_call(bound)
         if token in bound:
             return Letter(self.take())
@@ -202,9 +189,7 @@ class _Parser:
             self.letters |= {"d", "n"} if token == "h" else {token}
             return Letter(self.take())
         if token[:1].isalpha() or token[:1] == "_":
-            raise self.fail(
-                f"a size ({' '.join(LETTERS)}) or a function (sum {' '.join(FUNCTIONS)})"
-            )
+            raise self.unknown(token)
         raise self.fail("a number, a size, a function or '('")
 
     def sum_call(self, bound: frozenset[str]) -> Node:
@@ -231,7 +216,7 @@ class _Parser:
             token = self.take()
             level += (token == "(") - (token == ")")
             if token == "," and level == 0:
-                if not self.token.isidentifier() or self.token in FUNCTIONS or self.token == "sum":
+                if not self.token.isidentifier() or self.token in (*self.functions, "sum"):
                     raise self.fail("the name of sum's index")
                 return self.token
         raise self.fail("sum(body, index, first, last)")
@@ -243,8 +228,11 @@ class _Parser:
         while self.token == ",":
             self.take()
             arguments.append(self.sum_of_terms(bound))
-        if len(arguments) != 1 and name not in ("Max", "Min"):
-            raise self.fail(f"one argument of {name}")
+        most = {"Max": MOST_TOKENS, "Min": MOST_TOKENS, "log": 2}.get(name, 1)
+        if len(arguments) > most:
+            raise self.fail(
+                "one or two arguments of log" if most == 2 else f"one argument of {name}"
+            )
         self.expect(")", f"')' to close {name}")
         return Call(name, tuple(arguments))
 
@@ -262,117 +250,3 @@ def _tokens(text: str) -> list[tuple[str, int]]:
         if len(found) > MOST_TOKENS:
             raise FormulaError(f"a formula has at most {MOST_TOKENS} numbers, names and signs")
     return [*found, ("", len(text))]
-
-
-def _whole(value: Fraction, name: str, text: str) -> int:
-    if value.denominator != 1:
-        raise FormulaError(f"'{text}': {name} needs a whole number, got {value}")
-    return value.numerator
-
-
-def _ceil_log2(*values: Fraction) -> Fraction:
-    value = _whole(values[0], "ceil_log2", f"ceil_log2({values[0]})")
-    if value < 1:
-        raise FormulaError(f"ceil_log2 needs a positive number, got {value}")
-    return Fraction(ceil_log2(value))
-
-
-FUNCTIONS: Mapping[str, Callable[..., Fraction]] = {
-    "ceil_log2": _ceil_log2,
-    "floor": lambda value: Fraction(floor(value)),
-    "Max": lambda *values: max(values),
-    "Min": lambda *values: min(values),
-}
-
-
-def _value(node: Node, sizes: dict[str, int], budget: list[int], text: str) -> Fraction:
-    """The exact value; `budget` holds the number of terms that sums may still run through."""
-    if isinstance(node, Number):
-        return node.value
-    if isinstance(node, Letter):
-        if node.name == "h" and "h" not in sizes and {"d", "n"} <= sizes.keys():
-            return Fraction(sizes["d"], sizes["n"])
-        if node.name not in sizes:
-            raise FormulaError(f"'{text}': no value was given for size {node.name}")
-        return Fraction(sizes[node.name])
-    if isinstance(node, Call):
-        return FUNCTIONS[node.name](*(_value(a, sizes, budget, text) for a in node.arguments))
-    if isinstance(node, Binary):
-        left = _value(node.left, sizes, budget, text)
-        return _combined(node.op, left, _value(node.right, sizes, budget, text), text)
-    first = _whole(_value(node.first, sizes, budget, text), "a sum's first value", text)
-    last = _whole(_value(node.last, sizes, budget, text), "a sum's last value", text)
-    budget[0] -= max(0, last - first + 1)
-    if budget[0] < 0:
-        raise FormulaError(f"'{text}' sums more than {MOST_TERMS} terms")
-    total = Fraction(0)
-    for value in range(first, last + 1):
-        total += _value(node.body, {**sizes, node.index: value}, budget, text)
-    return total
-
-
-def _combined(op: str, left: Fraction, right: Fraction, text: str) -> Fraction:
-    if op == "**":
-        power = _whole(right, "an exponent", text)
-        bits = max(left.numerator.bit_length(), left.denominator.bit_length())
-        if bits * abs(power) > MOST_BITS:
-            raise FormulaError(f"'{text}': a power with more than {MOST_BITS} bits")
-        if left == 0 and power < 0:
-            raise FormulaError(f"'{text}' divides by zero")
-        return Fraction(left**power)
-    if op == "/" and right == 0:
-        raise FormulaError(f"'{text}' divides by zero")
-    results = {"+": lambda: left + right, "-": lambda: left - right, "*": lambda: left * right}
-    return results[op]() if op in results else left / right
-
-
-def _poly(node: Node, bound: Mapping[str, Poly]) -> Poly:
-    if isinstance(node, Number):
-        return Poly.of(node.value)
-    if isinstance(node, Letter):
-        return bound[node.name] if node.name in bound else polynomial.size(node.name)
-    if isinstance(node, Call):
-        return _call_poly(node, bound)
-    if isinstance(node, Sum):
-        return _sum_poly(node, bound)
-    left, right = _poly(node.left, bound), _poly(node.right, bound)
-    if node.op == "**":
-        return _power_poly(left, right)
-    if node.op == "/":
-        if len(right.terms) != 1:
-            raise NotPolynomial(f"a division by {right}")
-        return left / right
-    return {"+": Poly.__add__, "-": Poly.__sub__, "*": Poly.__mul__}[node.op](left, right)
-
-
-def _power_poly(base: Poly, exponent: Poly) -> Poly:
-    power = exponent.constant()
-    if power is None and base.constant() == 2:
-        return polynomial.call("pow2", exponent)
-    if not isinstance(power, int) or (power < 0 and len(base.terms) != 1):
-        raise NotPolynomial(f"the exponent {exponent} of {base}")
-    if abs(power) * len(base.terms) > 200:
-        raise NotPolynomial(f"a power with too many terms: {power} of {len(base.terms)}")
-    return base**power
-
-
-def _call_poly(node: Call, bound: Mapping[str, Poly]) -> Poly:
-    if node.name == "floor":
-        raise NotPolynomial("a floor")
-    arguments = [_poly(a, bound) for a in node.arguments]
-    if any(not isinstance(c, int) for a in arguments for c in a.terms.values()):
-        raise NotPolynomial(f"a fraction inside {node.name}")
-    return polynomial.call(node.name, *arguments)
-
-
-def _sum_poly(node: Sum, bound: Mapping[str, Poly]) -> Poly:
-    """Faulhaber's closed form, which holds where last >= first - 1 only: proven, or refused."""
-    name = f"@{node.index}{len(bound)}"
-    body = _poly(node.body, {**bound, node.index: Poly.atom(name)})
-    first, last = _poly(node.first, bound), _poly(node.last, bound)
-    if not domains.nonnegative(last - first + 1):
-        raise NotPolynomial(f"a sum that may be empty, from {first} to {last}")
-    try:
-        return domains.between(body, name, first, last)
-    except domains.Unsupported as reason:
-        raise NotPolynomial(str(reason)) from None

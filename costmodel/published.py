@@ -3,9 +3,10 @@
 The claims are data, one file a source, under `tables/published/`. Each gets one verdict:
 
 - agrees: equal for all sizes, or true at the sizes that it speaks about;
-- agrees-under: only under another convention, which is named;
+- agrees-under: only as counted or read otherwise, which is named;
 - agrees-in-limit: a claim about most sizes that holds from some length on, with its exact
-  threshold and the smallest sizes at which it fails;
+  threshold and the smallest sizes at which it fails; or an O(...) that holds as some sizes outgrow
+  others;
 - disagrees: with the derived value and the smallest sizes at which the two part;
 - not-checkable: with the reason.
 """
@@ -13,16 +14,17 @@ The claims are data, one file a source, under `tables/published/`. Each gets one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 
 from costmodel.claims import Claim, PublishedError, load
-from costmodel.comparisons import Finding, evaluate, path_text
-from costmodel.composites import SCALES
-from costmodel.conventions import ACCOUNTINGS, convention
+from costmodel.comparisons import path_steps, path_text
 from costmodel.data import data_dir
+from costmodel.domains import Unsupported
+from costmodel.evaluation import Found, elsewhere, evaluate, own_reading, under
+from costmodel.findings import Finding
+from costmodel.identities import in_words
 from costmodel.tokens import Unanswered
 
 VERDICTS = ("agrees", "agrees-under", "agrees-in-limit", "disagrees", "not-checkable")
@@ -32,9 +34,12 @@ VERDICTS = ("agrees", "agrees-under", "agrees-in-limit", "disagrees", "not-check
 class Verdict:
     """What became of one claim.
 
-    `counterexample` holds the smallest sizes at which claim and derivation part, or `step`, the
-    first step of a path at which they do. `misprint` is "", or "recorded" (a known disagreement,
-    counted openly), or "stale" (the record no longer fits what is derived: an error of the data).
+    `counterexample` holds the smallest sizes at which claim and derivation part (or `step`, the
+    first step of a path at which they do), and `there` what each gives at it. `difference` is what
+    is derived minus what is claimed. `alternatives` are the readings under which a claim that does
+    not agree would hold, `conventions` the first of them, or the claim's own. `misprint` is "", or
+    "recorded" (a known disagreement, counted openly), or "stale" (the record no longer fits what is
+    derived: an error of the data).
     """
 
     id: str
@@ -49,21 +54,39 @@ class Verdict:
     note: str = ""
     misprint: str = ""
     mixer: str = ""
+    model: str = ""
     phase: str = ""
+    own: tuple[str, ...] = ()
+    """The convention that the claim names."""
+    citation: str = ""
+    difference: str = ""
+    there: Mapping[str, str] = field(default_factory=dict)
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    parted: str = ""
+    """The part of the note that says what `there` holds."""
 
 
-def verify(paths: Sequence[Path] | None = None) -> list[Verdict]:
+def published_files() -> list[Path]:
+    """The files of claims that come with the project."""
+    return sorted(p for p in data_dir("published").iterdir() if p.suffix in (".json", ".toml"))
+
+
+def verify(paths: Sequence[Path] | None = None, *, run: bool = False) -> list[Verdict]:
     """Check every claim of the given files, or of all that come with the project.
+
+    Args:
+        run: execute the equations at counterexamples, and say what is counted there.
 
     Raises:
         PublishedError: a file that cannot be read, or an id that occurs twice.
     """
-    files = sorted(data_dir("published").glob("*.json")) if paths is None else list(paths)
+    files = published_files() if paths is None else list(paths)
     claims = [claim for path in files for claim in load(path)]
     twice = [name for name, times in Counter(c.id for c in claims).items() if times > 1]
     if twice:
         raise PublishedError(f"claims with the same id: {', '.join(sorted(twice))}")
-    return [check(claim) for claim in claims]
+    known = {claim.id: claim for claim in claims}
+    return [check(claim, known, run=run) for claim in claims]
 
 
 def unrecorded(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -87,59 +110,112 @@ def summary(verdicts: Sequence[Verdict]) -> dict[str, int]:
     }
 
 
-def check(claim: Claim) -> Verdict:
-    """The verdict on one claim; one that fails is tried under every other convention too.
+def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool = False) -> Verdict:
+    """The verdict on one claim; one that fails is tried under every other reading too.
+
+    Args:
+        known: claims that it may name, by id.
+        run: execute the equations at its counterexample, and say what is counted there.
 
     >>> claim = Claim("x", "a paper", "Table 1", "formula", "l", mixer="me",
     ...               quantity="parameters", formula="l + 1")
     >>> verdict = check(claim)
-    >>> verdict.verdict, verdict.derived, verdict.counterexample
-    ('disagrees', 'l', {'l': 1})
+    >>> verdict.verdict, verdict.derived, verdict.difference, verdict.counterexample
+    ('disagrees', 'l', '-1', {'l': 1})
     """
-    finding, name, names = _judged(claim)
+    finding, name, found = _judged(claim, known)
+    own = own_reading(claim)
+    readings = [reading.names(own) for reading in found.readings] if found else []
     verdict = Verdict(
         id=claim.id,
         source=claim.source,
         place=claim.place,
         quantity=claim.quantity,
-        claimed=_claimed(claim),
+        claimed=claimed(claim),
         derived=finding.derived,
         verdict=name,
-        conventions=names,
+        conventions=_conventions(claim, name, finding, readings),
         counterexample=dict(finding.counterexample),
         note=_joined(finding.note, claim.remark),
         mixer=claim.mixer,
+        model=claim.model,
         phase=claim.phase,
+        own=claim.convention,
+        citation=claim.citation,
+        difference=in_words(finding.apart),
+        there={**finding.there, **(_counted(claim, finding) if run else {})},
+        alternatives=tuple(readings),
+        parted=finding.parted,
     )
     return _with_misprint(verdict, claim.misprint) if claim.misprint else verdict
 
 
-def _judged(claim: Claim) -> tuple[Finding, str, tuple[str, ...]]:
-    """What was found, the verdict's name, and the convention under which it stands."""
+def _conventions(
+    claim: Claim, name: str, finding: Finding, readings: Sequence[tuple[str, ...]]
+) -> tuple[str, ...]:
+    """The names under which the verdict stands."""
+    if name == "not-checkable":
+        return ()
+    if name == "agrees-under" and readings:
+        return readings[0]
+    return (*claim.convention, finding.under) if finding.under else claim.convention
+
+
+def _judged(claim: Claim, known: Mapping[str, Claim] | None) -> tuple[Finding, str, Found | None]:
+    """What was found, the verdict's name, and the readings under which it would be another one."""
     if claim.unchecked:
-        return _not_checkable(claim), "not-checkable", ()
+        return _not_checkable(claim), "not-checkable", None
     try:
-        finding = evaluate(claim, claim.convention)
-    except Unanswered as reason:
-        return Finding(False, "", {}, str(reason)), "not-checkable", ()
+        finding = evaluate(claim, own_reading(claim), known)
+    except (Unanswered, Unsupported) as reason:
+        return Finding(False, "", {}, str(reason)), "not-checkable", None
     if finding.holds or finding.in_limit:
-        return finding, "agrees" if finding.holds else "agrees-in-limit", claim.convention
-    for names in _other_conventions(claim):
-        other = evaluate(claim, names)
-        if other.holds:
-            note = _joined(other.note, f"not under {','.join(claim.convention)}: {finding.derived}")
-            return replace(other, note=note), "agrees-under", names
-    return finding, "disagrees", claim.convention
+        return finding, "agrees" if finding.holds else "agrees-in-limit", None
+    if finding.under:
+        return finding, "agrees-under", None
+    own = own_reading(claim)
+    if found := under(claim, known):
+        words = found.readings[0].words(own)
+        there = _joined(f"under {words}: {found.finding.derived}", found.finding.note)
+        note = _joined(f"not under {','.join(claim.convention)}", finding.note)
+        return replace(finding, note=f"{there}; {note}"), "agrees-under", found
+    if found := elsewhere(claim, known):
+        true = f"true of {found.readings[0].words(own)}"
+        return replace(finding, note=_joined(finding.note, true)), "disagrees", found
+    return finding, "disagrees", None
 
 
 def _not_checkable(claim: Claim) -> Finding:
     """Nothing is compared but our own reconstruction, where there is one."""
+    if claim.beside:
+        return _beside(claim)
     if not claim.reconstruction:
         return Finding(False, "", {}, claim.unchecked)
-    ours = evaluate(replace(claim, formula=claim.reconstruction), claim.convention)
+    ours = evaluate(replace(claim, formula=claim.reconstruction), own_reading(claim))
     result = "equals" if ours.holds else "does not equal"
     note = f"{claim.unchecked}. {claim.reconstruction} {result} the derived count"
     return Finding(False, ours.derived, ours.counterexample, note)
+
+
+def _beside(claim: Claim) -> Finding:
+    """What is derived of another quantity, which the claim is not compared with."""
+    words = f"beside it, {claim.beside} under {','.join(claim.convention)}"
+    try:
+        found = evaluate(replace(claim, quantity=claim.beside), own_reading(claim))
+    except (Unanswered, Unsupported) as reason:
+        return Finding(False, "", {}, _joined(claim.unchecked, f"{words}: {reason}"))
+    shown = f"{words}: {found.derived}"
+    return Finding(False, found.derived, {}, _joined(claim.unchecked, shown, found.note))
+
+
+def _counted(claim: Claim, finding: Finding) -> dict[str, str]:
+    """What running the equations at the counterexample counts."""
+    if not finding.there or claim.kind != "formula":
+        return {}
+    from costmodel.instrumented import instrumented
+
+    counted = instrumented(claim, own_reading(claim), finding.counterexample)
+    return {} if counted is None else {"instrumented": str(counted)}
 
 
 def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
@@ -151,22 +227,17 @@ def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
     return replace(verdict, misprint="stale", note=_joined(note, verdict.note))
 
 
-def _claimed(claim: Claim) -> str:
+def claimed(claim: Claim) -> str:
     """One line that says what is claimed: in the grammar where there is a formula."""
+    if claim.kind == "value" and claim.formula:
+        unit = f"*{claim.unit}" if claim.unit else ""
+        return f"{claim.formula} {claim.relation or '='} {claim.value}{unit}"
     if claim.formula:
-        return f"{claim.formula} = {claim.equals}" if claim.equals else claim.formula
+        formula = f"O({claim.formula})" if claim.kind == "order" else claim.formula
+        return f"{formula} = {claim.equals}" if claim.equals else formula
     if claim.steps:
-        return path_text(claim.steps.split())
+        return path_text(path_steps(claim.steps))
     return claim.gloss or claim.claimed
-
-
-def _other_conventions(claim: Claim) -> Iterator[tuple[str, ...]]:
-    """Every other combination of accounting and rewrites, the shortest first."""
-    optional = (("", "dense"), ("", "safe-softmax"), ("", *SCALES[1:]))
-    combinations = (tuple(filter(None, names)) for names in product(ACCOUNTINGS, *optional))
-    for names in sorted(combinations, key=len):
-        if convention(names) != convention(claim.convention):
-            yield names
 
 
 def _joined(*notes: str) -> str:

@@ -1,8 +1,9 @@
 """For exactly which sizes is one quantity larger than, or equal to, another?
 
 The difference of two counts is a polynomial p, and the question is where p > 0. Nothing is sampled:
-"always" and "never" are proven by writing every size as 1 + something that is not negative; else p
-is affine in the length (or another size), p = a*x + b, and is solved for it.
+"always" and "never" are proven by writing every size as 1 + something that is not negative; else p,
+or the one of its factors whose sign is not proven so, is affine in the length (or another size),
+p = a*x + b, and is solved for it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import count, product
 from math import floor, gcd, lcm
+from typing import TYPE_CHECKING
 
 from costmodel.domains import nonnegative
-from costmodel.polynomial import Poly
+from costmodel.polynomial import Monomial, Poly, to_sympy
+
+if TYPE_CHECKING:
+    import sympy
 
 SOLVED_FOR = ("l", "t", "d", "n")
 """The letters for which a condition is solved, in this order of preference."""
@@ -25,11 +31,15 @@ BEYOND = 64
 
 @dataclass(frozen=True)
 class Condition:
-    """Where something holds: `text` is exact; `always` and `never` are proofs, not samples."""
+    """Where something holds: `text` is exact; `always` and `never` are proofs, not samples.
+
+    `solved`: whether it is a condition on one size; else it is the inequality itself.
+    """
 
     text: str
     always: bool = False
     never: bool = False
+    solved: bool = True
 
 
 ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size", never=True)
@@ -79,8 +89,10 @@ def where_positive(p: Poly) -> Condition:
     'l > 2'
     >>> where_positive(l * (d - 2) - d * 3).text
     'l > 3*d/(d - 2), for d > 2'
+    >>> where_positive(l**2 - d**2).text
+    'l > d'
     """
-    p = primitive(p)
+    p = _deciding(primitive(p))
     if nonnegative(p - 1):
         return ALWAYS
     if nonnegative(-p):
@@ -89,21 +101,26 @@ def where_positive(p: Poly) -> Condition:
         condition = _solved(p, letter)
         if condition is not None:
             return condition
-    return Condition(f"{p} > 0")
+    return Condition(f"{p} > 0", solved=False)
 
 
 def where_zero(p: Poly) -> Condition:
-    """The sizes at which the polynomial is zero."""
-    p = primitive(p)
+    """The sizes at which the polynomial is zero.
+
+    >>> d, l = Poly.atom("d"), Poly.atom("l")
+    >>> where_zero(l**2 - d**2).text
+    'l = d'
+    """
+    p = _deciding(primitive(p))
     if not p.terms:
         return ALWAYS
     if nonnegative(p - 1) or nonnegative(-p - 1):
         return NEVER
     for letter in SOLVED_FOR:
         slope, rest = _affine(p, letter)
-        if slope is not None and abs(slope.constant() or 0) == 1:
-            return Condition(f"{letter} = {rest * -(slope.constant() or 0)}")
-    return Condition(f"{p} = 0")
+        if slope is not None and [abs(number) for number in slope.terms.values()] == [1]:
+            return Condition(f"{letter} = {_quotient(-rest, slope)}")
+    return Condition(f"{p} = 0", solved=False)
 
 
 def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
@@ -113,7 +130,10 @@ def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
     >>> least(l * (d - 2) - d * 3, "l", {"d": 128})
     4
     """
-    slope, rest = _affine(primitive(p), letter)
+    p = _deciding(primitive(p))
+    if p.constant() is not None:
+        return 1 if p.rational({}) > 0 else None
+    slope, rest = _affine(p, letter)
     if slope is None:
         return None
     a, b = Fraction(slope.rational(sizes)), Fraction(rest.rational(sizes))
@@ -133,6 +153,43 @@ def primitive(p: Poly) -> Poly:
     numbers = [Fraction(c) for c in p.terms.values()]
     content = Fraction(gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
     return p / lowest / Poly.of(content)
+
+
+def _deciding(p: Poly) -> Poly:
+    """The polynomial without the factors whose sign is proven: it has the same sign, and is zero
+    at the same sizes."""
+    kept = Poly.of(1)
+    for factor in _factors(p):
+        if nonnegative(-factor - 1):
+            kept = -kept
+        elif not nonnegative(factor - 1):
+            kept = kept * factor
+    return kept
+
+
+@cache
+def _factors(p: Poly) -> tuple[Poly, ...]:
+    """Polynomials with whole coefficients whose product has the sign and the zeros of p; p alone
+    where it has functions of sizes or a single term."""
+    if p.letters != p.atoms or len(p.terms) < 2:
+        return (p,)
+    import sympy
+
+    content, found = sympy.factor_list(to_sympy(p))
+    factors = [_from_sympy(factor) for factor, power in found for _ in range(2 - power % 2)]
+    return (Poly.of(1 if content > 0 else -1), *factors)
+
+
+def _from_sympy(factor: sympy.Expr) -> Poly:
+    """A polynomial with whole coefficients, as our own."""
+    import sympy
+
+    symbols = sorted(factor.free_symbols, key=str)
+    terms: dict[Monomial, int] = {}
+    for powers, number in sympy.Poly(factor, *symbols).terms():
+        raised = zip(map(str, symbols), powers, strict=True)
+        terms[tuple((name, power) for name, power in raised if power)] = int(number)
+    return Poly(terms)
 
 
 def _affine(p: Poly, letter: str) -> tuple[Poly | None, Poly]:

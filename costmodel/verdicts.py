@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from costmodel import render
-from costmodel.published import Verdict, summary
+from costmodel.published import VERDICTS, Verdict, summary
 
 
 def about(verdict: Verdict) -> str:
-    """What a claim is about: mixer, phase and quantity."""
-    words = (verdict.mixer, verdict.phase, verdict.quantity.replace("_", " "))
+    """What a claim is about: network, mixer, phase and quantity."""
+    words = (verdict.model, verdict.mixer, verdict.phase, verdict.quantity.replace("_", " "))
     return " ".join(word for word in words if word)
 
 
@@ -21,7 +21,7 @@ def outcome(verdict: Verdict) -> str:
     parts = []
     if verdict.verdict == "agrees-under":
         parts.append(f"under {','.join(verdict.conventions)}")
-    if verdict.verdict == "disagrees" and verdict.derived:
+    if verdict.derived and _shows_derived(verdict):
         parts.append(f"derived {verdict.derived}")
     if verdict.counterexample:
         sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items())
@@ -31,6 +31,13 @@ def outcome(verdict: Verdict) -> str:
     return "; ".join(parts)
 
 
+def _shows_derived(verdict: Verdict) -> bool:
+    """Whether a line says what is derived: where that is not what is claimed, and beside O(...)."""
+    return verdict.verdict in ("disagrees", "agrees-under", "agrees-in-limit") or (
+        verdict.claimed.startswith("O(")
+    )
+
+
 def named(verdict: Verdict) -> str:
     """The verdict's name, with what is known of a misprint."""
     return (
@@ -38,12 +45,17 @@ def named(verdict: Verdict) -> str:
     )
 
 
+def titled(verdict: Verdict) -> str:
+    """The source of a claim, with its citation where there is one."""
+    return f"{verdict.source}: {verdict.citation}" if verdict.citation else verdict.source
+
+
 def as_terminal(verdicts: Sequence[Verdict]) -> str:
     """One line a claim, grouped by source, and the summary."""
     width = max((len(named(v)) for v in verdicts), default=0)
     lines = []
-    for source, found in groupby(verdicts, key=lambda v: v.source):
-        lines.append(source)
+    for title, found in groupby(verdicts, key=titled):
+        lines.append(title)
         for verdict in found:
             what = ": ".join(filter(None, (verdict.place, about(verdict), verdict.claimed)))
             result = outcome(verdict)
@@ -54,9 +66,9 @@ def as_terminal(verdicts: Sequence[Verdict]) -> str:
 
 
 LEGEND = {
-    "agrees-under": "true only under another convention, which is named",
-    "agrees-in-limit": "true from some length on; the threshold is named, and the smallest sizes "
-    "at which the claim fails",
+    "agrees-under": "true only under another convention or reading, which is named",
+    "agrees-in-limit": "true from some length on, the threshold being named, and the smallest "
+    "sizes at which the claim fails; or, of an O(...), as some sizes outgrow others",
     "stale": "a misprint is recorded that what is derived no longer bears out",
     "unrecorded": "disagreements that no misprint records, and stale ones: any of them makes the "
     "exit code 1",
@@ -104,11 +116,39 @@ def grids(verdicts: Sequence[Verdict]) -> list[render.Grid]:
     ]
 
 
-def as_markdown(verdicts: Sequence[Verdict]) -> str:
-    """One markdown table a source, and the summary."""
-    tables = [render.markdown(grid) for grid in grids(verdicts)]
+def counted(verdicts: Sequence[Verdict]) -> render.Grid:
+    """How many claims of each source got which verdict, and of all together."""
+    names = ("claims", *VERDICTS, "misprints")
+    groups = [(s, list(found)) for s, found in groupby(verdicts, key=lambda v: v.source)]
+    groups += [("together", list(verdicts))] if len(groups) > 1 else []
+    rows = []
+    for source, found in groups:
+        numbers = summary(found)
+        rows.append((source, *(str(numbers[name]) for name in names)))
+    columns = tuple(render.Column(name, name) for name in names)
+    lead = render.Column("source", "source", numeric=False)
+    return render.Grid("", (lead, *columns), tuple(rows))
+
+
+def as_markdown(verdicts: Sequence[Verdict], command: str) -> str:
+    """A page: how many claims got which verdict, then one table a source.
+
+    Args:
+        command: what makes the page again; it stands in the first line.
+    """
+    lead = (
+        f"<!-- {command} -->\n\n# Published figures and claims, checked\n\n"
+        f"Made by `{command}`; every figure and claim is held against what follows from the "
+        "equations. `tables/published/README.md` says how they are written down.\n"
+    )
     listed = "".join(f"- {line}\n" for line in legend())
-    return "\n".join([*tables, f"{in_words(verdicts)}\n", listed])
+    parts = [lead, render.markdown(counted(verdicts)), f"{in_words(verdicts)}\n", listed]
+    citations = {v.source: v.citation for v in verdicts}
+    for grid in grids(verdicts):
+        heading, _, table = render.markdown(grid).partition("\n\n")
+        citation = citations[grid.title]
+        parts.append("\n\n".join(filter(None, (heading, render.markdown_cell(citation), table))))
+    return "\n".join(parts)
 
 
 def as_latex(verdicts: Sequence[Verdict], command: str) -> str:
@@ -129,13 +169,17 @@ def as_json(verdicts: Sequence[Verdict]) -> str:
             "source": v.source,
             "place": v.place,
             "mixer": v.mixer,
+            "model": v.model,
             "phase": v.phase,
             "quantity": v.quantity,
             "claimed": v.claimed,
             "derived": v.derived,
+            "difference": v.difference,
             "verdict": v.verdict,
             "conventions": list(v.conventions),
+            "alternatives": [list(names) for names in v.alternatives],
             "counterexample": dict(v.counterexample),
+            "at_counterexample": dict(v.there),
             "misprint": v.misprint,
             "note": v.note,
         }

@@ -35,6 +35,14 @@ VALUES = {
     "ceil_log2(l*d - 29)": 0,
     "2**ceil_log2(l)": 8,
     "floor(l/2)": 2,
+    "floor(l*d/7 - 1/2)": 3,
+    "ceil(l/2)": 3,
+    "ceil((l - 1)/n)": 2,
+    "l^2*d": 150,
+    "2^3^2": 512,
+    "1e9": 10**9,
+    "9.5e12*2": 19 * 10**12,
+    "2.5E-1*d": Fraction(3, 2),
     "Max(l, d, n)": 6,
     "Min(l, d)": 5,
 }
@@ -51,7 +59,7 @@ def test_polynomial_has_the_same_value(text: str) -> None:
     try:
         poly = formula.poly()
     except NotPolynomial:
-        assert text in {"sum(t, t, 3, 2)", "sum(sum(j, j, 1, i), i, 1, n)", "floor(l/2)"}
+        assert text in {"sum(t, t, 3, 2)", "sum(sum(j, j, 1, i), i, 1, n)"}
     else:
         assert poly.rational(SIZES) == formula.at(SIZES)
 
@@ -68,7 +76,10 @@ BAD = {
     "2l": "expected an operator or the end at character 2, got 'l'",
     "l d": "expected an operator or the end at character 3, got 'd'",
     "x*d": "expected a size (b l t d",
-    "d^2": "unexpected '^' at character 2",
+    "4*ld": "expected a product written with *, such as l*d, at character 3, got 'ld'",
+    "l*log(l)": "expected an exact formula (log and sqrt may stand in O(...) only)",
+    "d^": "expected a number, a size, a function or '(' at character 3, got the end",
+    "d^^2": "expected a number, a size, a function or '(' at character 3, got '^'",
     "l @ d": "unexpected '@' at character 3",
     "(l": "expected ')' at character 3, got the end",
     "l)": "expected an operator or the end at character 2, got ')'",
@@ -82,7 +93,9 @@ BAD = {
     "__import__('os')": 'unexpected "\'" at character 12',
     "__import__(os)": "expected a size (b l t d",
     "l.real": "unexpected '.'",
-    "1e9": "expected an operator or the end",
+    "1e9x": "expected an operator or the end",
+    "1e99999": "expected an operator or the end",
+    "1e2.5": "unexpected '.'",
     "(" * 41 + "l" + ")" * 41: "nests deeper than 40 levels",
     "2" + "**2" * 60: "nests deeper than 40 levels",
     "1" + "+1" * 300: "at most 500 numbers",
@@ -117,10 +130,32 @@ def test_bad_value(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["1/(l - 1)", "l**d", "floor(d/2)", "(l + d + n)**90"])
+@pytest.mark.parametrize(
+    "text", ["1/(l - 1)", "l**d", "sum(floor(i/2), i, 1, l)", "(l + d + n)**90"]
+)
 def test_no_polynomial(text: str) -> None:
     with pytest.raises(NotPolynomial):
         parse(text).poly()
+
+
+def test_given_puts_numbers_for_sizes() -> None:
+    formula = parse("h*l + sum(l*i, i, 1, l) - Max(d, n)").given({"n": 3, "l": 4})
+    assert formula.letters == {"d"}
+    assert formula.at({"d": 6}) == 2 * 4 + 4 * 10 - 6
+    assert formula.given({"d": 6}).at({}) == 42
+    index = parse("sum(t*d, t, 1, l)").given({"t": 9})
+    assert index.at({"d": 2, "l": 3}) == 12
+
+
+def test_what_says_how_something_grows_has_no_value() -> None:
+    formula = parse("l*log(l, k) + sqrt(d)", growing=True)
+    assert formula.letters == {"l", "k", "d"}
+    with pytest.raises(FormulaError, match=r"log has no exact value; it may stand in O\(...\)"):
+        formula.at({"l": 4, "k": 2, "d": 4})
+    with pytest.raises(NotPolynomial):
+        formula.poly()
+    with pytest.raises(FormulaError, match="one or two arguments of log"):
+        parse("log(l, d, n)", growing=True)
 
 
 Pair = tuple[str, Callable[[], Fraction]]

@@ -1,0 +1,348 @@
+"""Does `costmodel check --claim` tell what is wrong from what is counted otherwise?"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from costmodel.claim_text import claims_of
+from costmodel.published import VERDICTS, Verdict, check
+from tests.test_claims import paper
+
+ROOT = Path(__file__).parents[1]
+
+
+def verdict(line: str, mixer: str = "self-attention", phase: str = "training") -> Verdict:
+    (claim,) = claims_of([line], mixer, phase)
+    return check(claim, run=True)
+
+
+AGREES = [
+    # Chen 2023, arXiv 2308.07661 v1, Tables 3 and 4.
+    ("mul = l^2*d + 4*l*d^2 + l*d", "self-attention", "training"),
+    ("div = n*l^2 + n*l", "self-attention", "training"),
+    ("mul = (3*d*h + 2*t*h)*n + d*d = 2*t*d + 4*d^2", "self-attention", "inference"),
+    ("parameters = l*d^2 + 2*d^2", "she", "training"),
+    ("compare = 0", "she", "training"),
+    ("critical path = mul - sum - mul - mul - sum", "she", "training"),
+    # The KV cache: keys and values of t tokens.
+    ("state = 2*t*d", "self-attention", "inference"),
+    ("state = b*2*t*d", "self-attention", "inference"),
+    # A sum of l*d terms ends ceil(log2(l*d)) levels after its latest product.
+    ("span = ceil_log2(l*d) + 2 + ceil_log2(d) + 1", "she", "training"),
+    ("total = O(l^2*d^2)", "she", "training"),
+    ("total = O(l^2*d + l*d^2)", "self-attention", "training"),
+    ("total = O(d*Max(l, d)*l)", "self-attention", "training"),
+]
+
+
+@pytest.mark.parametrize(("line", "mixer", "phase"), AGREES)
+def test_what_agrees(line: str, mixer: str, phase: str) -> None:
+    found = verdict(line, mixer, phase)
+    assert (found.verdict, found.alternatives) == ("agrees", ())
+
+
+UNDER: list[tuple[str, str, str, set[tuple[str, ...]]]] = [
+    # All l^2 pairs of positions: 2 l^2 d for scores and weighted sums.
+    ("mul = 4*l*d^2 + 2*l^2*d", "self-attention", "training",
+     {("strict", "dense"), ("torch",), ("fvcore",)}),
+    # FlopCounterMode: 2 per multiply-add, nothing else.
+    ("total = 8*l*d^2 + 4*l^2*d", "self-attention", "training", {("torch",)}),
+    ("total = 2*(l^2*d + 4*l*d^2 + l*d)", "self-attention", "training",
+     {("strict", "counting 2*mul")}),
+    # A sum of R terms taken as R additions.
+    ("add = l^2*d + 4*l*d^2 + l*d + n*l*(l + 1)/2", "self-attention", "training", {("mac",)}),
+    ("div = n*l*(l + 1)/2", "self-attention", "training",
+     {("strict", "scale=mul"), ("strict", "scale=folded")}),
+    ("compare = n*l*(l - 1)/2", "self-attention", "training", {("strict", "safe-softmax")}),
+    ("mul = 4*d^2 + 2*l*d", "self-attention", "inference", {("strict", "t = l")}),
+    ("mul = 4*d^2 + 2*d*(l + 1)", "self-attention", "inference", {("strict", "t = l + 1")}),
+    ("total = 8*d^2 + 4*l*d", "self-attention", "inference",
+     {("strict", "counting 2*mul", "t = l"), ("torch", "t = l")}),
+    ("mul = l*d + 4*d^2 + d", "self-attention", "training", {("strict", "per token")}),
+    ("total = O(l*d^2*log(l))", "she", "training", {("strict", "form fft")}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "mixer", "phase", "names"), UNDER)
+def test_what_is_counted_otherwise(
+    line: str, mixer: str, phase: str, names: set[tuple[str, ...]]
+) -> None:
+    found = verdict(line, mixer, phase)
+    assert found.verdict == "agrees-under"
+    assert set(found.alternatives) == names
+    assert found.conventions == found.alternatives[0]
+    assert found.note.startswith("under ") and "; not under strict" in found.note
+
+
+def test_a_claim_of_the_other_phase_is_wrong_and_says_of_what_it_is_true() -> None:
+    found = verdict("mul = 2*t*d + 4*d^2")
+    assert (found.verdict, found.alternatives) == ("disagrees", (("strict", "phase inference"),))
+    assert found.note.endswith("true of phase inference")
+    other = verdict("mul = l^2*d + 4*l*d^2 + l*d", phase="inference")
+    assert other.verdict == "disagrees" and other.note.endswith("true of phase training")
+
+
+def test_a_claim_of_a_variant_says_of_which_one_it_is_true() -> None:
+    found = verdict("parameters = 4*d^2 + 4*d")
+    assert (found.verdict, found.alternatives) == ("disagrees", (("strict", "option bias"),))
+    assert found.note.endswith("true of option bias")
+
+
+DISAGREES = [
+    # Smallest sizes worked out by hand: the polynomial given against Chen's Table 3.
+    ("mul = 4*l*d^2 + 3*l^2*d", {"d": 1, "l": 1}, 6, "7", "d*l - 2*d*l**2"),
+    ("mul = l^2*d + 4*l*d^2 + d", {"d": 1, "l": 2}, 14, "13", "d*l - d"),
+    ("exp = n*l^2/2", {"l": 1, "n": 1}, 1, "1/2", "l*n/2"),
+    ("parameters = 3*d^2", {"d": 1}, 4, "3", "d**2"),
+    ("exp = n*l/(l - 1)", {"l": 1, "n": 1}, 1, None, ""),
+]
+
+
+@pytest.mark.parametrize(("line", "sizes", "derived", "claimed", "difference"), DISAGREES)
+def test_what_is_wrong(
+    line: str, sizes: dict[str, int], derived: int, claimed: str | None, difference: str
+) -> None:
+    found = verdict(line)
+    assert (found.verdict, found.alternatives) == ("disagrees", ())
+    assert found.counterexample == sizes and found.difference == difference
+    there = {"derived": str(derived), "instrumented": str(derived)}
+    assert found.there == (there if claimed is None else {**there, "claimed": claimed})
+
+
+INSTRUMENTED = [
+    # Each is wrong on purpose; the count while running is worked out beside it.
+    ("add = 1", "me", "training", {"d": 1, "l": 1}, "0"),  # one term: no addition
+    ("mul = 7*t", "she", "inference", {"d": 1, "t": 1}, "4"),  # 1 + 1 + 1 + 1
+    ("state = 7", "self-attention", "inference", {"d": 1, "t": 1}, "2"),  # one key, one value
+    ("state = 7*b", "self-attention", "inference", {"b": 1, "d": 1, "t": 1}, "2"),
+    ("total = 7*l", "me", "training", {"d": 1, "l": 1}, "1"),  # one product
+    ("total = 7*b", "me", "training", {"b": 1, "d": 1, "l": 1}, "1"),
+    ("span = 1", "me", "training", {"l": 2}, "2"),  # a product, then one level of a sum of two
+    ("parameters = l + 1", "me", "training", {"l": 1}, "1"),
+    ("exp = 0", "self-attention", "inference", {"n": 1, "t": 1}, "1"),
+]
+
+
+@pytest.mark.parametrize(("line", "mixer", "phase", "sizes", "counted"), INSTRUMENTED)
+def test_the_counterexample_is_run(
+    line: str, mixer: str, phase: str, sizes: dict[str, int], counted: str
+) -> None:
+    found = verdict(line, mixer, phase)
+    assert found.counterexample == sizes
+    assert found.there["instrumented"] == found.there["derived"] == counted
+
+
+ORDERS = [
+    ("total = O(l^2*d)", "self-attention", "training", "agrees-in-limit",
+     "for l >> d, where d**2*l vanishes beside d*l**2; 8*d**2*l < 2*d*l**2 iff l > 4*d"),
+    ("total = O(l*d^2)", "self-attention", "training", "agrees-in-limit",
+     "for d >> l, where d*l**2 vanishes beside d**2*l"),
+    ("total = O(l^2)", "self-attention", "training", "agrees-in-limit",
+     "in l alone, d being fixed"),
+    ("total = O(l)", "self-attention", "training", "disagrees",
+     "d*l**2 grows beyond what is claimed"),
+    ("total = O(l^2*d*n)", "self-attention", "training", "disagrees",
+     "the claimed d*l**2*n grows beyond what is derived"),
+    ("state = O(1)", "self-attention", "inference", "disagrees",
+     "d*t grows beyond what is claimed"),
+    ("parameters = O(1)", "self-attention", "training", "agrees-in-limit",
+     "whatever the length, d being fixed"),
+    ("total = O(l^2*sqrt(d)*d)", "self-attention", "training", "disagrees",
+     "d**(3/2)*l**2 grows beyond what is derived"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "mixer", "phase", "expected", "note"), ORDERS)
+def test_orders(line: str, mixer: str, phase: str, expected: str, note: str) -> None:
+    found = verdict(line, mixer, phase)
+    assert found.verdict == expected and note in found.note
+    assert found.derived.startswith("O(") and found.claimed == line.split(" = ")[1]
+
+
+# Vaswani et al. 2017, Table 1. The projections are left out of its complexities, so two of them
+# hold in a limit only; O(log_k(n)) needs layers that are dilated, as the paper's section 4 says.
+TABLE_1 = [
+    ("total = O(l^2*d)", "self-attention+bidirectional", "agrees-in-limit"),
+    ("sequential = O(1)", "self-attention+bidirectional", "agrees"),
+    ("path length = O(1)", "self-attention+bidirectional", "agrees"),
+    ("total = O(l*d^2)", "recurrent", "agrees"),
+    ("sequential = O(l)", "recurrent", "agrees"),
+    ("path length = O(l)", "recurrent", "agrees"),
+    ("total = O(k*l*d^2)", "convolution-same", "agrees"),
+    ("sequential = O(1)", "convolution-same", "agrees"),
+    ("path length = O(log(l, k))", "convolution-same", "disagrees"),
+    ("path length = O(l/k)", "convolution-same", "agrees"),
+    ("total = O(w*l*d)", "restricted-attention", "agrees-in-limit"),
+    ("sequential = O(1)", "restricted-attention", "agrees"),
+    ("path length = O(l/w)", "restricted-attention", "agrees"),
+]
+
+
+@pytest.mark.parametrize(("line", "mixer", "expected"), TABLE_1)
+def test_table_1_of_vaswani(line: str, mixer: str, expected: str) -> None:
+    found = verdict(line, mixer)
+    assert found.verdict == expected
+    if "w*l*d" in line:
+        assert "for w >> d, where d**2*l vanishes beside d*l*w" in found.note
+
+
+def run(words: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+    assert cli.run(shlex.split(words)) == code
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_the_terminal_says_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run("check self-attention --claim 'mul = 4*l*d^2 + 2*l^2*d' --claim 'exp = 7'", capsys)
+    assert text.startswith("self-attention, training, convention strict\n")
+    for line in (
+        "  mul = 4*l*d^2 + 2*l^2*d\n",
+        "derived            4*d**2*l + d*l**2 + d*l\n",
+        "derived - claimed  d*l - d*l**2\n",
+        "first parts at     d = 1, l = 2: derived 14, claimed 16, counted while running 14\n",
+        "strict, dense; or torch; or fvcore\n",
+        "first parts at     l = 1, n = 1: derived 1, claimed 7, counted while running 1\n",
+        "\n2 claims: 1 agrees-under, 1 disagrees\n",
+    ):
+        assert line in text
+
+
+def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run("check she --claim 'mul = l' --format markdown --phase decode", capsys)
+    assert text.startswith("## she, inference, convention strict\n\n### `mul = l`\n\n- verdict: ")
+    assert "- derived: d\\*\\*2\\*t + 2\\*d\\*\\*2 + d\n" in text
+    assert text.endswith("\n\n1 claim: 1 disagrees\n")
+
+
+def json_of(words: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, Any]:
+    found = json.loads(run(f"{words} --format json", capsys, code))
+    assert isinstance(found, dict) and found["schema"] == 1
+    return found
+
+
+def test_json_is_schema_1(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of("check self-attention --claim 'mul = 4*l*d^2 + 2*l^2*d'", capsys)
+    (claim,) = found["claims"]
+    keys = {"source", "place", "quantity", "claimed", "derived", "verdict", "conventions",
+            "counterexample", "note"}  # fmt: skip
+    assert set(claim) >= keys and claim["verdict"] in VERDICTS
+    assert claim["alternatives"][0] == claim["conventions"] == ["strict", "dense"]
+    assert claim["counterexample"] == {"d": 1, "l": 2}
+    assert claim["at_counterexample"] == {"derived": "14", "claimed": "16", "instrumented": "14"}
+    assert claim["difference"] == "d*l - d*l**2"
+    assert found["summary"]["agrees-under"] == 1
+
+
+@pytest.mark.parametrize(
+    ("claim", "strict"),
+    [("mul = l^2*d + 4*l*d^2 + l*d", 0), ("mul = 4*l*d^2 + 2*l^2*d", 0), ("total = O(l^2*d)", 0),
+     ("mul = l", 1), ("mul = 2*t*d + 4*d^2", 1)],
+)  # fmt: skip
+def test_strict_fails_for_what_is_wrong_alone(
+    claim: str, strict: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"check self-attention --claim '{claim}'"
+    run(words, capsys, 0)
+    run(f"{words} --strict", capsys, strict)
+
+
+def test_a_convention_and_a_form_may_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "check self-attention --claim 'mul = 4*l*d^2 + 2*l^2*d' --convention mac,dense"
+    (claim,) = json_of(words, capsys)["claims"]
+    assert (claim["verdict"], claim["conventions"]) == ("agrees", ["mac", "dense"])
+    words = "check she --form fft --claim 'total = O(l*d^2*log(l))'"
+    assert json_of(words, capsys)["claims"][0]["verdict"] == "agrees"
+    words = "check self-attention --claim 'total = 8*l*d^2 + 4*l^2*d' --convention torch"
+    assert json_of(words, capsys)["claims"][0]["verdict"] == "agrees"
+
+
+def test_a_file_of_claims(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(f"check {paper(tmp_path)}", capsys)
+    assert [c["verdict"] for c in found["claims"]] == ["agrees-under", "agrees-in-limit"]
+    assert found["claims"][0]["at_counterexample"]["instrumented"] == "14"
+    wrong = paper(tmp_path, ("4*l*d^2", "5*l*d^2"))
+    assert "5*l*d^2" in run(f"check {wrong}", capsys, 0)
+    assert "1 disagrees" in run(f"check {wrong} --strict", capsys, 1)
+    assert "N. N.: A paper. 2024" in run(f"verify {wrong}", capsys, 1)
+
+
+def test_a_mixer_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.test_cli import USER
+
+    path = tmp_path / "mine.py"
+    path.write_text(USER, encoding="utf-8")
+    words = f"check {path}:decay --claim 'mul = d*l^2' --claim 'parameters = l'"
+    one, two = json_of(words, capsys)["claims"]
+    assert (one["verdict"], one["conventions"]) == ("agrees-under", ["strict", "dense"])
+    assert one["at_counterexample"] == {"derived": "3", "claimed": "4", "instrumented": "3"}
+    assert two["verdict"] == "agrees"
+    named = paper(tmp_path, ('mixer = "self-attention"', f'mixer = "{path}:decay"'))
+    assert json_of(f"check {named}", capsys)["claims"][0]["verdict"] == "disagrees"
+
+
+BAD = {
+    "check self-attention --claim mul": "expected QUANTITY = FORMULA",
+    "check self-attention --claim 'mul = 4ld'": "expected an operator or the end",
+    "check self-attention --claim 'joy = 4'": "unknown quantity 'joy'",
+    "check nosuch --claim 'mul = 4'": "unknown mixer 'nosuch'",
+    "check she --form fftt --claim 'mul = 4'": "she has no form 'fftt': expected one of",
+    "check she --phase later --claim 'mul = 4'": "--phase 'later': expected one of training",
+    "check she --convention denss --claim 'mul = 4'": "did you mean 'dense'",
+    "check she --claim 'mul = 4' --format csv": "rich, markdown, json",
+    "check she --phase training": "without --claim the mixer itself is checked: leave out --phase",
+    "check she --strict": "leave out --strict",
+    "check paper.toml": "paper.toml is not a readable file of claims",
+    "check paper.json --claim 'mul = 4'": "paper.json says all of a claim: leave out --claim",
+}
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_one_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(shlex.split(command)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    assert printed.err.startswith("costmodel: ") and BAD[command] in printed.err
+
+
+BAD_FILES = {
+    "cut off": (('[[claims]]\nid = "t1.total"', '[[claims]]\nid = "t1.tot'), "not a readable"),
+    "unknown mixer": (('"self-attention"', '"self-atention"'), "did you mean 'self-attention'?"),
+    "unknown quantity": (('"mul"', '"joy"'), "claim t1.mul: unknown quantity 'joy'"),
+    "unknown phase": (('"training"', '"later"'), "claim t1.mul: unknown phase 'later'"),
+    "no phase": (('phase = "training"\n', ""), "'mul' depends on the phase: training or inference"),
+    "unknown form": (('phase = "tr', 'form = "x"\nphase = "tr'), "has no form 'x'"),
+    "unknown network": (('mixer = "self-attention"', 'model = "gpt-3"'), "unknown network 'gpt-3'"),
+    "same id": (("t1.total", "t1.mul"), "claims with the same id: t1.mul"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), BAD_FILES.values(), ids=BAD_FILES)
+def test_a_bad_file_is_one_sentence(
+    change: tuple[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["check", str(paper(tmp_path, change))]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and said in printed.err
+
+
+def test_checking_claims_needs_no_torch() -> None:
+    script = (
+        "import cli, sys, io, contextlib\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    code = cli.run(['check', 'she', '--claim', 'mul = 4*l'])\n"
+        "assert code == 0\n"
+        "print([m for m in ('torch', 'sympy', 'fvcore', 'pynvml') if m in sys.modules])\n"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert made.stdout == "[]\n"

@@ -1,0 +1,165 @@
+"""Is domination decided exactly, and does a formula grow as its leading terms say?"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from hypothesis import given, strategies as st
+
+from costmodel.asymptotics import printed_growths
+from costmodel.formulas import parse
+from costmodel.growth import (
+    Growth,
+    Log,
+    NoGrowth,
+    Row,
+    Sizes,
+    dominates,
+    growths,
+    leading,
+    limit,
+    vanishing,
+)
+from costmodel.rules.order import GROWING
+
+LETTERS = "dlnw"
+
+powers = st.tuples(*(st.integers(-2, 2) for _ in LETTERS))
+
+
+def of(exponents: tuple[int, ...]) -> Growth:
+    return Growth.of(*zip(LETTERS, exponents, strict=True))
+
+
+KNOWN = Sizes((Growth.of(("d", 1), ("n", -1)), Growth.of(("l", 1), ("w", -1))))
+
+
+@given(powers, powers)
+def test_domination_equals_a_search_over_rates(one: tuple[int, ...], two: tuple[int, ...]) -> None:
+    """Sizes T**a with a in 0..4 for every letter, n <= d and w <= l: the quotient's power of T.
+
+    The differences lie in -4..4, so a rate of 4 against 1 decides any of them.
+    """
+    bounded = all(
+        sum(a * (x - y) for a, x, y in zip(rates, two, one, strict=True)) <= 0
+        for rates in product(range(5), repeat=len(LETTERS))
+        if rates[2] <= rates[0] and rates[3] <= rates[1]
+    )
+    assert dominates(of(one), of(two), KNOWN) == bounded
+
+
+@given(powers, powers, powers)
+def test_domination_is_transitive(
+    a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...]
+) -> None:
+    one, two, three = of(a), of(b), of(c)
+    if dominates(one, two, KNOWN) and dominates(two, three, KNOWN):
+        assert dominates(one, three, KNOWN)
+
+
+L, D, N, T = (Growth.of((x, 1)) for x in "ldnt")
+
+DOMINATED = [
+    (L, Growth.of((Log(L), 7)), True),
+    (Growth.of((Log(L), 1)), L, False),
+    (D, N, True),
+    (N, D, False),
+    (L * L, L * T, True),
+    (Growth.of((Log(D), 1)), Growth.of((Log(N), 1)), True),
+    (Growth.of((Log(N), 1)), Growth.of((Log(D), 1)), False),
+    (L * D, L * Growth.of((Log(D), 1)), True),
+    (D, N * Growth.of((Log(D), 1)), False),
+    (Growth.of(("l", Fraction(3, 2))), L * Growth.of((Log(L), 1)), True),
+    (L, Growth.of(("l", 1), (Log(L), -1)), True),
+]
+
+
+@pytest.mark.parametrize(("larger", "smaller", "expected"), DOMINATED)
+def test_domination_with_logarithms(larger: Growth, smaller: Growth, expected: bool) -> None:
+    assert dominates(larger, smaller, Sizes()) == expected
+
+
+LEADING = {
+    "l**2*d + 4*l*d**2 - 4*l*d - l*n": "d*l**2 + d**2*l",
+    "n*l**2 + n*l": "l**2*n",
+    "7": "1",
+    "w*l*d + d": "d*l*w",
+    "l*d*2**ceil_log2(2*l - 1)*ceil_log2(l)": "d*l**2*log(l)",
+    "ceil_log2(l*d) + 3": "log(l) + log(d)",
+    "ceil_log2(d/n)": "log(d/n)",
+    "floor((l - 2)/w) + 1": "l/w",
+    "ceil(l/w)*d": "d*l/w",
+    "Max(l, d)*d": "d*l + d**2",
+    "Min(l, w)*d": "d*w",
+    "Max(w, l)": "l",
+}
+
+
+@pytest.mark.parametrize(("text", "terms"), LEADING.items())
+def test_leading_growths(text: str, terms: str) -> None:
+    found = growths(parse(text).poly(), GROWING)
+    assert {str(g) for g in found} == set(terms.split(" + "))
+
+
+PRINTED = {
+    "l*sqrt(l)": "l**(3/2)",
+    "log(l, k)": "log(l)/log(k)",
+    "l*log(l)*d + l*d": "d*l*log(l)",
+    "B^2 + (N/B)^2": "B**2 + N**2/B**2",
+    "sqrt(l + d)": "l**(1/2) + d**(1/2)",
+    "l^2*d/w": "d*l**2/w",
+    "(l*log(l))^2": "l**2*log(l)**2",
+    "1": "1",
+}
+
+
+@pytest.mark.parametrize(("text", "terms"), PRINTED.items())
+def test_what_stands_in_an_order(text: str, terms: str) -> None:
+    found = printed_growths(parse(text, growing=True), GROWING)
+    assert {str(g) for g in found} == set(terms.split(" + "))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2**l", "grows faster than any power"),
+        ("Min(l, d)", "which of them is smaller depends on the sizes"),
+        ("sqrt(l) - d", "a difference inside O(...)"),
+        ("d/(sqrt(l) + d)", "a division by a sum inside O(...)"),
+        ("sqrt(l)**d", "an exponent is a positive number"),
+        ("log(l, l + d)", "a logarithm's base is one size"),
+        ("log(l)*Min(l, log(d))", "Min inside O(...) has no growth"),
+    ],
+)
+def test_what_has_no_growth_says_why(text: str, said: str) -> None:
+    with pytest.raises(NoGrowth) as caught:
+        printed_growths(parse(text, growing=True), GROWING)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_of_terms_that_grow_alike_the_first_is_kept() -> None:
+    assert leading([L, L * L, L * L], Sizes()) == (L * L,)
+    both = leading([D * L, Growth.of(("d", 1), ("l", 1))], Sizes())
+    assert both == (D * L,)
+
+
+def test_a_limit_exists_where_sizes_can_grow_so() -> None:
+    assert limit([L * D * D], [L * L * D], Sizes()) == [(L * D * D, L * L * D)]
+    assert limit([D], [N], Sizes()) is None  # n <= d: d never vanishes beside n
+    assert limit([L, D], [D, L], Sizes()) is None  # not both at once
+    assert limit([L * D, D * D], [L * L], Sizes()) == [(L * D, L * L), (D * D, L * L)]
+    assert limit([D], [D * Growth.of((Log(L), 1))], Sizes()) is not None
+    assert limit([L * D * D], [L * L * D], Sizes().holding("l")) is None
+
+
+def test_a_quotient_of_two_logarithms_has_no_row() -> None:
+    assert vanishing(Growth.of((Log(L), 1), (Log(D), -1))) is None
+    assert vanishing(Growth.of(("l", -1))) == Row({"l": Fraction(1)})
+
+
+def test_a_case_says_more_about_the_sizes() -> None:
+    known = Sizes().where(frozenset({parse("l - 2*k - 1").poly()}))
+    k = Growth.of(("k", 1))
+    assert dominates(L, k, known) and not dominates(L, k, Sizes())

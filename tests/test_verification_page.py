@@ -1,0 +1,82 @@
+"""Is the generated page what the command prints, and does it show every record?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cli
+from costmodel.claims import load
+from costmodel.data import data_dir
+from costmodel.published import published_files, verify
+from costmodel.verdicts import as_markdown, as_terminal, counted
+
+PAGE = Path(__file__).parents[1] / "tables" / "generated" / "verification.md"
+
+COMMAND = "costmodel verify --format markdown"
+
+
+def test_the_page_is_what_its_first_line_makes(capsys: pytest.CaptureFixture[str]) -> None:
+    """`costmodel verify --format markdown -o tables/generated/verification.md --force`."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.startswith(f"<!-- {COMMAND} -->\n")
+    assert cli.run(COMMAND.split()[1:]) == 0
+    assert capsys.readouterr().out == page
+
+
+def test_writing_the_page_says_the_same_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "page.md"
+    assert cli.run([*COMMAND.split()[1:], "-o", str(path), "--force"]) == 0
+    capsys.readouterr()
+    assert path.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
+
+
+def test_every_record_has_its_line() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for path in published_files():
+        about = json.loads(path.read_text(encoding="utf-8"))
+        assert f"## {about['source']}\n\n{about['citation']}\n" in page
+        _, _, rest = page.partition(f"## {about['source']}\n")
+        table = rest.partition("\n## ")[0]
+        rows = [line for line in table.splitlines() if line.startswith("| ")]
+        assert len(rows) == len(load(path)) + 2  # header and rule
+
+
+def test_the_table_of_sources_adds_up() -> None:
+    *sources, together = counted(verify()).rows
+    assert [row[0] for row in sources] == [load(p)[0].source for p in published_files()]
+    assert together[0] == "together"
+    for column in range(1, len(together)):
+        assert int(str(together[column])) == sum(int(str(row[column])) for row in sources)
+
+
+ORDER = {
+    "id": "o.1", "place": "Table 1", "kind": "order", "claimed": "O(n^2 d)",
+    "mixer": "self-attention", "phase": "training", "quantity": "total", "formula": "l^2*d",
+}  # fmt: skip
+
+
+def test_leading_terms_stand_beside_a_printed_order(tmp_path: Path) -> None:
+    path = tmp_path / "orders.json"
+    whole = {**ORDER, "id": "o.2", "formula": "l^2*d + l*d^2"}
+    data = {"schema": 1, "source": "a paper", "claims": [ORDER, whole]}
+    path.write_text(json.dumps(data), encoding="utf-8")
+    found = verify([path])
+    lines = as_terminal(found).splitlines()
+    assert lines[0] == "a paper"
+    assert lines[1] == (
+        "  agrees-in-limit  Table 1: self-attention training total: O(l^2*d) -> derived "
+        "O(d**2*l + d*l**2); for l >> d, where d**2*l vanishes beside d*l**2; 8*d**2*l < 2*d*l**2 "
+        "iff l > 4*d"
+    )
+    assert lines[2].startswith("  agrees           Table 1")
+    assert "-> derived O(d**2*l + d*l**2); the same leading terms" in lines[2]
+    assert "| agrees-in-limit | Table 1 |" in as_markdown(found, "costmodel verify orders.json")
+
+
+def test_generated_is_a_folder_of_data() -> None:
+    assert data_dir("generated") == PAGE.parent
