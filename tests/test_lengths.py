@@ -1,0 +1,46 @@
+"""Are all values found at which a count is positive, and no others?"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+import costmodel as cm
+from costmodel.crossover import Crossover
+from costmodel.domains import Exact, Unsupported
+from costmodel.lengths import positive
+from costmodel.polynomial import Poly, call, padded
+from costmodel.sizes import LARGEST
+
+L = Poly.atom("l")
+TRIED = 300
+
+
+@given(
+    numbers=st.lists(st.integers(-40, 40), min_size=1, max_size=4),
+    pads=st.integers(-30, 30),
+    logs=st.integers(-30, 30),
+)
+def test_every_change_of_sign_is_found(numbers: list[int], pads: int, logs: int) -> None:
+    poly = padded(L) * pads + call("ceil_log2", L) * logs * L
+    for power, number in enumerate(numbers):
+        poly = poly + L**power * number
+    found = positive(Exact.of(poly), "l", {})
+    for l in range(1, TRIED):
+        assert (poly.at({"l": l}) > 0) == any(a <= l <= b for a, b in found), l
+
+
+@pytest.mark.parametrize("name", ["she", "he", "we", "me"])
+@pytest.mark.parametrize("d", [1, 4, 128])
+def test_lengths_at_which_the_transform_wins(name: str, d: int) -> None:
+    """Against both totals at every length, and at the far end."""
+    about = Crossover(cm.mixer(name), "fft", "direct")
+    found = about.lengths({"d": d})
+    for l in (*range(1, TRIED), LARGEST):
+        fft, direct = about.at({"d": d, "l": l, "b": 1})
+        assert (fft < direct) == any(a <= l <= b for a, b in found), l
+
+
+def test_what_is_not_padded_to_a_power_of_two_is_refused() -> None:
+    with pytest.raises(Unsupported, match="changes between two powers of two"):
+        positive(Exact.of(call("ceil_log2", L * 3 + 1) - 4), "l", {})
