@@ -24,6 +24,7 @@ from costmodel.load import mixer as load_mixer
 from costmodel.sizes import LETTERS
 
 if TYPE_CHECKING:
+    from costmodel.claims import Claim
     from profiler.session import Session
 
 app = typer.Typer(
@@ -78,10 +79,17 @@ class Failed(Exception):
 Command = Callable[..., None]
 
 
-def sized(command: Command) -> Command:
-    """Give a command one option a size letter; it receives them as one mapping `sizes`."""
+SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
+"""The options of sizes that have a name beside their letter."""
+
+
+def sized(command: Command, *, networks: bool = False) -> Command:
+    """Give a command one option a size letter; it receives them as one mapping `sizes`.
+
+    `networks`: also the letters that whole networks alone have.
+    """
     signature = inspect.signature(command, eval_str=True)
-    letters = [entry for entry in LETTERS.values() if entry.letter != "h"]
+    letters = [e for e in LETTERS.values() if e.letter != "h" and (networks or not e.networks)]
 
     @functools.wraps(command)
     def wrapped(**arguments: Any) -> None:
@@ -96,7 +104,7 @@ def sized(command: Command) -> Command:
             annotation=Annotated[
                 str | None,
                 typer.Option(
-                    f"--{entry.letter}",
+                    *SIZE_NAMES.get(entry.letter, (f"--{entry.letter}",)),
                     metavar="N",
                     help=entry.meaning + (f" [{entry.default}]" if entry.default else ""),
                     rich_help_panel="Sizes: 128, or 1,8,32, or 1:9:2, or 128:16384:x2",
@@ -310,6 +318,138 @@ def explain(
     emit(text, output, force)
 
 
+CHOICES = "Choices: in place of the network's own"
+"""The panel of help for the options that change what a network is made of."""
+
+
+def choice(name: str, help_: str, metavar: str | None = None) -> Any:
+    """An option that changes a choice of a network."""
+    return typer.Option(name, metavar=metavar, help=help_, rich_help_panel=CHOICES)
+
+
+@app.command()
+@functools.partial(sized, networks=True)
+def model(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A network; --list shows them all.")
+    ] = None,
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    list_: Annotated[bool, typer.Option("--list", help="Which networks have a name.")] = False,
+    hf: Annotated[
+        Path | None,
+        typer.Option("--hf", metavar="config.json", help="A published model's configuration."),
+    ] = None,
+    phase: Annotated[
+        str, typer.Option("--phase", help="training, inference, both, or generate.")
+    ] = "both",
+    mixer: Annotated[
+        str | None, choice("--mixer", "The layers' mixers, taken in turn.", "A,B")
+    ] = None,
+    encoder_mixer: Annotated[
+        str | None, choice("--encoder-mixer", "Those of an encoder beside a decoder.", "A,B")
+    ] = None,
+    cross: Annotated[
+        str | None, choice("--cross", "The mixer that reads the encoder's output.", "A")
+    ] = None,
+    form: Annotated[str | None, choice("--form", "A form, where a mixer has it.", "NAME")] = None,
+    embedding: Annotated[str | None, choice("--embedding", "look-up or one-hot.")] = None,
+    positions: Annotated[str | None, choice("--positions", "learned, sinusoidal or none.")] = None,
+    norm: Annotated[str | None, choice("--norm", "pre, post or none.")] = None,
+    activation: Annotated[
+        str | None, choice("--activation", "relu, gelu, gelu-tanh, tanh or none.")
+    ] = None,
+    head: Annotated[str | None, choice("--head", "vocabulary, classes or none.")] = None,
+    tied: Annotated[
+        bool | None, choice("--tied/--untied", "Whether the head's weights are the embedding's.")
+    ] = None,
+    biases: Annotated[
+        bool | None,
+        choice("--biases/--no-biases", "Those of FFN, norms and head; a mixer's are its options."),
+    ] = None,
+    ffn: Annotated[bool | None, choice("--ffn/--no-ffn", "Feed-forward sublayers.")] = None,
+    dropout: Annotated[bool | None, choice("--dropout/--no-dropout", "Dropout.")] = None,
+    loss: Annotated[bool | None, choice("--loss/--no-loss", "The cross-entropy.")] = None,
+    symbolic: Annotated[
+        bool,
+        typer.Option("--symbolic", help="Formulas in all sizes not given; --l l keeps l a letter."),
+    ] = False,
+    convention: Annotated[
+        str,
+        typer.Option(
+            "--convention", metavar="A,B", help="As for mixers, and dropout=free or dropout=mul."
+        ),
+    ] = "strict",
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+    output: Output = None,
+    force: Force = False,
+    symbols: Symbols = "",
+    label: Annotated[
+        str, typer.Option("--label", help="LaTeX label; two tables get LABEL-training and so on.")
+    ] = "",
+    caption: Annotated[
+        str, typer.Option("--caption", help="First sentence of the LaTeX caption.")
+    ] = "",
+) -> None:
+    """Parameters and operations of a whole network: its embedding, layers, head and loss."""
+    from costmodel import models
+    from costmodel.models import records, report, sheets
+    from costmodel.table_formats import symbol_names
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    typeset(format_, ("latex", "markdown"), symbols=symbols)
+    typeset(format_, ("latex",), label=label, caption=caption)
+    if list_:
+        emit(listed_networks(format_, regenerating(context), output), output, force)
+        return
+    changes = {
+        "mixers": mixer, "encoder_mixers": encoder_mixer, "cross": cross, "form": form,
+        "embedding": embedding, "positions": positions, "norm": norm, "activation": activation,
+        "head": head, "tied": tied, "biases": biases, "ffn": ffn, "dropout": dropout, "loss": loss,
+    }  # fmt: skip
+    given, kept = sheets.asked(sizes)
+    request = sheets.Request(
+        models.changed(models.asked(name, hf), changes),
+        given,
+        kept,
+        sheets.phases(phase),
+        models.counting(convention),
+        symbolic,
+    )
+    made = sheets.sheets(request)
+    names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])
+    width, colour = screen(output)
+    text = {
+        "rich": lambda: report.as_terminal(made, width, colour=colour),
+        "markdown": lambda: report.as_markdown(made, names=names),
+        "latex": lambda: report.as_latex(
+            made, regenerating(context), names=names, label=label, caption=caption
+        ),
+        "csv": lambda: records.as_csv(made),
+        "json": lambda: records.as_json(made),
+    }[format_]()
+    emit(text, output, force)
+
+
+def listed_networks(format_: str, command: str, output: Path | None) -> str:
+    """Every network that has a name, in a format."""
+    from costmodel import models, render
+    from costmodel.models import records, report
+
+    found = models.presets()
+    grid = report.listed(found)
+    width, colour = screen(output)
+    return {
+        "rich": lambda: render.terminal(grid, width, colour=colour),
+        "markdown": lambda: render.markdown(grid),
+        "latex": lambda: render.preamble(command) + "\n" + render.latex(grid, ("Networks.",)),
+        "csv": lambda: render.as_csv([c.name for c in grid.columns], grid.rows),
+        "json": lambda: records.listed_json(found),
+    }[format_]()
+
+
 @app.command("list")
 def list_(
     context: typer.Context,
@@ -326,13 +466,16 @@ def list_(
 
     chosen(format_, "--format", TABLE_FORMATS)
     found = listing.entries({name: tuple(implementations(name)) for name in names()})
-    grid = listing.grid(found)
+    grids = listing.grids(found)
     width, colour = screen(output)
     text = {
-        "rich": lambda: render.terminal(grid, width, colour=colour),
-        "markdown": lambda: render.markdown(grid),
-        "latex": lambda: (
-            render.preamble(regenerating(context)) + "\n" + render.latex(grid, ("Mixers.",))
+        "rich": lambda: "\n".join(render.terminal(g, width, colour=colour) for g in grids),
+        "markdown": lambda: "\n".join(map(render.markdown, grids)),
+        "latex": lambda: "\n".join(
+            (
+                render.preamble(regenerating(context)),
+                *(render.latex(g, (f"Mixers of {g.title}.",)) for g in grids),
+            )
         ),
         "csv": lambda: listing.as_csv(found),
         "json": lambda: listing.as_json(found),
@@ -359,7 +502,7 @@ def verify(
     found = published.verify(files or None)
     text = {
         "rich": lambda: verdicts.as_terminal(found),
-        "markdown": lambda: verdicts.as_markdown(found),
+        "markdown": lambda: verdicts.as_markdown(found, regenerating(context)),
         "latex": lambda: verdicts.as_latex(found, regenerating(context)),
         "json": lambda: verdicts.as_json(found),
     }[format_]()
@@ -553,18 +696,82 @@ def reconcile(
         raise Failed
 
 
+CLAIM_FILES = (".toml", ".json")
+
+
 @app.command()
 def check(
-    mixer: Annotated[str, typer.Argument(metavar="MIXER", help="FILE.py:NAME, or a name.")],
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MIXER", help="A mixer; or a file of claims (.toml, .json)."),
+    ],
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--claim", metavar="'Q = FORMULA'", help="What is said of a quantity Q, or O(...)."
+        ),
+    ] = None,
+    phase: Annotated[
+        str, typer.Option("--phase", help="Of the claims: training or inference.")
+    ] = "training",
+    form: Annotated[str | None, typer.Option("--form", help="Of the claims: a form.")] = None,
+    convention: ConventionOption = "strict",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit code 1 where a claim disagrees, however it is read."),
+    ] = False,
     format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
 ) -> None:
-    """The proofs that the built-in mixers get, on a mixer of your own: where do they part?"""
-    from profiler import check as proofs, report
+    """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
+    from costmodel.claim_text import claims_of
 
     chosen(format_, "--format", ("rich", "markdown", "json"))
-    found = proofs.check(load_mixer(mixer))
+    if target.endswith(CLAIM_FILES):
+        apart(context, f"{target} says all of a claim", "target", "strict", "format_")
+        checked_claims([Path(target)], [], strict, format_)
+    elif claim:
+        (name,) = phases(chosen(phase, "--phase", ("training", "inference", "decode", "forward")))
+        load_mixer(target)
+        names = read_convention(convention).names
+        said = claims_of(claim, target, name, form or "", names)
+        checked_claims([], said, strict, format_)
+    else:
+        apart(context, "without --claim the mixer itself is checked", "target", "format_")
+        proven(target, format_)
+
+
+def apart(context: typer.Context, why: str, *known: str) -> None:
+    """Refuse what was typed beside these parameters."""
+    if beside := typed_beside(context, *known):
+        raise UsageError(f"{why}: leave out {', '.join(beside)}")
+
+
+def checked_claims(
+    files: Sequence[Path], said: Sequence[Claim], strict: bool, format_: str
+) -> None:
+    """Print what becomes of claims, and fail where one is wrong and that was asked for."""
+    from costmodel import claim_report, published, verdicts
+
+    found = published.verify(files, run=True) if files else []
+    found += [published.check(claim, run=True) for claim in said]
+    text = {
+        "rich": lambda: claim_report.as_terminal(found),
+        "markdown": lambda: claim_report.as_markdown(found),
+        "json": lambda: verdicts.as_json(found),
+    }[format_]()
+    emit(text, None, False)
+    if strict and published.unrecorded(found):
+        raise Failed
+
+
+def proven(name: str, format_: str) -> None:
+    """Print the proofs of a mixer and of its modules."""
+    from profiler import check as proofs, report
+
+    found = proofs.check(load_mixer(name))
     width, colour = screen(None)
-    emit(report.proofs(mixer, found, format_, width, colour=colour), None, False)
+    emit(report.proofs(name, found, format_, width, colour=colour), None, False)
     if any(proof.passed is False for proof in found):
         raise Failed
 
@@ -606,6 +813,7 @@ def known_errors() -> tuple[type[Exception], ...]:
     from costmodel.domains import Unsupported
     from costmodel.expressions import EquationError
     from costmodel.mixers import UnknownMixer
+    from costmodel.models.choices import ModelError
     from costmodel.sizes import SizeError
     from costmodel.table import TableError
     from costmodel.tokens import Unanswered
@@ -618,7 +826,7 @@ def known_errors() -> tuple[type[Exception], ...]:
         measuring = [MeasureError, StoreError]
     return (
         UsageError, SizeError, ConventionError, UnknownMixer, EquationError, Unsupported,
-        Unanswered, TableError, PublishedError, OSError, *measuring,
+        Unanswered, TableError, PublishedError, ModelError, OSError, *measuring,
     )  # fmt: skip
 
 

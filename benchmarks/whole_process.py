@@ -1,4 +1,5 @@
-"""How long does the plain table take as a whole process, next to its imports and next to fvcore?
+"""How long do the plain table and that of every mixer take as whole processes, next to the bare
+imports and next to fvcore?
 
 python -m benchmarks.whole_process
 """
@@ -48,18 +49,20 @@ def main() -> None:
     fvcore = FVCORE.replace("MIXERS", repr(DEFAULT))
     tasks = {
         "costmodel table --d 128 --l 128": process(*TABLE),
+        "costmodel table --all --d 128 --l 128": process(*TABLE, "--all"),
         'python -c "import sympy, typer, rich"': process(*IMPORTS),
         "fvcore on the same mixers": process("-c", fvcore),
     }
     found = interleaved(tasks, REPEATS)
     print(environment("sympy", "typer", "rich", "torch", "fvcore"))
     print(f"Whole processes, in turn, {REPEATS} times; mixers: {', '.join(DEFAULT)}\n")
-    table, *others = found.items()
+    tables, others = list(found.items())[:2], list(found.items())[2:]
     for name, samples in found.items():
         print(f"{name:<40}{spread(samples)}")
     print()
-    for name, samples in others:
-        print(f"costmodel table / {name}: {ratio(table[1], samples):.2f}")
+    for table, own in tables:
+        for name, samples in others:
+            print(f"{table} / {name}: {ratio(own, samples):.2f}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from costmodel.rules.critical_path import critical_path
 from costmodel.rules.evaluate import evaluate
 from costmodel.rules.order import order
 from costmodel.rules.parameters import parameters
+from costmodel.rules.path_length import path_length
+from costmodel.rules.sequential import sequential
 from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.rules.traffic import traffic
@@ -44,8 +46,10 @@ __all__ = [
     "mixer",
     "order",
     "parameters",
+    "path_length",
     "rfft",
     "scaled",
+    "sequential",
     "softmax",
     "span",
     "state",

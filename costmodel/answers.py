@@ -20,6 +20,8 @@ from costmodel.rules.counts import Counts
 from costmodel.rules.critical_path import CriticalPath, critical_path
 from costmodel.rules.order import Order, order
 from costmodel.rules.parameters import parameters
+from costmodel.rules.path_length import path_length
+from costmodel.rules.sequential import sequential
 from costmodel.rules.span import Span, span
 from costmodel.rules.state import state
 from costmodel.rules.traffic import Elements, element_bytes, traffic, weights_read
@@ -136,6 +138,18 @@ class Answers:
     def span(self) -> Span | Missing:
         """Levels of dependent operations."""
         return _attempt(lambda: span(self.mixer, self.phase, self.form, self.convention))
+
+    @cached_property
+    def sequential(self) -> Exact | Missing:
+        """Steps that follow one another."""
+        return _attempt(
+            lambda: sequential(self.mixer, self.phase, self.form, self.convention).exact
+        )
+
+    @cached_property
+    def path_length(self) -> Exact | Missing:
+        """Hops between the two positions that are furthest apart."""
+        return _attempt(lambda: path_length(self.mixer, self.form).exact)
 
     def path(self, sizes: Mapping[str, int] | None) -> CriticalPath | Missing:
         """The longest chain of steps; sizes break ties."""

@@ -1,7 +1,8 @@
 """Which sums do an equation's counts come from, before they are closed?
 
 A product is done at every point of the ranges around it; a sum of R terms takes R - 1 additions (R
-under `mac`) at every point of the ranges outside it.
+under `mac`) at every point of the ranges outside it. What is done at some of these points only, as
+beside a sum that may have no term, stands in brackets: `[i >= 2]` is 1 there and 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from costmodel.domains import Unsupported, implied, variables_of
-from costmodel.expressions import Fft, Index, Node, Reduce
+from costmodel.domains import Constraints, Unsupported, implied, variables_of
+from costmodel.expressions import Binary, Fft, Index, Node, Reduce
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
+from costmodel.presence import EVERYWHERE, Places, both, may_be_empty
 from costmodel.rules.count import RULES, transforms
 from costmodel.rules.latex import Notation
 from costmodel.rules.points import Points
 from costmodel.rules.span import terms_of
-from costmodel.tokens import Instances, T
+from costmodel.tokens import Instances
 
 
 @dataclass(frozen=True)
@@ -30,26 +32,31 @@ class Sum:
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The value, every sum run term by term (slow: for small sizes)."""
-        if any(guard.at(sizes) < 0 for guard in self.guards):
-            return 0
         return self._at(dict(sizes), self.ranges)
 
     def _at(self, values: dict[str, int], ranges: tuple[Index, ...]) -> int:
         if not ranges:
-            return self.body.at(values)
+            there = all(guard.rational(values) >= 0 for guard in self.guards)
+            return self.body.at(values) if there else 0
         first, *rest = ranges
         low = max(bound.at(values) for bound in first.lower)
         up = min(bound.at(values) for bound in first.upper)
         return sum(self._at({**values, first.atom: k}, tuple(rest)) for k in range(low, up + 1))
 
     def printed(self, notation: Notation) -> str:
-        """The sum in a notation; `[t <= 1]` is 1 where that holds and 0 elsewhere."""
+        """The sum in a notation; brackets that name an index of it stand inside."""
         body = notation.poly(self.body)
-        brackets = "".join(f"[{notation.condition(guard)}] " for guard in self.guards)
-        if not (self.ranges or brackets):
+        inside = [guard for guard in self.guards if variables_of([guard])]
+        outside = [guard for guard in self.guards if guard not in inside]
+        before, within = (
+            "".join(f"[{notation.condition(guard)}] " for guard in guards)
+            for guards in (outside, inside)
+        )
+        if not (self.ranges or before):
             return body
         body = f"({body})" if len(self.body.terms) > 1 else body
-        return brackets + (notation.reduction("sum", self.ranges, body) if self.ranges else body)
+        body = within + body
+        return before + (notation.reduction("sum", self.ranges, body) if self.ranges else body)
 
 
 @dataclass(frozen=True)
@@ -63,56 +70,105 @@ class _Around:
     over: tuple[Index, ...]
     accounting: str
 
-    def sum(self, body: Poly) -> Sum:
+    def sum(self, body: Poly, place: Constraints = frozenset()) -> Sum:
+        """`body` at these points, or at some of them."""
         ranges = tuple(_at(index, self.pinned) for index in self.ranges + self.over)
-        return Sum(ranges, body.substitute(self.pinned), self.guards)
+        there = sorted((c.substitute(self.pinned) for c in place), key=str)
+        guards = tuple(dict.fromkeys((*self.guards, *there)))
+        return Sum(ranges, body.substitute(self.pinned), guards)
 
     @property
     def points(self) -> Points:
+        """The same points, for the rules of the count."""
         points = Points(self.part.equation, self.part.variables, self.part.constraints, "")
         return points.inside(self.over)
+
+    def inside(self, over: tuple[Index, ...]) -> _Around:
+        """The points of an expression under a reduction."""
+        return replace(self, over=self.over + over)
 
 
 def sums(part: Instances, accounting: str = "strict") -> dict[str, list[Sum]]:
     """Class -> the sums that its operations of one equation come from.
 
     Raises:
-        Unsupported: the points that a phase executes are not ranges of the equation's indices.
+        Unsupported: the points that a phase executes are not among ranges of the indices.
     """
-    pinned = {
-        index.atom: T
-        for index in part.equation.indices
-        if {index.as_poly() - T, T - index.as_poly()} <= part.constraints
-    }
+    pinned = _pinned(part)
     ranges = tuple(index for index in part.equation.indices if index.atom not in pinned)
     bounds = frozenset[Poly]().union(*(index.constraints for index in ranges))
+    if not bounds <= part.constraints:
+        raise Unsupported(f"{part.equation.name}: its points for one token are no plain ranges")
     rest = {c.substitute(pinned) for c in part.constraints - bounds}
     guards = tuple(sorted((c for c in rest if not implied(frozenset(), c)), key=str))
-    if variables_of(guards):
-        raise Unsupported(f"{part.equation.name}: its points for one token are no plain ranges")
-    found: dict[str, dict[tuple[Index, ...], Poly]] = {}
+    found: dict[str, dict[tuple[tuple[Index, ...], tuple[Poly, ...]], Poly]] = {}
     around = _Around(part, ranges, pinned, guards, (), accounting)
     for name, value in _walk(part.equation.value, around):
-        bodies = found.setdefault(name, {})
-        bodies[value.ranges] = bodies.get(value.ranges, Poly()) + value.body
-    return {name: [Sum(*item, guards) for item in bodies.items()] for name, bodies in found.items()}
+        bodies, where = found.setdefault(name, {}), (value.ranges, value.guards)
+        bodies[where] = bodies.get(where, Poly()) + value.body
+    return {
+        name: [Sum(ranges, body, guards) for (ranges, guards), body in bodies.items()]
+        for name, bodies in found.items()
+    }
+
+
+def _pinned(part: Instances) -> dict[str, Poly]:
+    """The indices that run over one value, such as t or t + 1 for one token, and that value."""
+    found: dict[str, Poly] = {}
+    for index in part.equation.indices:
+        for value in (c + index.as_poly() for c in part.constraints if -c in part.constraints):
+            if not variables_of([value]):
+                found[index.atom] = value
+    return found
 
 
 def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
     """The sums of a node and of those inside it; RULES says which nodes cost something."""
     if isinstance(node, Reduce):
-        terms = terms_of(node.over)
-        spared = node.kind == "max" or around.accounting == "strict"
         name = {"sum": "add", "max": "compare"}[node.kind]
-        yield name, around.sum(terms - 1 if spared else terms)
-        around = replace(around, over=around.over + node.over)
+        for value in _reduction(node, around):
+            yield name, value
+        around = around.inside(node.over)
     elif isinstance(node, Fft):
         yield from _transform(node, around)
     else:
-        for name in _steps(node, around.points):
-            yield name, around.sum(Poly.of(1))
+        for place in _carried_out(node, around.points):
+            for name in _steps(node, around.points):
+                yield name, around.sum(Poly.of(1), place)
     for child in node.children:
         yield from _walk(child, around)
+
+
+def _reduction(node: Reduce, around: _Around) -> Iterator[Sum]:
+    """R - 1 operations where there are R terms, and none where there is no term."""
+    there = around.points.present(node)
+    inner = around.inside(node.over)
+    terms = inner.points.present(node.body)
+    spared = node.kind == "max" or around.accounting == "strict"
+    number = _number(node) if terms == EVERYWHERE else None
+    if number is not None:
+        for place in there:
+            yield around.sum(number - 1 if spared else number, place)
+        return
+    for place in terms:
+        yield inner.sum(Poly.of(1), place)
+    for place in there if spared else ():
+        yield around.sum(Poly.of(-1), place)
+
+
+def _number(node: Reduce) -> Poly | None:
+    """How many terms a reduction has; None where that depends on cases."""
+    try:
+        return terms_of(node.over)
+    except Unsupported:
+        return None
+
+
+def _carried_out(node: Node, points: Points) -> Places:
+    """Where among its points a node costs anything."""
+    if isinstance(node, Binary) and may_be_empty(points.equation):
+        return both(node, points.constraints)
+    return EVERYWHERE
 
 
 def _steps(node: Node, points: Points) -> list[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 from costmodel import derivation, render
 from costmodel.answers import answers
-from costmodel.conventions import PEERS, Convention
+from costmodel.conventions import Convention
+from costmodel.crossover import Crossover
 from costmodel.document import Display, Heading, Paragraph, Part, Shown
 from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer, System
@@ -21,8 +22,10 @@ from costmodel.rules.counts import Counts
 from costmodel.rules.critical_path import STEP_WORDS, critical_path
 from costmodel.rules.latex import Notation, equation
 from costmodel.rules.parameters import parameters
-from costmodel.rules.peers import contraction_counts
+from costmodel.rules.path_length import PathLength, path_length
+from costmodel.rules.peers import peer_equations
 from costmodel.rules.printing import Names, identifier, poly_latex
+from costmodel.rules.sequential import Sequential, sequential
 from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.sizes import LETTERS
@@ -33,6 +36,7 @@ PHASE_TITLES = {
     "training": "Forward pass (the papers' training phase)",
     "inference": "One new token (the papers' inference phase)",
 }
+OCCASIONS = {"training": "In a forward pass", "inference": "For one new token"}
 CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
                "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
 
@@ -143,33 +147,63 @@ class Explanation:
         except Unsupported as error:
             path = [Paragraph((f"Critical path and span are not derived: {error}.",))]
         yield from path
+        yield from self._distances(phase)
 
     def _path(self, phase: str) -> Iterator[Part]:
         sizes = {k: v for k, v in self.sizes.items() if k != "b"}
         path = critical_path(self.mixer, phase, self.form, self.convention, sizes)
         levels = span(self.mixer, phase, self.form, self.convention)
-        chains = "is the only chain" if path.ties == 1 else f"is one of {path.ties} chains"
+        many = "many" if path.ties is None else path.ties
+        chains = "is the only chain" if path.ties == 1 else f"is one of {many} chains"
         among = "the one with the larger span at these sizes, then the one written first"
         shown = "" if path.ties == 1 else f"; shown is {among}"
         yield Paragraph(
             (
-                f"Critical path: {path.words}. It {chains} of {len(path.steps)} steps, none being "
+                f"Critical path: {path.words}. It {chains} of {path.length} steps, none being "
                 f"longer{shown}. The span is ",
                 self.math(levels.terms),
                 f" = {levels.at(**self.sizes)} levels of scalar operations.",
             )
         )
         rows = tuple(
-            (str(k), STEP_WORDS.get(step, step), self.array(name), self._cite(name))
-            for k, (step, name) in enumerate(zip(path.steps, path.equations, strict=True), 1)
+            (str(k), STEP_WORDS.get(step, step), times, self.array(name), self._cite(name))
+            for k, (step, name, times) in enumerate(path.places, 1)
+        )
+        repeated = (render.Column("times", "times"),) if any(r[2] != "1" for r in rows) else ()
+        cells: tuple[tuple[render.Cell, ...], ...] = tuple(
+            row if repeated else (*row[:2], *row[3:]) for row in rows
         )
         columns = (
             render.Column("number", "step"),
             render.Column("step", "operation", numeric=False),
+            *repeated,
             render.Column("equation", "computes", numeric=False),
             render.Column("cite", "equation", numeric=False),
         )
-        yield render.Grid(f"Critical path, {_lower(PHASE_TITLES[phase])}", columns, rows)
+        yield render.Grid(f"Critical path, {_lower(PHASE_TITLES[phase])}", columns, cells)
+
+    def _distances(self, phase: str) -> Iterator[Part]:
+        """Steps that wait for each other and, for whole sequences, hops between positions."""
+        asked: list[tuple[str, str, Callable[[], Sequential | PathLength]]] = [
+            (
+                "Sequential operations",
+                "the steps that follow one another",
+                lambda: sequential(self.mixer, phase, self.form, self.convention),
+            )
+        ]
+        if phase == "training":
+            meaning = "the hops between the two positions that are furthest apart"
+            asked.append(
+                ("Maximum path length", meaning, lambda: path_length(self.mixer, self.form))
+            )
+        for name, meaning, question in asked:
+            try:
+                found = question()
+            except Unsupported as error:
+                yield Paragraph((f"{name}, {meaning}: not derived: {error}.",))
+                continue
+            here = f", {found.at(**self.sizes):,} at these sizes" if found.exact.letters else ""
+            yield Paragraph((f"{name}: ", self.math(found.exact), f"{here}, {meaning}."))
 
     def _state(self) -> Iterator[Part]:
         try:
@@ -222,6 +256,32 @@ class Explanation:
             default = " (the default)" if name == self.mixer.default_form else ""
             has = f"no one-token inference: {reason}" if reason else "has one-token inference"
             yield Paragraph((f"{name}{default}: {has}.",), item=True)
+        for phase in self.phases:
+            for other in self.mixer.forms:
+                if other != self.form:
+                    yield from self._against(other, phase)
+
+    def _against(self, other: str, phase: str) -> Iterator[Part]:
+        """Where this form takes fewer operations than another; nothing where one has no phase."""
+        about = Crossover(self.mixer, self.form, other, phase, self.convention)
+        if any(found.beyond(self.sizes) for found in about.answers):
+            return
+        try:
+            numbers = f"{self.form} takes {{:,}}, {other} {{:,}}".format(*about.at(self.sizes))
+        except Unanswered:
+            return
+        lengths = self._over_lengths(about) if about.is_open else ""
+        words = f"{OCCASIONS[phase]}, {about.words}. At these sizes {numbers}.{lengths}"
+        yield Paragraph((words,))
+
+    def _over_lengths(self, about: Crossover) -> str:
+        """At which lengths the other form takes fewer operations, the other sizes as they are."""
+        other = Crossover(self.mixer, about.other, about.form, about.phase, self.convention)
+        sizes = {name: size for name, size in self.sizes.items() if name not in ("l", "t")}
+        try:
+            return f" With all sizes but l as they are, {other.over_lengths(sizes)}."
+        except (Unsupported, Unanswered):
+            return ""
 
 
 @dataclass(frozen=True)
@@ -235,18 +295,10 @@ class Shares:
     @cached_property
     def counts(self) -> Mapping[str, Counts]:
         """Counts by equation, as the file writes them."""
-        convention = self.about.convention
-        if not convention.peer:
-            return count_equations(self.system, self.phase, convention.accounting)
-        system = system_of(self.about.mixer, self.about.form, ("dense",), self.phase)
-        counted = PEERS[convention.peer].counted
-        return {
-            name: Counts(
-                dict.fromkeys(counted, macs.multiplications),
-                Counts(dict.fromkeys(counted, macs.once_multiplications)),
-            )
-            for name, macs in contraction_counts(system, self.phase).items()
-        }
+        convention, about = self.about.convention, self.about
+        if convention.peer:
+            return peer_equations(about.mixer, self.phase, about.form, convention.peer)
+        return count_equations(self.system, self.phase, convention.accounting)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

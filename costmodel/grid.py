@@ -321,6 +321,13 @@ def _ceil_log2(values: Integers) -> Integers:
     return result
 
 
+def _floor_div(above: Integers, below: Integers) -> Integers:
+    if (below < 1).any():
+        raise ValueError(f"floor_div divides by positive integers, got {int(below.min())}")
+    result: Integers = above // below
+    return result
+
+
 def _pow2(values: Integers) -> Integers:
     if (values < 0).any():
         raise ValueError(f"2**x needs a non-negative x, got {int(values.min())}")
@@ -342,6 +349,7 @@ def _extremum(name: str) -> Callable[..., Integers]:
 
 FUNCTIONS: Mapping[str, Callable[..., Integers]] = {
     "ceil_log2": _ceil_log2,
+    "floor_div": _floor_div,
     "pow2": _pow2,
     "Max": _extremum("maximum"),
     "Min": _extremum("minimum"),

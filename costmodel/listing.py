@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from costmodel import render
 from costmodel.equations import Mixer
 from costmodel.mixers import builtin, names
+from costmodel.options import joined
 from costmodel.tokens import inference_reason, system_of
 
 OWN = "our own reading only"
 """What stands where no reference implementation was found."""
 
-WORDS = ("title", "forms", "implementations", "references", "source")
+WORDS = ("title", "forms", "options", "implementations", "references", "source")
 DROP = ("title", "group", "aliases", "source")
 
 
@@ -34,6 +35,11 @@ class Entry:
         }
 
     @property
+    def paper(self) -> str:
+        """Author and year of the source, which its versions and sections share."""
+        return self.mixer.source.split(",")[0]
+
+    @property
     def forms(self) -> str:
         """The forms, those without one-token inference marked."""
         return ", ".join(f"{f}*" if reason else f for f, reason in self.inference.items())
@@ -45,8 +51,10 @@ class Entry:
             "aliases": list(self.mixer.aliases),
             "title": self.mixer.title,
             "group": self.mixer.group,
+            "paper": self.paper,
             "source": self.mixer.source,
             "forms": {f: {"inference": r is None, "reason": r} for f, r in self.inference.items()},
+            "options": dict(self.mixer.offers),
             "implementations": list(self.implementations),
             "references": list(self.mixer.references),
         }
@@ -57,8 +65,18 @@ def entries(implementations: Mapping[str, Sequence[str]]) -> list[Entry]:
     return [Entry(builtin(name), tuple(implementations.get(name, ()))) for name in names()]
 
 
-def grid(found: Sequence[Entry]) -> render.Grid:
-    """The entries as a table."""
+def grids(found: Sequence[Entry]) -> list[render.Grid]:
+    """One table a paper, in the order of the first mixer that each has; notes below the last."""
+    papers: dict[str, list[Entry]] = {}
+    for entry in found:
+        papers.setdefault(entry.paper, []).append(entry)
+    last = list(papers)[-1]
+    return [
+        _grid(paper, of, _notes(found) if paper == last else ()) for paper, of in papers.items()
+    ]
+
+
+def _grid(paper: str, found: Sequence[Entry], notes: tuple[render.Note, ...]) -> render.Grid:
     columns = tuple(
         render.Column(name, header, numeric=False, wide=name in WORDS)
         for name, header in (
@@ -67,6 +85,7 @@ def grid(found: Sequence[Entry]) -> render.Grid:
             ("title", "title"),
             ("group", "group"),
             ("forms", "forms"),
+            ("options", "options"),
             ("implementations", "implementations"),
             ("references", "equals, in float64"),
             ("source", "source"),
@@ -79,17 +98,39 @@ def grid(found: Sequence[Entry]) -> render.Grid:
             entry.mixer.title,
             entry.mixer.group,
             entry.forms,
+            ", ".join(entry.mixer.offers) or "none",
             ", ".join(entry.implementations) or "none",
             ", ".join(entry.mixer.references) or OWN,
             entry.mixer.source,
         )
         for entry in found
     )
-    notes = (
+    return render.Grid(paper, columns, rows, notes=notes, drop=DROP)
+
+
+def _notes(found: Sequence[Entry]) -> tuple[render.Note, ...]:
+    return (
         render.Note(("forms: the first is the default; * has no one-token inference",)),
+        *_options(found),
         render.Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
     )
-    return render.Grid("Mixers", columns, rows, notes=notes, drop=DROP)
+
+
+def _options(found: Sequence[Entry]) -> list[render.Note]:
+    """What may follow a name, and what it means."""
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for mixer in (entry.mixer for entry in found):
+        if mixer.offers:
+            alike.setdefault(tuple(mixer.offers.items()), []).append(mixer.name)
+    if not alike:
+        return []
+    offers, members = next(iter(alike.items()))
+    example = joined(members[0], [offers[0][0]])
+    lines = [f"options follow a name, as in {example}; any that go together, in any order"]
+    for offers, members in alike.items():
+        taken = ", ".join(f"{option} ({means})" for option, means in offers)
+        lines.append(f"options of {', '.join(members)}: {taken}")
+    return [render.Note((line,)) for line in lines]
 
 
 def as_json(found: Sequence[Entry]) -> str:
@@ -100,5 +141,6 @@ def as_json(found: Sequence[Entry]) -> str:
 
 def as_csv(found: Sequence[Entry]) -> str:
     """The entries as comma-separated values."""
-    shown = grid(found)
-    return render.as_csv([c.name for c in shown.columns], shown.rows)
+    shown = grids(found)
+    rows = [(grid.title, *row) for grid in shown for row in grid.rows]
+    return render.as_csv(["paper", *(c.name for c in shown[0].columns)], rows)

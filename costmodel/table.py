@@ -20,6 +20,7 @@ from costmodel.expressions import EquationError
 from costmodel.mixers import BASELINE, DEFAULT, UnknownMixer, builtin, groups, names
 from costmodel.polynomial import Poly
 from costmodel.requests import Given, combinations, default, fit, letters_of
+from costmodel.rules.critical_path import CriticalPath
 from costmodel.rules.printing import Quotient
 from costmodel.sizes import LETTERS, SizeError
 
@@ -219,10 +220,15 @@ def _ratio(row: Row) -> Value:
     return quotient(row.value("total"), base.value("total"))
 
 
-def _path(row: Row) -> Value:
+def path_of(row: Row) -> CriticalPath | Missing:
+    """The critical path of a row, at its sizes unless the table is symbolic."""
     sizes = {k: v for k, v in row.sizes.items() if k != "b"}
-    path = row.answers.path(None if row.request.symbolic else sizes)
-    return path if isinstance(path, Missing) else " ".join(path.steps)
+    return row.answers.path(None if row.request.symbolic else sizes)
+
+
+def _path(row: Row) -> Value:
+    path = path_of(row)
+    return path if isinstance(path, Missing) else path.text
 
 
 def _span(row: Row) -> Value:
@@ -272,6 +278,17 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "path": Column("the longest chain of steps", "critical path", _path, numeric=False),
     "span": Column("levels of dependent operations", "span", _span),
+    "sequential": Column(
+        "steps that follow one another",
+        "sequential\noperations",
+        lambda r: r.settled(r.answers.sequential),
+    ),
+    "path_length": Column(
+        "hops between the two positions furthest apart",
+        "maximum\npath length",
+        lambda r: r.settled(r.answers.path_length),
+        phases=("training",),
+    ),
     "weights": Column(
         "distinct weights read, in elements",
         "weights read\n(elements)",

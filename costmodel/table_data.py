@@ -13,7 +13,7 @@ from costmodel.functions import CLASSES
 from costmodel.requests import letters_of
 from costmodel.rules.printing import formula_text
 from costmodel.sizes import LETTERS
-from costmodel.table import Block, Row, Table, Value
+from costmodel.table import Block, Row, Table, Value, path_of
 
 
 def as_csv(table: Table) -> str:
@@ -80,7 +80,9 @@ def json_row(row: Row) -> dict[str, Any]:
             return exact(key, found)
         return {name: _exact(value) for name, value in found.items()}
 
-    path = exact("critical_path", row.value("path"))
+    path = path_of(row)
+    if isinstance(path, Missing):
+        reasons["critical_path"] = path.reason
     result = {
         "mixer": row.mixer.name,
         "form": row.answers.form,
@@ -95,7 +97,7 @@ def json_row(row: Row) -> dict[str, Any]:
         "total": exact("total", row.value("total")),
         "ratio": exact("ratio", row.value("ratio")),
         "parameters": exact("parameters", row.value("parameters")),
-        "critical_path": None if path is None else path.split(),
+        "critical_path": None if isinstance(path, Missing) else list(path.steps),
         "span": exact("span", row.value("span")),
         "state_elements": exact("state_elements", row.value("state")),
         "weights_elements": exact("weights_elements", row.value("weights")),

@@ -23,8 +23,9 @@ from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Val
 DIGITS = 4
 """Significant digits of a ratio, stated below every table that has one."""
 
-DROP = ("order", "path", "unfused", "traffic", "intensity", "other", "exp", "div", "weights",
-        "state", "span", "parameters", "add", "mul", "once", "ratio", "form")  # fmt: skip
+DROP = ("path_length", "sequential", "order", "path", "unfused", "traffic", "intensity", "other",
+        "exp", "div", "weights", "state", "span", "parameters", "add", "mul", "once", "ratio",
+        "form")  # fmt: skip
 """What a narrow terminal loses, first to last; mixer, sizes and total stay."""
 
 TITLES = {
@@ -312,6 +313,12 @@ def as_markdown(table: Table, *, names: Names | None = None) -> str:
     return "\n".join(parts)
 
 
+def checked_label(label: str) -> None:
+    """Raise TableError for a label with characters that LaTeX would not take."""
+    if label and not _LABEL.fullmatch(label):
+        raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
+
+
 def as_latex(table: Table, command: str, *, names: Names | None = None, label: str = "",
              caption: str = "") -> str:  # fmt: skip
     """One booktabs table a phase; the first line is the command that makes them again.
@@ -323,8 +330,7 @@ def as_latex(table: Table, command: str, *, names: Names | None = None, label: s
     Raises:
         TableError: a label with characters that LaTeX would not take.
     """
-    if label and not _LABEL.fullmatch(label):
-        raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
+    checked_label(label)
     several = bool(label) and len(table.blocks) > 1
     labels = [f"{label}-{b.phase}" if several else label for b in table.blocks]
     note = f"% one table a phase, labelled {' and '.join(labels)}\n" if several else ""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from costmodel.check import Proof, first_apart, words
+from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
+from costmodel.expressions import Array
 from costmodel.sizes import SizeError
 from profiler.meters.interface import reason_of
 from profiler.modules import Implementation, build
@@ -36,15 +38,23 @@ class Case:
     module: nn.Module
     x: torch.Tensor
     """(BATCH, l, d)"""
+    contexts: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """What is whole before the first token, by name: (BATCH, ...)."""
 
     def arrays(self, sample: int = 0) -> Values:
         """One sequence of x and the parameters, as the equations name them."""
         named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
-        return named | {self.mixer.role("input").name: self.x[sample].numpy()}
+        given = {self.mixer.role("input").name: self.x, **self.contexts}
+        return named | {name: value[sample].numpy() for name, value in given.items()}
+
+    def forward(self) -> Any:
+        """What the module gives for these sequences."""
+        return self.module(self.x, *self.contexts.values())
 
     def initial_state(self) -> Any:
         """The module's empty state for these sequences."""
-        return self.module.initial_state(BATCH, self.x.shape[1])  # type: ignore[operator]
+        make: Any = self.module.initial_state
+        return make(BATCH, self.x.shape[1], *self.contexts.values())
 
     def step(self, t: int, state: Any) -> Any:
         """The module's row for token t, written into the state."""
@@ -55,10 +65,15 @@ def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int])
     """The module at these sizes and random sequences."""
     given = dict(sizes) | {"b": BATCH}
     module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
-    shape = tuple(extent.at(sizes) for extent in mixer.role("input").shape)
     generator = torch.Generator().manual_seed(2)
-    x = torch.randn((BATCH, *shape), generator=generator, dtype=torch.float64)
-    return Case(mixer, sizes, module, x)
+
+    def random(array: Array) -> torch.Tensor:
+        shape = (BATCH, *(extent.at(sizes) for extent in array.shape))
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    x = random(mixer.role("input"))
+    contexts = {array.name: random(array) for array in mixer.contexts}
+    return Case(mixer, sizes, module, x, contexts)
 
 
 def prove_cases(
@@ -69,12 +84,14 @@ def prove_cases(
     done: str = f"to {TOLERANCE:g} in float64",
 ) -> Proof:
     """The smallest sizes at which `compare` has something to say fail the proof; `done` is what
-    it shows otherwise."""
+    it shows otherwise. Equations that the rules do not cover leave it open."""
     proven = []
 
     def apart(sizes: Mapping[str, int]) -> str:
         try:
             said = compare(case(mixer, implementation, sizes))
+        except Unsupported:
+            raise
         except Exception as error:  # a module of a user's own may raise anything
             return f"it does not run: {_named(error)}"
         proven.append(sizes)
@@ -84,6 +101,8 @@ def prove_cases(
         found = first_apart(mixer, apart)
     except SizeError as error:
         return Proof(name, False, str(error))
+    except Unsupported as reason:
+        return Proof(name, None, f"the equations are not evaluated: {reason}")
     if found is not None:
         return Proof(name, False, f"at {words(found[0])}: {found[1]}")
     return Proof(name, True, f"{done} at {len(proven)} sets of sizes")

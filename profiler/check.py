@@ -25,7 +25,7 @@ from costmodel.tokens import inference_reason
 from profiler.cases import BATCH, TOLERANCE, Case, prove_cases
 from profiler.check_work import dispatched_equals, state_equals
 from profiler.counters.call import tensors_in
-from profiler.modules import Implementation, implementations
+from profiler.modules import Implementation, implementations, without_token
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ def _parameters_apart(case: Case) -> str:
 def _forward_apart(case: Case, form: str) -> str:
     recorder = _Recorder()
     with torch.no_grad(), recorder:
-        y = case.module(case.x)
+        y = case.forward()
     if not isinstance(y, torch.Tensor):
         return f"forward returns {type(y).__name__}, expected a tensor {tuple(case.x.shape)}"
     output = case.mixer.role("output")
@@ -192,7 +192,7 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     name = f"{implementation.name}: step equals forward"
     form = implementation.step_form
     if form is None:
-        return Proof(name, None, "it has no `step`")
+        return Proof(name, None, without_token(mixer, implementation))
     if form not in mixer.forms:
         expected = ", ".join(mixer.forms)
         return Proof(name, False, f"{mixer.name} has no form '{form}': expected one of {expected}")
@@ -204,7 +204,7 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
 def _step_apart(case: Case, form: str) -> str:
     with torch.no_grad():
-        whole = case.module(case.x)
+        whole = case.forward()
         state = case.initial_state()
         for token in range(case.x.shape[1]):
             recorder = _Recorder()

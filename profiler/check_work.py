@@ -52,7 +52,7 @@ def _dispatched(case: Case, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
     """What `forward` dispatches (t = 0), or `step` at every token t."""
     with torch.no_grad():
         if phase == "training":
-            yield 0, count_dispatch(case.module, case.x)
+            yield 0, count_dispatch(case.forward)
             return
         state = case.initial_state()
         for t in range(1, case.x.shape[1] + 1):

@@ -26,7 +26,7 @@ from profiler.meters.interface import Measured, Reading, Unavailable, reason_of
 from profiler.meters.latency import LatencyLimits, latency
 from profiler.meters.memory import peak_memory
 from profiler.meters.nvml import energy
-from profiler.modules import Implementation, State, build
+from profiler.modules import STEPLESS, Implementation, State, build, without_token
 from profiler.store import Measurement, divide
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -121,12 +121,17 @@ def prepare(request: Request) -> Work:
         request.implementation, sizes, device=request.device, dtype=dtype, seed=request.seed
     )
     module.eval()
+    contexts = _contexts(request, sizes)
     if phase == "training":
         x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1)
-        return Work(module, _without_gradients(module), (x,), None)
-    if request.implementation.step_form is None:
-        raise MeasureError("it has no `step`, so that one new token cannot be measured")
-    return _step_work(request, module, sizes, t)
+        return Work(module, _without_gradients(module), (x, *contexts), None)
+    return _step_work(request, module, sizes, t, contexts)
+
+
+def _contexts(request: Request, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
+    """What is whole before the first token, (b, ...) each."""
+    shapes = [tuple(extent.at(sizes) for extent in a.shape) for a in request.mixer.contexts]
+    return tuple(random((sizes["b"], *s), request, 100 + k) for k, s in enumerate(shapes))
 
 
 def _bounded(request: Request) -> bool:
@@ -141,8 +146,14 @@ def _without_gradients(module: nn.Module) -> Callable[..., Any]:
     return forward
 
 
-def _step_work(request: Request, module: nn.Module, sizes: Mapping[str, int], t: int) -> Work:
-    state = module.initial_state(sizes["b"], t)  # type: ignore[operator]
+def _step_work(
+    request: Request,
+    module: nn.Module,
+    sizes: Mapping[str, int],
+    t: int,
+    contexts: tuple[torch.Tensor, ...],
+) -> Work:
+    state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
     for k, name in enumerate(sorted(state.arrays)):
         state.arrays[name].copy_(random(tuple(state.arrays[name].shape), request, 2 + k))
     x_t = random((sizes["b"], sizes["d"]), request, 1)
@@ -180,6 +191,7 @@ def measure(
         MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
     note("building")
+    _require_token(request)
     try:
         work = prepare(request)
         work.once()
@@ -189,6 +201,19 @@ def measure(
         return _measured(request, work, limits, note)
     except RuntimeError as error:  # the device ran out of memory meanwhile, for one
         raise MeasureError(_named(request, failure(error))) from error
+
+
+def _require_token(request: Request) -> None:
+    """MeasureError where one new token is asked for and has no call.
+
+    A reason that is the equations' names the mixer alone: it is that of all its implementations.
+    """
+    if phase_name(request.phase) != "inference":
+        return
+    if reason := without_token(request.mixer, request.implementation):
+        sentence = f"{reason}, so that one new token cannot be measured"
+        own = _named(request, sentence)
+        raise MeasureError(own if reason == STEPLESS else f"{request.mixer.name}: {sentence}")
 
 
 def _measured(

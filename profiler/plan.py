@@ -155,4 +155,5 @@ def _described(mixer: Mixer, found: type[nn.Module], name: str) -> Implementatio
         step_form=form if hasattr(found, "step") else None,
         step_rewrites=(),
         step_kernels=None,
+        options=mixer.options,
     )

@@ -24,7 +24,7 @@ from costmodel.tokens import phase_name, system_of
 from profiler.cost import cost_of
 from profiler.counters.rules import nominal
 from profiler.ladder import EXHAUSTED, Cause, Classes, Ladder, PeerFigure
-from profiler.modules import Implementation
+from profiler.modules import Implementation, without_token
 from profiler.store import Measurement
 
 
@@ -47,7 +47,10 @@ def described(mixer: Mixer, implementation: Implementation, phase: str) -> Descr
         form, rewrites = implementation.form, implementation.rewrites
         kernels = implementation.kernels
     if form is None:
-        raise ValueError(f"{mixer.name} {implementation.name} has no `step`")
+        raise ValueError(
+            f"{mixer.name} {implementation.name} mixes no new token: "
+            f"{without_token(mixer, implementation)}"
+        )
     widened = phase == "inference"  # "dense" widens sums over a whole sequence
     rewrites = tuple(r for r in REWRITES if r in rewrites and not (widened and r == "dense"))
     return Described(form, rewrites, kernels or {})

@@ -27,7 +27,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass
 class Session:
-    """What was measured, and one sentence for each measurement that failed."""
+    """What was measured, and one sentence for each way in which measurements failed."""
 
     measurements: list[Measurement] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -58,7 +58,8 @@ def run(
         try:
             found = measure(request, limits=limits, note=note)
         except MeasureError as error:
-            session.failures.append(str(error))
+            if str(error) not in session.failures:
+                session.failures.append(str(error))
             continue
         if output is not None:
             append(output, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -12,13 +13,14 @@ from hypothesis import given, strategies as st
 import costmodel as cm
 from costmodel.domains import Exact
 from costmodel.grid import GridOverflow, axes, grid
-from costmodel.mixers import builtin, names
+from costmodel.mixers import builtin
 from costmodel.polynomial import Poly, call, padded, size
 from costmodel.sizes import SizeError
+from tests.small import forms, variants, without_inference
 
 l, d, n, w = (Poly.atom(letter) for letter in "ldnw")
 
-FORMS = [(name, form) for name in names() for form in builtin(name).forms]
+FORMS = forms(variants())
 WINDOW = Exact(
     (
         (frozenset({w - l}), l * (l + 1) / 2),
@@ -37,22 +39,33 @@ def agrees(answer: Exact | Poly, sizes: dict[str, Any]) -> None:
         assert found[point] == answer.at(at), (str(answer), at)
 
 
+def spread(name: str, **sizes: tuple[int, ...]) -> dict[str, Any]:
+    """A grid of these sizes, with two values for every other letter of a mixer."""
+    letters = builtin(name).letters
+    return axes(**sizes, **{x: (1, 3) for x in letters if x not in sizes})
+
+
 @pytest.mark.parametrize(("name", "form"), FORMS, ids=lambda part: part)
 def test_counts_of_every_mixer(name: str, form: str) -> None:
     counts = cm.count(builtin(name), form=form)
-    sizes = axes(l=(1, 2, 5, 7, 16), d=(6, 12, 30), n=(1, 2, 3))
+    sizes = spread(name, l=(1, 2, 5, 7, 16), d=(6, 12, 30), n=(1, 2, 3))
     agrees(counts.exact_total, sizes)
     for exact in counts.classes.values():
         agrees(exact, sizes)
 
 
-@pytest.mark.parametrize("name", names())
-def test_state_span_and_parameters(name: str) -> None:
+@pytest.mark.parametrize(("name", "form"), FORMS, ids=lambda part: part)
+def test_state_span_and_parameters(name: str, form: str) -> None:
     mixer = builtin(name)
-    sizes = axes(t=(1, 4, 9), l=(2, 9), d=(6, 12), n=(1, 2, 3))
-    agrees(cm.state(mixer).exact, sizes)
+    sizes = spread(name, t=(1, 4, 9), l=(2, 9), d=(6, 12), n=(1, 2, 3))
+    if reason := without_inference(mixer, form):
+        with pytest.raises(cm.Unanswered, match=re.escape(reason)):
+            cm.state(mixer, form)
+    else:
+        agrees(cm.state(mixer, form).exact, sizes)
+        agrees(call("Max", *cm.span(mixer, "inference", form).terms), sizes)
     agrees(cm.parameters(mixer).poly, sizes)
-    agrees(call("Max", *cm.span(mixer).terms), sizes)
+    agrees(call("Max", *cm.span(mixer, form=form).terms), sizes)
 
 
 def test_piecewise_window() -> None:
@@ -165,7 +178,7 @@ def test_overflow_message_names_the_point_and_the_way_out() -> None:
         ({"l": [1.5]}, "must be positive integers, got float64"),
         ({"l": [True]}, "must be positive integers, got bool"),
         ({"l": []}, "must be positive integers"),
-        ({"l": [1], "z": [1]}, "unknown size 'z'"),
+        ({"l": [1], "Z": [1]}, "unknown size 'Z'"),
         ({"l": [1, 2], "d": [1, 2, 3]}, r"do not broadcast.*l \(2,\), d \(3,\)"),
     ],
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -12,12 +15,11 @@ from hypothesis import given, strategies as st
 
 import cli
 import costmodel as cm
-from costmodel import render
-from costmodel.domains import Exact
+from costmodel import render, typeset
+from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.expressions import Node
 from costmodel.formulas import parse
-from costmodel.mixers import names
 from costmodel.polynomial import Poly, padded, size
 from costmodel.rules.breaking import broken
 from costmodel.rules.latex import COMPOSITES, RULES, equation
@@ -35,6 +37,7 @@ from costmodel.rules.printing import (
 from costmodel.sizes import SizeError
 from costmodel.table_formats import symbol_names
 from tests import systems
+from tests.small import complete, forms, has_inference, variants
 from tests.typesetting import compiled, needs_latex
 
 l, d, n, h, w = (size(letter) for letter in "ldnhw")
@@ -159,25 +162,52 @@ def test_random_systems_print_in_balanced_latex(mixer: Mixer, sizes: dict[str, i
             assert text.count(r"\left(") == text.count(r"\right)")
 
 
-@given(systems.mixers(ranges=systems.PAST), systems.sizes())
+def run(text: str, sizes: Mapping[str, int]) -> Fraction:
+    """A printed formula as Python reads it, in fractions."""
+    exact = {letter: Fraction(value) for letter, value in sizes.items()}
+    functions = {
+        "Max": max,
+        "Min": min,
+        "floor": math.floor,
+        "ceil_log2": lambda x: (math.ceil(x) - 1).bit_length(),
+    }
+    return Fraction(eval(text, {"__builtins__": {}}, {**exact, **functions}))
+
+
+@given(systems.mixers(), systems.sizes())
 def test_what_is_printed_evaluates_to_what_is_counted(mixer: Mixer, sizes: dict[str, int]) -> None:
-    import sympy
-
-    total = cm.count(mixer).exact_total
-    letters = {letter: sympy.Symbol(letter) for letter in sizes}
-    functions = {"Max": sympy.Max, "Min": sympy.Min}
-    found = sympy.sympify(formula_text(total), {**letters, **functions})
-    values = {letters[letter]: value for letter, value in sizes.items()}
-    assert found.subs(values) == total.at(sizes)
+    try:
+        total = cm.count(mixer).exact_total
+    except Unsupported:
+        return
+    assert run(formula_text(total), sizes) == total.at(sizes)
 
 
-@pytest.mark.parametrize("mixer", names())
-def test_printed_counts_are_read_back(mixer: str) -> None:
-    counts = cm.count(cm.mixer(mixer), "inference")
-    for exact in counts.classes.values():
-        assert Exact.of(parse(formula_text(exact)).poly()).at({"l": 5, "d": 6, "n": 2, "t": 3}) == (
-            exact.at({"l": 5, "d": 6, "n": 2, "t": 3})
-        )
+def test_few_printed_counts_of_random_systems_are_left_open() -> None:
+    asked: Counter[bool] = Counter()
+
+    @given(systems.mixers())
+    def ask(mixer: Mixer) -> None:
+        try:
+            asked[bool(cm.count(mixer).classes)] += 1
+        except Unsupported:
+            asked[False] += 1
+
+    ask()
+    assert asked[True] >= 0.8 * asked.total()
+
+
+@pytest.mark.parametrize(("name", "form"), forms(variants()))
+def test_printed_counts_are_read_back(name: str, form: str) -> None:
+    """By our own grammar and by Python's."""
+    mixer = cm.mixer(name)
+    sizes = complete(mixer, {"l": 5, "d": 6, "n": 2, "t": 3})
+    phases = ("training", "inference") if has_inference(mixer, form) else ("training",)
+    for phase in phases:
+        counts = cm.count(mixer, phase, form)
+        for exact in (*counts.classes.values(), counts.exact_total):
+            text, value = formula_text(exact), exact.at(sizes)
+            assert Exact.of(parse(text).poly()).at(sizes) == run(text, sizes) == value
 
 
 def test_piecewise_counts_keep_their_breakpoints() -> None:
@@ -252,18 +282,41 @@ def test_renaming() -> None:
         "t": r"\tau",
     }
     assert symbol_names("l=d,d=l", she) == {"l": "d", "d": "l"}
-    for text in ("l=d", "l=", "q=N", "l", r"l=\input{x}", "l=$", "l=1"):
+    for text in ("l=d", "l=", "Z=N", "l", r"l=\input{x}", "l=$", "l=1"):
         with pytest.raises(SizeError):
             symbol_names(text, she)
 
 
 @given(st.text(max_size=30))
 def test_escaped_text_holds_no_command(text: str) -> None:
-    known = [value for value in (*render.TEX.values(), *render.OUTSIDE.values()) if "\\" in value]
+    known = [value for value in (*typeset.TEX.values(), *typeset.OUTSIDE.values()) if "\\" in value]
     left = render.escaped(text)
     for value in sorted(known, key=len, reverse=True):
         left = left.replace(value, "")
     assert left.isascii() and not re.search(r"[\\{}$&#%_^~]", left)
+
+
+def test_a_table_too_high_for_a_page_goes_on_in_another() -> None:
+    columns = (render.Column("mixer", "mixer", numeric=False), render.Column("mul", "mul"))
+    rows = tuple((f"row{k:03}", render.Dash(1) if k == 149 else f"{k}") for k in range(150))
+    grid = render.Grid("", columns, rows, ("no figure",))
+    text = render.latex(grid, ("All of them.",), "tab:all")
+    assert re.findall(r"row\d+", text) == [f"row{k:03}" for k in range(150)]
+    parts = text.split(r"\end{table}")[:-1]
+    assert len(parts) > 2
+    assert all(r"\begin{table}" in part and "mixer & mul" in part for part in parts)
+    assert text.count("All of them.") == text.count(r"\label") == 1
+    assert text.count(r"\addtocounter{table}{-1}") == text.count("Continued.") == len(parts) - 1
+    assert ["no figure" in part for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert render.latex(grid, ("x",), long=True).count(r"\begin{longtable}") == 1
+
+
+def test_long_words_may_break_after_their_signs() -> None:
+    columns = (render.Column("about", "about", numeric=False, wide=True),)
+    grid = render.Grid("", columns, (("d_model 4*d**2*l/n self-attention+bias",),))
+    stop = r"\allowbreak{}"
+    shown = rf"d\_model 4*d**2*l/n self-{stop}attention+{stop}bias \\"
+    assert shown in render.latex(grid, ("Claims.",), long=True)
 
 
 USER = """import costmodel as cm
@@ -308,6 +361,9 @@ COMMANDS = [
     "explain self-attention --format latex",
     "explain she --form fft --format latex --convention mac",
     "explain FILE:decay --format latex --symbols w=omega",
+    "explain lstm --format latex",
+    "explain self-attention+cross --format latex",
+    "explain restricted-attention --format latex",
     "list --format latex",
     "verify --format latex",
 ]

@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Protocol
+
 import pytest
 
 import costmodel as cm
-from costmodel.mixers import names
+from costmodel.equations import Mixer
+from tests.small import forms, variants, without_inference
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_answer_displays_as_latex(name: str) -> None:
+class Displayed(Protocol):
+    """What a notebook shows as LaTeX."""
+
+    def _repr_latex_(self) -> str: ...
+
+
+QUESTIONS: tuple[Callable[[Mixer, str], Displayed], ...] = (
+    lambda mixer, form: cm.count(mixer, form=form),
+    lambda mixer, form: cm.parameters(mixer),
+    lambda mixer, form: cm.span(mixer, form=form),
+    lambda mixer, form: cm.traffic(mixer, form=form),
+    lambda mixer, form: cm.critical_path(mixer, form=form),
+    lambda mixer, form: cm.sequential(mixer, form=form),
+    lambda mixer, form: cm.path_length(mixer, form),
+    lambda mixer, form: cm.order(cm.count(mixer, form=form).exact_total),
+)
+OF_ONE_TOKEN: tuple[Callable[[Mixer, str], Displayed], ...] = (
+    lambda mixer, form: cm.count(mixer, "inference", form),
+    lambda mixer, form: cm.span(mixer, "inference", form),
+    lambda mixer, form: cm.state(mixer, form),
+    lambda mixer, form: cm.traffic(mixer, "inference", form),
+    lambda mixer, form: cm.critical_path(mixer, "inference", form),
+    lambda mixer, form: cm.sequential(mixer, "inference", form),
+)
+
+
+def displays_as_latex(answer: Displayed) -> None:
+    shown = answer._repr_latex_()
+    assert shown.startswith("$") and shown.endswith("$")
+    assert shown.count("{") == shown.count("}")
+
+
+@pytest.mark.parametrize(("name", "form"), forms(variants()))
+def test_every_answer_displays_as_latex(name: str, form: str) -> None:
+    """Where one token has no cost of its own, every question about it gives the one reason."""
     mixer = cm.mixer(name)
-    answers = (
-        cm.count(mixer),
-        cm.count(mixer, "inference"),
-        cm.parameters(mixer),
-        cm.span(mixer),
-        cm.state(mixer),
-        cm.traffic(mixer),
-        cm.critical_path(mixer),
-        cm.order(cm.count(mixer).exact_total),
-    )
-    for answer in answers:
-        shown = answer._repr_latex_()
-        assert shown.startswith("$") and shown.endswith("$")
-        assert shown.count("{") == shown.count("}")
+    for question in QUESTIONS:
+        displays_as_latex(question(mixer, form))
+    reason = without_inference(mixer, form)
+    for question in OF_ONE_TOKEN:
+        if reason is None:
+            displays_as_latex(question(mixer, form))
+            continue
+        with pytest.raises(cm.Unanswered, match=re.escape(reason)):
+            question(mixer, form)
 
 
 def test_counts_display_every_class_and_the_total() -> None:

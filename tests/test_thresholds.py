@@ -39,7 +39,15 @@ CONDITIONS = {
     "l**2 - l*d**2": "l > d**2",
     "l*t - d*l*t": "at no size",
     "l**2 + t**2 - 7*l*t": "l**2 + t**2 - 7*l*t > 0",
+    "l**2 - d**2": "l > d",
+    "d**2 - l**2": "l < d",
+    "(l - d)**3": "l > d",
+    "(3*l - 2*d)*(2*d + l)*(l + d*n)": "l > 2*d/3",
+    # two orders of the products of queries, keys and values: (n*l - d) * ((4*d - n)*l - d)
+    "4*d*n*l**2 - n**2*l**2 - 4*d**2*l + d**2": "l > d/n",
+    "(l - 2)*(l - d)": "l**2 - d*l + 2*d - 2*l > 0",
 }
+"""The last factor of the products, 2*d + l, l + d*n, (4*d - n)*l - d, is positive at every size."""
 
 
 @pytest.mark.parametrize(("text", "condition"), CONDITIONS.items())
@@ -64,12 +72,38 @@ ZEROS = {
     "0": "at every size",
     "l*d - d**2": "l = d",
     "2*l - 3*d": "-3*d + 2*l = 0",
+    "l**2 - d**2": "l = d",
+    "4*d*n*l**2 - n**2*l**2 - 4*d**2*l + d**2": "l = d/n",
 }
 
 
 @pytest.mark.parametrize(("text", "condition"), ZEROS.items())
 def test_zero(text: str, condition: str) -> None:
     assert where_zero(poly(text)).text == condition
+
+
+FACTORED = {
+    "l**2 - d**2": "l - d",
+    "d**2 - l**2": "d - l",
+    "(3*l - 2*d)*(2*d + l)*(l + d*n)": "3*l - 2*d",
+    "4*d*n*l**2 - n**2*l**2 - 4*d**2*l + d**2": "n*l - d",
+}
+
+
+@pytest.mark.parametrize(("text", "factor"), FACTORED.items())
+def test_what_is_solved_has_the_sign_of_the_whole(text: str, factor: str) -> None:
+    """At every small size, and so has the least length from which on it is positive."""
+    difference, decides = poly(text), poly(factor)
+    for sizes in points(frozenset("dln"), 9):
+        whole, part = (p.rational(sizes) for p in (difference, decides))
+        assert (whole > 0, whole == 0) == (part > 0, part == 0)
+    for sizes in points(frozenset("dn"), 9):
+        start = least(difference, "l", sizes)
+        positive = [difference.rational({**sizes, "l": l}) > 0 for l in range(1, 12)]
+        if start is not None:
+            assert positive == [l >= start for l in range(1, 12)]
+        else:
+            assert not positive[-1]
 
 
 SHE_MORE = {

@@ -128,7 +128,12 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
         (("w_win[i - j + 1, b]", "w_win[i * j, b]"),),
         "does not import: EquationError: index 'i*j' in not-affine is not affine",
     ),
-    "unknown-letter": ((('"l d w"', '"l d q"'),), "does not import: ValueError: unknown size 'q'"),
+    "unknown-letter": ((('"l d w"', '"l d j"'),), "does not import: ValueError: unknown size 'j'"),
+    "letter-of-networks": (
+        (('"l d w"', '"l d q"'),),
+        "does not import: EquationError: letter-of-networks declares size 'q', new tokens after "
+        "the prompt, which whole networks alone have: no command about a mixer takes it",
+    ),
     "no-output": (
         (("y[i, b] = cm.sum_", "s[i, b] = cm.sum_"),),
         "does not import: EquationError: form 'direct' of no-output never defines its output",
@@ -321,11 +326,33 @@ def test_a_rule_that_miscounts_is_held_against_the_execution(
 
 
 def test_a_question_that_the_rules_cannot_answer_is_no_crash(tmp_path: Path) -> None:
-    """A sum that is empty for the first row is refused in words."""
+    """Every second weight is read: which entries those are is refused in words, and the module,
+    which could not be compared, is not blamed."""
+    proofs = checked(
+        tmp_path,
+        "every-second-weight",
+        ("w_win[i - j + 1, b]", "w_win[2 * (i - j) + 1, b]"),
+        ('m.parameter("w_win", w, d)', 'm.parameter("w_win", 2 * w, d)'),
+        ("self.weight(w, d)", "self.weight(2 * w, d)"),
+    )
+    assert proofs["well formed"].passed is None
+    assert proofs["well formed"].detail == "a stride of index j in an entry read"
+    assert proofs[MODULE].passed is None
+    assert proofs[MODULE].detail == (
+        "the equations are not evaluated: a stride of index j in an entry read"
+    )
+
+
+def test_a_sum_over_no_term_is_zero(tmp_path: Path) -> None:
+    """The first row has no row before it; the module, which adds its own row, parts from that."""
     change = ('f.index("j", cm.max_(1, i - w + 1), i)', 'f.index("j", 1, i - 1)')
     lags = ('m.parameter("w_win", w, d)', 'm.parameter("w_win", l, d)')
     proofs = checked(tmp_path, "empty-sum", change, lags)
-    assert "of j may be empty" in proofs["well formed"].detail
+    assert {k: v for k, v in verdicts(proofs).items() if k in EQUATIONS_HOLD} == EQUATIONS_HOLD
+    assert proofs[MODULE].passed is False
+    assert re.match(
+        r"at l = 1, d = 1, w = 1: y\[1, 1\] is \S+, the equations give 0;", proofs[MODULE].detail
+    )
 
 
 def test_sizes_that_fit_no_small_numbers(tmp_path: Path) -> None:

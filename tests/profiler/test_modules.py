@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,15 +18,30 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import costmodel as cm
+from costmodel.equations import Mixer as Equations
 from costmodel.mixers import names
 from profiler import modules
-from profiler.modules import Implementation, Mixer, Unsupported, build, implementation
+from profiler.modules import Implementation, Unsupported, build, implementation, without_token
 from profiler.modules.self_attention import SelfAttention
+from tests.implementations import (
+    bounded,
+    completed,
+    equations,
+    evaluated,
+    every,
+    inputs,
+    label,
+    made,
+    reads_the_length,
+    sequences,
+    stepped,
+)
+from tests.small import without_inference
 
 Array = NDArray[np.float64]
 Weights = dict[str, Array]
 
-ALL = [described for mixer in names() for described in modules.implementations(mixer).values()]
 SIZES = [
     {"d": 6, "l": 5, "n": 2},
     {"d": 6, "l": 7, "n": 3},
@@ -34,28 +51,28 @@ SIZES = [
     {"d": 1, "l": 3, "n": 1},
     {"d": 1, "l": 1, "n": 1},
 ]
+FEW = [SIZES[1], SIZES[3], SIZES[5], SIZES[6]]
+"""Of these, for every implementation: several heads, one of width 1, one channel, one token."""
 ROUNDING = 1e-12
-"""Sums of at most 7 * 6 products of size about one, in float64."""
+"""Sums of at most 7 * 6 products of size about one, in float64; times the largest output where
+that is more than one."""
 
-each = pytest.mark.parametrize("described", ALL, ids=lambda i: f"{i.mixer}-{i.name}")
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+ALL = every()
+STEPPING = [described for described in ALL if described.step_form]
 
-
-def made(described: Implementation, sizes: dict[str, int], **given: Any) -> Mixer:
-    options: dict[str, Any] = {"device": "cpu", "dtype": torch.float64, "seed": 3, **given}
-    module = build(described, sizes, **options)
-    assert isinstance(module, Mixer)
-    return module
+each = pytest.mark.parametrize("described", ALL, ids=label)
+each_stepping = pytest.mark.parametrize("described", STEPPING, ids=label)
 
 
-def inputs(batch: int, length: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    generator = torch.Generator().manual_seed(11)
-    return torch.randn(batch, length, d, generator=generator, dtype=torch.float64).to(dtype)
+def by_sizes(sizes: list[dict[str, int]]) -> pytest.MarkDecorator:
+    """A test at each of these sizes."""
+    return pytest.mark.parametrize("sizes", sizes, ids=lambda s: "-".join(map(str, s.values())))
 
 
-def stepped(module: Mixer, x: Tensor) -> Tensor:
-    state = module.initial_state(x.shape[0], x.shape[1])
-    return torch.stack([module.step(x[:, i], state) for i in range(x.shape[1])], dim=1)
+def close(found: Tensor, expected: Tensor, tolerance: float = ROUNDING) -> None:
+    """Fail unless the numbers agree, to a tolerance for outputs of size one."""
+    atol = tolerance * max(1.0, float(expected.detach().abs().max()))
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
 
 # The papers' equations for one sample, entry by entry.
@@ -130,11 +147,17 @@ PARAMETERS = {
 }
 STATE_ARRAYS = {"self-attention": {"K", "V"}, "he": {"u"}, "he-extraction": {"u"}}
 
+WRITTEN_OUT = [described for described in ALL if described.mixer in REFERENCES]
+"""The mixers whose equations, parameters, state and calls are literals here; those of the other
+families are in tests/mixers/."""
 
-@each
-@each_size
+each_written_out = pytest.mark.parametrize("described", WRITTEN_OUT, ids=label)
+
+
+@each_written_out
+@by_sizes(SIZES)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_forward_equals_the_equations(
+def test_forward_equals_the_papers_equations(
     described: Implementation, sizes: dict[str, int], batch: int
 ) -> None:
     module = made(described, sizes)
@@ -148,48 +171,130 @@ def test_forward_equals_the_equations(
 
 
 @each
-@each_size
-@pytest.mark.parametrize("batch", [1, 3])
+@by_sizes(FEW)
+def test_forward_equals_the_equations(described: Implementation, sizes: dict[str, int]) -> None:
+    """Whole sequences, shorter ones and single tokens, each sequence of a batch as if alone."""
+    module = made(described, sizes)
+    for length in {1, (sizes["l"] + 1) // 2, sizes["l"]}:
+        given = sequences(described, sizes, 2, length)
+        with torch.no_grad():
+            y = module(*given)
+        assert y.shape == given[0].shape
+        close(y, evaluated(described, module, sizes, *given))
+
+
+@each_stepping
+@by_sizes(FEW)
 def test_steps_equal_forward_and_hold_what_later_tokens_read(
-    described: Implementation, sizes: dict[str, int], batch: int
+    described: Implementation, sizes: dict[str, int]
 ) -> None:
-    module, d, length = made(described, sizes), sizes["d"], sizes["l"]
-    x = inputs(batch, length, d)
-    y = module(x)
-    state = module.initial_state(batch)
-    assert set(state.arrays) == STATE_ARRAYS.get(described.mixer, {"x"})
-    for array in state.arrays.values():
-        array.fill_(math.nan)
+    """Nothing else is read: what is not held is not a number, and the state is written in place."""
+    batch = 3
+    module, (x, *contexts) = made(described, sizes), sequences(described, sizes, batch)
+    with torch.no_grad():
+        y = module(x, *contexts)
+    derived = cm.state(equations(described), described.step_form)
+    known = completed(described, sizes)
+    state = module.initial_state(batch, None, *contexts)
+    assert set(state.arrays) == set(derived.arrays)
+    if not contexts and "zero-state" not in described.step_rewrites:
+        for array in state.arrays.values():  # before the first token nothing is held, no zeros even
+            array.fill_(math.nan)
     addresses = {name: array.data_ptr() for name, array in state.arrays.items()}
-    for i in range(length):
-        y_i = module.step(x[:, i], state)
-        torch.testing.assert_close(y_i, y[:, i], atol=ROUNDING, rtol=0)
+    for i in range(sizes["l"]):
+        close(module.step(x[:, i], state), y[:, i])
         assert state.position == i + 1
-        assert state.elements == len(state.arrays) * (i + 1) * d
-        assert sum(int(array.isfinite().sum()) for array in state.arrays.values()) == (
-            batch * state.elements
-        )
+        assert state.elements == derived.at(**known, t=i + 1)
+        finite = sum(int(array.isfinite().sum()) for array in state.arrays.values())
+        assert finite == batch * state.elements
     assert addresses == {name: array.data_ptr() for name, array in state.arrays.items()}
+
+
+@each_written_out
+def test_the_state_is_a_row_of_width_d_for_every_token(described: Implementation) -> None:
+    module, x = made(described, {"d": 6, "l": 5, "n": 2}), inputs(1, 5, 6)
+    state, y = module.initial_state(1), module(x)
+    assert set(state.arrays) == STATE_ARRAYS.get(described.mixer, {"x"})
+    for i in range(5):
+        close(module.step(x[:, i], state), y[:, i])
+        assert state.elements == len(state.arrays) * (i + 1) * 6
+
+
+@each
+def test_a_class_steps_where_its_equations_are_causal(described: Implementation) -> None:
+    """What has no `step` says why, in the equations' own words."""
+    mixer, module = equations(described), made(described, {"d": 6, "l": 5, "n": 2})
+    reason = without_inference(mixer, described.step_form or described.form)
+    if reason is None:
+        assert without_token(mixer, described) == ""
+        assert isinstance(module, modules.Mixer)
+    else:
+        assert described.step_form is None
+        assert not hasattr(module, "step") and not hasattr(module, "initial_state")
+        said = without_token(mixer, described)
+        assert said and said in reason
+
+
+@each
+def test_a_sequence_does_not_see_the_others_of_its_batch(described: Implementation) -> None:
+    """One of three sequences is not a number, and the two beside it are what they are alone."""
+    sizes = {"d": 6, "l": 5, "n": 2}
+    module, given = made(described, sizes), sequences(described, sizes, 3)
+    alone = [torch.stack([tensor[0], tensor[2]]) for tensor in given]
+    for tensor in given:
+        tensor[1] = math.nan
+    with torch.no_grad():
+        y, expected = module(*given), module(*alone)
+        close(y[[0, 2]], expected)
+        assert bool(y[1].isnan().all())
+        if described.step_form:
+            close(stepped(module, *given)[[0, 2]], stepped(module, *alone))
 
 
 @each
 def test_parameters_are_those_of_the_equations(described: Implementation) -> None:
-    sizes = {"d": 6, "l": 5, "n": 2}
+    sizes, mixer = {"d": 6, "l": 5, "n": 2}, equations(described)
     shapes = {name: tuple(p.shape) for name, p in made(described, sizes).named_parameters()}
+    known = completed(described, sizes)
     assert shapes == {
-        name: tuple(sizes[letter] for letter in letters)
-        for name, letters in PARAMETERS[described.mixer].items()
+        array.name: tuple(extent.at(known) for extent in array.shape) for array in mixer.parameters
     }
+    if described.mixer in PARAMETERS:
+        assert shapes == {
+            name: tuple(sizes[letter] for letter in letters)
+            for name, letters in PARAMETERS[described.mixer].items()
+        }
+
+
+@each
+def test_on_the_meta_device_there_are_shapes_alone(described: Implementation) -> None:
+    """Sizes of a real network cost nothing there: as many parameters as the equations count."""
+    large = {"d": 768, "l": 2048, "n": 12, "f": 3072}
+    module = made(described, large, device="meta")
+    held = sum(parameter.numel() for parameter in module.parameters())
+    assert held == cm.parameters(equations(described)).at(**completed(described, large))
+    sizes = {"d": 6, "l": 5, "n": 2}
+    module = made(described, sizes, device="meta")
+    x, *contexts = (tensor.to("meta") for tensor in sequences(described, sizes, 2))
+    rows = [module(x, *contexts)]
+    if described.step_form:
+        rows.append(stepped(module, x, *contexts))
+    for y in rows:
+        assert (y.shape, y.dtype, y.device.type) == (x.shape, torch.float64, "meta")
 
 
 @each
 def test_gradients_pass_through(described: Implementation) -> None:
-    module = made(described, {"d": 2, "l": 3, "n": 2})
-    x = inputs(2, 3, 2).requires_grad_()
-    assert torch.autograd.gradcheck(module, (x,))
-    module(x).sum().backward()
+    sizes = {"d": 2, "l": 3, "n": 2}
+    module = made(described, sizes)
+    given = [tensor.requires_grad_() for tensor in sequences(described, sizes, 2)]
+    assert torch.autograd.gradcheck(module, tuple(given))
+    module(*given).sum().backward()
     assert all(parameter.grad is not None for parameter in module.parameters())
-    assert not module.step(x[:, 0], module.initial_state(2)).requires_grad
+    if described.step_form:
+        x, *contexts = given
+        state = module.initial_state(2, 3, *contexts)
+        assert not module.step(x[:, 0], state).requires_grad
 
 
 @pytest.mark.parametrize("name", ["explicit", "sdpa"])
@@ -209,15 +314,13 @@ def test_self_attention_equals_torch_nn(name: str, d: int, n: int, length: int) 
 
 
 @pytest.mark.parametrize("mixer", names())
-def test_implementations_of_one_mixer_agree(mixer: str) -> None:
+def test_implementations_and_forms_of_one_mixer_agree(mixer: str) -> None:
+    """At more tokens than one kernel's block, and fewer than l: all are the default form."""
     sizes = {"d": 6, "l": 37, "n": 3}
-    x = inputs(3, 31, 6)
-    first, *others = (
-        made(described, sizes) for described in modules.implementations(mixer).values()
-    )
-    assert others
-    for other in others:
-        torch.testing.assert_close(other(x), first(x), atol=ROUNDING, rtol=0)
+    for described in modules.implementations(mixer).values():
+        module, given = made(described, sizes), sequences(described, sizes, 1, 31)
+        default = replace(described, form=equations(described).default_form)
+        close(module(*given).detach(), evaluated(default, module, sizes, *given))
 
 
 # What is dispatched: a literal table, by hand, of the calls that compute (l = 3).
@@ -262,24 +365,34 @@ STEP = {
 
 
 class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """The operations dispatched: their names and the shapes of their operands."""
+    """The operations dispatched: their names, the shapes of their operands, and what is cloned."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.calls: list[tuple[str, list[tuple[int, ...]]]] = []
+        self.cloned: list[Tensor] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        shapes = [tuple(arg.shape) for arg in args if isinstance(arg, Tensor)]
-        self.calls.append((func.overloadpacket.__name__, shapes))
+        name, shapes = (
+            func.overloadpacket.__name__,
+            [a.shape for a in args if isinstance(a, Tensor)],
+        )
+        self.calls.append((name, [tuple(shape) for shape in shapes]))
+        self.cloned += args[:1] if name == "clone" else ()
         return func(*args, **(kwargs or {}))
 
     def counted(self) -> Counter[str]:
         return Counter(name for name, _ in self.calls if name not in FREE)
 
+    def copies(self, array: Tensor) -> int:
+        """How often entries of this array were copied."""
+        own = array.untyped_storage().data_ptr()
+        return sum(t.untyped_storage().data_ptr() == own and t.numel() > 0 for t in self.cloned)
 
-@each
+
+@each_written_out
 @pytest.mark.parametrize("batch", [1, 2])
 def test_forward_dispatches_its_description(described: Implementation, batch: int) -> None:
     module = made(described, {"d": 6, "l": 5, "n": 2})
@@ -289,7 +402,7 @@ def test_forward_dispatches_its_description(described: Implementation, batch: in
     assert dispatched.counted() == FORWARD[described.mixer, described.name]
 
 
-@each
+@each_written_out
 @pytest.mark.parametrize("batch", [1, 2])
 def test_step_dispatches_one_token(described: Implementation, batch: int) -> None:
     module, d = made(described, {"d": 6, "l": 5, "n": 2}), 6
@@ -301,10 +414,22 @@ def test_step_dispatches_one_token(described: Implementation, batch: int) -> Non
         module.step(x[:, 2], state)
     expected = STEP.get((described.mixer, described.name)) or STEP[described.mixer]
     assert dispatched.counted() == expected
-    assert not [name for name, _ in dispatched.calls if name == "clone"], "the state is copied"
     if described.mixer.startswith("she"):
         products = {shapes[-1] for name, shapes in dispatched.calls if name == "mm"}
         assert (3 * d, d) in products, "one contraction over the three tokens held"
+
+
+@each_stepping
+def test_a_step_copies_no_state_unless_it_slides(described: Implementation) -> None:
+    """A copy of all that is held would cost more than the token; a window moves by one row."""
+    sizes = {"d": 6, "l": 5, "n": 2}
+    module, (x, *contexts) = made(described, sizes), sequences(described, sizes, 2)
+    state = module.initial_state(2, 5, *contexts)
+    module.step(x[:, 0], state)
+    with Dispatched() as dispatched:
+        module.step(x[:, 1], state)
+    copies = [dispatched.copies(array) for array in state.arrays.values()]
+    assert max(copies) <= state.sliding
 
 
 # dtypes
@@ -321,21 +446,23 @@ TOLERANCE = {
 @each
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_every_dtype_is_computed_or_refused(described: Implementation, dtype: torch.dtype) -> None:
-    sizes, x = {"d": 6, "l": 5, "n": 2}, inputs(3, 5, 6)
-    module, exact = made(described, sizes, dtype=dtype), made(described, sizes)(x)
-    x = x.to(dtype)
+    sizes = {"d": 6, "l": 5, "n": 2}
+    given = sequences(described, sizes, 3)
+    module, exact = made(described, sizes, dtype=dtype), made(described, sizes)(*given)
+    given = tuple(tensor.to(dtype) for tensor in given)
+    found = []
     with Dispatched() as dispatched:
-        tokens = stepped(module, x)
+        if described.step_form:
+            found.append(stepped(module, *given))
         if described.form == "fft" and dtype in (torch.float16, torch.bfloat16):
             with pytest.raises(Unsupported, match=r"torch\.fft has no transform in|complex32"):
-                module(x)
-            whole = tokens
+                module(*given)
         else:
-            whole = module(x)
+            found.append(module(*given))
     assert "_to_copy" not in {name for name, _ in dispatched.calls}
-    for y in (whole, tokens):
+    for y in found:
         assert y.dtype == dtype
-        torch.testing.assert_close(y.double(), exact, atol=TOLERANCE[dtype], rtol=0)
+        close(y.double(), exact, TOLERANCE[dtype])
 
 
 def test_a_kernel_that_lacks_the_dtype_is_unsupported() -> None:
@@ -358,43 +485,78 @@ def test_a_kernel_that_lacks_the_dtype_is_unsupported() -> None:
 
 @each
 def test_wrong_shapes_are_refused(described: Implementation) -> None:
-    module = made(described, {"d": 6, "l": 5, "n": 2})
+    sizes = {"d": 6, "l": 5, "n": 2}
+    module, contexts = made(described, sizes), sequences(described, sizes, 1)[1:]
     for shape in [(5, 6), (1, 5, 7), (1, 0, 6)]:
         with pytest.raises(ValueError, match=r"x must be \(batch, length, 6\) and is"):
-            module(torch.zeros(shape, dtype=torch.float64))
+            module(torch.zeros(shape, dtype=torch.float64), *contexts)
     with pytest.raises(ValueError, match=r"x is torch.float32 and the parameters are"):
-        module(torch.zeros(1, 5, 6, dtype=torch.float32))
-    state = module.initial_state(2, 3)
+        module(torch.zeros(1, 5, 6, dtype=torch.float32), *contexts)
+
+
+@each_stepping
+def test_wrong_tokens_and_lengths_are_refused(described: Implementation) -> None:
+    sizes = {"d": 6, "l": 5, "n": 2}
+    module, contexts = made(described, sizes), sequences(described, sizes, 2)[1:]
+    state = module.initial_state(2, 3, *contexts)
     for shape in [(2, 7), (3, 6), (2, 1, 6)]:
         with pytest.raises(ValueError, match=r"x_t must be \(2, 6\), one token for each sample"):
             module.step(torch.zeros(shape, dtype=torch.float64), state)
+    with pytest.raises(ValueError, match=r"x is torch.float32 and the parameters are"):
+        module.step(torch.zeros(2, 6, dtype=torch.float32), state)
     assert state.position == 0
     for batch, length in [(0, 3), (1, 0), (1, -2)]:
         with pytest.raises(ValueError, match="must be a positive integer and is"):
-            module.initial_state(batch, length)
+            module.initial_state(batch, length, *contexts)
 
 
-@each
+def grows(described: Implementation, sizes: dict[str, int]) -> bool:
+    """Whether ever more must be held for ever more tokens."""
+    derived, known = (
+        cm.state(equations(described), described.step_form),
+        completed(described, sizes),
+    )
+    return derived.at(**known, t=1000) < derived.at(**known, t=1001)
+
+
+@each_stepping
 def test_a_full_state_is_refused(described: Implementation) -> None:
-    module, token = made(described, {"d": 6, "l": 5, "n": 2}), inputs(2, 1, 6)[:, 0]
-    state = module.initial_state(2, 3)
-    for _ in range(3):
-        module.step(token, state)
-    with pytest.raises(ValueError, match="the state is full, it holds 3 tokens of at most 3"):
-        module.step(token, state)
-    assert state.position == 3
+    """A state that does not grow with the tokens is never full."""
+    sizes = {"d": 6, "l": 5, "n": 2}
+    module, (x, *contexts) = made(described, sizes), sequences(described, sizes, 2, 5)
+    state = module.initial_state(2, 3, *contexts)
+    for i in range(3):
+        module.step(x[:, i], state)
+    if grows(described, sizes):
+        with pytest.raises(ValueError, match="the state is full, it holds 3 tokens of at most 3"):
+            module.step(x[:, 3], state)
+        assert state.position == 3
+    else:
+        with torch.no_grad():
+            y = module(x, *contexts)
+        for i in (3, 4):
+            close(module.step(x[:, i], state), y[:, i])
+        assert state.position == 5
 
 
 @each
 def test_only_weights_bound_the_length(described: Implementation) -> None:
-    module, x = made(described, {"d": 6, "l": 5, "n": 2}), inputs(2, 7, 6)
-    if described.mixer == "self-attention":
-        torch.testing.assert_close(stepped(module, x), module(x), atol=ROUNDING, rtol=0)
+    sizes = {"d": 6, "l": 5, "n": 2}
+    module, given = made(described, sizes), sequences(described, sizes, 2, 7)
+    assert module.bounded == bounded(equations(described))
+    if not module.bounded:
+        y = module(*given).detach()
+        if described.step_form:
+            close(stepped(module, *given), y)
+        if described.step_form and reads_the_length(described):  # at l = 5, whatever follows
+            given, y = (given[0][:, :5], *given[1:]), y[:, :5]
+        close(y, evaluated(described, module, sizes, *given))
         return
     with pytest.raises(ValueError, match="the sequence has 7 tokens and the weights end at l = 5"):
-        module(x)
-    with pytest.raises(ValueError, match="length 7 is greater than l = 5"):
-        module.initial_state(2, 7)
+        module(*given)
+    if described.step_form:
+        with pytest.raises(ValueError, match="length 7 is greater than l = 5"):
+            module.initial_state(2, 7)
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -431,7 +593,7 @@ def test_a_state_of_another_mixer_is_refused() -> None:
 def test_bad_sizes_are_refused(mixer: str, sizes: dict[str, int], message: str) -> None:
     described = next(iter(modules.implementations(mixer).values()))
     with pytest.raises(ValueError, match=message):
-        made(described, sizes)
+        build(described, sizes, device="cpu", dtype=torch.float64, seed=3)
 
 
 # the registry
@@ -484,12 +646,33 @@ def test_kernel_classes_by_array(mixer: str, name: str, kernels: str, step_kerne
     assert described.step_kernels == dict(pair.split(":") for pair in step_kernels.split())
 
 
+def arrays_of(mixer: Equations, form: str) -> set[str]:
+    """What the equations of a form compute."""
+    return {equation.name for equation in mixer.forms[form].equations}
+
+
+def test_every_class_is_swept() -> None:
+    """What the tests above run over is all that the files of modules describe."""
+    described = {it.module for named in modules._registry.values() for it in named.values()}
+    own = {module for module in described if module.__module__.startswith(modules.__name__)}
+    assert own == {it.module for it in ALL}
+
+
 @each
 def test_descriptions_are_complete(described: Implementation) -> None:
-    assert described.kernels and described.step_kernels
-    assert described.step_form == "direct"
+    """Every equation has its kernel class, and every class an equation."""
+    mixer = equations(described)
+    assert (described.kernels or {}).keys() == arrays_of(mixer, described.form)
     assert "dense" not in described.step_rewrites
-    assert hash(described) == hash(modules.implementations(described.mixer)[described.name])
+    if described.step_form:
+        assert (described.step_kernels or {}).keys() == arrays_of(mixer, described.step_form)
+    found = modules.implementations(described.mixer)[described.name]
+    assert found == described and hash(found) == hash(described)
+
+
+@each_written_out
+def test_one_token_is_mixed_by_the_direct_form(described: Implementation) -> None:
+    assert described.step_form == "direct"
 
 
 @pytest.mark.usefixtures("registry")
@@ -527,7 +710,10 @@ def test_a_users_class_joins_a_built_in_mixer() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ValueError, match="no module implements the mixer 'shee', known are he, "):
+    known = re.escape(", ".join(sorted(names())))
+    with pytest.raises(
+        ValueError, match=f"no module implements the mixer 'shee', known are {known}"
+    ):
         modules.implementations("shee")
     with pytest.raises(ValueError, match="the kernel class of y is 'matmul' and must be one of"):
         implementation("she", "mine", kernels={"y": "matmul"})(nn.Linear)
@@ -553,6 +739,7 @@ def test_seeds_decide_the_parameters(described: Implementation) -> None:
     one, again, other = (made(described, sizes, seed=seed).state_dict() for seed in (1, 1, 2))
     assert torch.equal(before, torch.get_rng_state())
     single = made(described, sizes, seed=1, dtype=torch.float32).state_dict()
+    assert one.keys() == {array.name for array in equations(described).parameters}
     for name, value in one.items():
         assert torch.equal(value, again[name])
         assert torch.equal(value.float(), single[name])
@@ -581,15 +768,17 @@ def test_kernels_have_one_over_root_fan_in(mixer: str, terms: int) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @each
 def test_the_device_changes_nothing(described: Implementation) -> None:
-    sizes, x = {"d": 32, "l": 16, "n": 2}, inputs(3, 13, 32)
+    sizes = {"d": 32, "l": 16, "n": 2}
+    given = sequences(described, sizes, 3, 13)
     here, there = (made(described, sizes, device=device) for device in ("cpu", "cuda"))
     for mine, theirs in zip(here.parameters(), there.parameters(), strict=True):
         assert torch.equal(mine, theirs.cpu())
-    y = here(x)
-    if described.name == "sdpa":
+    y = here(*given).detach()
+    moved = [tensor.cuda() for tensor in given]
+    if "fused-attention" in (described.kernels or {}).values():
         with pytest.raises(Unsupported, match="no fused attention kernel on cuda"):
-            there(x.cuda())
-        there, x = there.half(), x.half()
-    tolerance = TOLERANCE[x.dtype]
-    torch.testing.assert_close(there(x.cuda()).cpu().double(), y, atol=tolerance, rtol=0)
-    torch.testing.assert_close(stepped(there, x.cuda()).cpu().double(), y, atol=tolerance, rtol=0)
+            there(*moved)
+        there, moved = there.half(), [tensor.half() for tensor in moved]
+    found = [there(*moved)] + ([stepped(there, *moved)] if described.step_form else [])
+    for theirs in found:
+        close(theirs.detach().cpu().double(), y, TOLERANCE[moved[0].dtype])

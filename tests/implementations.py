@@ -1,0 +1,125 @@
+"""Which implementations do the generic tests sweep, and how is any of them built and called?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+import costmodel as cm
+from costmodel.equations import Mixer
+from costmodel.expressions import Constant, walk
+from costmodel.options import split
+from profiler.modules import Implementation, SequenceMixer, build, implementations
+from tests.small import complete, variants
+
+Array = NDArray[np.float64]
+
+
+def every() -> list[Implementation]:
+    """Every module class, described for the plainest mixer that has it."""
+    found: dict[type, Implementation] = {}
+    for mixer in sorted(variants(), key=lambda name: len(split(name)[1])):
+        for described in implementations(mixer).values():
+            found.setdefault(described.module, described)
+    return list(found.values())
+
+
+def label(described: Implementation) -> str:
+    """How a test names an implementation."""
+    return f"{described.mixer}-{described.name}"
+
+
+def equations(described: Implementation) -> Mixer:
+    """The mixer that a class implements."""
+    return cm.mixer(described.mixer)
+
+
+def completed(described: Implementation, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes with a value for every letter of the equations."""
+    return complete(equations(described), sizes)
+
+
+def made(described: Implementation, sizes: Mapping[str, int], **given: Any) -> Any:
+    """The module in float64 on the CPU unless told otherwise."""
+    options: dict[str, Any] = {"device": "cpu", "dtype": torch.float64, "seed": 3, **given}
+    module = build(described, completed(described, sizes), **options)
+    assert isinstance(module, SequenceMixer)
+    return module
+
+
+def inputs(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 11) -> Tensor:
+    """Normal numbers, the same in every dtype up to rounding."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def sequences(
+    described: Implementation,
+    sizes: Mapping[str, int],
+    batch: int,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[Tensor, ...]:
+    """x (batch, length, d), l tokens unless given, and (batch, ...) of every context."""
+    known = completed(described, sizes)
+    x = inputs(batch, known["l"] if length is None else length, known["d"], dtype=dtype)
+    contexts = [
+        inputs(batch, *(extent.at(known) for extent in array.shape), dtype=dtype, seed=12 + place)
+        for place, array in enumerate(equations(described).contexts)
+    ]
+    return x, *contexts
+
+
+def stepped(module: Any, x: Tensor, *contexts: Tensor) -> Tensor:
+    """y (b, s, d), token by token."""
+    state = module.initial_state(x.shape[0], x.shape[1], *contexts)
+    return torch.stack([module.step(x[:, i], state) for i in range(x.shape[1])], dim=1)
+
+
+def evaluated(
+    described: Implementation, module: Any, sizes: Mapping[str, int], *given: Tensor
+) -> Tensor:
+    """What the equations of the described form give for each sequence, at the module's weights.
+
+    A sequence of fewer than l tokens is the beginning of one of l where the mixer is causal; else
+    the sequence is all there is, and l is its length.
+    """
+    mixer, (x, *contexts) = equations(described), [tensor.detach() for tensor in given]
+    known, length = completed(described, sizes), x.shape[1]
+    if described.step_form and length < known["l"]:
+        x = functional.pad(x, (0, 0, 0, known["l"] - length))
+    known["l"] = x.shape[1]
+    weights = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
+    rows = []
+    for sample in zip(x.numpy(), *(context.numpy() for context in contexts), strict=True):
+        arrays = weights | dict(zip(names, sample, strict=True))
+        y = cm.evaluate(mixer, arrays, known, described.form)
+        rows.append(torch.from_numpy(y[:length]))
+    return torch.stack(rows)
+
+
+def reads_the_length(described: Implementation) -> bool:
+    """Whether the number l is in the values, and not only in the extents."""
+    system = equations(described).forms[described.form]
+    constants = (
+        node.base
+        for e in system.equations
+        for node, _ in walk(e.value)
+        if isinstance(node, Constant)
+    )
+    return any("l" in base.letters for base in constants)
+
+
+def bounded(mixer: Mixer) -> bool:
+    """Whether a weight ends at l, so that no sequence may be longer."""
+    short, long = (complete(mixer, {"d": 6, "n": 2, "l": l}) for l in (5, 7))
+    return any(
+        extent.at(short) != extent.at(long) for array in mixer.parameters for extent in array.shape
+    )
