@@ -14,9 +14,9 @@ from typing import Any
 
 import costmodel as cm
 from costmodel.composites import lower
-from costmodel.domains import Unsupported
+from costmodel.domains import Unsupported, variables_of
 from costmodel.equations import Form, Mixer
-from costmodel.execution.oracle import Unfused, execute, random_arrays
+from costmodel.execution.oracle import Execution, Unfused, execute, random_arrays
 from costmodel.execution.tallying import OracleError
 from costmodel.expressions import EquationError
 from costmodel.requests import fit
@@ -140,16 +140,7 @@ class Comparison:
 
     def _inference(self, sizes: Sizes) -> None:
         form, names = self.form, self.convention
-        run, longer = (
-            execute(
-                self.mixer.forms[form],
-                sizes,
-                rewrites=self.rewrites,
-                accounting=self.accounting,
-                length=length,
-            )
-            for length in (sizes["l"], sizes["l"] + max(sizes.values()) + 2)
-        )
+        run, longer = self._run(sizes, sizes["l"]), self._longer(sizes)
         if not (causal(self.mixer.forms[form], sizes) and longer.causal):
             self._not_causal()
             return
@@ -185,6 +176,24 @@ class Comparison:
                 "state": least.state + least.state_written,
             }
             self._traffic(f" at {t=}", "inference", at, moved, longer.unfused_inference(t))
+
+    def _run(self, sizes: Sizes, length: int) -> Execution:
+        form = self.mixer.forms[self.form]
+        return execute(
+            form, sizes, rewrites=self.rewrites, accounting=self.accounting, length=length
+        )
+
+    def _longer(self, sizes: Sizes) -> Execution:
+        """An execution of a sequence that goes on for as long as rows read what lies behind them:
+        twice the largest window, and as many rows as the last output is late."""
+        indices = self.mixer.forms[self.form].indices.values()
+        bounds = [b for index in indices for b in index.lower + index.upper if variables_of([b])]
+        windows = {name for b in bounds for name in b.letters - variables_of([b]) - {"l"}}
+        length = sizes["l"] + 2 * max((sizes[name] for name in windows), default=0) + 2
+        run = self._run(sizes, length)
+        outputs = [e for e in run.trace.memory if e[0].role == "output" and e[1][0] == length]
+        late = length - max(map(run.token, outputs))
+        return self._run(sizes, length + late) if late > 0 else run
 
     def _past_the_end(self, at: Sizes) -> str:
         """Why one token has no answer at these sizes, though it has one at others."""

@@ -50,9 +50,9 @@ def blocks(system: System) -> tuple[Block, ...]:
     """The blocks of a system, in the order of computation, which is that of the file.
 
     Raises:
-        EquationError: an array is read before it is complete, or equations of a loop read each
+        EquationError: an array is read before it is complete, or defined at gathered positions.
+        Unsupported: a loop that reads another row than the one before, or equations that read each
             other in a way that no order of rows can satisfy.
-        Unsupported: a loop that reads another row than the one before.
     """
     found = tuple(_block(system, arrays) for arrays in _components(system))
     _check_order(system, found)
@@ -159,6 +159,12 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
     last = {array: order[es[-1]] for array, es in system.defining.items()}
     given = ("input", "context", "parameter", "buffer")
     for equation in system.equations:
+        for position in equation.positions:
+            if isinstance(position, Gather):
+                raise EquationError(
+                    f"{equation.name} is defined at positions that {position.at.array.name} holds; "
+                    f"define it at indices and gather where it is read"
+                )
         for ref in references(equation):
             if ref.array.role in given or ref.array in block_of[equation].axes:
                 continue

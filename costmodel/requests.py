@@ -7,9 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 
-from costmodel.equations import Mixer
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import (
+    Composite,
+    Constant,
+    Fft,
+    Gather,
+    Node,
+    Position,
+    Ref,
+    position_value,
+    walk,
+)
 from costmodel.polynomial import Number, Poly
 from costmodel.sizes import LETTERS, SizeError, checked
 
@@ -78,10 +90,43 @@ def given_sizes(typed: Mapping[str, str | None]) -> Given:
     return {letter: values(letter, text) for letter, text in typed.items() if text is not None}
 
 
-def letters_of(mixer: Mixer, phase: str) -> tuple[str, ...]:
-    """The sizes that a mixer's rows depend on: its own, the batch, t for one new token."""
-    own = ("b", *mixer.letters, *(("t",) if phase == "inference" else ()))
+def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, ...]:
+    """The sizes that a mixer's rows depend on: its own, the batch, t for one new token.
+
+    Its own are those of one form where that is named: a chunked form has a chunk, and the rows of
+    the other forms do not depend on it.
+    """
+    named = mixer.letters if form is None else _letters_in(mixer, mixer.forms[form])
+    own = ("b", *named, *(("t",) if phase == "inference" else ()))
     return tuple(letter for letter in LETTERS if letter in own)
+
+
+@cache
+def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
+    """The sizes of a mixer that its arrays, or the indices and equations of a form, name."""
+    polys = [extent for array in mixer.arrays.values() for extent in array.shape]
+    polys += [extent for array in form.arrays.values() for extent in array.shape]
+    polys += [bound for index in form.indices.values() for bound in index.lower + index.upper]
+    for equation in form.equations:
+        polys += _places(equation.positions)
+        polys += [poly for node, _ in walk(equation.value) for poly in _named(node)]
+    found = {letter for poly in polys for letter in poly.letters}
+    return tuple(letter for letter in mixer.letters if letter in found)
+
+
+def _named(node: Node) -> list[Poly]:
+    """The expressions in sizes and indices that a node holds itself."""
+    if isinstance(node, Ref):
+        return _places(node.positions)
+    if isinstance(node, Constant):
+        return [node.base]
+    if isinstance(node, Composite):
+        return [node.by]
+    return [node.length] if isinstance(node, Fft) else []
+
+
+def _places(positions: Sequence[Position]) -> list[Poly]:
+    return [position_value(p) for p in positions if not isinstance(p, Gather)]
 
 
 def default(letter: str, sizes: Mapping[str, int]) -> int:
@@ -133,6 +178,8 @@ def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
 def fit(mixer: Mixer, sizes: Mapping[str, int]) -> None:
     """Refuse sizes at which an extent of a mixer is no whole number.
 
+    An extent in a size that is not among them, that of another form, is not asked for.
+
     Raises:
         SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
     """
@@ -143,6 +190,8 @@ def fit(mixer: Mixer, sizes: Mapping[str, int]) -> None:
             bounds = index.lower + index.upper
             extents.update({b: None for b in bounds if not any(a[0] == "@" for a in b.letters)})
     for extent in extents:
+        if not extent.letters <= sizes.keys():
+            continue
         value = extent.rational(sizes)
         if not isinstance(value, int):
             raise SizeError(_not_whole(mixer, extent, value, sizes))

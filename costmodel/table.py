@@ -144,7 +144,8 @@ class Row:
         """The mixer that ratios are taken to, at the same sizes."""
         mixer = builtin(BASELINE)
         sizes: dict[str, int] = {}
-        for letter in letters_of(mixer, self.phase):
+        form = mixer.default_form
+        for letter in letters_of(mixer, self.phase, form):
             if letter in self.sizes:
                 sizes[letter] = self.sizes[letter]
             elif letter in self.request.given:
@@ -158,7 +159,6 @@ class Row:
                 fit(mixer, sizes)
             except SizeError as error:
                 return Missing(f"no ratio: {error}")
-        form = mixer.default_form
         return Row(self.request, answers(mixer, form, self.phase, self.answers.convention), sizes)
 
 
@@ -375,13 +375,16 @@ def table(request: Request) -> Table:
     return Table(request, tuple(blocks), tuple(left_out))
 
 
-def _forms(mixer: Mixer, request: Request, left_out: list[str]) -> tuple[str, ...]:
+def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
+    """The forms of a mixer that have rows: its default one unless others are asked for."""
     if request.form is None:
         return (mixer.default_form,)
-    if request.form == "all":
-        return tuple(mixer.forms)
-    if request.form in mixer.forms:
-        return (request.form,)
+    return tuple(name for name in mixer.forms if request.form in ("all", name))
+
+
+def _forms(mixer: Mixer, request: Request, left_out: list[str]) -> tuple[str, ...]:
+    if found := forms_of(mixer, request):
+        return found
     if request.named:
         raise EquationError(
             f"{mixer.name} has no form '{request.form}': expected all, {', '.join(mixer.forms)}"
@@ -392,7 +395,7 @@ def _forms(mixer: Mixer, request: Request, left_out: list[str]) -> tuple[str, ..
 
 def _rows(mixer: Mixer, form: str, phase: str, request: Request) -> list[Row]:
     about = answers(mixer, form, phase, request.convention)
-    letters = letters_of(mixer, phase)
+    letters = letters_of(mixer, phase, form)
     rows = []
     for sizes in combinations(letters, request.given):
         if request.symbolic:

@@ -115,7 +115,7 @@ def json_row(row: Row) -> dict[str, Any]:
 
 def _json_sizes(row: Row) -> dict[str, int | str]:
     """The sizes; a letter that a formula keeps stands for itself."""
-    letters = letters_of(row.mixer, row.phase)
+    letters = letters_of(row.mixer, row.phase, row.answers.form)
     return {x: row.sizes.get(x, x) for x in sorted(letters)}
 
 

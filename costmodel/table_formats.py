@@ -18,7 +18,7 @@ from costmodel.polynomial import Poly
 from costmodel.requests import default, letters_of
 from costmodel.rules.printing import Names, formula_latex, formula_words, poly_latex
 from costmodel.sizes import LETTERS, SizeError
-from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Value
+from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Value, forms_of
 
 DIGITS = 4
 """Significant digits of a ratio, stated below every table that has one."""
@@ -236,7 +236,8 @@ def _transforms(row: Row) -> bool:
 
 def sizes_line(request: Request, phases: Sequence[str], names: Names | None = None) -> render.Line:
     """Every size that the rows depend on: first what was given, then the defaults taken."""
-    letters = {x for m in request.mixers for phase in phases for x in letters_of(m, phase)}
+    forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
+    letters = {x for phase in phases for m, form in forms for x in letters_of(m, phase, form)}
     ordered = [x for x in LETTERS if x in letters]
     given = [_size(x, request.given[x], names) for x in ordered if x in request.given]
     taken = [
@@ -251,8 +252,11 @@ def sizes_line(request: Request, phases: Sequence[str], names: Names | None = No
     if taken:
         line += ["; " if len(line) > 1 else "", "by default ", *_joined(taken)]
     unused = [x for x in request.given if x not in letters and not (x == "t" and "l" in letters)]
-    if unused:
-        line.append(f" ({', '.join(unused)} is a size of none of these mixers)")
+    others = {x for m in request.mixers for phase in phases for x in letters_of(m, phase)}
+    for what, named in (("mixers", {*unused} - others), ("forms", {*unused} & others)):
+        if named:
+            listed = ", ".join(x for x in unused if x in named)
+            line.append(f" ({listed} is a size of none of these {what})")
     return tuple(line)
 
 

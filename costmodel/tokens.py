@@ -18,7 +18,6 @@ from costmodel.domains import (
     Unsupported,
     bounds,
     implied,
-    implied_all,
     infeasible,
     nonnegative,
     outside,
@@ -321,12 +320,10 @@ def _latest(equation: Equation, arrays: Mapping[Array, Terms], length: frozenset
 
 
 def _covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
-    """Whether one of some terms, or token 0, is proven to be as late wherever a term holds."""
+    """Whether some of the terms, or token 0, are proven to be as late wherever a term holds."""
     around = domain | term.where
-    return any(
-        implied(around, rival.token - term.token) and implied_all(around, rival.where)
-        for rival in (Term(Poly()), *rivals)
-    )
+    later = [r.where for r in rivals if implied(around | r.where, r.token - term.token)]
+    return all(implied(left, -term.token) for left in outside(around, later))
 
 
 def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
@@ -611,7 +608,7 @@ class Overrun:
 
 @cache
 def overruns(system: System) -> tuple[Overrun, ...]:
-    """Where one new token reads a parameter or a buffer beyond its extent if t is too large.
+    """Where one new token reads weights, or work on weights, past their end if t is too large.
 
     Raises:
         Unanswered: a form that has no one-token inference.
@@ -619,7 +616,7 @@ def overruns(system: System) -> tuple[Overrun, ...]:
     found: dict[Overrun, None] = {}
     for part in instances(system, "inference"):
         for read in reads(part.equation):
-            if read.ref.array.role in ("parameter", "buffer"):
+            if read.ref.array not in tokens(system).dynamic:
                 found.update(dict.fromkeys(_past_the_end(part, read)))
     return tuple(found)
 

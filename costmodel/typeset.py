@@ -153,14 +153,15 @@ def _body_cell(column: Column, cell: Cell) -> str:
 
 
 def _pieces(word: str) -> list[str]:
-    """A word where it may break: `self-attention+`, `bidirectional`."""
-    if len(word) <= WORD:
-        return [word]
-    return re.findall(rf"[^{BREAKS}]*[{BREAKS}]+|[^{BREAKS}]+", word)
+    """A word where it may break, which is in no number: `self-`, `attention+`, `bidirectional`."""
+    return _BREAK.split(word) if len(word) > WORD else [word]
 
 
-BREAKS = r"*/+=,;:._)\-"
-"""Signs after which a long word may break."""
+_SIGNS = r"*/+=;:_)\-.,"
+_BREAK = re.compile(
+    rf"(?<=[*/+=;:_)\-])(?<!\*\*)(?![{_SIGNS}]|$)|(?<=[.,])(?![{_SIGNS}\d]|$)",
+)
+"""After a sign, not within `2308.07661`, `d**2` or a run of signs."""
 
 WORD = 12
 """A word with more characters than this may break."""

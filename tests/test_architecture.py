@@ -22,15 +22,22 @@ ROOT = Path(__file__).parents[1]
 
 ANSWERS = "everything else in costmodel"
 LAYERS = (
-    ("sizes", "data", "functions", "quantity", "polynomial"),
-    ("domains", "formula_tree", "formulas", "grid", "growth", "thresholds"),
+    ("sizes", "data", "functions", "quantity", "polynomial", "weightings"),
+    ("domains", "formula_tree", "formulas", "grid", "growth", "lengths", "rounding", "thresholds"),
     ("expressions", "equations", "options"),
-    ("composites", "conventions", "execution", "load", "mixers", "rules", "tokens", "wellformed"),
+    ("loops", "presence", "wellformed"),
+    ("composites", "conventions", "execution", "load", "mixers", "rules", "tokens"),
     ("",),
     (ANSWERS,),
+    ("models",),
+    (
+        "asymptotics", "claim_report", "claim_text", "claims", "comparisons", "evaluation",
+        "figures", "findings", "identities", "instrumented", "intervals", "network_figures",
+        "printed_figures", "published", "readings", "verdicts",
+    ),
     ("profiler",),
     ("cli",),
-)
+)  # fmt: skip
 """From the ground up; "" is `costmodel` itself. A file imports from its own layer or from below."""
 
 OURS = ("costmodel", "profiler", "cli")
@@ -101,6 +108,14 @@ def upward(path: Path) -> list[str]:
         for line, name in imports(path)
         if name.split(".")[0] in OURS and layer(name) > own
     ]
+
+
+def test_every_room_exists_and_has_one_layer() -> None:
+    rooms = [room for layer_ in LAYERS for room in layer_ if room != ANSWERS]
+    assert len(rooms) == len(set(rooms))
+    for room in rooms:
+        place = ROOT / room if room in OURS else ROOT / "costmodel" / room
+        assert place.is_dir() or place.with_suffix(".py").is_file(), room
 
 
 def test_imports_point_one_way() -> None:
@@ -199,11 +214,15 @@ def test_no_path_of_one_machine() -> None:
     assert named == []
 
 
+RULES = ("domains", "loops", "presence", "rules", "tokens")
+"""What answers questions from the equations; execution answers them by running the equations."""
+
+
 def test_the_oracle_shares_no_code_with_the_rules() -> None:
     wrong = [
         f"{module_name(path)}:{line} imports {name}"
         for path in (ROOT / "costmodel" / "execution").glob("*.py")
         for line, name in imports(path)
-        if name.startswith(("costmodel.domains", "costmodel.rules", "costmodel.tokens"))
+        if name.removeprefix("costmodel.").split(".")[0] in RULES
     ]
     assert wrong == []

@@ -6,6 +6,7 @@ difference before it is committed.
 
 from __future__ import annotations
 
+import ast
 import csv
 import fcntl
 import io
@@ -24,7 +25,8 @@ from pathlib import Path
 import pytest
 
 import cli
-from costmodel.mixers import DEFAULT, names
+from costmodel.mixers import DEFAULT, builtin, groups, names
+from tests.small import without_inference
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden"
@@ -42,7 +44,12 @@ CASES = {
     "symbolic.tex": "table --symbolic --format latex --symbols l=N,d=D "
     "--columns mixer,mul,add,parameters,order",
     "once.md": "table she he --form fft --phase training --format markdown",
-    "forms.txt": "table --all --form all --convention safe-softmax",
+    "forms.txt": "table --group extractor --form all --convention safe-softmax",
+    "others.txt": "table lstm restricted-attention-causal convolution vlsa-trained+output-bias "
+    "additive-attention self-attention+cross simple dot-product-attention --form all",
+    "others.md": "table lstm restricted-attention convolution self-attention+wide --form all "
+    "--symbolic --format markdown --phase training --columns mixer,form,mul,add,total,order,span,"
+    "sequential,path_length,traffic",
     "peer.md": "table --convention torch --phase training --format markdown",
     "past.csv": "table --l 8 --t 8,9 --phase inference --format csv",
     "bytes.txt": "table --columns mixer,total,traffic,unfused,intensity,weights,state --b 64 "
@@ -58,6 +65,8 @@ CASES = {
     "explain-she.tex": "explain she --format latex --phase training",
     "explain-self-attention.txt": "explain self-attention --n 32 --convention safe-softmax",
     "explain-fft.txt": "explain he --form fft",
+    "explain-lstm.txt": "explain lstm --d 8 --l 16",
+    "explain-convolution.md": "explain convolution --format markdown --phase training",
     "verify.txt": "verify CLAIMS",
     "verify.md": "verify CLAIMS --format markdown",
     "verify.tex": "verify CLAIMS --format latex",
@@ -340,15 +349,48 @@ def test_verify_of_the_project_passes(capsys: pytest.CaptureFixture[str]) -> Non
     assert counted["claims"] == len(claims) and counted["unrecorded"] == 0
 
 
+def used_in_tests() -> set[str]:
+    """Every name that the tests' code imports or reads."""
+    nodes = (
+        node
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    )
+    return {
+        node.attr if isinstance(node, ast.Attribute) else node.name
+        for node in nodes
+        if isinstance(node, (ast.Attribute, ast.alias))
+    }
+
+
 def test_the_list_is_complete_and_true(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed_json("list --format json", capsys)["mixers"]
     assert isinstance(found, list)
     assert [entry["name"] for entry in found] == list(names())
     by_name = {entry["name"]: entry for entry in found}
     assert by_name["self-attention"]["references"] == ["torch.nn.MultiheadAttention"]
-    assert [n for n in by_name if by_name[n]["references"]] == ["self-attention"]
-    tests = (ROOT / "tests" / "profiler" / "test_modules.py").read_text(encoding="utf-8")
-    assert "def test_self_attention_equals_torch_nn" in tests and "nn.MultiheadAttention" in tests
+    assert by_name["lstm"]["references"] == ["torch.nn.LSTM"]
+    assert by_name["she"]["references"] == []
+    used = used_in_tests()
+    for name, entry in by_name.items():
+        mixer = builtin(name)
+        assert all(reference.split(".")[-1] in used for reference in entry["references"]), name
+        assert entry["options"] == dict(mixer.offers)
+        reasons = {form: without_inference(mixer, form) for form in mixer.forms}
+        assert entry["forms"] == {
+            form: {"inference": reason is None, "reason": reason}
+            for form, reason in reasons.items()
+        }
+
+
+def test_every_group_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    shown: list[str] = []
+    for group, mixers in groups().items():
+        rows = printed_json(f"table --group {group} --phase training --format json", capsys)["rows"]
+        assert isinstance(rows, list)
+        assert [row["mixer"] for row in rows] == [mixer.name for mixer in mixers]
+        shown += [mixer.name for mixer in mixers]
+    assert sorted(shown) == sorted(names())
 
 
 def run_script(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -370,7 +412,9 @@ def test_errors_reach_standard_error_of_the_process() -> None:
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    command = f"{shlex.quote(sys.executable)} cli.py table --l 1:400 --n 1 | head -1"
+    """More than the 64 KiB that a pipe holds."""
+    printed = "cli.py table me --l 1:2500 --columns l,total"
+    command = f"{shlex.quote(sys.executable)} {printed} | head -1"
     made = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
     assert made.stderr == "" and made.stdout.startswith("sizes:")
 
@@ -406,7 +450,8 @@ def test_the_table_needs_neither_torch_nor_sympy_nor_numpy() -> None:
         "import cli, sys, io, contextlib\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
         "    codes = [cli.run(words.split()) for words in\n"
-        "             ('table', 'explain she', 'verify', 'table --symbolic --format json')]\n"
+        "             ('table', 'explain she', 'table --symbolic --format json')]\n"
+        f"    codes.append(cli.run(['verify', {CLAIMS!r}]) - 1)\n"  # it holds a disagreement
         "assert codes == [0, 0, 0, 0], codes\n"
         "print([m for m in ('torch', 'sympy', 'numpy', 'fvcore', 'pynvml') if m in sys.modules])\n"
     )

@@ -127,7 +127,7 @@ REFUSED = {
     "check shee": "unknown mixer 'shee'; did you mean 'she'?",
     "check none.py:mine": "no file 'none.py'",
     "check she --format csv": "--format 'csv': expected one of rich, markdown, json",
-    "check": "Missing argument 'MIXER|FILE'",
+    "check": "Missing argument 'MIXER'",
 }
 
 

@@ -20,11 +20,12 @@ from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.expressions import Node
 from costmodel.formulas import parse
-from costmodel.polynomial import Poly, padded, size
+from costmodel.polynomial import Poly, call, padded, size
 from costmodel.rules.breaking import broken
 from costmodel.rules.latex import COMPOSITES, RULES, equation
 from costmodel.rules.printing import (
     Quotient,
+    cases,
     condition,
     conditions_latex,
     conditions_words,
@@ -249,6 +250,40 @@ def test_a_condition_holds_where_its_guard_does(numbers: list[int], values: list
     sides = left.at(sizes), right.at(sizes)
     compare = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
     assert compare[relation](*sides) == (guard.at(sizes) >= 0)
+
+
+DEPTHS = [
+    ((call("Min", 1, call("Max", 0, l - 1)) * d,), "d if l >= 2; 0 if l <= 1"),
+    (
+        (
+            call("Min", 1, call("Max", 0, l - 1)) * (call("ceil_log2", call("Max", 1, l - 1)) + 2),
+            call("Min", 1, call("Max", 0, 2 - l)) * 3,
+        ),
+        "ceil_log2(l - 1) + 2 if l >= 2; 3 if l <= 1",
+    ),
+    ((call("Max", 0, call("Min", 1, call("Max", 0, l - w)) * 3),), "3 if l > w; 0 if l <= w"),
+    ((call("Min", l, w), d), "Max(Min(l, w), d)"),
+]
+
+
+@pytest.mark.parametrize(("terms", "printed"), DEPTHS)
+def test_a_depth_reads_as_cases(terms: tuple[Poly, ...], printed: str) -> None:
+    assert formula_words(terms) == printed
+    assert (r"\begin{cases}" in formula_latex(terms)) == ("if" in printed)
+    assert "if" not in formula_text(terms)
+
+
+@given(systems.mixers(), systems.sizes())
+def test_the_cases_of_a_depth_hold_one_at_a_time(mixer: Mixer, sizes: dict[str, int]) -> None:
+    for phase in ("training", "inference"):
+        try:
+            derived = cm.span(mixer, phase)
+        except (Unsupported, cm.Unanswered):
+            continue
+        at = {**sizes, "t": sizes["l"]}
+        held = [part for guards, part in cases(derived.terms) if all(g.at(at) >= 0 for g in guards)]
+        (part,) = held
+        assert run(formula_text(part), at) == derived.at(**at), (derived.terms, part)
 
 
 def test_guards_that_pin_a_value_are_one_equation() -> None:

@@ -13,16 +13,32 @@ from typing import Any
 
 import pytest
 
-from costmodel import composites, domains, tokens
+from costmodel import composites, domains, loops, presence, tokens
 from costmodel.check import Comparison
-from costmodel.expressions import Call, Constant, Div, Fft, Mul, Reduce, Sub
+from costmodel.equations import Form, Mixer
+from costmodel.expressions import (
+    Array,
+    Call,
+    Constant,
+    Div,
+    Fft,
+    Gather,
+    Mul,
+    Reduce,
+    Ref,
+    Sub,
+    function,
+    min_,
+    sum_,
+)
 from costmodel.mixers import builtin
 from costmodel.polynomial import Poly
-from costmodel.rules import count, evaluate, span, state, traffic
+from costmodel.rules import count, evaluate, points, span, state, traffic
+from tests.small import complete
 
 Patch = pytest.MonkeyPatch
 SIZES = {"l": 5, "d": 6, "n": 2}
-MODULES = (domains, tokens, count, evaluate, span, state, traffic)
+MODULES = (domains, loops, presence, tokens, count, evaluate, span, state, traffic)
 
 
 def _forget() -> None:
@@ -45,8 +61,82 @@ def _questions(name: str, form: str = "direct", rewrites: tuple[str, ...] = ()) 
 
     A crash is no wrong answer and does not count: a mutation has to be found by its number.
     """
-    made = Comparison(builtin(name), form, rewrites).at(SIZES)
+    made = Comparison(_mixer(name), form, rewrites).at(complete(_mixer(name), SIZES))
     return {line.split(":")[0].split(" at ")[0] for line in made.apart if ", oracle " in line}
+
+
+def before(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """x[i] + sum over j < i of tanh(x[j]): row 1 has no sum."""
+    l, d = x.shape
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    j = f.index("j", 1, i - 1)
+    y[i, b] = x[i, b] + sum_(function("tanh", x[j, b]), over=j)
+
+
+def before_that(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Sums over j < i of sums over k < j, of which the first is none; row 1 reads nothing."""
+    l, d = x.shape
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    j = f.index("j", 1, i - 1)
+    k = f.index("k", 1, j - 1)
+    y[i, b] = function("tanh", sum_(sum_(x[k, b], over=k), over=j))
+
+
+def context(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """The rows of a context are projected, then read by every token."""
+    (e,) = m.sizes("e")
+    l, d = x.shape
+    z, w, keys = m.context("z", e, d), m.parameter("w", d, d), f.array("keys", e, d)
+    s, i, a, b = f.index("s", 1, e), f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+    keys[s, b] = sum_(z[s, a] * w[a, b], over=a)
+    y[i, b] = sum_(x[i, b] * keys[s, b], over=s)
+
+
+def gather(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Rows of a table at positions that a buffer holds."""
+    (u,) = m.sizes("u")
+    l, d = x.shape
+    at, table = m.buffer("at", l, below=u), m.parameter("table", u, d)
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    y[i, b] = x[i, b] * table[at[i], b]
+
+
+def chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Every row of a chunk is multiplied by the sum of the chunk before."""
+    (C,) = m.sizes("C")
+    l, d = x.shape
+    sums = f.array("sums", l // C, d)
+    p, c = f.index("p", 1, l // C), f.index("c", 1, C)
+    g, b = f.index("g", 2, l // C + 1), f.index("b", 1, d)
+    first, u = f.index("first", 1, min_(C, l)), f.index("u", 1, min_(C, l - (g - 1) * C))
+    sums[p, b] = sum_(x[(p - 1) * C + c, b], over=c)
+    y[first, b] = x[first, b]
+    y[(g - 1) * C + u, b] = x[(g - 1) * C + u, b] * sums[g - 1, b]
+
+
+OWN = {write.__name__: write for write in (before, before_that, context, gather, chunks)}
+"""Small systems for what few built-in mixers need."""
+
+
+def _mixer(name: str) -> Mixer:
+    if name not in OWN:
+        return builtin(name)
+    made = Mixer(name)
+    l, d = made.sizes("l d")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        OWN[name](made, f, x, y)
+    return made
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_without_a_mutation_small_systems_agree(name: str) -> None:
+    assert Comparison(_mixer(name)).at(complete(_mixer(name), SIZES)).apart == []
+
+
+@pytest.mark.parametrize("name", ["recurrent", "lstm"])
+def test_without_a_mutation_recurrences_agree(name: str) -> None:
+    assert Comparison(builtin(name)).at(complete(builtin(name), SIZES)).apart == []
 
 
 @pytest.mark.parametrize("name", ["self-attention", "she"])
@@ -166,6 +256,93 @@ def subtraction_adds(patch: Patch) -> None:
     patch.setitem(evaluate.RULES, Sub, evaluate.RULES[Add])
 
 
+def the_first_row_is_counted_like_the_rest(patch: Patch) -> None:
+    true = tokens.system_of
+
+    def started(mixer: Any, form: Any, rewrites: Any, phase: str) -> Any:
+        system = true(mixer, form, rewrites, phase)
+        return composites.lower(mixer.forms[system.form], (*rewrites, "zero-state"))
+
+    patch.setattr("costmodel.rules.count.system_of", started)
+
+
+def rows_follow_each_other_once_more(patch: Patch) -> None:
+    """l times the levels of a row instead of l - 1."""
+    true = span.Growth.levels
+
+    def levels(growth: Any, low: Any, where: Any) -> Iterator[Any]:
+        for array, level in true(growth, low, where):
+            yield array, level + (growth.rate or 0)
+
+    patch.setattr(span.Growth, "levels", levels)
+
+
+def rows_do_not_wait_for_each_other(patch: Patch) -> None:
+    patch.setattr(span, "in_turn", lambda *of: False)
+
+
+def all_rows_are_evaluated_at_once(patch: Patch) -> None:
+    patch.setattr(evaluate, "_in_turn", lambda block, sizes: iter(block.equations))
+
+
+def adding_a_sum_over_no_term_is_an_addition(patch: Patch) -> None:
+    patch.setattr(points.Points, "carried_out", lambda points, node: points.number())
+
+
+def a_sum_that_may_be_empty_takes_r_additions(patch: Patch) -> None:
+    true = count.RULES[Reduce]
+
+    def rule(node: Reduce, points: Any) -> Iterator[tuple[str, Any]]:
+        mac = replace(points, accounting="mac")
+        yield from true(node, mac if presence.may_be_empty(points.equation) else points)
+
+    patch.setitem(count.RULES, Reduce, rule)
+
+
+def a_sum_over_no_term_spares_an_addition(patch: Patch) -> None:
+    patch.setattr(points.Points, "present", lambda points, node: presence.EVERYWHERE)
+
+
+def a_term_that_is_no_term_takes_levels(patch: Patch) -> None:
+    patch.setattr(span, "numbers_of_terms", lambda node, part, around: _every_term(node))
+
+
+def _every_term(node: Reduce) -> Iterator[tuple[Poly, Any]]:
+    yield span.terms_of(node.over), frozenset()
+
+
+def a_row_that_reads_nothing_has_a_token(patch: Patch) -> None:
+    patch.setattr(tokens, "_dependent", lambda domain, terms, context: [(domain, True)])
+
+
+def every_token_projects_the_context(patch: Patch) -> None:
+    true = tokens.instances
+
+    def more(system: Any, phase: str) -> Any:
+        known = tokens.tokens(system)
+        whole = known.given - known.dynamic if phase == "inference" else set()
+        again = (e for e in system.equations if e.array in whole)
+        return (*true(system, phase), *(tokens.Instances(e, e.domain, False) for e in again))
+
+    patch.setattr("costmodel.rules.count.instances", more)
+
+
+def a_context_is_one_of_the_weights(patch: Patch) -> None:
+    patch.setattr(tokens.Tokens, "given", property(lambda known: known.dynamic))
+
+
+def a_gather_costs_an_operation(patch: Patch) -> None:
+    def rule(node: Ref, points: Any) -> Iterator[tuple[str, Any]]:
+        if any(isinstance(position, Gather) for position in node.positions):
+            yield "add", points.number()
+
+    patch.setitem(count.RULES, Ref, rule)
+
+
+def a_lower_bound_is_rounded_down(patch: Patch) -> None:
+    patch.setattr(domains, "ceil_div", lambda above, below: above // below)
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] = [
     (a_sum_of_r_terms_takes_r_additions, "she", "direct", (), "counts"),
     (one_addition_is_spared_in_all, "me", "direct", (), "counts"),
@@ -183,6 +360,22 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] 
     (the_newest_token_is_not_held, "she", "direct", (), "state"),
     (an_entry_read_twice_moves_twice, "she", "direct", (), "compulsory traffic"),
     (subtraction_adds, "we", "fft", (), "values"),
+    (the_first_row_is_counted_like_the_rest, "recurrent", "recurrent", (), "counts"),
+    (the_first_row_is_counted_like_the_rest, "lstm", "recurrent", (), "counts"),
+    (rows_follow_each_other_once_more, "recurrent", "recurrent", (), "span"),
+    (rows_follow_each_other_once_more, "lstm", "recurrent", (), "span"),
+    (rows_do_not_wait_for_each_other, "recurrent", "recurrent", (), "span"),
+    (all_rows_are_evaluated_at_once, "recurrent", "recurrent", (), "values"),
+    (adding_a_sum_over_no_term_is_an_addition, "before", "direct", (), "counts"),
+    (a_sum_that_may_be_empty_takes_r_additions, "before", "direct", (), "counts"),
+    (a_sum_over_no_term_spares_an_addition, "before", "direct", (), "counts"),
+    (a_term_that_is_no_term_takes_levels, "before_that", "direct", (), "span"),
+    (a_row_that_reads_nothing_has_a_token, "before_that", "direct", (), "counts"),
+    (every_token_projects_the_context, "context", "direct", (), "counts"),
+    (a_context_is_one_of_the_weights, "context", "direct", (), "counts"),
+    (a_context_is_one_of_the_weights, "context", "direct", (), "state"),
+    (a_gather_costs_an_operation, "gather", "direct", (), "counts"),
+    (a_lower_bound_is_rounded_down, "chunks", "direct", (), "state"),
 ]
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from costmodel.models.presets import presets
+
 ROOT = Path(__file__).parents[1]
 NEEDED = ("pyproject.toml", "README.md", "LICENSE", "cli.py", "costmodel", "profiler", "tables")
 CACHES = shutil.ignore_patterns("__pycache__")
@@ -100,6 +102,8 @@ def test_wheel_finds_its_own_data(installed: Path) -> None:
 def test_wheel_answers(installed: Path) -> None:
     table = python(installed, "-m", "cli", "table", "me", "--d", "128", "--l", "128")
     assert "2,097,152" in table
+    networks = python(installed, "-m", "cli", "model", "--list")
+    assert all(f"\n{name} " in networks for name in presets())
     python(installed, "-m", "cli", "verify")
 
 

@@ -40,7 +40,7 @@ FORMS = [(name, form) for name in names() for form in builtin(name).forms]
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_every_mixer_form_and_rewrite(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     """Counts per class, once, span, traffic, state, one token at every t, and the values."""
-    for sizes in (complete(builtin(name), sizes) for sizes in SIZES):
+    for sizes in (complete(builtin(name), x) for x in (SIZES[1:2] if rewrites else SIZES)):
         assert differences(builtin(name), sizes, form=form, rewrites=rewrites) == [], sizes
 
 
@@ -52,7 +52,7 @@ def test_multiply_accumulate(name: str, form: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 @given(l=st.integers(1, 5), n=st.integers(1, 3), h=st.integers(1, 3))
-@settings(max_examples=10)
+@settings(max_examples=4)
 def test_any_size(name: str, l: int, n: int, h: int) -> None:
     for form in builtin(name).forms:
         sizes = complete(builtin(name), {"l": l, "d": n * h, "n": n})

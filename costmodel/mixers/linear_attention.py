@@ -8,10 +8,10 @@ tokens and keeps the sums from chunk to chunk. That cut is the mixed chunk atten
 2022, whose pairs within a chunk have similarities of their own; here they have the map's, so that
 it computes the same function.
 
-Read from the paper of 2020: the map is taken of each head's queries and keys, section 3.2.1; nothing is
-added to the denominator (the authors' code adds 1e-6); there is no bias. W_out follows the
-concatenated heads, as in the Transformer whose attention is replaced. Both branches of the map are
-computed for every entry.
+Read from the paper of 2020: the map is taken of each head's queries and keys, section 3.2.1;
+nothing is added to the denominator (the authors' code adds 1e-6); there is no bias. W_out follows
+the concatenated heads, as in the Transformer whose attention is replaced. Both branches of the map
+are computed for every entry.
 """
 
 from __future__ import annotations
@@ -121,18 +121,21 @@ def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, 
 def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
     """Every row reads the pairs within its chunk, and the sums S and Z of the chunks before.
 
-    The last chunk may be short; its sums are never read, and are not computed.
+    The sums of a chunk are taken when it is complete, also of the last one: the next token reads
+    them. A short chunk at the end has none. E is what the rows after the first chunk are divided
+    by, once a head.
     """
     n, l, h = Q.shape
     j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)
     S, Z = chunk_sums(f, K, V, C)
     N, D = chunk_pairs(f, Q, K, V, C)
+    E = f.array("E", n, l)
     k, g = f.index("k", 1, min_(C, l)), f.index("g", 2, l // C + 1)
     u = f.index("u", 1, min_(C, l - (g - 1) * C))
     row, column = (g - 1) * C + u, (j - 1) * h + c
+    E[j, row] = D[j, row] + sum_(Q[j, row, p] * Z[j, g - 1, p], over=p)
     R[k, column] = N[j, k, c] / D[j, k]
-    reads = sum_(Q[j, row, p] * S[j, g - 1, p, c], over=p)
-    R[row, column] = (N[j, row, c] + reads) / (D[j, row] + sum_(Q[j, row, p] * Z[j, g - 1, p], over=p))
+    R[row, column] = (N[j, row, c] + sum_(Q[j, row, p] * S[j, g - 1, p, c], over=p)) / E[j, row]
 
 
 FORMS: Mapping[str, Sums] = {"recurrent": recurrent, "parallel": parallel, "chunked": chunked}

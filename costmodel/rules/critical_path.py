@@ -36,17 +36,17 @@ from costmodel.expressions import (
 from costmodel.functions import TABLE
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly, call
-from costmodel.presence import both, may_be_empty
+from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
 from costmodel.rules.sequential import Steps
 from costmodel.rules.span import (
     MOST,
-    carried_out,
     dominates,
     first_row,
     in_turn,
     largest,
     later_row,
-    terms_of,
+    numbers_of_terms,
+    points_of,
 )
 from costmodel.tokens import Instances, phase_name, system_of
 
@@ -332,13 +332,19 @@ def _call(context: _Context, node: Call, part: Instances, around: Constraints) -
 
 def _reduce(context: _Context, node: Reduce, part: Instances, around: Constraints) -> Chain:
     inner = around.union(*(index.constraints for index in node.over))
-    if not context.somewhere(part, inner):
+    if not any(context.somewhere(part, inner | place) for place in _there(node.body, part, inner)):
         return Chain()
     before = context.chain(node.body, part, inner)
-    levels = call("ceil_log2", terms_of(node.over))
-    within = sorted(variables_of(around) - {*part.variables})
-    levels = largest(levels, (*part.variables, *within), around)
-    return before.then(part.equation.part_of, (node.kind,), levels)
+    names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
+    levels = [
+        largest(call("ceil_log2", number), names, around | where)
+        for number, where in numbers_of_terms(node, part, around)
+    ]
+    return before.then(part.equation.part_of, (node.kind,), call("Max", 0, *levels))
+
+
+def _there(node: Node, part: Instances, around: Constraints) -> Places:
+    return present(node, around) if may_be_empty(part.equation) else EVERYWHERE
 
 
 def _fft(context: _Context, node: Fft, part: Instances, around: Constraints) -> Chain:
@@ -372,7 +378,7 @@ def _exists(part: Instances, sizes: Mapping[str, int]) -> bool:
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     context = _Context(system, Steps(system, phase), sizes)
     for block in blocks(system):
-        parts = [p for p in carried_out(system, phase) if p.equation in block.equations]
+        parts = [p for p in points_of(system, phase) if p.equation in block.equations]
         if sizes is not None:
             parts = [part for part in parts if _exists(part, dict(sizes))]
         for part in parts:
@@ -489,7 +495,7 @@ def _row_of_loop(context: _Context, loop: _Loop, row: Poly) -> Mapping[Array, Ch
         return {array: chain.whole for array, chain in worked_out.items()}
     before = _unrolled_row(context, loop, row - 1)
     found = _next_row(context, loop, row, before)
-    if _steps(found) == _steps(loop.rows[-1]):
+    if _steps(found) == _steps(loop.rows[-1]) and all(c.origin for c in found.values()):
         return _unrolled_row(context, loop, row)
     return {array: chain.whole for array, chain in found.items()}
 
@@ -513,7 +519,10 @@ def _going_on(block: Block, before: Mapping[Array, Chain]) -> dict[tuple[Equatio
 
 
 def _steps(row: Mapping[Array, Chain]) -> Mapping[Array, tuple[object, ...]]:
-    return {array: (chain.steps, chain.origin) for array, chain in row.items()}
+    """What each array goes on from and by which steps; nothing where its own operands are later."""
+    return {
+        array: (chain.steps, chain.origin) if chain.origin else () for array, chain in row.items()
+    }
 
 
 def _unrolled(rows: Sequence[Mapping[Array, Chain]], array: Array, number: Poly) -> Chain:

@@ -37,7 +37,7 @@ from costmodel.domains import (
     projected,
 )
 from costmodel.equations import Equation, Mixer, System
-from costmodel.expressions import Array, Flat, Gather, Position, position_value
+from costmodel.expressions import Array, Gather, Position, position_value
 from costmodel.polynomial import Poly, call, ceil_div
 from costmodel.presence import may_be_empty
 from costmodel.quantity import Quantity
@@ -134,9 +134,9 @@ def _possible(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
             found = {
                 axis
                 for axis, position in enumerate(equation.positions)
-                if not isinstance(position, (Flat, Gather))
+                if not isinstance(position, Gather)
                 and equation.array.shape[axis] == length
-                and position.letters & counting
+                and position_value(position).letters & counting
             }
             if counting & {index.atom for index in equation.indices}:
                 indexed.add(equation.array)
@@ -151,9 +151,8 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
     found: set[str] = set()
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
-            position = read.ref.positions[axis]
-            if not isinstance(position, (Flat, Gather)):
-                found |= {letter for letter in position.letters if letter[0] == "@"}
+            place = position_value(read.ref.positions[axis])
+            found |= {letter for letter in place.letters if letter[0] == "@"}
         for index in reversed(read.over):
             if index.atom in found:
                 bounds = frozenset[str]().union(*(b.letters for b in index.lower + index.upper))
@@ -265,12 +264,13 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
 
 
 def _reads_all(known: Rows, equation: Equation, read: Read) -> bool:
+    """Whether every instance reads all rows."""
     row, there = Poly.atom(ROW), known.read(read)
     assert there is not None
-    inside = frozenset({row - 1, _length(known.system) - row})
+    given = equation.domain | {row - 1, _length(known.system) - row}
+    over = sorted((index.atom for index in read.over), reverse=True)
     for around in _reading(known.system, equation, read):
-        where = around | {row - there, there - row}
-        if implied_all(inside, projected(where, _indices(equation, read))):
+        if implied_all(given, projected(around | {row - there, there - row}, over)):
             return True
     return False
 
@@ -326,7 +326,8 @@ def _answer(system: System) -> PathLength:
 def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
     """The largest distance of two positions in hops, for layers of one kind.
 
-    Errors: Unsupported where the rows that a row reads depend on more than their distance.
+    Errors: Unsupported where the rows that a row reads depend on more than their distance, or where
+    an array has an entry for each chunk of tokens, which is no row.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
 

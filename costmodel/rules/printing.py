@@ -5,7 +5,7 @@ Counts are printed in the size letters, which `Names` may rename in LaTeX.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -144,7 +144,78 @@ def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
         ]
     else:
         found = [(frozenset(), value)]
-    return [(_without_implied(guards), part) for guards, part in found]
+    parted = [part for guards, whole in found for part in _parted(whole, guards)]
+    return [(_without_implied(guards), part) for guards, part in parted]
+
+
+def _parted(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
+    """The cases of a depth, in which each Min(1, Max(0, g)) is 1 or 0 and is no longer printed."""
+    terms = () if isinstance(value, (Exact, Quotient)) else _terms(value)
+    switch = next((guard for term in terms for guard in _switches(term)), None)
+    if switch is None:
+        return [(where, value)]
+    sides = (where | {guard} for guard in (switch - 1, -switch))
+    return [
+        part
+        for there in sides
+        if not infeasible(there)
+        for part in _parted(_highest([_settled(term, there) for term in terms], there), there)
+    ]
+
+
+def _terms(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
+    return (value,) if isinstance(value, Poly) else value
+
+
+def _switches(poly: Poly) -> Iterator[Poly]:
+    """g of every Min(1, Max(0, g)), inside functions too."""
+    for atom in poly.atoms:
+        if not isinstance(atom, Fn):
+            continue
+        for argument in atom.args:
+            yield from _switches(argument)
+        rest = [a for a in atom.args if a != 1]
+        if atom.function == "Min" and len(rest) == 1 < len(atom.args):
+            inner = next(iter(rest[0].atoms), None)
+            if not isinstance(inner, Fn) or rest[0] != Poly.atom(inner):
+                continue
+            if inner.function == "Max" and Poly() in inner.args:
+                yield from (a for a in inner.args if a.terms)
+
+
+def _settled(poly: Poly, where: Constraints) -> Poly:
+    """The same at some sizes, without the parts of each Max and Min that never decide there."""
+    result = Poly()
+    for monomial, number in poly.terms.items():
+        term = Poly.of(number)
+        for atom, power in monomial:
+            base = Poly.atom(atom)
+            if isinstance(atom, Fn):
+                parts = [_settled(argument, where) for argument in atom.args]
+                if atom.function in ("Max", "Min"):
+                    parts = _deciding(parts, where, 1 if atom.function == "Max" else -1)
+                base = call(atom.function, *parts)
+            term = term * base**power
+        result = result + term
+    return result
+
+
+def _deciding(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly]:
+    """The parts of a maximum (sign 1) or minimum (-1) that are not proven to be beaten.
+
+    Of two that are equal at these sizes a number is kept.
+    """
+    kept = list(dict.fromkeys(parts))
+    for part in sorted(kept, key=lambda part: part.constant() is not None):
+        others = [other for other in kept if other is not part]
+        if any(implied(where, (other - part) * sign) for other in others):
+            kept.remove(part)
+    return kept
+
+
+def _highest(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, ...]:
+    kept = _deciding(terms, where, 1)
+    return kept[0] if len(kept) == 1 else tuple(kept)
 
 
 def _without_implied(guards: Constraints) -> Constraints:
@@ -227,15 +298,13 @@ def conditions_words(guards: Constraints) -> str:
 
 def formula_latex(value: Formula, names: Names | None = None) -> str:
     """A count, a span or a quotient in LaTeX; piecewise answers with their breakpoints."""
-    if isinstance(value, Poly):
-        return poly_latex(value, names)
-    if isinstance(value, tuple):
-        return poly_latex(_largest(value), names)
     if found := cases_latex(value, names):
         lines = [rf"{part} & \text{{if }} {when}" for part, when in found]
         return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
     if isinstance(value, Exact):
         return poly_latex(value.chambers()[0][1], names)
+    if not isinstance(value, Quotient):
+        return poly_latex(_largest(_terms(value)), names)
     above, below = (formula_latex(part, names) for part in (value.above, value.below))
     if max(width(above), width(below)) <= WIDEST:
         return rf"\frac{{{above}}}{{{below}}}"

@@ -17,6 +17,7 @@ from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import (
     ONE,
     Constraints,
+    Exact,
     Unsupported,
     bounds,
     implied,
@@ -54,7 +55,7 @@ from costmodel.expressions import (
 from costmodel.functions import TABLE
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Fn, Poly, call, to_sympy
-from costmodel.presence import Places, both, may_be_empty, present
+from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
 from costmodel.quantity import Quantity
 from costmodel.rules.peaks import highest
 from costmodel.tokens import Instances, T, at_token, instances, phase_name, system_of, tokens
@@ -232,10 +233,10 @@ class Depths:
         self.arrays: dict[Array, Depth] = {}
         self.before: dict[Equation, dict[Ref, Depth]] = {}
         """The references of a loop to the row before, while its rows are being solved."""
-        self.parts = Counter(p.equation.array for p in carried_out(system, phase))
+        self.parts = Counter(p.equation.array for p in points_of(system, phase))
         self._ends: dict[Array, list[Level]] = {}
         for block in blocks(system):
-            parts = [p for p in carried_out(system, phase) if p.equation in block.equations]
+            parts = [p for p in points_of(system, phase) if p.equation in block.equations]
             if in_turn(block, parts, system, phase):
                 self._loop(block, parts)
             else:
@@ -290,7 +291,8 @@ class Depths:
         }
         later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
         self.before = {}
-        for array, levels in rows(first, later).items():
+        number = {array: array.shape[axis] for array, axis in block.axes.items()}
+        for array, levels in rows(first, later, number).items():
             values = {ROW: Poly.atom(f"#{block.axes[array]}")}
             self.arrays[array] = pruned(frozenset(), [x.substitute(values) for x in levels])
             for level in self.arrays[array]:
@@ -352,7 +354,7 @@ def _on_axes(part: Instances, level: Level, *, split: bool) -> Level:
     )
 
 
-def carried_out(system: System, phase: str) -> tuple[Instances, ...]:
+def points_of(system: System, phase: str) -> tuple[Instances, ...]:
     """The points that a phase executes, whether they depend on an input or not."""
     if phase == "training":
         return tuple(Instances(e, e.domain, once=False) for e in system.equations)
@@ -435,6 +437,8 @@ class Entering:
     """The last of the rows, if it is not the last of the loop."""
     where: Constraints
     """Conditions in sizes."""
+    number: Poly
+    """How many rows the array has."""
 
     @property
     def rows(self) -> Constraints:
@@ -464,7 +468,7 @@ class Growth:
 
 
 def rows(
-    first: Mapping[Array, Depth], later: Mapping[Array, Depth]
+    first: Mapping[Array, Depth], later: Mapping[Array, Depth], number: Mapping[Array, Poly]
 ) -> Mapping[Array, Sequence[Level]]:
     """The depth of every row of a loop, in the row.
 
@@ -476,9 +480,15 @@ def rows(
     Args:
         first: depths at row 1.
         later: depths at a row from 2 on, `^name` standing for the array's depth one row before.
+        number: how many rows there are.
     """
     steps = _steps(later)
-    entering = [entry for array, levels in later.items() for entry in _entering(array, levels)]
+    entering = [
+        entry
+        for array, levels in later.items()
+        for level in levels
+        if (entry := _entering(array, level, number[array])) is not None
+    ]
     starts: dict[tuple[Poly, Constraints], dict[Array, list[Poly]]] = {}
     found: list[tuple[Array, Level]] = []
     for array, levels in first.items():
@@ -546,17 +556,17 @@ def _steps(later: Mapping[Array, Depth]) -> Steps:
     return found
 
 
-def _entering(array: Array, levels: Depth) -> Iterator[Entering]:
-    for level in levels:
-        if any(atom[0] == "^" for atom in level.depth.atoms):
-            continue
-        lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
-        if any(scale != ONE for scale, _ in lower + upper):
-            raise Unsupported("a loop some of whose rows lie at a stride")
-        where = frozenset(rest)
-        low = _tightest([end for _, end in lower], where, 1)
-        high = _tightest([end for _, end in upper], where, -1) if upper else None
-        yield Entering(array, level.depth, low, high, where)
+def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
+    """A depth that goes on from no row before, with the rows where it holds."""
+    if any(atom[0] == "^" for atom in level.depth.atoms):
+        return None
+    lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
+    if any(scale != ONE for scale, _ in lower + upper):
+        raise Unsupported("a loop some of whose rows lie at a stride")
+    where = frozenset(rest)
+    low = _tightest([end for _, end in lower], where, 1)
+    high = _tightest([end for _, end in upper], where, -1) if upper else None
+    return Entering(array, level.depth, low, high, where, number)
 
 
 def _tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
@@ -603,9 +613,8 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 def _followed(entry: Entering) -> Constraints:
     """The rows of an operand after which it has another one."""
-    if entry.high is None:
-        return entry.rows
-    return entry.rows | {entry.high - Poly.atom(ROW) - 1}
+    ends = [entry.number] if entry.high is None else [entry.number, entry.high]
+    return entry.rows | {end - Poly.atom(ROW) - 1 for end in ends}
 
 
 def _at_most(depth: Poly, around: Constraints) -> Poly:
@@ -770,7 +779,10 @@ def _ref(depths: Depths, node: Ref, part: Instances, around: Constraints) -> Dep
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     if not depths.fresh(node, around):
         return READY
-    flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, (Flat, Gather))}
+    flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Flat)}
+    anywhere = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Gather)}
+    if anywhere & variables_of(c for x in depths.arrays[node.array] for c in (x.depth, *x.where)):
+        raise Unsupported(f"how deep an entry of {node.array.name} is depends on its position")
     values = {
         f"#{k}": position_value(p)
         for k, p in enumerate(node.positions)
@@ -838,7 +850,48 @@ def reduced(
 
 
 def _reduce(depths: Depths, node: Reduce, part: Instances, around: Constraints) -> Depth:
-    return reduced(depths, node, part, around, call("ceil_log2", terms_of(node.over)))
+    found = tuple(
+        Level(level.depth, level.where | where)
+        for number, where in numbers_of_terms(node, part, around)
+        for level in reduced(depths, node, part, around | where, call("ceil_log2", number))
+    )
+    return (*found, *READY) if may_be_empty(part.equation) else found
+
+
+def numbers_of_terms(
+    node: Reduce, part: Instances, around: Constraints
+) -> Iterator[tuple[Poly, Constraints]]:
+    """How many terms a reduction has, in the indices around it, and where; sums over no term are no
+    terms."""
+    there = EVERYWHERE
+    if may_be_empty(part.equation):
+        there = present(node.body, around.union(*(index.constraints for index in node.over)))
+    if there == EVERYWHERE:
+        try:
+            yield terms_of(node.over), frozenset()
+            return
+        except Unsupported:
+            pass
+    cases = _terms_at(node.over, there).chambers()
+    for guards, number in cases:
+        where = frozenset(c for c in guards if not _proven(around, c))
+        if number.terms and not infeasible(around | where):
+            yield number, where
+
+
+def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
+    """How many points the ranges of a reduction have at some places, in the indices around it."""
+    ranges: Constraints = frozenset().union(*(index.constraints for index in over))
+    names = tuple(index.atom for index in over)
+    around = {a for c in ranges.union(*places) for a in variables_of([c])} - {*names}
+    fixed = {a: Poly.atom("outer " + a) for a in around}
+    number = Exact()
+    for place in places:
+        inside = frozenset(c.substitute(fixed) for c in ranges | place)
+        number = number + total(names, inside, ONE)
+    if len(number.pieces) > MOST:
+        raise Unsupported("the number of terms of a reduction depends on cases")
+    return number.substitute({f"outer {a}": Poly.atom(a) for a in around})
 
 
 def _fft(depths: Depths, node: Fft, part: Instances, around: Constraints) -> Depth:

@@ -14,7 +14,15 @@ from torch import Tensor, nn
 
 from profiler.modules import State, implementation
 from profiler.modules.base import require_sizes
-from profiler.modules.running_sums import AllRows, Pairs, RowByRow, Summing, Sums
+from profiler.modules.running_sums import (
+    AllRows,
+    Chunks,
+    ChunkState,
+    Pairs,
+    RowByRow,
+    Summing,
+    Sums,
+)
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "R", "y"), "contraction")
 
@@ -102,3 +110,40 @@ class LinearAttentionCumsum(LinearAttention):
 @summing(Pairs(weighted=True))
 class LinearAttentionParallel(LinearAttention):
     """Linear attention over scored pairs."""
+
+
+@implementation(
+    "linear-attention",
+    "chunked",
+    form="chunked",
+    kernels={**PROJECTIONS, **Chunks.computes},
+    step_kernels={**PROJECTIONS, **Chunks.computes},
+)
+class LinearAttentionChunked(LinearAttention):
+    """Linear attention, one chunk of C tokens after another."""
+
+    sums: Chunks
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        C: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        require_sizes(C=C)
+        self.sums = Chunks(C)
+
+    def initial_state(self, batch: int, length: int | None = None) -> ChunkState:
+        """The rows of one chunk and the sums of those before it; any length has room."""
+        require_sizes(length=self.l if length is None else length)
+        room = {"K": self.sums.C, "V": self.sums.C, "S": 1, "Z": 1}
+        arrays = {
+            name: self._rows(batch, room[name], self.n, width)
+            for name, width in self.sums.widths(self.h).items()
+        }
+        return ChunkState(arrays, sliding=True)

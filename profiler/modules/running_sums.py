@@ -7,8 +7,9 @@ the sums of q_i . k_k alone, (b, n, s), where a mixer divides by them.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -150,12 +151,143 @@ class Pairs(Sums):
         return scores @ v, scores.sum(-1) if self.weighted else v.new_empty(0)
 
 
+Sum = tuple[Tensor, Tensor]
+"""S (b, n, h, h) and Z (b, n, h), the sums of k v^T and of k over the chunks that are complete."""
+
+
+class ChunkState(State):
+    """The keys and values of the chunk that is running, and the sums of the chunks before.
+
+    The rows K and V (b, n, C, h) fill from the front and are cleared when their chunk is complete;
+    S (b, n, 1, h h) and Z (b, n, 1, h) are held from then on. Any number of tokens has room.
+    """
+
+    @property
+    def rows(self) -> int:
+        """Number of tokens of the running chunk whose rows are held."""
+        return self.position % self.capacity
+
+    def held(self, name: str) -> Tensor:
+        """The rows of the running chunk, or a sum once there is one: (b, n, rows, width)."""
+        if name in CARRIED:
+            return self.arrays[name].narrow(-2, 0, int(self.position >= self.capacity))
+        return super().held(name)
+
+    def append(self, **rows: Tensor) -> None:
+        """Write one token's key and value (b, n, h) behind those of its chunk, in place."""
+        for name, row in rows.items():
+            self.arrays[name].select(-2, self.rows).copy_(row)
+        self.position += 1
+
+    def chunk(self, name: str) -> Tensor:
+        """The rows of the newest token's chunk up to its own, (b, n, rows, h)."""
+        return self.arrays[name].narrow(-2, 0, (self.position - 1) % self.capacity + 1)
+
+    def complete(self, **sums: Tensor) -> None:
+        """Replace the sums (b, n, width) and clear the chunk: no number is left to be read."""
+        for name, sum_ in sums.items():
+            self.arrays[name].select(-2, 0).copy_(sum_)
+        for name in self.arrays.keys() - sums.keys():
+            self.arrays[name].fill_(math.nan)
+
+
+CARRIED = ("S", "Z")
+"""The arrays of sums that chunks carry on."""
+
+
+class Chunks(Sums):
+    """Chunks of C tokens: pairs within a chunk, row by row, and the sums of the chunks before.
+
+    A chunk's sums are taken when it is complete. No pair that the mask forbids is scored.
+    """
+
+    name = "chunked"
+    form = "chunked"
+    computes: ClassVar[Mapping[str, str]] = {
+        "S": "reduction",
+        "Z": "reduction",
+        "A": "contraction",
+        "N": "contraction",
+        "D": "reduction",
+        "E": "contraction",
+    }
+    sliding = True
+
+    def __init__(self, C: int) -> None:
+        super().__init__(weighted=True)
+        self.C = C
+
+    def widths(self, h: int) -> dict[str, int]:
+        """Keys and values of a chunk, S row by row, and Z."""
+        return {"K": h, "V": h, "S": h * h, "Z": h}
+
+    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """Chunk after chunk; the last one may be short, and its sums are not taken."""
+        before: Sum | None = None
+        found: list[Read] = []
+        for start in range(0, q.shape[2], self.C):
+            queries, keys, values = (rows[:, :, start : start + self.C] for rows in (q, k, v))
+            rows = [
+                _within(queries[:, :, e - 1 : e], keys[:, :, :e], values[:, :, :e])
+                for e in range(1, queries.shape[2] + 1)
+            ]
+            found.append(_beyond(queries, *_joined(rows), before))
+            if keys.shape[2] == self.C:
+                before = _ended(keys, values, before)
+        return _joined(found)
+
+    def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
+        """The pairs of the newest token, and the sums of the chunks before its own."""
+        assert isinstance(state, ChunkState)
+        before = self._sums(state)
+        state.append(K=k, V=v)
+        keys, values, query = state.chunk("K"), state.chunk("V"), q.unsqueeze(2)
+        reads, weights = _beyond(query, *_within(query, keys, values), before)
+        if not state.rows:
+            S, Z = _ended(keys, values, before)
+            state.complete(S=S.flatten(-2), Z=Z)
+        return reads.squeeze(2), weights.squeeze(-1)
+
+    def _sums(self, state: ChunkState) -> Sum | None:
+        """The sums that are held, None before a chunk is complete."""
+        S, Z = state.held("S"), state.held("Z")
+        if not S.shape[-2]:
+            return None
+        return S.view(*S.shape[:2], Z.shape[-1], Z.shape[-1]), Z.squeeze(-2)
+
+
+def _joined(parts: Sequence[Read]) -> Read:
+    """Reads (b, n, s, h) and weights (b, n, s) of one row, or one chunk, after another."""
+    reads, weights = zip(*parts, strict=True)
+    return torch.cat(reads, dim=2), torch.cat(weights, dim=2)
+
+
+def _within(q: Tensor, k: Tensor, v: Tensor) -> Read:
+    """N and D of one query (b, n, 1, h) over the rows of its chunk up to its own."""
+    scores = q @ k.transpose(-2, -1)
+    return scores @ v, scores.sum(-1)
+
+
+def _beyond(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
+    """What queries (b, n, s, h) read within their chunk with what they read of the sums."""
+    if before is None:
+        return reads, weights
+    S, Z = before
+    return reads + q @ S, weights + (q @ Z.unsqueeze(-1)).squeeze(-1)
+
+
+def _ended(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
+    """The sums up to the end of a complete chunk, (b, n, C, h) each."""
+    S, Z = (k.unsqueeze(-1) * v.unsqueeze(-2)).sum(-3), k.sum(-2)
+    return (S, Z) if before is None else (before[0] + S, before[1] + Z)
+
+
 class Summing(Mixer):
     """A mixer of n heads of width h whose queries read running sums."""
 
     n: int
     h: int
-    sums: ClassVar[Sums]
+    sums: Sums
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """What the way to sum holds, (batch, n, rows, width); one row has room for any length."""

@@ -34,6 +34,8 @@ from profiler.modules import Implementation, State, implementations
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.session import run
 from profiler.store import Measurement, line_of
+from tests.implementations import equations, every, label
+from tests.small import complete
 from tests.user_mixers import written
 
 BRIEF = LatencyLimits(
@@ -44,11 +46,11 @@ NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens
 
 def asked(mixer: str, implementation: str, **changes: Any) -> Request:
     """A request at small sizes, with changes."""
+    known = cm.mixer(mixer)
     sizes = {"b": 2, "l": 5, "d": 6, "n": 2, "t": 4} | changes.pop("sizes", {})
-    equations = cm.mixer(mixer)
-    letters = (*equations.letters, "b", *(("t",) if changes.get("phase") == "inference" else ()))
-    kept = {letter: size for letter, size in sizes.items() if letter in letters}
-    made = Request(equations, implementations(mixer)[implementation], kept, device="cpu")
+    letters = (*known.letters, "b", *(("t",) if changes.get("phase") == "inference" else ()))
+    kept = {letter: s for letter, s in complete(known, sizes).items() if letter in letters}
+    made = Request(known, implementations(mixer)[implementation], kept, device="cpu")
     return replace(made, **changes)
 
 
@@ -185,15 +187,19 @@ def test_the_floor_grows_with_the_operations() -> None:
 # One new token
 
 
-@pytest.mark.parametrize(("mixer", "implementation"), [("self-attention", "sdpa"), ("she", "fft")])
-def test_every_call_is_the_tth_token_on_a_filled_state(mixer: str, implementation: str) -> None:
-    work = prepare(asked(mixer, implementation, phase="inference"))
+@pytest.mark.parametrize("chosen", [it for it in every() if it.step_form], ids=label)
+def test_every_call_is_the_tth_token_on_a_filled_state(chosen: Implementation) -> None:
+    """At t = 4: three tokens are held before, and what t needs to hold after."""
+    work = prepare(asked(chosen.mixer, chosen.name, phase="inference"))
     state: State = inspect.getclosurevars(inspect.unwrap(work.fn)).nonlocals["state"]
     for _ in range(3):
         work.once()
         assert state.position == 4
     held = [state.held(name) for name in state.arrays]
     assert all(bool((rows != 0).all()) for rows in held)
+    mixer = equations(chosen)
+    sizes = complete(mixer, {"l": 5, "d": 6, "n": 2, "t": 4})
+    assert state.elements == cm.state(mixer, chosen.step_form).at(**sizes)
 
 
 def test_one_token_costs_what_the_history_makes_it_cost() -> None:

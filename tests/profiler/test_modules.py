@@ -511,12 +511,13 @@ def test_wrong_tokens_and_lengths_are_refused(described: Implementation) -> None
 
 
 def grows(described: Implementation, sizes: dict[str, int]) -> bool:
-    """Whether ever more must be held for ever more tokens."""
+    """Whether ever more must be held for ever more tokens; what is held of a chunk comes and goes,
+    and both numbers of tokens are whole chunks."""
     derived, known = (
         cm.state(equations(described), described.step_form),
         completed(described, sizes),
     )
-    return derived.at(**known, t=1000) < derived.at(**known, t=1001)
+    return derived.at(**known, t=5040) < derived.at(**known, t=10080)
 
 
 @each_stepping
@@ -765,7 +766,7 @@ def test_kernels_have_one_over_root_fan_in(mixer: str, terms: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore:RNN module weights")  # cuDNN packs them anew in every call
 @each
 def test_the_device_changes_nothing(described: Implementation) -> None:
     sizes = {"d": 32, "l": 16, "n": 2}

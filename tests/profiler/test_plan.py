@@ -9,7 +9,8 @@ import torch
 
 import costmodel as cm
 from costmodel.check import Proof
-from costmodel.sizes import SizeError
+from costmodel.mixers import names
+from costmodel.sizes import LETTERS, SizeError
 from profiler.check import module_equals
 from profiler.measure import MeasureError, Request
 from profiler.modules import Implementation, implementations
@@ -79,6 +80,16 @@ def test_all_is_every_implementation_in_order() -> None:
         ("self-attention", "explicit"), ("self-attention", "sdpa"),
         ("she", "direct"), ("she", "conv"), ("she", "fft"),
     ]  # fmt: skip
+
+
+def test_every_mixer_is_planned_with_all_its_sizes() -> None:
+    """Every implementation of every mixer, b and each letter of the equations given or default."""
+    found = planned(*names(), given={"l": (12,), "d": (24,)})
+    assert named(found) == [(m, name) for m in names() for name in implementations(m)]
+    for request in found:
+        given = {"l": 12, "d": 24}
+        letters = {*request.mixer.letters, "b"}
+        assert request.sizes == {x: given.get(x, LETTERS[x].default) for x in letters}
 
 
 def test_names_choose_and_order() -> None:

@@ -1,0 +1,494 @@
+"""Are recurrences counted row by row? Loops small enough to be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import costmodel as cm
+from costmodel.check import differences
+from costmodel.composites import lower
+from costmodel.domains import Unsupported
+from costmodel.equations import Form, Mixer
+from costmodel.execution.oracle import execute, random_arrays
+from costmodel.expressions import Array, EquationError, function, min_, sum_
+from costmodel.loops import blocks
+from costmodel.sizes import ceil_log2
+from costmodel.tokens import tokens
+
+SIZES = [{"l": l, "d": d} for l, d in ((1, 3), (2, 2), (3, 1), (5, 3))]
+each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+
+Write = Callable[[Mixer, Form, Array, Array], None]
+
+
+def mixer(write: Write) -> Mixer:
+    """A mixer over l tokens of width d whose one form, `recurrent`, is written by a function."""
+    made = Mixer(write.__name__.replace("_", "-"))
+    l, d = made.sizes("l d")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("recurrent") as f:
+        write(made, f, x, y)
+    return made
+
+
+def tanh_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """y[i] = tanh(W x[i] + c + U y[i-1]), the first row without a row before."""
+    l, d = x.shape
+    W, U, c = m.parameter("W", d, d), m.parameter("U", d, d), m.parameter("c", d)
+    i, a, b = f.index("i", 2, l), f.index("a", 1, d), f.index("b", 1, d)
+    y[1, b] = function("tanh", sum_(x[1, a] * W[a, b], over=a) + c[b])
+    y[i, b] = function(
+        "tanh", sum_(x[i, a] * W[a, b], over=a) + c[b] + sum_(y[i - 1, a] * U[a, b], over=a)
+    )
+
+
+def cells(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """An LSTM: gates z (4 of them), a cell c, and hidden rows y, which need each other."""
+    l, d = x.shape
+    W, U, bias = m.parameter("W", 4, d, d), m.parameter("U", 4, d, d), m.parameter("bias", 4, d)
+    i, k, g = f.index("i", 2, l), f.index("k", 1, l), f.index("g", 1, 4)
+    a, b = f.index("a", 1, d), f.index("b", 1, d)
+    z, c = f.array("z", l, 4, d), f.array("c", l, d)
+    z[1, g, b] = sum_(x[1, a] * W[g, a, b], over=a) + bias[g, b]
+    z[i, g, b] = (
+        sum_(x[i, a] * W[g, a, b], over=a) + bias[g, b] + sum_(y[i - 1, a] * U[g, a, b], over=a)
+    )
+    c[1, b] = function("sigmoid", z[1, 1, b]) * function("tanh", z[1, 3, b])
+    c[i, b] = function("sigmoid", z[i, 2, b]) * c[i - 1, b] + function(
+        "sigmoid", z[i, 1, b]
+    ) * function("tanh", z[i, 3, b])
+    y[k, b] = function("sigmoid", z[k, 4, b]) * function("tanh", c[k, b])
+
+
+def outer_products(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """S[i] = S[i-1] * g + x[i] x[i]^T, a matrix; y[i] = x[i]^T S[i]."""
+    l, d = x.shape
+    g = m.parameter("g", d)
+    i, k, a, b = f.index("i", 2, l), f.index("k", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+    S = f.array("S", l, d, d)
+    S[1, a, b] = x[1, a] * x[1, b]
+    S[i, a, b] = S[i - 1, a, b] * g[a] + x[i, a] * x[i, b]
+    y[k, b] = sum_(x[k, a] * S[k, a, b], over=a)
+
+
+def sums(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """y[i] = y[i-1] + x[i]: the first row is a copy."""
+    l, d = x.shape
+    i, b = f.index("i", 2, l), f.index("b", 1, d)
+    y[1, b] = x[1, b]
+    y[i, b] = y[i - 1, b] + x[i, b]
+
+
+def columns(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """The same with tokens on the second axis."""
+    l, d = x.shape
+    i, k, b = f.index("i", 2, l), f.index("k", 1, l), f.index("b", 1, d)
+    s = f.array("s", d, l)
+    s[b, 1] = x[1, b]
+    s[b, i] = s[b, i - 1] + x[i, b]
+    y[k, b] = s[b, k]
+
+
+def across(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """A running sum over channels: the loop does not run over tokens."""
+    l, d = x.shape
+    k, b = f.index("k", 1, l), f.index("b", 2, d)
+    y[k, 1] = x[k, 1]
+    y[k, b] = y[k, b - 1] + x[k, b]
+
+
+def two_layers(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Two loops one after the other: h[i] = tanh(h[i-1] + x[i]), y[i] = y[i-1] + h[i]."""
+    l, d = x.shape
+    i, b = f.index("i", 2, l), f.index("b", 1, d)
+    h = f.array("h", l, d)
+    h[1, b] = x[1, b]
+    h[i, b] = function("tanh", h[i - 1, b] + x[i, b])
+    y[1, b] = h[1, b]
+    y[i, b] = y[i - 1, b] + h[i, b]
+
+
+def learned_start(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """h[i+1] = h[i] * g + x[i] from a first row of weights."""
+    l, d = x.shape
+    g, start = m.parameter("g", d), m.parameter("start", d)
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    h = f.array("h", l + 1, d)
+    h[1, b] = start[b] * g[b]
+    h[i + 1, b] = h[i, b] * g[b] + x[i, b]
+    y[i, b] = h[i + 1, b]
+
+
+def deepening(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """y[i] = tanh(y[i-1]) + (x[1] + ... + x[i]) of a sum that gets deeper from row to row."""
+    l, d = x.shape
+    k, i, b = f.index("k", 1, l), f.index("i", 2, l), f.index("b", 1, d)
+    j, s = f.index("j", 1, k), f.array("s", l, d)
+    s[k, b] = sum_(x[j, b], over=j)
+    y[1, b] = s[1, b]
+    y[i, b] = function("tanh", y[i - 1, b]) + s[i, b]
+
+
+def one_row_late(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """y[i] = x[i] * s[i-1] of a running sum s: the last row of s is read by no row."""
+    l, d = x.shape
+    i, b = f.index("i", 2, l), f.index("b", 1, d)
+    s = f.array("s", l, d)
+    s[1, b] = x[1, b]
+    s[i, b] = s[i - 1, b] + x[i, b]
+    y[1, b] = x[1, b]
+    y[i, b] = x[i, b] * s[i - 1, b]
+
+
+LOOPS: Mapping[Write, Mapping[str, int]] = {
+    tanh_rows: {"y": 0},
+    cells: {"z": 0, "c": 0, "y": 0},
+    outer_products: {"S": 0},
+    sums: {"y": 0},
+    columns: {"s": 1},
+    across: {"y": 1},
+    learned_start: {"h": 0},
+    deepening: {"y": 0},
+    one_row_late: {"s": 0},
+}
+"""The arrays of the one loop of each, and the axis that its rows lie on."""
+EVERY = [*LOOPS, two_layers]
+each_loop = pytest.mark.parametrize("write", EVERY, ids=lambda w: w.__name__)
+
+
+@pytest.mark.parametrize("write", LOOPS, ids=lambda w: w.__name__)
+def test_the_axis_of_the_rows_is_derived(write: Write) -> None:
+    system = lower(mixer(write).forms["recurrent"])
+    (loop,) = (block for block in blocks(system) if block.is_loop)
+    assert {array.name: axis for array, axis in loop.axes.items()} == LOOPS[write]
+
+
+def test_loops_that_do_not_need_each_other_are_two() -> None:
+    system = lower(mixer(two_layers).forms["recurrent"])
+    found = [{array.name for array in block.axes} for block in blocks(system)]
+    assert found == [{"h"}, {"y"}]
+
+
+@each_loop
+@each_size
+def test_derived_answers_are_those_of_an_execution(write: Write, sizes: dict[str, int]) -> None:
+    assert differences(mixer(write), sizes) == []
+
+
+def rows(first: Mapping[str, int], further: Mapping[str, int], l: int) -> dict[str, int]:
+    """A first row and l - 1 further ones."""
+    every = {name: first.get(name, 0) + (l - 1) * n for name, n in further.items()}
+    return {name: n for name, n in every.items() if n}
+
+
+# First row and any further one, per class, at width d.
+COUNTS: Mapping[Write, Callable[[int], tuple[Mapping[str, int], Mapping[str, int]]]] = {
+    # d sums of d products and a bias, then the tanh; later d more sums of d, added.
+    tanh_rows: lambda d: (
+        {"mul": d * d, "add": d * d, "tanh": d},
+        {"mul": 2 * d * d, "add": 2 * d * d, "tanh": d},
+    ),
+    # Four gates like that without the tanh; then 3 sigmoids (exp, add, div), 2 tanh, 3 products and
+    # an addition a channel: in the first row, with no cell before, 2 sigmoids and 2 products.
+    cells: lambda d: (
+        {
+            "mul": 4 * d * d + 2 * d,
+            "add": 4 * d * d + 2 * d,
+            "exp": 2 * d,
+            "div": 2 * d,
+            "tanh": 2 * d,
+        },
+        {
+            "mul": 8 * d * d + 3 * d,
+            "add": 8 * d * d + 4 * d,
+            "exp": 3 * d,
+            "div": 3 * d,
+            "tanh": 2 * d,
+        },
+    ),
+    # A product an entry, then two and an addition; d sums of d products read it.
+    outer_products: lambda d: (
+        {"mul": 2 * d * d, "add": d * (d - 1)},
+        {"mul": 3 * d * d, "add": d * d + d * (d - 1)},
+    ),
+    sums: lambda d: ({}, {"add": d}),
+    columns: lambda d: ({}, {"add": d}),
+    across: lambda d: ({"add": d - 1}, {"add": d - 1}),
+    two_layers: lambda d: ({}, {"add": 2 * d, "tanh": d}),
+    learned_start: lambda d: ({"mul": d, "add": d}, {"mul": d, "add": d}),
+    one_row_late: lambda d: ({}, {"mul": d, "add": d}),
+}
+
+
+def counted(counts: Any) -> dict[str, int]:
+    return {name: n for name, n in counts.by_class().items() if n}
+
+
+@pytest.mark.parametrize("write", COUNTS, ids=lambda w: w.__name__)
+@each_size
+def test_counts_by_hand(write: Write, sizes: dict[str, int]) -> None:
+    l, (first, further) = sizes["l"], COUNTS[write](sizes["d"])
+    found = cm.count(mixer(write)).at(**sizes)
+    assert counted(found) == rows(first, further, l)
+    for t in range(1, l + 1):
+        token = cm.count(mixer(write), "inference").at(**sizes, t=t)
+        expected = {name: n for name, n in (further if t > 1 else first).items() if n}
+        assert counted(token) == expected, t
+
+
+def test_work_on_the_first_row_of_weights_is_done_once() -> None:
+    """d products with the learned start belong to token 0."""
+    counts = cm.count(mixer(learned_start)).at(l=5, d=3)
+    assert counts.mul == 5 * 3
+    assert counted(counts.once) == {"mul": 3}
+    assert counts.total == 2 * 5 * 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("write", "held"),
+    [
+        (tanh_rows, "d"),
+        (cells, "2*d"),
+        (outer_products, "d**2"),
+        (sums, "d"),
+        (columns, "d"),
+        (across, "0"),
+        (two_layers, "2*d"),
+        (learned_start, "d"),
+        (deepening, "d*t + d"),
+    ],
+)
+def test_the_state_is_the_last_row(write: Write, held: str) -> None:
+    """Or all inputs besides, where a sum reads them again."""
+    assert str(cm.state(mixer(write)).expr) == held
+
+
+SPANS: Mapping[Write, Callable[[int, int], int]] = {
+    # A row: product, sum of d, addition, tanh. All of them follow one another.
+    tanh_rows: lambda l, d: l * (3 + ceil_log2(d)),
+    # Row 1: product, sum, bias; sigmoid (3), product; tanh, product. Further rows: the product and
+    # the sum of U y, an addition, sigmoid (3), product, addition; tanh, product.
+    cells: lambda l, d: (3 - 1 + ceil_log2(d)) + 4 + 2 + (l - 1) * (1 + ceil_log2(d) + 1 + 5 + 2),
+    # Row 1: a product; then a product and an addition a row; the last product and its sum.
+    outer_products: lambda l, d: 1 + 2 * (l - 1) + 1 + ceil_log2(d),
+    sums: lambda l, d: l - 1,
+    columns: lambda l, d: l - 1,
+    across: lambda l, d: d - 1,
+    # h takes 2 levels a row, y one: from the last row of h.
+    two_layers: lambda l, d: 2 * (l - 1) + (l > 1),
+    # The product with the start, then a product and an addition a token.
+    learned_start: lambda l, d: 1 + 2 * l,
+    # Row 2 is a sum of two, one level, and an addition; then two levels a row, which no sum of i
+    # rows catches up with: ceil_log2(i) grows by at most 1.
+    deepening: lambda l, d: 2 * (l - 1),
+    one_row_late: lambda l, d: l - 1,
+}
+
+
+@pytest.mark.parametrize("write", SPANS, ids=lambda w: w.__name__)
+@each_size
+def test_spans_by_hand(write: Write, sizes: dict[str, int]) -> None:
+    assert cm.span(mixer(write)).at(**sizes) == SPANS[write](sizes["l"], sizes["d"])
+
+
+@pytest.mark.parametrize("write", SPANS, ids=lambda w: w.__name__)
+def test_spans_of_long_sequences(write: Write) -> None:
+    """Of lengths that no oracle runs."""
+    for l, d in ((64, 8), (1000, 128), (16384, 3)):
+        assert cm.span(mixer(write)).at(l=l, d=d) == SPANS[write](l, d)
+
+
+@pytest.mark.parametrize(
+    ("write", "printed"),
+    [
+        (tanh_rows, "l*ceil_log2(d) + 3*l"),
+        (cells, "l*ceil_log2(d) + 9*l - 1"),
+        (sums, "l - 1"),
+        (across, "d - 1"),
+    ],
+)
+def test_spans_as_printed(write: Write, printed: str) -> None:
+    assert str(cm.span(mixer(write)).expr) == printed
+
+
+ROW = ["mul", "sum", "add", "tanh"]
+
+
+@pytest.mark.parametrize(
+    ("write", "steps"),
+    [
+        (tanh_rows, (*ROW, {"times": "l - 1", "steps": ROW})),
+        (outer_products, ("mul", {"times": "l - 1", "steps": ["mul", "add"]}, "mul", "sum")),
+        (sums, ({"times": "l - 1", "steps": ["add"]},)),
+        (across, ({"times": "d - 1", "steps": ["add"]},)),
+        (two_layers, ({"times": "l - 1", "steps": ["add", "tanh"]}, "add")),
+        (learned_start, ("mul", {"times": "l", "steps": ["mul", "add"]})),
+        # Of the running sum only the rows before the last one.
+        (one_row_late, ({"times": "l - 2", "steps": ["add"]}, "mul")),
+    ],
+)
+def test_rows_are_a_block_of_the_critical_path(write: Write, steps: tuple[object, ...]) -> None:
+    path = cm.critical_path(mixer(write))
+    assert path.steps == steps
+    assert cm.critical_path(mixer(write), sizes={"l": 9, "d": 4}).length.at({"l": 9, "d": 4}) == (
+        path.length.at({"l": 9, "d": 4})
+    )
+
+
+def test_few_rows_are_written_out() -> None:
+    """Three of them are shorter to read than a block that is repeated twice."""
+    assert cm.critical_path(mixer(tanh_rows), sizes={"l": 3, "d": 4}).steps == (*ROW, *ROW, *ROW)
+    assert cm.critical_path(mixer(sums), sizes={"l": 1, "d": 4}).steps == ()
+
+
+def test_one_token_takes_one_row() -> None:
+    assert cm.critical_path(mixer(tanh_rows), "inference").steps == (
+        "mul",
+        "sum",
+        "add",
+        "add",
+        "tanh",
+    )
+    assert cm.span(mixer(sums), "inference").at(l=7, d=3, t=5) == 1
+    assert cm.span(mixer(across), "inference").at(l=7, d=5, t=3) == 4
+
+
+@each_loop
+@each_size
+def test_the_path_has_as_many_steps_as_the_longest_executed_chain(
+    write: Write, sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("costmodel.execution.tallying.levels", lambda terms: 1)
+    run = execute(mixer(write).forms["recurrent"], sizes)
+    output = {k for k, e in enumerate(run.system.equations) if e.array.role == "output"}
+    longest = max(i.depth for i in run.instances if i.equation in output)
+    assert cm.critical_path(mixer(write), sizes=sizes).length.at(sizes) == longest
+
+
+def test_rows_are_evaluated_one_after_another() -> None:
+    """Against the recurrence written out with numpy; a few rows of numbers of size one."""
+    made, sizes = mixer(tanh_rows), {"l": 4, "d": 3}
+    given = random_arrays(made.forms["recurrent"], sizes)
+    h, found = np.zeros(3), []
+    for row in given["x"]:
+        h = np.tanh(row @ given["W"] + given["c"] + h @ given["U"])
+        found.append(h)
+    assert np.allclose(cm.evaluate(made, given, sizes), found, rtol=0, atol=1e-14)
+
+
+def test_a_row_belongs_to_its_token_and_a_first_row_of_weights_to_none() -> None:
+    made = mixer(learned_start)
+    h = made.forms["recurrent"].arrays["h"]
+    (term,) = tokens(lower(made.forms["recurrent"])).of(h)
+    assert (str(term.token).lstrip("#"), term.where) == ("0 - 1", frozenset())
+
+
+# --------------------------------------------------------------------------------------------------
+# What is refused, and in which words
+# --------------------------------------------------------------------------------------------------
+
+
+def read_too_early(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    l, d = x.shape
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    s = f.array("s", l, d)
+    y[i, b] = s[i, b] * 2
+    s[i, b] = x[i, b] * 2
+
+
+def half_read(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """s is read between its two equations."""
+    l, d = x.shape
+    i, k, b = f.index("i", 2, l), f.index("k", 1, l), f.index("b", 1, d)
+    s, u = f.array("s", l, d), f.array("u", d)
+    s[1, b] = x[1, b]
+    u[b] = s[1, b] * 2
+    s[i, b] = x[i, b] * 2
+    y[k, b] = s[k, b] * u[b]
+
+
+@pytest.mark.parametrize(("write", "reader"), [(read_too_early, "y"), (half_read, "u")])
+def test_an_array_is_read_when_it_is_complete(write: Write, reader: str) -> None:
+    with pytest.raises(EquationError) as caught:
+        cm.count(mixer(write))
+    assert str(caught.value) == (
+        f"{reader} reads s before it is complete; write equations in the order of computation"
+    )
+
+
+def two_rows_back(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    l, d = x.shape
+    one, i, b = f.index("one", 1, min_(2, l)), f.index("i", 3, l), f.index("b", 1, d)
+    y[one, b] = x[one, b]
+    y[i, b] = y[i - 2, b] + x[i, b]
+
+
+def row_after(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    l, d = x.shape
+    i, b = f.index("i", 1, l - 1), f.index("b", 1, d)
+    y[l, b] = x[l, b]
+    y[i, b] = y[i + 1, b] + x[i, b]
+
+
+def all_rows_before(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    l, d = x.shape
+    i, b = f.index("i", 2, l), f.index("b", 1, d)
+    j = f.index("j", 1, f.index("i", 2, l) - 1)
+    y[1, b] = x[1, b]
+    y[i, b] = sum_(y[j, b], over=j) + x[i, b]
+
+
+def same_row(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Each channel of a row reads the whole row."""
+    l, d = x.shape
+    i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+    y[i, b] = sum_(y[i, a], over=a) + x[i, b]
+
+
+def flattened(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """The rows of the loop are channels, which one equation numbers by head and place."""
+    l, d = x.shape
+    _, n, h = m.sizes("d n h")
+    k, b = f.index("k", 1, l), f.index("b", 2, d)
+    e, c = f.index("e", 1, n), f.index("c", 1, h)
+    s = f.array("s", l, d)
+    s[k, 1] = x[k, 1]
+    s[k, b] = y[k, b - 1] + x[k, b]
+    y[k, (e - 1) * h + c] = function("tanh", s[k, (e - 1) * h + c])
+
+
+REFUSED: Mapping[Write, str] = {
+    two_rows_back: "y needs itself",
+    row_after: "y needs itself",
+    all_rows_before: "y needs itself",
+    same_row: "y needs itself",
+    flattened: "s, y need each other",
+}
+
+
+@pytest.mark.parametrize("write", REFUSED, ids=lambda w: w.__name__)
+def test_a_loop_reads_the_row_before(write: Write) -> None:
+    with pytest.raises(Unsupported) as caught:
+        cm.count(mixer(write))
+    assert str(caught.value) == (
+        f"{REFUSED[write]}: a recurrence reads the row before, at index i-1 of one axis, or the "
+        f"same row of what is written earlier"
+    )
+
+
+def circle(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """u and y of the same row need each other."""
+    l, d = x.shape
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    u = f.array("u", l, d)
+    u[i, b] = y[i, b] + x[i, b]
+    y[i, b] = u[i, b] * 2
+
+
+def test_a_circle_within_a_row_is_refused() -> None:
+    with pytest.raises(Unsupported, match=r"^u, y need each other: a recurrence reads the row"):
+        cm.span(mixer(circle))
