@@ -7,10 +7,19 @@ beside a sum that may have no term, stands in brackets: `[i >= 2]` is 1 there an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from costmodel.domains import Constraints, Unsupported, implied, variables_of
+from costmodel.domains import (
+    ONE,
+    Bound,
+    Constraints,
+    Unsupported,
+    bounds,
+    implied,
+    projected,
+    variables_of,
+)
 from costmodel.expressions import Binary, Fft, Index, Node, Reduce
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
@@ -46,11 +55,10 @@ class Sum:
     def printed(self, notation: Notation) -> str:
         """The sum in a notation; brackets that name an index of it stand inside."""
         body = notation.poly(self.body)
-        inside = [guard for guard in self.guards if variables_of([guard])]
-        outside = [guard for guard in self.guards if guard not in inside]
+        inside = frozenset(guard for guard in self.guards if variables_of([guard]))
         before, within = (
-            "".join(f"[{notation.condition(guard)}] " for guard in guards)
-            for guards in (outside, inside)
+            f"[{notation.conditions(guards)}] " if guards else ""
+            for guards in (frozenset(self.guards) - inside, inside)
         )
         if not (self.ranges or before):
             return body
@@ -94,13 +102,10 @@ def sums(part: Instances, accounting: str = "strict") -> dict[str, list[Sum]]:
     Raises:
         Unsupported: the points that a phase executes are not among ranges of the indices.
     """
-    pinned = _pinned(part)
-    ranges = tuple(index for index in part.equation.indices if index.atom not in pinned)
-    bounds = frozenset[Poly]().union(*(index.constraints for index in ranges))
-    if not bounds <= part.constraints:
-        raise Unsupported(f"{part.equation.name}: its points for one token are no plain ranges")
-    rest = {c.substitute(pinned) for c in part.constraints - bounds}
-    guards = tuple(sorted((c for c in rest if not implied(frozenset(), c)), key=str))
+    pinned, ranges = _ranges(part)
+    constraints = frozenset(c.substitute(pinned) for c in part.constraints)
+    known = frozenset[Poly]().union(*(index.constraints for index in ranges))
+    guards = tuple(sorted((c for c in constraints if not implied(known, c)), key=str))
     found: dict[str, dict[tuple[tuple[Index, ...], tuple[Poly, ...]], Poly]] = {}
     around = _Around(part, ranges, pinned, guards, (), accounting)
     for name, value in _walk(part.equation.value, around):
@@ -120,6 +125,43 @@ def _pinned(part: Instances) -> dict[str, Poly]:
             if not variables_of([value]):
                 found[index.atom] = value
     return found
+
+
+def _ranges(part: Instances) -> tuple[dict[str, Poly], tuple[Index, ...]]:
+    """The indices that have one value, such as t for one token, and those that run, outer first.
+
+    An index runs over its own range as far as that holds: one new token may lie beyond the length,
+    where the constraints alone say how far.
+    """
+    pinned = _pinned(part)
+    constraints = frozenset(c.substitute(pinned) for c in part.constraints)
+    running = [index for index in part.equation.indices if index.atom not in pinned]
+    found = []
+    for k, index in enumerate(running):
+        if index.constraints <= part.constraints:
+            found.append(index)
+            continue
+        there = projected(constraints, [inner.atom for inner in running[k + 1 :]])
+        lower, upper, _ = bounds(there, index.atom)
+        if not (lower and upper) or any(scale != ONE for scale, _ in (*lower, *upper)):
+            raise Unsupported(f"{part.equation.name}: its points for one token are no plain ranges")
+        lows, ups = _needed(lower, 1, there), _needed(upper, -1, there)
+        if lows == ups and not variables_of(lows):
+            pinned[index.atom] = lows[0]
+            constraints = frozenset(c.substitute(pinned) for c in constraints)
+        else:
+            found.append(Index(index.name, lows, ups))
+    return pinned, tuple(_at(index, pinned) for index in found)
+
+
+def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly, ...]:
+    """The lower (1) or upper (-1) ends of a range that are not proven to be weaker than others."""
+    known = frozenset(c for c in where if not variables_of([c]))
+    kept = sorted({bound for _, bound in ends}, key=str)
+    for end in tuple(kept):
+        if any(implied(known, (other - end) * sign) for other in kept if other != end):
+            kept.remove(end)
+    return tuple(kept)
 
 
 def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:

@@ -143,6 +143,8 @@ def _union(one: Case, two: Case) -> Case | None:
 def _vanishes(poly: Poly, where: Constraints) -> bool:
     """Whether a polynomial is proven to be 0 at some sizes, by the equations that hold there."""
     pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
+    floors = (a for a in poly.atoms if isinstance(a, Fn) and a.function == "floor_div")
+    pinned += [Poly.atom(floor) - n for floor in sorted(floors) for n in (0, 1)]
     waiting = [*sorted(where, key=str), *pinned]
     while waiting and poly.terms:
         equation = waiting.pop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -56,27 +56,12 @@ def requests(plan: Plan) -> list[Request]:
             if implementation.home and not is_class(implementation.name):
                 named = f"the module {implementation.module.__qualname__}"
                 shown_equal(mixer, implementation, named, tuple(map(phase_name, plan.phases)))
-        planned: set[object] = set()
         for phase, sizes in combined:
             for implementation in chosen:
-                own = _own(mixer, implementation, phase, sizes)
-                if (work := (implementation.name, phase, *own.items())) in planned:
-                    continue
-                planned.add(work)
                 for dtype in dtypes:
-                    asked = (implementation, own, phase, dtype, device, plan.seed)
+                    asked = (implementation, sizes, phase, dtype, device, plan.seed)
                     found.append(Request(mixer, *asked))
     return found
-
-
-def _own(
-    mixer: Mixer, implementation: Implementation, phase: str, sizes: Mapping[str, int]
-) -> dict[str, int]:
-    """The sizes that an implementation depends on, and the default form that it is held against."""
-    run = implementation.form if phase == "training" else implementation.step_form
-    forms = {run, mixer.default_form} & {*mixer.forms}
-    letters = {letter for form in forms for letter in letters_of(mixer, phase, form)}
-    return {letter: value for letter, value in sizes.items() if letter in letters}
 
 
 def chosen_implementations(

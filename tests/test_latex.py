@@ -209,6 +209,12 @@ def test_printed_counts_are_read_back(name: str, form: str) -> None:
         for exact in (*counts.classes.values(), counts.exact_total):
             text, value = formula_text(exact), exact.at(sizes)
             assert Exact.of(parse(text).poly()).at(sizes) == run(text, sizes) == value
+        depth, total = cm.span(mixer, phase, form), counts.exact_total
+        for printed, value in ((total, total.at(sizes)), (depth.terms, depth.at(**sizes))):
+            held = [
+                part for guards, part in cases(printed) if all(g.at(sizes) >= 0 for g in guards)
+            ]
+            assert [run(formula_text(part), sizes) for part in held] == [value]
 
 
 def test_piecewise_counts_keep_their_breakpoints() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import pytest
 
 import costmodel as cm
+from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
-from tests.small import forms, variants, without_inference
+from tests.small import LEFT_OPEN, forms, variants, without_inference
 
 
 class Displayed(Protocol):
@@ -19,16 +20,16 @@ class Displayed(Protocol):
     def _repr_latex_(self) -> str: ...
 
 
-QUESTIONS: tuple[Callable[[Mixer, str], Displayed], ...] = (
-    lambda mixer, form: cm.count(mixer, form=form),
-    lambda mixer, form: cm.parameters(mixer),
-    lambda mixer, form: cm.span(mixer, form=form),
-    lambda mixer, form: cm.traffic(mixer, form=form),
-    lambda mixer, form: cm.critical_path(mixer, form=form),
-    lambda mixer, form: cm.sequential(mixer, form=form),
-    lambda mixer, form: cm.path_length(mixer, form),
-    lambda mixer, form: cm.order(cm.count(mixer, form=form).exact_total),
-)
+QUESTIONS: Mapping[str, Callable[[Mixer, str], Displayed]] = {
+    "count": lambda mixer, form: cm.count(mixer, form=form),
+    "parameters": lambda mixer, form: cm.parameters(mixer),
+    "span": lambda mixer, form: cm.span(mixer, form=form),
+    "traffic": lambda mixer, form: cm.traffic(mixer, form=form),
+    "critical_path": lambda mixer, form: cm.critical_path(mixer, form=form),
+    "sequential": lambda mixer, form: cm.sequential(mixer, form=form),
+    "path_length": lambda mixer, form: cm.path_length(mixer, form),
+    "order": lambda mixer, form: cm.order(cm.count(mixer, form=form).exact_total),
+}
 OF_ONE_TOKEN: tuple[Callable[[Mixer, str], Displayed], ...] = (
     lambda mixer, form: cm.count(mixer, "inference", form),
     lambda mixer, form: cm.span(mixer, "inference", form),
@@ -49,7 +50,11 @@ def displays_as_latex(answer: Displayed) -> None:
 def test_every_answer_displays_as_latex(name: str, form: str) -> None:
     """Where one token has no cost of its own, every question about it gives the one reason."""
     mixer = cm.mixer(name)
-    for question in QUESTIONS:
+    for asked, question in QUESTIONS.items():
+        if (name, form, asked) in LEFT_OPEN:
+            with pytest.raises(Unsupported, match=LEFT_OPEN[name, form, asked]):
+                question(mixer, form)
+            continue
         displays_as_latex(question(mixer, form))
     reason = without_inference(mixer, form)
     for question in OF_ONE_TOKEN:

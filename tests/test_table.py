@@ -18,7 +18,7 @@ from costmodel.requests import combinations, fit, values
 from costmodel.sizes import SizeError
 from costmodel.table import COLUMNS, Request, Row, TableError, selection, table
 from costmodel.tokens import overruns, system_of
-from tests.small import complete, has_inference, variants, without_inference
+from tests.small import LEFT_OPEN, complete, has_inference, variants, without_inference
 
 FORWARD = {
     ("self-attention", 1): 20_947_008,
@@ -119,7 +119,7 @@ def test_rows_equal_the_public_questions(name: str, phase: str) -> None:
         assert row.value("parameters") == cm.parameters(mixer).at(**at)
         assert row.value("span") == cm.span(mixer, phase, form).at(**at)
         assert row.value("sequential") == cm.sequential(mixer, phase, form).at(**at)
-        if phase == "training":
+        if phase == "training" and (name, form, "path_length") not in LEFT_OPEN:
             assert row.value("path_length") == cm.path_length(mixer, form).at(**at)
         assert row.value("path") == cm.critical_path(mixer, phase, form, sizes=at).text
         moved = cm.traffic(mixer, phase, form)
@@ -395,8 +395,12 @@ def test_every_column_has_a_value_or_the_reason_of_its_phase(
     for row in every_row:
         value = row.value(name)
         assert value is not None
-        if isinstance(value, Missing):
-            assert value.reason
+        if not isinstance(value, Missing):
+            continue
+        assert value.reason
+        if reason := LEFT_OPEN.get((row.mixer.name, row.answers.form, name)):
+            assert reason in value.reason
+        else:
             assert value == row.blocked or row.phase not in COLUMNS[name].phases, row.mixer.name
 
 

@@ -40,11 +40,14 @@ from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
 from costmodel.rules.sequential import Steps
 from costmodel.rules.span import (
     MOST,
+    Level,
     dominates,
     first_row,
+    guarded,
     in_turn,
     largest,
     later_row,
+    maximised,
     numbers_of_terms,
     points_of,
 )
@@ -246,9 +249,13 @@ class _Context:
 
     def somewhere(self, part: Instances, around: Constraints) -> bool:
         """Whether some point with these constraints exists, at the sizes or at some sizes."""
-        if not may_be_empty(part.equation) or self.sizes is None:
-            return not infeasible(around)
-        conditions = projected(around, sorted(variables_of(around), reverse=True))
+        return not may_be_empty(part.equation) or self.exists(around)
+
+    def exists(self, points: Constraints) -> bool:
+        """Whether there is any point, at the sizes or at some sizes."""
+        if self.sizes is None:
+            return not infeasible(points)
+        conditions = projected(points, sorted(variables_of(points), reverse=True))
         return all(c.rational(dict(self.sizes)) >= 0 for c in conditions)
 
     def chain(self, node: Node, part: Instances, around: Constraints) -> Chain:
@@ -272,7 +279,8 @@ def _ref(context: _Context, node: Ref, part: Instances, around: Constraints) -> 
     if (part.equation, node) in context.before:
         return context.before[part.equation, node]
     longest = Chain()
-    if node.array in context.arrays and context.steps.fresh(node, around):
+    fresh = context.steps.fresh(node, around)
+    if node.array in context.arrays and any(context.exists(points) for points in fresh):
         longest = _entries(context, node, around)
     for child in node.children:
         gather = context.chain(child, part, around)
@@ -337,7 +345,7 @@ def _reduce(context: _Context, node: Reduce, part: Instances, around: Constraint
     before = context.chain(node.body, part, inner)
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
     levels = [
-        largest(call("ceil_log2", number), names, around | where)
+        guarded(maximised(Level(call("ceil_log2", number), where), names, around))
         for number, where in numbers_of_terms(node, part, around)
     ]
     return before.then(part.equation.part_of, (node.kind,), call("Max", 0, *levels))

@@ -108,9 +108,8 @@ class Notation:
         name = symbol(index.name, {}) if self.latex else index.name
         return rf"{name}={low},\dots,{up}" if self.latex else f"{name} = {low}..{up}"
 
-    def condition(self, guard: Poly) -> str:
+    def conditions(self, guards: frozenset[Poly]) -> str:
         """`t <= 1` for 1 - t >= 0."""
-        guards = frozenset({guard})
         return conditions_latex(guards, self.names) if self.latex else conditions_words(guards)
 
     def reduction(self, kind: str, over: tuple[Index, ...], body: str) -> str:

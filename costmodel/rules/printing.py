@@ -170,17 +170,23 @@ def _terms(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
 def _switches(poly: Poly) -> Iterator[Poly]:
     """g of every Min(1, Max(0, g)), inside functions too."""
     for atom in poly.atoms:
-        if not isinstance(atom, Fn):
-            continue
-        for argument in atom.args:
-            yield from _switches(argument)
-        rest = [a for a in atom.args if a != 1]
-        if atom.function == "Min" and len(rest) == 1 < len(atom.args):
-            inner = next(iter(rest[0].atoms), None)
-            if not isinstance(inner, Fn) or rest[0] != Poly.atom(inner):
-                continue
-            if inner.function == "Max" and Poly() in inner.args:
-                yield from (a for a in inner.args if a.terms)
+        if isinstance(atom, Fn):
+            guard = _switch(atom)
+            yield from (guard,) if guard is not None else ()
+            for argument in atom.args:
+                yield from _switches(argument)
+
+
+def _switch(atom: Fn) -> Poly | None:
+    """g of Min(1, Max(0, g)); None of any other atom."""
+    rest = [a for a in atom.args if a != 1]
+    if atom.function != "Min" or len(rest) != 1 or len(atom.args) != 2:
+        return None
+    inner = next(iter(rest[0].atoms), None)
+    if not isinstance(inner, Fn) or inner.function != "Max" or rest[0] != Poly.atom(inner):
+        return None
+    guards = [a for a in inner.args if a.terms]
+    return guards[0] if len(guards) == 1 < len(inner.args) else None
 
 
 def _settled(poly: Poly, where: Constraints) -> Poly:
@@ -189,15 +195,20 @@ def _settled(poly: Poly, where: Constraints) -> Poly:
     for monomial, number in poly.terms.items():
         term = Poly.of(number)
         for atom, power in monomial:
-            base = Poly.atom(atom)
-            if isinstance(atom, Fn):
-                parts = [_settled(argument, where) for argument in atom.args]
-                if atom.function in ("Max", "Min"):
-                    parts = _deciding(parts, where, 1 if atom.function == "Max" else -1)
-                base = call(atom.function, *parts)
+            base = _settled_atom(atom, where) if isinstance(atom, Fn) else Poly.atom(atom)
             term = term * base**power
         result = result + term
     return result
+
+
+def _settled_atom(atom: Fn, where: Constraints) -> Poly:
+    if (guard := _switch(atom)) is not None:
+        known = implied(where, guard - 1), implied(where, -guard)
+        return Poly.of(int(known[0])) if any(known) else Poly.atom(atom)
+    parts = [_settled(argument, where) for argument in atom.args]
+    if atom.function in ("Max", "Min"):
+        parts = _deciding(parts, where, 1 if atom.function == "Max" else -1)
+    return call(atom.function, *parts)
 
 
 def _deciding(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly]:

@@ -258,18 +258,12 @@ class Depths:
 
     def _equation(self, part: Instances) -> None:
         equation, levels = part.equation, self._levels(part)
-        split = self.parts[equation.array] > 1 or self._partly(equation.array)
+        split = self.parts[equation.array] > 1
         on_axes = tuple(_on_axes(part, level, split=split) for level in levels)
         known = self.arrays.get(equation.array, ())
         self.arrays[equation.array] = pruned(frozenset(), known + on_axes)
         for level in levels:
             self._end(equation.array, level, part.variables, part.constraints)
-
-    def _partly(self, array: Array) -> bool:
-        """Whether some entries of an array are older than others of their row, or of no token."""
-        if self.phase == "training":
-            return False
-        return any(term.where for term in tokens(self.system).of(array))
 
     def _end(
         self, array: Array, level: Level, variables: tuple[str, ...], constraints: Constraints
@@ -315,13 +309,13 @@ class Depths:
         named = {a: {f"#{axis}": Poly.atom(ROW)} for a, axis in block.axes.items()}
         return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
 
-    def fresh(self, ref: Ref, constraints: Constraints) -> bool:
-        """Whether a referenced entry may be computed in this phase (not ready beforehand)."""
+    def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
+        """The points at which a referenced entry is computed in this phase, not ready before it."""
         if ref.array not in self.arrays:
-            return False
+            return ()
         if self.phase == "training":
-            return True
-        return bool(at_token(constraints, tokens(self.system).at(ref), T))
+            return (constraints,)
+        return at_token(constraints, tokens(self.system).at(ref), T)
 
     def depth(self, node: Node, part: Instances, constraints: Constraints) -> Depth:
         """The depth at which an expression is known."""
@@ -777,7 +771,8 @@ def _ref(depths: Depths, node: Ref, part: Instances, around: Constraints) -> Dep
 
 
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
-    if not depths.fresh(node, around):
+    fresh = depths.fresh(node, around)
+    if not fresh:
         return READY
     flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Flat)}
     anywhere = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Gather)}
@@ -791,9 +786,10 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     found = []
     for level in depths.arrays[node.array]:
         plain = {c.substitute(values) for c in level.where if not flat & c.letters}
-        where = frozenset(c for c in plain if not _proven(around, c))
-        if not infeasible(around | where):
-            found.append(Level(level.depth.substitute(values), where))
+        for part in fresh:
+            where = frozenset(c for c in plain | part if not _proven(around, c))
+            if not infeasible(around | where):
+                found.append(Level(level.depth.substitute(values), where))
     older = depths.phase == "inference" and outside(around, [around | x.where for x in found])
     return (*found, *READY) if older or not found else tuple(found)
 

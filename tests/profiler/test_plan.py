@@ -13,7 +13,7 @@ from costmodel.mixers import names
 from costmodel.sizes import LETTERS, SizeError
 from profiler.check import module_equals
 from profiler.measure import MeasureError, Request
-from profiler.modules import Implementation, implementations
+from profiler.modules import Implementation, build, implementations
 from profiler.modules.extractor import MeToeplitz
 from profiler.plan import Plan, chosen_implementations, is_class, requests, users_class
 from tests.user_mixers import written
@@ -83,13 +83,24 @@ def test_all_is_every_implementation_in_order() -> None:
 
 
 def test_every_mixer_is_planned_with_all_its_sizes() -> None:
-    """Every implementation of every mixer, b and each letter of the equations given or default."""
-    found = planned(*names(), given={"l": (12,), "d": (24,)})
-    assert named(found) == [(m, name) for m in names() for name in implementations(m)]
+    """Every implementation of every mixer: its sizes, given or default, are letters of the mixer,
+    and enough to build the module and to count what it does."""
+    found = planned(*names(), given={"l": (12,), "d": (24,)}, phases=("training", "inference"))
+    for phase in ("training", "inference"):
+        ours = [request for request in found if request.phase == phase]
+        assert named(ours) == [(m, name) for m in names() for name in implementations(m)]
     for request in found:
-        given = {"l": 12, "d": 24}
-        letters = {*request.mixer.letters, "b"}
-        assert request.sizes == {x: given.get(x, LETTERS[x].default) for x in letters}
+        known = {"l": 12, "d": 24, "t": 12}
+        assert request.sizes == {x: known.get(x, LETTERS[x].default) for x in request.sizes}
+        letters = {*request.mixer.letters, "b"} | ({"t"} if request.phase == "inference" else set())
+        assert request.sizes.keys() <= letters
+        build(
+            request.implementation, dict(request.sizes), device="meta", dtype=torch.float32, seed=0
+        )
+        does = request.implementation
+        if request.phase == "training" or does.step_form:
+            form = does.form if request.phase == "training" else does.step_form
+            assert cm.count(request.mixer, request.phase, form).at(**request.sizes).total >= 0
 
 
 def test_names_choose_and_order() -> None:
