@@ -171,11 +171,23 @@ def _part(equation: Equation, suffix: str, indices: Sequence[Index], value: Node
 
 
 def _dense(system: System) -> System:
-    """Widen every causal upper bound, and every window, to the full axis."""
+    """Widen every causal upper bound, and every window, to the full axis.
+
+    An index that numbers rows within a chunk keeps its range: the last chunk ends with the rows.
+    """
     by_atom = {
         index.atom: index for equation in system.equations for index in _all_indices(equation)
     }
-    wide = {atom: _widened(index, by_atom) for atom, index in by_atom.items()}
+    rows = {
+        atom
+        for equation in system.equations
+        for position in equation.positions
+        if isinstance(position, Flat)
+        for atom in position.inner.letters
+    }
+    wide = {
+        atom: index if atom in rows else _widened(index, by_atom) for atom, index in by_atom.items()
+    }
     return replace(
         system,
         equations=tuple(

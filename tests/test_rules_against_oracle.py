@@ -180,3 +180,19 @@ def test_expressions_and_integers_are_one_answer(name: str, form: str) -> None:
     mixer, sizes = builtin(name), complete(builtin(name), SIZES[1])
     counts = cm.count(mixer, form=form)
     assert _number(counts.total, sizes) == counts.at(**sizes).total
+
+
+@pytest.mark.parametrize("l", [1, 2, 3, 5])
+@pytest.mark.parametrize("w", [1, 2, 3])
+def test_what_dense_reads_outside_an_array_has_no_depth(l: int, w: int) -> None:
+    """Every S[i-j+1] with j > i is a zero: it is multiplied, but nothing came before it."""
+    mixer = Mixer("outside")
+    size, width = mixer.sizes("l w")
+    x, y = mixer.input("x", size), mixer.output("y", size)
+    with mixer.form("direct") as form:
+        i = form.index("i", 1, size)
+        j, k = form.index("j", 1, i), form.index("k", i, cm.min_(size, i + width - 1))
+        s = form.array("S", size)
+        s[i] = cm.sum_(x[k], over=k)
+        y[i] = cm.sum_(x[j] * s[i - j + 1], over=j)
+    assert differences(mixer, {"l": l, "w": w}, rewrites=("dense",)) == []

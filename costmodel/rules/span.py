@@ -784,8 +784,13 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
         if not isinstance(p, Gather)
     }
     found = []
+    inside = whole(node.array) if depths.phase == "training" else frozenset()
     for level in depths.arrays[node.array]:
-        plain = {c.substitute(values) for c in level.where if not flat & c.letters}
+        plain = {
+            c.substitute(values)
+            for c in level.where | inside
+            if not (flat | anywhere) & c.letters
+        }
         for part in fresh:
             where = frozenset(c for c in plain | part if not _proven(around, c))
             if not infeasible(around | where):
