@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from costmodel.domains import implied
 from costmodel.equations import Equation, Form, System
 from costmodel.expressions import (
     Array,
@@ -216,7 +217,7 @@ def _from_row_1(block: Block, equation: Equation) -> Equation | None:
     if not block.is_loop:
         return equation
     row = block.row(equation)
-    if row.constant() is not None:
+    if implied(equation.domain, 1 - row):
         return None
     (index,) = (i for i in equation.indices if i.atom in row.letters)
     first = index + 1 - row

@@ -337,6 +337,10 @@ def _on_axes(part: Instances, level: Level, *, split: bool) -> Level:
         if len(free) == 1:
             slope = poly.coefficient(free[0])
             values[free[0]] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(free[0]))) * slope
+        elif split and level.depth.letters.intersection(free):
+            raise Unsupported(
+                f"how deep an entry of {equation.array.name} is depends on its place in a chunk"
+            )
     found = maximised(level, [v for v in part.variables if v not in values], part.constraints)
     entries: Constraints = frozenset()
     if split:
@@ -787,9 +791,7 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     inside = whole(node.array) if depths.phase == "training" else frozenset()
     for level in depths.arrays[node.array]:
         plain = {
-            c.substitute(values)
-            for c in level.where | inside
-            if not (flat | anywhere) & c.letters
+            c.substitute(values) for c in level.where | inside if not (flat | anywhere) & c.letters
         }
         for part in fresh:
             where = frozenset(c for c in plain | part if not _proven(around, c))

@@ -22,7 +22,7 @@ import costmodel as cm
 from costmodel.check import differences
 from costmodel.crossover import Crossover
 from costmodel.document import as_terminal
-from costmodel.execution.tallying import FUNCTIONS, OracleError
+from costmodel.execution.tallying import FUNCTIONS
 from costmodel.explain import Explanation
 from costmodel.functions import TABLE
 from costmodel.requests import fit, letters_of
@@ -429,24 +429,8 @@ def test_span_of_chunks(sizes: tuple[int, int, int, int]) -> None:
     assert cm.span(cm.mixer(NAME), form="chunked").at(l=l, d=d, n=n, C=C) == expected
 
 
-NOT_YET = pytest.mark.xfail(
-    reason="the rewrite takes the first chunk, whose row is an index, for a later one",
-    raises=OracleError,
-    strict=True,
-)
-RULES = [
-    pytest.param(
-        form,
-        rewrites,
-        marks=NOT_YET if form == "chunked" and "zero-state" in rewrites else (),
-        id=f"{form}-{','.join(rewrites)}",
-    )
-    for form in FORMS
-    for rewrites in ((), ("dense",), ("zero-state",))
-]
-
-
-@pytest.mark.parametrize(("form", "rewrites"), RULES)
+@pytest.mark.parametrize("rewrites", [(), ("dense",), ("zero-state",)], ids=",".join)
+@pytest.mark.parametrize("form", FORMS)
 def test_rules_equal_execution(form: str, rewrites: tuple[str, ...]) -> None:
     for sizes in SIZES:
         assert differences(cm.mixer(NAME), sizes, form=form, rewrites=rewrites) == []
