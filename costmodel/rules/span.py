@@ -337,10 +337,6 @@ def _on_axes(part: Instances, level: Level, *, split: bool) -> Level:
         if len(free) == 1:
             slope = poly.coefficient(free[0])
             values[free[0]] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(free[0]))) * slope
-        elif split and level.depth.letters.intersection(free):
-            raise Unsupported(
-                f"how deep an entry of {equation.array.name} is depends on its place in a chunk"
-            )
     found = maximised(level, [v for v in part.variables if v not in values], part.constraints)
     entries: Constraints = frozenset()
     if split:
