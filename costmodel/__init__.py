@@ -16,14 +16,17 @@ from costmodel.expressions import (
     min_,
     rfft,
     sum_,
+    union,
 )
 from costmodel.load import mixer
+from costmodel.rules.activations import activations
 from costmodel.rules.count import count
 from costmodel.rules.critical_path import critical_path
-from costmodel.rules.evaluate import evaluate
+from costmodel.rules.evaluate import evaluate, gradients
 from costmodel.rules.order import order
 from costmodel.rules.parameters import parameters
 from costmodel.rules.path_length import path_length
+from costmodel.rules.peak import peak
 from costmodel.rules.sequential import sequential
 from costmodel.rules.span import span
 from costmodel.rules.state import state
@@ -34,11 +37,13 @@ __all__ = [
     "EquationError",
     "Mixer",
     "Unanswered",
+    "activations",
     "count",
     "critical_path",
     "evaluate",
     "exp",
     "function",
+    "gradients",
     "irfft",
     "max_",
     "max_over",
@@ -47,6 +52,7 @@ __all__ = [
     "order",
     "parameters",
     "path_length",
+    "peak",
     "rfft",
     "scaled",
     "sequential",
@@ -55,4 +61,5 @@ __all__ = [
     "state",
     "sum_",
     "traffic",
+    "union",
 ]

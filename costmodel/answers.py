@@ -15,12 +15,14 @@ from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
+from costmodel.rules.activations import activations
 from costmodel.rules.count import count
 from costmodel.rules.counts import Counts
 from costmodel.rules.critical_path import CriticalPath, critical_path
 from costmodel.rules.order import Order, order
 from costmodel.rules.parameters import parameters
 from costmodel.rules.path_length import path_length
+from costmodel.rules.peak import Peak, peak
 from costmodel.rules.sequential import sequential
 from costmodel.rules.span import Span, span
 from costmodel.rules.state import state
@@ -78,7 +80,7 @@ class Answers:
     @cached_property
     def unanswered(self) -> str | None:
         """Why this form has no such phase, or None."""
-        if self.phase == "training":
+        if self.phase != "inference":
             return None
         return inference_reason(system_of(self.mixer, self.form, (), self.phase))
 
@@ -93,7 +95,8 @@ class Answers:
             return self.counts
         if reason := self.uncounted(name):
             return Missing(reason)
-        return self.counts.exact(name) * BATCH
+        joined = self.counts.joined * (BATCH - 1) if name == "add" else Exact()
+        return self.counts.exact(name) * BATCH + joined
 
     @cached_property
     def other(self) -> Mapping[str, Exact] | Missing:
@@ -120,7 +123,8 @@ class Answers:
         if isinstance(self.counts, Missing):
             return self.counts
         once = self.counts.once.exact_total if self.counts.once else Exact()
-        return (self.counts.exact_total - once) * BATCH + once
+        each = self.counts.exact_total - once
+        return each * BATCH + once + self.counts.joined * (BATCH - 1)
 
     def uncounted(self, name: str) -> str | None:
         """Why a peer has no figure for a class, or None."""
@@ -160,9 +164,20 @@ class Answers:
     @cached_property
     def state(self) -> Exact | Missing:
         """Elements held after t tokens."""
-        if self.phase == "training":
+        if self.phase != "inference":
             return Missing("state is what one new token needs: it stands in the inference rows")
         return _attempt(lambda: state(self.mixer, self.form).exact * BATCH)
+
+    @cached_property
+    def activations(self) -> Exact | Missing:
+        """Elements of the forward pass that its gradients read."""
+        kept = _attempt(lambda: activations(self.mixer, self.form, self.convention))
+        return kept if isinstance(kept, Missing) else kept.each * BATCH + kept.alone
+
+    @cached_property
+    def peak(self) -> Peak | Missing:
+        """The largest live set of the phase."""
+        return _attempt(lambda: peak(self.mixer, self.phase, self.form, self.convention))
 
     @cached_property
     def weights(self) -> Exact | Missing:
@@ -188,7 +203,7 @@ class Answers:
 
     @cached_property
     def _overruns(self) -> tuple[Overrun, ...]:
-        if self.phase == "training" or self.unanswered:
+        if self.phase != "inference" or self.unanswered:
             return ()
         return overruns(system_of(self.mixer, self.form, self.convention.rewrites, self.phase))
 

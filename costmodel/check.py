@@ -18,7 +18,7 @@ from costmodel.domains import Unsupported, variables_of
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import Execution, Unfused, execute, random_arrays
 from costmodel.execution.tallying import OracleError
-from costmodel.expressions import EquationError
+from costmodel.expressions import Array, EquationError
 from costmodel.requests import fit
 from costmodel.rules.count import count_equations
 from costmodel.rules.evaluate import evaluate_all
@@ -151,6 +151,9 @@ class Comparison:
                 self.refused.append(f"everything at {t=}: {reason}")
                 continue
             executed = longer if goes_on else run
+            if not goes_on and _instances(longer, t) != _instances(run, t):
+                self.refused.append(f"everything at {t=}: rows past the length l belong to it too")
+                continue
             self.check(
                 f"counts at {t=}",
                 lambda at=at: _counted(cm.count(self.mixer, "inference", form, names).at(**at)),  # type: ignore[misc]
@@ -185,14 +188,19 @@ class Comparison:
 
     def _longer(self, sizes: Sizes) -> Execution:
         """An execution of a sequence that goes on for as long as rows read what lies behind them:
-        twice the largest window, and as many rows as the last output is late."""
-        indices = self.mixer.forms[self.form].indices.values()
-        bounds = [b for index in indices for b in index.lower + index.upper if variables_of([b])]
+        twice the largest window, the largest number in a bound, and as many rows as the last entry
+        of any array is late."""
+        indices = [p for i in self.mixer.forms[self.form].indices.values() for p in i.pieces]
+        bounds = [b for i in indices for b in i.ends if b in i.lower or variables_of([b])]
         windows = {name for b in bounds for name in b.letters - variables_of([b]) - {"l"}}
         length = sizes["l"] + 2 * max((sizes[name] for name in windows), default=0) + 2
+        length += max((abs(int(b.terms.get((), 0))) for i in indices for b in i.ends), default=0)
         run = self._run(sizes, length)
-        outputs = [e for e in run.trace.memory if e[0].role == "output" and e[1][0] == length]
-        late = length - max(map(run.token, outputs))
+        latest: dict[Array, int] = {}
+        for (array, _), scalar in run.trace.memory.items():
+            if scalar.token:
+                latest[array] = max(scalar.token, latest.get(array, 0))
+        late = length - min(latest.values(), default=length)
         return self._run(sizes, length + late) if late > 0 else run
 
     def _past_the_end(self, at: Sizes) -> str:
@@ -224,6 +232,11 @@ class Comparison:
         except cm.Unanswered:
             return
         self.apart.append("state: answers, but the form is not causal")
+
+
+def _instances(run: Execution, t: int) -> Counter[int]:
+    """How often each equation is worked out for token t."""
+    return Counter(instance.equation for instance in run.instances if instance.token == t)
 
 
 def general(question: str) -> str:
@@ -270,11 +283,13 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
         if "n" in sizes and "d" in sizes:
             sizes["n"] = min(sizes["n"], 3)
             sizes["d"] = sizes["n"] * (1 if shift < 0 else 2)
-        try:
-            fit(mixer, sizes)
-        except SizeError:
-            continue
-        found.append(sizes)
+        for scale in (1, 2, 4):
+            try:
+                fit(mixer, whole := {**sizes, **({"d": sizes["d"] * scale} if scale > 1 else {})})
+            except SizeError:
+                continue
+            found.append(whole)
+            break
     if not found:
         raise SizeError(f"no small sizes give {mixer.name} whole extents")
     return sorted(found, key=lambda s: math.prod(s.values()))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from costmodel import gates, norms, positions
 from costmodel.domains import implied
 from costmodel.equations import Equation, Form, System
 from costmodel.expressions import (
@@ -24,13 +25,17 @@ from costmodel.expressions import (
     Flat,
     Folded,
     Index,
+    Joined,
     Mul,
     Neg,
     Node,
     Reduce,
     Ref,
     Sub,
+    UnionIndex,
     node,
+    one_by_one,
+    reduction,
     walk,
 )
 from costmodel.loops import Block, blocks
@@ -74,15 +79,30 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
             raise ValueError(f"unknown rewrite '{name}': expected one of {', '.join(REWRITES)}")
     written: list[Equation] = []
     for equation in form.equations:
-        value = _rewrite(equation.value, lambda c: _SCALES[_scale(rewrites)](c))
-        equation = replace(equation, value=value)
-        if isinstance(value, Composite):
-            written.extend(_SOFTMAX["safe-softmax" in rewrites](equation, value))
-        else:
-            written.append(equation)
+        for part in _written_out(equation, rewrites):
+            value = _rewrite(part.value, lambda c: _SCALES[_scale(rewrites)](c))
+            written.append(replace(part, value=value))
     system = System(form.mixer, form.name, tuple(written))
-    system = _dense(system) if "dense" in rewrites else system
+    system = _dense(_filled(system)) if "dense" in rewrites else _range_by_range(system)
     return _zero_state(system) if "zero-state" in rewrites else system
+
+
+def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
+    """The equations that the composite on a right side stands for; else the equation itself.
+
+    Raises:
+        EquationError: a composite that should stand alone is inside an expression.
+    """
+    value, parts = equation.value, [equation]
+    if isinstance(value, Composite) and value.name in WRITTEN:
+        parts = WRITTEN[value.name](equation, value, rewrites)
+    for inner in (found for part in parts for found, _ in walk(part.value)):
+        if isinstance(inner, Composite) and inner.name in WRITTEN:
+            raise EquationError(
+                f"{equation.name}: {inner.name} stands alone on its right side; give it an array "
+                f"of its own first"
+            )
+    return parts
 
 
 def _scale(rewrites: Sequence[str]) -> str:
@@ -104,7 +124,7 @@ def _rewrite(expression: Node, scale: Callable[[Composite], Node]) -> Node:
     if isinstance(expression, Binary):
         left, right = (_rewrite(child, scale) for child in expression.children)
         return type(expression)(left, right)
-    if isinstance(expression, (Neg, Call, Reduce, Folded)):
+    if isinstance(expression, (Neg, Call, Reduce, Joined, Folded)):
         return replace(expression, body=_rewrite(expression.body, scale))
     if isinstance(expression, Composite) and expression.name == "scaled":
         return _rewrite(scale(expression), scale)
@@ -118,7 +138,7 @@ def _softmax_plain(equation: Equation, composite: Composite) -> list[Equation]:
 def _softmax_safe(equation: Equation, composite: Composite) -> list[Equation]:
     (index,) = composite.over
     rows = _without(equation, index)
-    largest = _part(equation, "max", rows, Reduce("max", composite.body, composite.over))
+    largest = _part(equation, "max", rows, reduction("max", composite.body, composite.over))
     shifted = Sub(composite.body, Ref(largest.array, largest.positions))
     return [largest, *_normalised(equation, composite, shifted)]
 
@@ -129,6 +149,25 @@ _SOFTMAX: Mapping[bool, Callable[[Equation, Composite], list[Equation]]] = {
 }
 
 
+Writer = Callable[[Equation, Composite, Sequence[str]], list[Equation]]
+"""What writes a composite out, under the rewrites in force."""
+
+
+def _under_any(write: Callable[[Equation, Composite], list[Equation]]) -> Writer:
+    """What writes a composite out in the same way under all rewrites."""
+    return lambda equation, composite, rewrites: write(equation, composite)
+
+
+STANDING = {**norms.STANDING, **positions.STANDING, **gates.STANDING}
+"""The composites of other files, which no rewrite changes."""
+
+WRITTEN: Mapping[str, Writer] = {
+    "softmax": lambda e, c, rewrites: _SOFTMAX["safe-softmax" in rewrites](e, c),
+    **{name: _under_any(standing.write) for name, standing in STANDING.items()},
+}
+"""Composite -> what writes it out where it stands alone on a right side."""
+
+
 def _normalised(equation: Equation, composite: Composite, exponent: Node) -> list[Equation]:
     """The exponentials, their sum over the composite's index, and the quotients."""
     (index,) = composite.over
@@ -136,7 +175,8 @@ def _normalised(equation: Equation, composite: Composite, exponent: Node) -> lis
         raise EquationError(f"{equation.name}: softmax runs over {index.name}, an index of its row")
     powers = _part(equation, "exp", equation.indices, Call("exp", exponent))
     power = Ref(powers.array, powers.positions)
-    sums = _part(equation, "sum", _without(equation, index), Reduce("sum", power, composite.over))
+    total = reduction("sum", power, composite.over)
+    sums = _part(equation, "sum", _without(equation, index), total)
     quotient = Div(power, Ref(sums.array, sums.positions))
     return [powers, sums, replace(equation, value=quotient)]
 
@@ -169,6 +209,49 @@ def _part(equation: Equation, suffix: str, indices: Sequence[Index], value: Node
     )
     positions = tuple(i.as_poly() for i in ordered)
     return Equation(array, positions, value, tuple(indices), equation.part_of)
+
+
+def _range_by_range(system: System) -> System:
+    """Equations of which a free index runs over a union, written once per range."""
+    return replace(
+        system,
+        equations=tuple(
+            replace(equation, indices=indices)
+            for equation in system.equations
+            for indices in one_by_one(equation.indices)
+        ),
+    )
+
+
+def _filled(system: System) -> System:
+    """Unions of ranges with the gaps between them computed too: masked like what lies around."""
+    return replace(
+        system,
+        equations=tuple(
+            replace(
+                equation,
+                indices=tuple(_hull(index) for index in equation.indices),
+                value=_without_gaps(equation.value),
+            )
+            for equation in system.equations
+        ),
+    )
+
+
+def _hull(index: Index) -> Index:
+    return index.hull if isinstance(index, UnionIndex) else index
+
+
+def _without_gaps(expression: Node) -> Node:
+    if isinstance(expression, Binary):
+        left, right = (_without_gaps(child) for child in expression.children)
+        return type(expression)(left, right)
+    if isinstance(expression, (Reduce, Joined)):
+        over = tuple(_hull(index) for index in expression.over)
+        return Reduce(expression.kind, _without_gaps(expression.body), over)
+    if isinstance(expression, (Neg, Call, Folded)):
+        return replace(expression, body=_without_gaps(expression.body))
+    return expression
 
 
 def _dense(system: System) -> System:

@@ -20,7 +20,7 @@ from costmodel.domains import (
     projected,
     variables_of,
 )
-from costmodel.expressions import Binary, Fft, Index, Node, Reduce
+from costmodel.expressions import Binary, Fft, Index, Joined, Node, Reduce, Reduction
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty
@@ -166,12 +166,14 @@ def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly,
 
 def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
     """The sums of a node and of those inside it; RULES says which nodes cost something."""
-    if isinstance(node, Reduce):
+    if isinstance(node, (Reduce, Joined)):
         name = {"sum": "add", "max": "compare"}[node.kind]
         for value in _reduction(node, around):
             yield name, value
-        around = around.inside(node.over)
-    elif isinstance(node, Fft):
+        for part in node.parts:
+            yield from _walk(part.body, around.inside(part.over))
+        return
+    if isinstance(node, Fft):
         yield from _transform(node, around)
     else:
         for place in _carried_out(node, around.points):
@@ -181,25 +183,27 @@ def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
         yield from _walk(child, around)
 
 
-def _reduction(node: Reduce, around: _Around) -> Iterator[Sum]:
+def _reduction(node: Reduction, around: _Around) -> Iterator[Sum]:
     """R - 1 operations where there are R terms, and none where there is no term."""
     there = around.points.present(node)
-    inner = around.inside(node.over)
-    terms = inner.points.present(node.body)
     spared = node.kind == "max" or around.accounting == "strict"
-    number = _number(node) if terms == EVERYWHERE else None
+    number = _number(node, around)
     if number is not None:
         for place in there:
             yield around.sum(number - 1 if spared else number, place)
         return
-    for place in terms:
-        yield inner.sum(Poly.of(1), place)
+    for part in node.parts:
+        inner = around.inside(part.over)
+        for place in inner.points.present(part.body):
+            yield inner.sum(Poly.of(1), place)
     for place in there if spared else ():
         yield around.sum(Poly.of(-1), place)
 
 
-def _number(node: Reduce) -> Poly | None:
-    """How many terms a reduction has; None where that depends on cases."""
+def _number(node: Reduction, around: _Around) -> Poly | None:
+    """How many terms a reduction has; None where that depends on cases, or adds up over ranges."""
+    if isinstance(node, Joined) or around.inside(node.over).points.present(node.body) != EVERYWHERE:
+        return None
     try:
         return terms_of(node.over)
     except Unsupported:

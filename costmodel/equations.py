@@ -6,13 +6,18 @@ An equation says: for every index in its domain, this array entry is that scalar
         i = f.index("i", 1, l)
         j = f.index("j", 1, i)
         y[i] = sum_(x[j] * w[i - j + 1], over=j)
+
+An index may run over a union of disjoint ranges, such as the first s rows and the last w: a sum
+over it is one sum, and an equation that it is free in stands for one equation per range.
+
+        j = f.index("j", union((1, min_(s, i)), (max_(s + 1, i - w + 1), i)))
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,8 +35,10 @@ from costmodel.expressions import (
     Index,
     Node,
     Position,
+    Ranges,
     Reduce,
     Ref,
+    UnionIndex,
     names_in,
     outer_first,
     walk,
@@ -57,10 +64,27 @@ class Equation:
         """The array's name."""
         return self.array.name
 
+    @property
+    def written(self) -> object:
+        """What equations have in common that are one in the file, for several ranges of a union."""
+        return self.array, self.positions, self.value
+
     @cached_property
     def domain(self) -> Constraints:
         """The constraints on the free indices."""
         return frozenset().union(*(index.constraints for index in self.indices))
+
+
+TRAINED = ("input", "context", "parameter")
+"""The roles of what gets a gradient."""
+SEQUENCE, JOINED, STEP = "sequence", "joined", "step"
+"""How often a batch needs an equation of a gradient: for each sequence; for each sequence, its
+results added up over the batch; once a training step, where it is about weights alone."""
+
+
+def gradient_name(array: Array) -> str:
+    """What the gradient of an array is called."""
+    return f"{array.name}.grad"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +95,35 @@ class System:
     form: str
     equations: tuple[Equation, ...]
 
+    backward: Mapping[Equation, str] = field(default_factory=dict)
+    """The equations of the gradients, if there are any, each with how often a batch needs it."""
+
+    def with_equations(self, changed: Mapping[Equation, Equation]) -> System:
+        """The same system with every equation replaced by another one."""
+        backward = {changed[e]: kind for e, kind in self.backward.items()}
+        equations = tuple(changed[e] for e in self.equations)
+        return replace(self, equations=equations, backward=backward)
+
+    @cached_property
+    def forward(self) -> System:
+        """The forward pass alone."""
+        if not self.backward:
+            return self
+        equations = tuple(e for e in self.equations if e not in self.backward)
+        return System(self.mixer, self.form, equations)
+
+    @cached_property
+    def weights(self) -> frozenset[Array]:
+        """The gradients that are the same for all sequences of a batch."""
+        return frozenset(e.array for e, kind in self.backward.items() if kind != SEQUENCE)
+
+    def results(self, phase: str) -> frozenset[Array]:
+        """What a phase leaves: the output of a forward pass, the gradients of inputs, contexts and
+        parameters of a backward pass."""
+        names = {gradient_name(a) for a in self.mixer.arrays.values() if a.role in TRAINED}
+        found = {e.array for e in self.backward if e.name in names}
+        return frozenset(found if phase == "backward" else found | {self.mixer.role("output")})
+
     @cached_property
     def defining(self) -> Mapping[Array, tuple[Equation, ...]]:
         """The equations of each array."""
@@ -78,6 +131,14 @@ class System:
         for equation in self.equations:
             found[equation.array] = (*found.get(equation.array, ()), equation)
         return found
+
+    @cached_property
+    def written(self) -> tuple[tuple[Equation, ...], ...]:
+        """The equations as they are written: those for the ranges of one union together."""
+        found: dict[object, tuple[Equation, ...]] = {}
+        for equation in self.equations:
+            found[equation.written] = (*found.get(equation.written, ()), equation)
+        return tuple(found.values())
 
 
 @dataclass(eq=False)
@@ -90,12 +151,17 @@ class Form:
     arrays: dict[str, Array] = field(default_factory=dict)
     equations: list[Equation] = field(default_factory=list)
 
-    def index(self, name: str, lower: Any, upper: Any) -> Index:
-        """Declare an index that runs over lower..upper, both included."""
+    def index(self, name: str, lower: Any, upper: Any = None) -> Index:
+        """Declare an index that runs over lower..upper, both included, or over a `union`."""
         _check_name(name, self.mixer)
-        low = lower.of if isinstance(lower, Extremum) else (Poly.of(lower),)
-        up = upper.of if isinstance(upper, Extremum) else (Poly.of(upper),)
-        index = Index(name, low, up)
+        if isinstance(lower, Ranges) == (upper is not None):
+            raise EquationError(
+                f"index {name} of form '{self.name}' takes a lower and an upper bound, or one union"
+            )
+        if isinstance(lower, Ranges):
+            index: Index = UnionIndex(name, (), (), tuple(_range(name, *r) for r in lower.of))
+        else:
+            index = _range(name, lower, upper)
         if self.indices.setdefault(name, index) != index:
             raise EquationError(f"index {name} of form '{self.name}' already has another range")
         return index
@@ -296,9 +362,13 @@ class Mixer:
 
     def _within(self, index: Index, extent: Poly) -> bool:
         """Whether an index is at most `extent`: by its own bounds or those of an outer index."""
-        outer = [self._index_of(bound) for bound in index.upper]
-        return extent in index.upper or any(
-            other is not None and self._within(other, extent) for other in outer
+        return all(
+            extent in piece.upper
+            or any(
+                other is not None and self._within(other, extent)
+                for other in map(self._index_of, piece.upper)
+            )
+            for piece in index.pieces
         )
 
     def _index_of(self, poly: Poly) -> Index | None:
@@ -319,6 +389,11 @@ class Mixer:
         equation = Equation(array, positions, value, indices, array.name)
         _check_bound(equation)
         form.equations.append(equation)
+
+
+def _range(name: str, lower: Any, upper: Any) -> Index:
+    low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
+    return Index(name, low, up)
 
 
 def _check_name(name: str, mixer: Mixer) -> None:
@@ -367,7 +442,7 @@ def _spans(entry: Fft | Composite) -> bool:
 
 def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:
     for index in over:
-        for name in {a for b in index.lower + index.upper for a in b.letters if a[0] == "@"}:
+        for name in {a for b in index.ends for a in b.letters if a[0] == "@"}:
             if name not in bound:
                 raise EquationError(
                     f"{equation.name}: the range of {index.name} names {name[1:]}, which is "

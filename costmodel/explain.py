@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -13,10 +13,12 @@ from costmodel.conventions import Convention
 from costmodel.crossover import Crossover
 from costmodel.document import Display, Heading, Paragraph, Part, Shown
 from costmodel.domains import Exact, Unsupported
-from costmodel.equations import Mixer, System
+from costmodel.equations import Equation, Mixer, System
+from costmodel.expressions import Array
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from costmodel.requests import fit
+from costmodel.rules.activations import activations
 from costmodel.rules.count import count_equations, count_instances
 from costmodel.rules.counts import Counts
 from costmodel.rules.critical_path import STEP_WORDS, critical_path
@@ -30,13 +32,20 @@ from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.sizes import LETTERS
 from costmodel.table import rational
-from costmodel.tokens import Unanswered, inference_reason, instances, system_of
+from costmodel.tokens import Instances, Unanswered, inference_reason, instances, system_of
 
 PHASE_TITLES = {
     "training": "Forward pass (the papers' training phase)",
     "inference": "One new token (the papers' inference phase)",
+    "backward": "Backward pass",
+    "training-step": "Training step (forward and backward pass)",
 }
-OCCASIONS = {"training": "In a forward pass", "inference": "For one new token"}
+OCCASIONS = {
+    "training": "In a forward pass",
+    "inference": "For one new token",
+    "backward": "In a backward pass",
+    "training-step": "In a training step",
+}
 CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
                "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
 
@@ -78,9 +87,20 @@ class Explanation:
 
     def array(self, name: str) -> render.Math:
         """An array's name."""
-        arrays = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
-        own = arrays[name].latex if name in arrays else ""
+        own = self._arrays[name].latex if name in self._arrays else ""
         return render.Math(name, own or identifier(name))
+
+    @cached_property
+    def _arrays(self) -> Mapping[str, Array]:
+        """Every array that is named, those of the gradients included."""
+        found = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
+        for phase in self.phases:
+            try:
+                system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
+            except Unsupported:
+                continue
+            found = {**{e.name: e.array for e in system.equations}, **found}
+        return found
 
     def _introduction(self) -> Paragraph:
         line: list[render.Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
@@ -113,8 +133,11 @@ class Explanation:
         yield Paragraph((*line, self.math(found.poly), f" = {number:,} numbers."))
 
     def _equations(self) -> Display:
+        return self._shown(self.mixer.forms[self.form].equations)
+
+    def _shown(self, equations: Iterable[Equation]) -> Display:
         shown = []
-        for entry in self.mixer.forms[self.form].equations:
+        for entry in equations:
             text = equation(entry, latex=False)
             tex = equation(entry, names=self.names)
             shown.append(
@@ -128,11 +151,16 @@ class Explanation:
         return Display(tuple(shown))
 
     def _cite(self, name: str) -> str:
-        arrays = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
-        return arrays[name].cite
+        return self._arrays[name].cite
 
     def _phase(self, phase: str) -> Iterator[Part]:
-        system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
+        try:
+            system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
+        except Unsupported as error:
+            yield Paragraph((f"It is not derived: {error}.",))
+            return
+        if phase == "backward":
+            yield from self._gradients(system)
         about = answers(self.mixer, self.form, phase, self.convention)
         if reason := about.unanswered or about.beyond(self.sizes):
             yield Paragraph((f"It has none: {reason}.",))
@@ -148,6 +176,26 @@ class Explanation:
             path = [Paragraph((f"Critical path and span are not derived: {error}.",))]
         yield from path
         yield from self._distances(phase)
+
+    def _gradients(self, system: System) -> Iterator[Part]:
+        """The equations of the gradients, and what they read of the forward pass."""
+        forward = system.forward.equations
+        yield Paragraph(
+            (
+                "The gradient of an array has a bar. That of the output is given; a product hands "
+                "on its gradient times the other factor, a quotient a/b its gradient over b, and "
+                "that times the stored quotient, a function its gradient times its slope, from "
+                "the stored result where that is enough; a sum hands on its gradient as it is.",
+            )
+        )
+        yield self._shown(e for e in system.equations if e not in forward)
+        kept = activations(self.mixer, self.form, self.convention)
+        line: list[render.Cell] = ["Kept of the forward pass, in elements: "]
+        for name, entries in (*kept.arrays.items(), *kept.once.items()):
+            line += [self.array(name), " (", self.math(entries), "), "]
+        line[-1] = "); in all "
+        number = kept.at(**self.sizes)
+        yield Paragraph((*line, self.math(kept.exact), f" = {number:,} at these sizes."))
 
     def _path(self, phase: str) -> Iterator[Part]:
         sizes = {k: v for k, v in self.sizes.items() if k != "b"}
@@ -378,19 +426,31 @@ class Shares:
         """Every count as the sum that it comes from."""
         if self.about.convention.peer:
             return
-        shown = []
+        shown, accounting = [], self.about.convention.accounting
         try:
-            for part in instances(self.system, self.phase):
-                found = derivation.sums(part, self.about.convention.accounting)
-                closed = count_instances(part, self.about.convention.accounting)
+            for parts in self._written():
+                found: dict[str, list[derivation.Sum]] = {}
+                closed: dict[str, Exact] = {}
+                for part in parts:
+                    for name, pieces in derivation.sums(part, accounting).items():
+                        found[name] = found.get(name, []) + pieces
+                    for name, number in count_instances(part, accounting).items():
+                        closed[name] = closed.get(name, Exact()) + number
                 for name in sorted(found, key=_class_order):
                     value = closed.get(name, Exact())
-                    shown.append(self._shown(part.equation.name, name, found[name], value))
+                    shown.append(self._shown(parts[0].equation.name, name, found[name], value))
         except Unsupported as reason:
             yield Paragraph((f"The sums before they are closed are not printed: {reason}.",))
             return
         yield Paragraph(("Counts are sums over the ranges of the equations:",))
         yield Display(tuple(shown))
+
+    def _written(self) -> Iterator[list[Instances]]:
+        """The points of each equation one by one, for the ranges of one union together."""
+        parts = instances(self.system, self.phase)
+        for written in self.system.written:
+            own = [part for part in parts if part.equation in written]
+            yield from [own] if len(written) > 1 and own else [[part] for part in own]
 
     def _shown(
         self, equation_name: str, name: str, sums: list[derivation.Sum], value: Exact

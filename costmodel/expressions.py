@@ -5,9 +5,10 @@ Nodes are plain frozen records; each question about a mixer is a table of rules 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Protocol
 
 from costmodel.domains import Constraints, Unsupported
@@ -38,6 +39,28 @@ def min_(*bounds: Any) -> Extremum:
 
 
 @dataclass(frozen=True)
+class Ranges:
+    """Several ranges that one index runs over, as (lower, upper) pairs."""
+
+    of: tuple[tuple[Any, Any], ...]
+
+
+def union(*ranges: tuple[Any, Any]) -> Ranges:
+    """Disjoint ranges in ascending order, such as the sinks of row i and its window:
+    `union((1, min_(s, i)), (max_(s + 1, i - w + 1), i))`. A range may be empty at some points.
+
+    Raises:
+        EquationError: not at least two (lower, upper) pairs.
+    """
+    if len(ranges) < 2 or any(not isinstance(r, tuple) or len(r) != 2 for r in ranges):
+        raise EquationError(
+            "union takes two or more ranges, each a pair (lower, upper): "
+            "union((1, s), (s + 2, i)); a single range is index(name, lower, upper)"
+        )
+    return Ranges(ranges)
+
+
+@dataclass(frozen=True)
 class Index:
     """An index and the range it runs over, both ends included; bounds may name outer indices."""
 
@@ -60,6 +83,16 @@ class Index:
         v = self.as_poly()
         return frozenset([v - low for low in self.lower] + [up - v for up in self.upper])
 
+    @property
+    def ends(self) -> tuple[Poly, ...]:
+        """Every bound, lower ones first."""
+        return self.lower + self.upper
+
+    @property
+    def pieces(self) -> tuple[Index, ...]:
+        """The ranges one by one: the index itself, unless it runs over a union."""
+        return (self,)
+
     def __add__(self, other: Any) -> Poly:
         return self.as_poly() + Poly.of(other)
 
@@ -75,6 +108,42 @@ class Index:
         return self.as_poly() * Poly.of(other)
 
     __rmul__ = __mul__
+
+
+@dataclass(frozen=True)
+class UnionIndex(Index):
+    """An index that runs over several ranges, which are disjoint and in ascending order.
+
+    It has no bounds of its own: `composites.lower` and `Joined` take its ranges one by one, each an
+    index of the same name.
+    """
+
+    ranges: tuple[Index, ...] = ()
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """There are none: a union is no conjunction."""
+        raise EquationError(f"the ranges of {self.name} are a union, to be taken one by one")
+
+    @property
+    def ends(self) -> tuple[Poly, ...]:
+        """Every bound of every range."""
+        return tuple(end for index in self.ranges for end in index.ends)
+
+    @property
+    def pieces(self) -> tuple[Index, ...]:
+        """The ranges, in ascending order."""
+        return self.ranges
+
+    @property
+    def hull(self) -> Index:
+        """The one range from the beginning of the first range to the end of the last."""
+        return Index(self.name, self.ranges[0].lower, self.ranges[-1].upper)
+
+
+def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
+    """The same indices over one range each: every choice of a range for each union."""
+    return product(*(index.pieces for index in indices))
 
 
 @dataclass(frozen=True)
@@ -225,7 +294,34 @@ class Call(Node):
 
 @dataclass(frozen=True)
 class Reduce(Node):
-    """A sum or a maximum over indices."""
+    """A sum or a maximum over indices, each with one range."""
+
+    kind: str
+    body: Node
+    over: tuple[Index, ...]
+
+    def __post_init__(self) -> None:
+        for index in self.over:
+            if isinstance(index, UnionIndex):
+                raise EquationError(f"{index.name} runs over a union: reduce with `reduction`")
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+    @property
+    def parts(self) -> tuple[Reduce, ...]:
+        """The reduction by itself."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Joined(Node):
+    """One sum or maximum over indices of which some run over a union of ranges.
+
+    Its terms are those of all `parts` together. The parts are no operations of their own: R terms
+    in all cost R - 1 additions, and are one cumulation.
+    """
 
     kind: str
     body: Node
@@ -233,7 +329,54 @@ class Reduce(Node):
 
     @property
     def children(self) -> tuple[Node, ...]:
-        return (self.body,)
+        return self.parts
+
+    @cached_property
+    def parts(self) -> tuple[Reduce, ...]:
+        """The terms at one range of each index, for every choice of ranges."""
+        return tuple(Reduce(self.kind, self.body, over) for over in one_by_one(self.over))
+
+
+Reduction = Reduce | Joined
+
+
+def reduction(kind: str, body: Node, over: tuple[Index, ...]) -> Reduction:
+    """A sum (`sum`) or a maximum (`max`) over indices, whether or not over unions of ranges."""
+    unions = any(isinstance(index, UnionIndex) for index in over)
+    return Joined(kind, body, over) if unions else Reduce(kind, body, over)
+
+
+@dataclass(frozen=True)
+class Where(Node):
+    """`then` where `on` exceeds `above`, `otherwise` elsewhere: the forward pass has compared them,
+    so that choosing is free, like a mask. Both branches are computed."""
+
+    on: Node
+    above: Poly
+    then: Node
+    otherwise: Node
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.on, self.then, self.otherwise)
+
+
+@dataclass(frozen=True)
+class First(Node):
+    """`body` where `entry` is the first over some indices to equal `largest`, nothing elsewhere.
+
+    What the forward pass has found: choosing is free. Nothing is like a sum over no term: adding it
+    or multiplying by it costs nothing.
+    """
+
+    body: Node
+    entry: Ref
+    largest: Ref
+    over: tuple[Index, ...]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body, self.entry, self.largest)
 
 
 @dataclass(frozen=True)
@@ -254,7 +397,9 @@ class Fft(Node):
 
     `rfft`: `over` is one index; the equation's left side adds a bin in 1..length/2+1 and a part
     (1 real, 2 imaginary). `irfft`: `over` is (bin, part); the left side adds a position in
-    1..length. The arithmetic is nominal: radix-2 at powers of two, half of a complex transform.
+    1..length. `rfft-adjoint` and `irfft-adjoint`, their transposes, carry gradients back from the
+    left side of each to its operand. The arithmetic is nominal: radix-2 at powers of two, half of
+    a complex transform.
     """
 
     kind: str
@@ -296,12 +441,12 @@ def _indices(over: Any) -> tuple[Index, ...]:
 
 def sum_(body: Any, over: Any) -> Node:
     """The sum of `body` over one index or a tuple of indices."""
-    return Reduce("sum", node(body), _indices(over))
+    return reduction("sum", node(body), _indices(over))
 
 
 def max_over(body: Any, over: Any) -> Node:
     """The maximum of `body` over one index or a tuple of indices."""
-    return Reduce("max", node(body), _indices(over))
+    return reduction("max", node(body), _indices(over))
 
 
 def function(name: str, body: Any) -> Node:
@@ -318,12 +463,19 @@ def exp(body: Any) -> Node:
 
 def rfft(body: Ref, over: Index, length: Any) -> Node:
     """The real Fourier transform of `body` along `over`, zero-padded to `length` points."""
-    return Fft("rfft", body, (over,), Poly.of(length))
+    return Fft("rfft", body, _one_range("rfft", _indices(over)), Poly.of(length))
 
 
 def irfft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
     """The inverse of `rfft`: `over` is the (bin, part) pair of indices."""
-    return Fft("irfft", body, _indices(over), Poly.of(length))
+    return Fft("irfft", body, _one_range("irfft", _indices(over)), Poly.of(length))
+
+
+def _one_range(kind: str, over: tuple[Index, ...]) -> tuple[Index, ...]:
+    for index in over:
+        if isinstance(index, UnionIndex):
+            raise EquationError(f"{kind} runs over one range, and {index.name} is a union of them")
+    return over
 
 
 class Owner(Protocol):
@@ -393,7 +545,7 @@ def outer_first(indices: Sequence[Index]) -> list[Index]:
         ready = [
             i
             for i in waiting
-            if not ({a for b in i.lower + i.upper for a in b.letters} & pending - known - {i.atom})
+            if not ({a for b in i.ends for a in b.letters} & pending - known - {i.atom})
         ]
         if not ready:
             raise EquationError(f"indices {', '.join(i.name for i in waiting)} bound each other")
@@ -414,3 +566,30 @@ def walk(
         inner = over + tuple(i for i in expression.over if i not in over)
     for child in expression.children:
         yield from walk(child, inner)
+
+
+def rebuilt(
+    expression: Node, entry: Callable[[Ref], Node], index: Callable[[Index], Index]
+) -> Node:
+    """The same expression with every reference and every index of a reduction replaced."""
+    if isinstance(expression, Ref):
+        return entry(expression)
+    changed: dict[str, Any] = {}
+    for part in fields(expression):
+        value = getattr(expression, part.name)
+        if isinstance(value, Node):
+            changed[part.name] = rebuilt(value, entry, index)
+        elif part.name == "over":
+            changed[part.name] = tuple(map(index, value))
+    return replace(expression, **changed) if changed else expression
+
+
+def moved(position: Position, values: Mapping[str, Poly]) -> Position:
+    """A position with indices replaced."""
+    if isinstance(position, Gather):
+        where = tuple(moved(p, values) for p in position.at.positions)
+        return Gather(Ref(position.at.array, where))
+    if isinstance(position, Flat):
+        parts = (position.outer, position.inner, position.extent)
+        return Flat(*(part.substitute(values) for part in parts))
+    return position.substitute(values)

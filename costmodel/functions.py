@@ -38,7 +38,20 @@ TABLE: Mapping[str, Function] = {
             r"\left(\mathrm{{elu}}\left({}\right) + 1\right)",
         ),
         Function("gelu", ("mul", "erf", "add", "mul", "mul"), r"\mathrm{{gelu}}\left({}\right)"),
+        Function(
+            "silu_slope",
+            ("exp", "add", "div", "add", "mul", "add", "mul"),
+            r"\mathrm{{silu}}'\left({}\right)",
+        ),
+        Function("erf_slope", ("mul", "exp", "mul"), r"\mathrm{{erf}}'\left({}\right)"),
+        Function(
+            "gelu_slope",
+            ("mul", "erf", "add", "mul", "mul", "mul", "exp", "mul", "mul", "add"),
+            r"\mathrm{{gelu}}'\left({}\right)",
+        ),
     )
 }
 """gelu is x * 0.5 * (1 + erf(x * 2**-0.5)); silu is x * sigmoid(x); elu_plus_1 is x + 1 above 0 and
-exp(x) elsewhere, both computed everywhere."""
+exp(x) elsewhere, both computed everywhere. The slope of silu is s * (1 + x * (1 - s)) with s its
+sigmoid; of erf exp(-(x * x)) * 2 / sqrt(pi); of gelu 0.5 * (1 + erf(x * 2**-0.5)) + x * p with the
+normal density p = exp(-0.5 * (x * x)) * (2 pi)**-0.5, constants being known beforehand."""

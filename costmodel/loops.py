@@ -2,19 +2,30 @@
 
 Equations that need each other form one loop. Within a loop every reference reads the row before
 (`S[i-1]`) or the same row of what is written earlier; the axis that the rows lie on is derived from
-the references, never declared.
+the references, never declared. A loop runs upward, or, where rows need the one after them
+(`S[i+1]`, as gradients do), downward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
 
-from costmodel.domains import Unsupported, infeasible
+from costmodel.domains import Constraints, Unsupported, implied, infeasible
 from costmodel.equations import Equation, System
-from costmodel.expressions import Array, EquationError, Flat, Gather, Position, Ref, walk
+from costmodel.expressions import (
+    Array,
+    EquationError,
+    Flat,
+    Gather,
+    Index,
+    Position,
+    Ref,
+    moved,
+    rebuilt,
+    walk,
+)
 from costmodel.polynomial import Poly
 
 
@@ -25,6 +36,8 @@ class Block:
     equations: tuple[Equation, ...]
     axes: Mapping[Array, int]
     """The axis of each array on which the rows lie; empty where nothing needs itself."""
+    step: int = 1
+    """1 where a row needs the one before it, -1 where it needs the one after it."""
 
     @property
     def is_loop(self) -> bool:
@@ -39,10 +52,9 @@ class Block:
         """How many rows back a reference reads (0 or 1); None if it reads outside the loop."""
         if ref.array not in self.axes:
             return None
-        back = self.row(equation) - _plain(ref.positions[self.axes[ref.array]])
-        lag = back.constant()
+        lag = _lag(self.axes, equation, ref)
         assert isinstance(lag, int)
-        return lag
+        return lag * self.step
 
 
 @cache
@@ -86,24 +98,37 @@ def _components(system: System) -> list[list[Array]]:
     return parts
 
 
+def in_order(system: System) -> tuple[Equation, ...]:
+    """The equations, arrays that need each other together, each after what it reads."""
+    waiting = _components(system)
+    found: list[Equation] = []
+    done: set[Array] = set()
+    while waiting:
+        ready = next(
+            part
+            for part in waiting
+            if all(
+                ref.array in done or ref.array in part or ref.array not in system.defining
+                for array in part
+                for equation in system.defining[array]
+                for ref in references(equation)
+            )
+        )
+        waiting.remove(ready)
+        done |= {*ready}
+        found += [equation for equation in system.equations if equation.array in ready]
+    return tuple(found)
+
+
 def _block(system: System, arrays: Sequence[Array]) -> Block:
     equations = tuple(e for e in system.equations if e.array in arrays)
     inside = [(e, r) for e in equations for r in references(e) if r.array in arrays]
-    return Block(equations, _axes(arrays, inside, equations) if inside else {})
-
-
-def _axes(
-    arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]], equations: Sequence[Equation]
-) -> Mapping[Array, int]:
-    """The axes under which every reference reads the same row or the one before."""
-    choices = [[(a, axis) for axis in range(len(a.shape))] for a in arrays]
-    for chosen in product(*choices):
-        axes = dict(chosen)
-        plain = all(not isinstance(e.positions[axes[e.array]], (Flat, Gather)) for e in equations)
-        if not plain or any(_lag(axes, e, ref) not in (0, 1) for e, ref in inside):
-            continue
-        if _possible(axes, inside, equations):
-            return axes
+    if not inside:
+        return Block(equations, {})
+    for step in (1, -1):
+        for axes in _axes(arrays, inside, equations, step):
+            if _possible(axes, inside, equations):
+                return Block(equations, axes, step)
     names = ", ".join(a.name for a in arrays)
     raise Unsupported(
         f"{names} {'needs itself' if len(arrays) == 1 else 'need each other'}: a recurrence reads "
@@ -111,11 +136,63 @@ def _axes(
     )
 
 
+def _axes(
+    arrays: Sequence[Array],
+    inside: Sequence[tuple[Equation, Ref]],
+    equations: Sequence[Equation],
+    step: int,
+) -> Iterator[Mapping[Array, int]]:
+    """The axes under which every reference reads the same row or the one a step back."""
+
+    def fits(axes: Mapping[Array, int]) -> bool:
+        plain = all(
+            not isinstance(e.positions[axes[e.array]], (Flat, Gather))
+            for e in equations
+            if e.array in axes
+        )
+        return plain and all(
+            _lag(axes, e, ref) in (0, step)
+            for e, ref in inside
+            if e.array in axes and ref.array in axes
+        )
+
+    def chosen(
+        axes: Mapping[Array, int], waiting: Sequence[Array]
+    ) -> Iterator[Mapping[Array, int]]:
+        if not waiting:
+            yield axes
+            return
+        for axis in range(len(waiting[0].shape)):
+            more = {**axes, waiting[0]: axis}
+            if fits(more):
+                yield from chosen(more, waiting[1:])
+
+    yield from chosen({}, _linked(arrays, inside))
+
+
+def _linked(arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]]) -> list[Array]:
+    """The arrays of a loop, each linked by a reference to one before it."""
+    found, waiting = [arrays[0]], list(arrays[1:])
+    pairs = {(e.array, ref.array) for e, ref in inside}
+    while waiting:
+        near = next(a for a in waiting if any((a, b) in pairs or (b, a) in pairs for b in found))
+        found.append(near)
+        waiting.remove(near)
+    return found
+
+
 def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> object:
     here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
     if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
         return None
-    return (here - there).constant()
+    back = here - there
+    fixed = (lag for lag in (0, 1, -1) if _equal(equation.domain, back, lag))
+    return back.constant() if back.constant() is not None else next(fixed, None)
+
+
+def _equal(known: Constraints, value: Poly, number: int) -> bool:
+    """Whether a value is proven to be a number."""
+    return implied(known, value - number) and implied(known, number - value)
 
 
 def _possible(
@@ -126,7 +203,7 @@ def _possible(
     """Whether what is read in the same row is written by earlier equations."""
     order = {equation: k for k, equation in enumerate(equations)}
     for reader, ref in inside:
-        if _lag(axes, reader, ref) == 1:
+        if _lag(axes, reader, ref) != 0:
             continue
         for other in equations:
             late = other.array is ref.array and order[other] >= order[reader]
@@ -173,3 +250,45 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
                     f"{equation.name} reads {ref.array.name} before it is complete; write "
                     f"equations in the order of computation"
                 )
+
+
+@cache
+def ascending(system: System) -> System:
+    """The same system with every loop running upward: rows that need the one after them are
+    numbered from the end."""
+    turned = {a: axis for b in blocks(system) if b.step < 0 for a, axis in b.axes.items()}
+    if not turned:
+        return system
+    return system.with_equations({e: _turned(turned, e) for e in system.equations})
+
+
+def _turned(turned: Mapping[Array, int], equation: Equation) -> Equation:
+    """An equation with the rows of some arrays numbered from the end."""
+    values: dict[str, Poly] = {}
+    if equation.array in turned:
+        row = _row(turned, equation)
+        end = equation.array.shape[turned[equation.array]] + 1
+        values = {a: end - Poly.atom(a) for a in row.letters if a[0] == "@"}
+
+    def entry(ref: Ref) -> Ref:
+        return Ref(ref.array, place(ref.array, ref.positions))
+
+    def place(array: Array, positions: Sequence[Position]) -> tuple[Position, ...]:
+        found = [moved(position, values) for position in positions]
+        if (axis := turned.get(array)) is not None:
+            found[axis] = array.shape[axis] + 1 - _plain(found[axis])
+        return tuple(found)
+
+    def index(of: Index) -> Index:
+        low, high = ([b.substitute(values) for b in bounds] for bounds in (of.lower, of.upper))
+        if of.atom not in values:
+            return Index(of.name, tuple(low), tuple(high))
+        end = values[of.atom] + of
+        return Index(of.name, tuple(end - b for b in of.upper), tuple(end - b for b in of.lower))
+
+    return replace(
+        equation,
+        positions=place(equation.array, equation.positions),
+        value=rebuilt(equation.value, entry, index),
+        indices=tuple(map(index, equation.indices)),
+    )

@@ -15,15 +15,19 @@ from costmodel.expressions import (
     Add,
     Binary,
     Div,
+    First,
     Folded,
+    Joined,
     Mul,
     Neg,
     Node,
     Reduce,
+    Reduction,
     Sub,
     outer_first,
     walk,
 )
+from costmodel.polynomial import Poly
 
 Places = tuple[Constraints, ...]
 """Disjoint conditions, besides those around an expression, of which one holds where it is."""
@@ -35,6 +39,8 @@ EVERYWHERE: Places = (frozenset(),)
 def may_be_empty(equation: Equation) -> bool:
     """Whether some reduction of an equation is not proven to have a term at every point."""
     for part, over in walk(equation.value):
+        if isinstance(part, First):
+            return True
         if isinstance(part, Reduce):
             around = equation.domain.union(*(index.constraints for index in over))
             if _bare(part, around):
@@ -95,21 +101,45 @@ def _inside(node: Neg | Folded, around: Constraints) -> Places:
     return present(node.body, around)
 
 
-def _reduce(node: Reduce, around: Constraints) -> Places:
-    inner = around.union(*(index.constraints for index in node.over))
-    body = present(node.body, inner)
-    if body == EVERYWHERE and not _bare(node, around):
+def with_terms(node: Reduction, around: Constraints) -> Places:
+    """Where, among the points with `around`, a reduction has any term."""
+    found: list[Constraints] = []
+    for part in node.parts:
+        inner = around.union(*(index.constraints for index in part.over))
+        body = present(part.body, inner)
+        if body == EVERYWHERE and not _bare(part, around):
+            return EVERYWHERE
+        hidden = [index.atom for index in reversed(outer_first(part.over))]
+        for place in body:
+            if not infeasible(inner | place):
+                terms = projected(inner | place, hidden)
+                found.append(frozenset(c for c in terms if not implied(around, c)))
+    if frozenset() in found or _covered(around, found):
         return EVERYWHERE
-    if node.kind != "sum":
+    return _disjoint(found, around)
+
+
+def _covered(around: Constraints, found: Sequence[Constraints]) -> bool:
+    """Whether one of several conditions is proven to hold at every point."""
+    return len(found) > 1 and not outside(around, [around | place for place in found])
+
+
+def _reduce(node: Reduction, around: Constraints) -> Places:
+    found = with_terms(node, around)
+    if node.kind != "sum" and found != EVERYWHERE:
         names = ", ".join(index.name for index in node.over)
         raise Unsupported(f"a maximum over {names}, which may have no term")
-    hidden = [index.atom for index in reversed(outer_first(node.over))]
-    found = []
-    for place in body:
-        if not infeasible(inner | place):
-            terms = projected(inner | place, hidden)
-            found.append(frozenset(c for c in terms if not implied(around, c)))
-    return EVERYWHERE if frozenset() in found else _disjoint(found, around)
+    return found
+
+
+def _first(node: First, around: Constraints) -> Places:
+    """At one of the points that its indices run over: which one, no cost depends on."""
+    place: set[Poly] = set()
+    for index in node.over:
+        if len(index.lower) != 1:
+            raise Unsupported(f"a maximum over {index.name}, whose range begins at several bounds")
+        place.add(index.lower[0] - index.as_poly())
+    return _joined((frozenset(place),), present(node.body, around), around)
 
 
 RULES: Mapping[type[Node], Callable[..., Places]] = {
@@ -119,6 +149,8 @@ RULES: Mapping[type[Node], Callable[..., Places]] = {
     Div: both,
     Neg: _inside,
     Folded: _inside,
+    First: _first,
     Reduce: _reduce,
+    Joined: _reduce,
 }
 """Nodes that may be 0 because a reduction has no term; all others are always there."""

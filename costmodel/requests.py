@@ -106,7 +106,7 @@ def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
     """The sizes of a mixer that its arrays, or the indices and equations of a form, name."""
     polys = [extent for array in mixer.arrays.values() for extent in array.shape]
     polys += [extent for array in form.arrays.values() for extent in array.shape]
-    polys += [bound for index in form.indices.values() for bound in index.lower + index.upper]
+    polys += [bound for index in form.indices.values() for bound in index.ends]
     for equation in form.equations:
         polys += _places(equation.positions)
         polys += [poly for node, _ in walk(equation.value) for poly in _named(node)]
@@ -187,8 +187,8 @@ def fit(mixer: Mixer, sizes: Mapping[str, int]) -> None:
     extents = {extent: None for array in arrays for extent in array.shape}
     for form in mixer.forms.values():
         for index in form.indices.values():
-            bounds = index.lower + index.upper
-            extents.update({b: None for b in bounds if not any(a[0] == "@" for a in b.letters)})
+            fixed = [b for b in index.ends if not any(a[0] == "@" for a in b.letters)]
+            extents.update(dict.fromkeys(fixed))
     for extent in extents:
         if not extent.letters <= sizes.keys():
             continue

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
-from costmodel.answers import Answers, Dtypes, Missing, answers
+from costmodel.answers import BATCH, Answers, Dtypes, Missing, answers
 from costmodel.conventions import Convention
 from costmodel.domains import Exact
 from costmodel.equations import Mixer
@@ -25,6 +25,9 @@ from costmodel.rules.printing import Quotient
 from costmodel.sizes import LETTERS, SizeError
 
 PHASES = ("training", "inference")
+"""The phases of the papers' tables, which `both` means."""
+EVERY = (*PHASES, "backward", "training-step")
+"""All phases, which `all` means."""
 
 Value = int | Fraction | str | Exact | Quotient | tuple[Poly, ...] | Missing | None
 
@@ -95,7 +98,7 @@ class Row:
 
     @property
     def phase(self) -> str:
-        """training or inference."""
+        """One of EVERY."""
         return self.answers.phase
 
     @cached_property
@@ -127,7 +130,7 @@ class Row:
         """An answer that `per_token` divides by the tokens of the phase."""
         if isinstance(answer, Missing) or not self.request.per_token:
             return self.settled(answer)
-        letters = ("b", "l") if self.phase == "training" else ("b",)
+        letters = ("b",) if self.phase == "inference" else ("b", "l")
         tokens = Poly.of(1)
         for letter in letters:
             tokens = tokens * Poly.atom(letter)
@@ -194,7 +197,7 @@ class Column:
     meaning: str
     header: str
     value: Callable[[Row], Value]
-    phases: tuple[str, ...] = PHASES
+    phases: tuple[str, ...] = EVERY
     numeric: bool = True
     always: bool = False
     """Whether it exists even where the phase does not."""
@@ -220,6 +223,11 @@ def _ratio(row: Row) -> Value:
     return quotient(row.value("total"), base.value("total"))
 
 
+def _to_forward(row: Row) -> Value:
+    forward = answers(row.mixer, row.answers.form, "training", row.answers.convention)
+    return quotient(row.value("total"), row.shared(forward.total))
+
+
 def path_of(row: Row) -> CriticalPath | Missing:
     """The critical path of a row, at its sizes unless the table is symbolic."""
     sizes = {k: v for k, v in row.sizes.items() if k != "b"}
@@ -239,6 +247,22 @@ def _span(row: Row) -> Value:
         values = {k: Poly.of(v) for k, v in row.sizes.items()}
         return tuple(dict.fromkeys(term.substitute(values) for term in span.terms))
     return max(term.at(row.sizes) for term in span.terms)
+
+
+def _peak(row: Row) -> Value:
+    found = row.answers.peak
+    if isinstance(found, Missing):
+        return found
+    if not row.request.symbolic:
+        return max(moment.at(row.sizes) for moment in found.moments)
+    values = {k: Poly.of(v) for k, v in row.sizes.items()}
+    terms = []
+    for moment in found.moments:
+        pieces = (moment.each * BATCH + moment.once).substitute(values).pieces
+        if len(pieces) != 1 or pieces[0][0]:
+            return Missing("the largest live set depends on cases: give the sizes")
+        terms.append(pieces[0][1])
+    return tuple(dict.fromkeys(terms))
 
 
 def _bytes(kind: str) -> Callable[[Row], Value]:
@@ -273,6 +297,12 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "total": Column("all operations, each counted 1", "total", lambda r: r.shared(r.answers.total)),
     "ratio": Column("total over that of self-attention", f"ratio to\n{BASELINE}", _ratio),
+    "to_forward": Column(
+        "total over that of the forward pass",
+        "ratio to\nforward",
+        _to_forward,
+        phases=("backward", "training-step"),
+    ),
     "parameters": Column(
         "trainable numbers", "parameters", lambda r: r.settled(r.answers.parameters), always=True
     ),
@@ -300,6 +330,18 @@ COLUMNS: Mapping[str, Column] = {
         lambda r: r.settled(r.answers.state),
         phases=("inference",),
     ),
+    "activations": Column(
+        "kept of the forward pass for its gradients, in elements",
+        "activations\n(elements)",
+        lambda r: r.settled(r.answers.activations),
+        phases=("backward", "training-step"),
+    ),
+    "peak": Column(
+        "largest live set, in elements; parameters and their gradients apart",
+        "peak\n(elements)",
+        _peak,
+        phases=("training", "backward", "training-step"),
+    ),
     "traffic": Column(
         "compulsory traffic, in bytes", "compulsory\ntraffic (B)", _bytes("compulsory")
     ),
@@ -309,8 +351,8 @@ COLUMNS: Mapping[str, Column] = {
 }
 """Name for --columns -> the column. A size letter is a column too."""
 
-SHOWN = ("mul", "add", "div", "exp", "other", "once", "total", "ratio", "parameters", "path",
-         "span", "weights", "state")  # fmt: skip
+SHOWN = ("mul", "add", "div", "exp", "other", "once", "total", "ratio", "to_forward", "parameters",
+         "path", "span", "weights", "state", "activations")  # fmt: skip
 """The columns of the plain table, in order."""
 
 
@@ -426,7 +468,7 @@ def _worth(name: str, rows: Sequence[Row], request: Request, phase: str) -> bool
     """`other` and `once` are shown where there are any, and no ratio of formulas."""
     if name == "weights":
         return phase == "inference"
-    if name == "ratio":
+    if name in ("ratio", "to_forward"):
         return not request.symbolic
     if name not in ("other", "once"):
         return True

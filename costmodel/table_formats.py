@@ -23,14 +23,16 @@ from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Val
 DIGITS = 4
 """Significant digits of a ratio, stated below every table that has one."""
 
-DROP = ("path_length", "sequential", "order", "path", "unfused", "traffic", "intensity", "other",
-        "exp", "div", "weights", "state", "span", "parameters", "add", "mul", "once", "ratio",
-        "form")  # fmt: skip
+DROP = ("path_length", "sequential", "peak", "activations", "to_forward", "order", "path",
+        "unfused", "traffic", "intensity", "other", "exp", "div", "weights", "state", "span",
+        "parameters", "add", "mul", "once", "ratio", "form")  # fmt: skip
 """What a narrow terminal loses, first to last; mixer, sizes and total stay."""
 
 TITLES = {
     "training": "Forward pass over l tokens (the papers' training phase)",
     "inference": "One new token at position t (inference)",
+    "backward": "Backward pass: the gradients of the forward pass, from that of its output",
+    "training-step": "Training step: forward and backward pass over l tokens",
 }
 
 HINT = (
@@ -193,7 +195,7 @@ def _apart(block: Block) -> Iterator[render.Note]:
 
 def _divided(block: Block) -> Iterator[render.Note]:
     """What is per token in a table per token, and what is not."""
-    tokens = "b*l tokens" if block.phase == "training" else "b new tokens"
+    tokens = "b new tokens" if block.phase == "inference" else "b*l tokens"
     shared = [name for name in (*CLASSES, *SHARED) if name in block.columns]
     kept = [name for name in KEPT if name in block.columns]
     if shared:
@@ -202,7 +204,7 @@ def _divided(block: Block) -> Iterator[render.Note]:
 
 
 SHARED = ("other", "once", "total", "traffic", "unfused")
-KEPT = ("parameters", "weights", "state", "span")
+KEPT = ("parameters", "weights", "state", "activations", "peak", "span")
 """Columns besides the classes that are divided by the tokens, and those that are not."""
 
 
@@ -212,7 +214,8 @@ def _note(text: str, *of: str) -> render.Note:
 
 def _long(row: Row, name: str) -> bool:
     value = row.value(name)
-    return isinstance(value, Fraction) and name not in ("ratio", "intensity") and not _short(value)
+    quotients = ("ratio", "to_forward", "intensity")
+    return isinstance(value, Fraction) and name not in quotients and not _short(value)
 
 
 def _baseline_sizes(block: Block, request: Request) -> str:
@@ -352,6 +355,8 @@ def _caption(shown: render.Grid, block: Block, request: Request, names: Names | 
     words = {
         "training": "Cost of one forward pass (the papers' training phase)",
         "inference": "Cost of one new token (the papers' inference phase)",
+        "backward": "Cost of one backward pass, given the gradient of the output",
+        "training-step": "Cost of one training step: a forward pass and its backward pass",
     }
     first = caption or words[block.phase]
     phase = "" if not caption else f" {words[block.phase].removeprefix('Cost of ').capitalize()}."

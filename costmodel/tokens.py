@@ -24,7 +24,7 @@ from costmodel.domains import (
     projected,
     variables_of,
 )
-from costmodel.equations import Equation, Mixer, System
+from costmodel.equations import JOINED, STEP, Equation, Mixer, System
 from costmodel.expressions import (
     Array,
     EquationError,
@@ -75,6 +75,9 @@ class Instances:
     constraints: Constraints
     once: bool
     """Whether they depend on no input and no context: done once a forward pass."""
+    joined: bool = False
+    """Whether their results are added up over the sequences of a batch, as gradients of weights
+    are."""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -141,6 +144,15 @@ class Tokens:
     def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
         return self._derived(dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),)))
 
+    @cached_property
+    def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        """Where arrays and equations depend on an input or a context, in a sequence that ends.
+
+        Near the end the token may be another one than in a sequence that goes on, or none.
+        """
+        given = (self.system.mixer.role("input"), *self.system.mixer.contexts)
+        return self._derived(dict.fromkeys(given, (Term(SOMETHING),)))
+
     def _derived(
         self, arrays: dict[Array, Terms]
     ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
@@ -194,16 +206,20 @@ class Tokens:
             return [(equation.domain, False)]
         if self.underivable:
             return [(equation.domain, self._throughout(equation))]
-        context = self._from_context[1].get(equation, ())
-        return _dependent(equation.domain, self.instance(equation), context)
+        return _dependent(equation.domain, self._dependence[1].get(equation, ()), ())
 
-    def dependent_entries(self, ref: Ref, around: Constraints) -> list[tuple[Constraints, bool]]:
+    def dependent_entries(
+        self, ref: Ref, around: Constraints, *, ends: bool = True
+    ) -> list[tuple[Constraints, bool]]:
         """The points around a reference, in parts at which the entry that is read depends on an
-        input or a context, or on none."""
+        input or a context, or on none; `ends` says that the sequence does not go on."""
         if ref.array not in self.given:
             return [(around, False)]
         if self.underivable:
             return [(around, all(map(self._throughout, self.system.defining.get(ref.array, ()))))]
+        if ends:
+            here = self._dependence[0].get(ref.array, ())
+            return _dependent(around, tuple(_read_term(ref, term) for term in here), ())
         context = self._from_context[0].get(ref.array, ())
         return _dependent(around, self.at(ref), tuple(_read_term(ref, term) for term in context))
 
@@ -211,7 +227,7 @@ class Tokens:
     def underivable(self) -> str | None:
         """Why the tokens cannot be derived, or None."""
         try:
-            _ = self.causal, self._from_context
+            _ = self.causal, self._from_context, self._dependence
         except Unsupported as error:
             return str(error)
         return None
@@ -279,9 +295,61 @@ class Tokens:
         )
 
     @cached_property
+    def ending(self) -> str | None:
+        """Why it depends on where the sequence ends what belongs to one token, or None.
+
+        It does not where the bounds that hold the length are those of the arrays alone, or follow
+        from other ones: then the sequence may be thought to go on.
+        """
+        for equation in self.system.equations:
+            if equation.array in self.dynamic:
+                for name, bound in self._bounded_by_the_end(equation):
+                    return (
+                        f"{equation.name}: what belongs to one token depends on where the sequence "
+                        f"ends, at the bound {bound} of index {name}"
+                    )
+        return None
+
+    def _bounded_by_the_end(self, equation: Equation) -> Iterator[tuple[str, Poly]]:
+        """The indices, and their bounds, with which the work of a token ends as the sequence does,
+        and not by the ends of arrays."""
+        known = self.unbounded(equation)
+        of_token = {a for term in self.instance(equation) for a in term.token.letters}
+        places = [(equation.array, equation.positions)]
+        places += [(read.ref.array, read.ref.positions) for read in reads(equation)]
+        inside = {
+            end
+            for array, positions in places
+            for extent, position in zip(array.shape, positions, strict=True)
+            if not isinstance(position, Gather)
+            for end in (position_value(position) - 1, extent - position_value(position))
+        }
+        for index in equation.indices:
+            for bound in index.constraints if index.atom in of_token else ():
+                dropped = bound not in known
+                others = known | inside if dropped else equation.domain - {bound}
+                if self.length <= bound.letters and not implied(others, bound):
+                    yield index.name, _end(index, bound)
+        for read in reads(equation):
+            seen = {a for term in self.at(read.ref) for a in term.token.letters}
+            for index in reversed(read.over):
+                if any(seen & c.letters for c in index.constraints):
+                    seen |= {index.atom}
+                for bound in index.constraints if index.atom in seen else ():
+                    others = (equation.domain | read.constraints) - {bound}
+                    if self.length <= bound.letters and not implied(others, bound):
+                        yield index.name, _end(index, bound)
+
+    @cached_property
     def length(self) -> frozenset[str]:
         """The sizes that end the sequence."""
         return self.system.mixer.role("input").shape[0].letters
+
+
+def _end(index: Index, bound: Poly) -> Poly:
+    """What an index is bounded by."""
+    atom = Poly.atom(index.atom)
+    return bound + atom if bound.coefficient(index.atom) == -1 else atom - bound
 
 
 def _dependent(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[Constraints, bool]]:
@@ -390,8 +458,9 @@ def _maximised(
             if all(implied(known, (other - end) * sign) for other in rivals):
                 yield token.substitute({index.atom: end}), known
                 return
-    for k, end in enumerate(endless):
-        tightest = {(other - end) * sign - int(j < k) for j, other in enumerate(endless) if j != k}
+    rivals = endless or ends
+    for k, end in enumerate(rivals):
+        tightest = {(other - end) * sign - int(j < k) for j, other in enumerate(rivals) if j != k}
         if not infeasible(known | tightest):
             yield token.substitute({index.atom: end}), known | tightest
 
@@ -513,7 +582,12 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         check_form(lower(mixer.forms[name]))
     if phase == "inference":
         rewrites = tuple(r for r in rewrites if r != "dense")
-    return lower(mixer.forms[name], rewrites)
+    system = lower(mixer.forms[name], rewrites)
+    if phase in TRAINING_STEP:
+        from costmodel.adjoint import adjoint
+
+        return adjoint(system)
+    return system
 
 
 def underivable(system: System) -> str | None:
@@ -559,24 +633,39 @@ def instances(system: System, phase: str) -> tuple[Instances, ...]:
 
     Raises:
         Unanswered: `inference` of a form that has none; the reason names a form that does.
+        Unsupported: `inference` of a form in which it depends on where the sequence ends.
         ValueError: an unknown phase.
     """
-    known = tokens(system)
     if phase == "training":
-        return tuple(
-            Instances(equation, constraints, not given)
-            for equation in system.equations
-            for constraints, given in known.dependent(equation)
+        return _of_forward(system)
+    if phase in TRAINING_STEP:
+        forward = () if phase == "backward" else _of_forward(system.forward)
+        backward = (
+            Instances(equation, equation.domain, once=kind == STEP, joined=kind == JOINED)
+            for equation, kind in system.backward.items()
         )
+        return (*forward, *backward)
     if phase != "inference":
-        raise ValueError(f"unknown phase '{phase}': expected training or inference")
+        raise ValueError(f"unknown phase '{phase}': expected one of {', '.join(PHASES)}")
+    known = tokens(system)
     if reason := inference_reason(system):
         raise Unanswered(reason)
+    if known.ending:
+        raise Unsupported(known.ending)
     return tuple(
         Instances(equation, constraints, False)
         for equation in system.equations
         if equation.array in known.dynamic
         for constraints in at_token(known.unbounded(equation), known.instance(equation), T)
+    )
+
+
+def _of_forward(system: System) -> tuple[Instances, ...]:
+    known = tokens(system)
+    return tuple(
+        Instances(equation, constraints, not given)
+        for equation in system.equations
+        for constraints, given in known.dependent(equation)
     )
 
 
@@ -663,8 +752,13 @@ PHASES: Mapping[str, str] = {
     "prefill": "training",
     "inference": "inference",
     "decode": "inference",
+    "backward": "backward",
+    "training-step": "training-step",
 }
 """Phase names and aliases."""
+
+TRAINING_STEP = ("backward", "training-step")
+"""The phases whose equations are those of the forward pass and of its gradients."""
 
 
 def phase_name(phase: str) -> str:

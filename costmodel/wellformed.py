@@ -6,9 +6,10 @@ constraints prove nothing either way, small sizes decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations
+from math import ceil, floor
 
 from costmodel.domains import (
     Constraints,
@@ -28,6 +29,8 @@ from costmodel.expressions import (
     Index,
     Position,
     Ref,
+    UnionIndex,
+    one_by_one,
     position_value,
     walk,
 )
@@ -93,6 +96,9 @@ def check_form(system: System) -> None:
     Args:
         system: a form written out without rewrites (`dense` reads outside arrays on purpose).
     """
+    for index in system.mixer.forms[system.form].indices.values():
+        if isinstance(index, UnionIndex):
+            _disjoint(system, index)
     for equation in system.equations:
         _written_inside(system, equation)
         for part, over in walk(equation.value):
@@ -103,6 +109,60 @@ def check_form(system: System) -> None:
         if array.role == "output":
             missing = outside(whole(array), _regions(equations))
             _refuse(system, array, missing, f"{array.name} is not defined everywhere")
+
+
+def _disjoint(system: System, index: UnionIndex) -> None:
+    """Raise EquationError unless every range of a union ends before the next one begins."""
+    for around in one_by_one(_outer(system, index)):
+        known: Constraints = frozenset().union(*(outer.constraints for outer in around))
+        for one, two in combinations(index.pieces, 2):
+            later = Poly.atom(index.atom + " later")
+            there = frozenset(c.substitute({index.atom: later}) for c in two.constraints)
+            if infeasible(known | one.constraints | there | {index - later}):
+                continue
+            for sizes in _small(system):
+                _in_order(index, [*around, one], two, sizes)
+
+
+def _outer(system: System, index: Index) -> tuple[Index, ...]:
+    """The indices that the bounds of an index name, and those that theirs name, outer first."""
+    indices = system.mixer.forms[system.form].indices.values()
+    found: tuple[Index, ...] = ()
+    for other in indices:
+        if any(other.atom in end.letters for end in index.ends):
+            found += tuple(o for o in (*_outer(system, other), other) if o not in found)
+    return found
+
+
+def _in_order(
+    index: UnionIndex, ranges: Sequence[Index], later: Index, sizes: Mapping[str, int]
+) -> None:
+    """Raise EquationError if the last of some nested ranges meets a later one or is behind it."""
+    for point in _points(ranges, sizes):
+        begin, end = _ends(later, point)
+        if begin <= end and begin <= point[index.atom]:
+            overlap = point[index.atom] <= end
+            where = ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
+            words = "overlap" if overlap else "are not in ascending order"
+            advice = "end one before the next begins" if overlap else "give the lower one first"
+            raise EquationError(
+                f"the ranges of index {index.name} {words} (for instance at {where}): {advice}"
+            )
+
+
+def _points(ranges: Sequence[Index], values: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Every point of some ranges, outer ones first, at some sizes."""
+    if not ranges:
+        yield dict(values)
+        return
+    low, up = _ends(ranges[0], values)
+    for value in range(low, up + 1):
+        yield from _points(ranges[1:], {**values, ranges[0].atom: value})
+
+
+def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
+    low, up = ([bound.rational(values) for bound in ends] for ends in (index.lower, index.upper))
+    return ceil(max(low)), floor(min(up))
 
 
 def _shape(array: Array) -> str:

@@ -14,7 +14,6 @@ OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 
 
 LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
-    ("linear-attention", "chunked", "critical_path"): "rows that are not told apart",
     ("linear-attention", "chunked", "path_length"): "on no axis of one entry per token",
 }
 """Mixer, form and question of the forward pass -> why no rule answers it, in letters."""

@@ -4,7 +4,8 @@ A system has one to four steps and ends in y[i,b]. Steps write rows S[i,b], pair
 or without a softmax, heads on a flattened axis, tables computed from weights alone, two-part
 arrays, a first row apart from the rest, recurrences of many kinds, a context read by a contraction
 or by attention, and gathers; ranges are causal, windowed, whole, ahead or around, or may be empty:
-strictly before the row, lagged behind it, or before its window.
+strictly before the row, lagged behind it, or before its window. Some are unions of ranges, where a
+test asks for them.
 Values stay small: exponentials are taken of bounded numbers and divisors are positive.
 """
 
@@ -27,9 +28,11 @@ from costmodel.expressions import (
     Flat,
     Gather,
     Index,
+    Joined,
     Mul,
     Node,
     Position,
+    Ranges,
     Reduce,
     Ref,
     Sub,
@@ -39,6 +42,7 @@ from costmodel.expressions import (
     max_over,
     min_,
     sum_,
+    union,
 )
 from costmodel.polynomial import Poly
 
@@ -49,6 +53,11 @@ FULL = (*PAST, "whole", "ahead", "around")
 BEFORE = ("before", "lagged", "past")
 """Ranges that hold none at the first rows."""
 RANGES = (*FULL, *BEFORE)
+UNIONS_PAST = ("sinks", "own", "apart")
+UNIONS = (*UNIONS_PAST, "ends", "beside")
+"""Unions of ranges."""
+HELD = (*FULL, "sinks", "own", "ends")
+"""Ranges, and unions of them, that hold a term at every row."""
 
 
 @dataclass
@@ -70,7 +79,8 @@ class _Writer:
         self.i, self.b = self.index("i", 1, self.l), self.index("b", 1, self.d)
         self.a = self.index("a", 1, self.d)
         self.e, self.c = self.index("e", 1, self.n), self.index("c", 1, self.h)
-        self.past = (*PAST, *BEFORE) if self.grown else PAST
+        unions = (kind for kind in self.ranges if kind in UNIONS_PAST)
+        self.past = (*PAST, *(BEFORE if self.grown else ()), *unions)
 
     def index(self, name: str, lower: object, upper: object) -> Index:
         return self.form.index(name, lower, upper)
@@ -98,6 +108,8 @@ class _Writer:
 
     def seen(self, kind: str, outer: Index, name: str) -> Index:
         """The rows that a row sees."""
+        if kind in UNIONS:
+            return self.form.index(f"{name}_{kind}_{outer.name}", self.seen_apart(kind, outer))
         low, up = {
             "causal": (1, outer),
             "window": (max_(1, outer - self.w + 1), outer),
@@ -110,13 +122,32 @@ class _Writer:
         }[kind]
         return self.index(f"{name}_{kind}_{outer.name}", low, up)
 
+    def seen_apart(self, kind: str, outer: Index) -> Ranges:
+        """Rows that a row sees at several places: the first s and the last w, itself and those
+        before its window, two of its past, the first and the last, those on both sides of it."""
+        (s,) = self.mixer.sizes("s")
+        first, window = min_(s, outer), max_(s + 1, outer - self.w + 1)
+        return {
+            "sinks": lambda: union((1, first), (window, outer)),
+            "own": lambda: union((1, outer - self.w), (outer, outer)),
+            "apart": lambda: union((1, outer - self.w - 2), (max_(1, outer - self.w), outer - 1)),
+            "ends": lambda: union((1, 1), (max_(2, self.l - s + 1), self.l)),
+            "beside": lambda: union(
+                (max_(1, outer - self.w), outer - 1), (outer + 1, min_(self.l, outer + self.w))
+            ),
+        }[kind]()
+
     def lag(self, kind: str, outer: Index, inner: Index, *positions: Index) -> Node:
         """A weight for the distance of two rows, or for the row where there is no distance."""
         extents = [self.d for _ in positions]
-        if kind == "whole":
+        if kind in ("whole", "ends"):
             return self.parameter(self.l, *extents)[(inner, *positions)]
         if kind == "around":
             return self.parameter(2 * self.w - 1, *extents)[(inner - outer + self.w, *positions)]
+        if kind == "beside":
+            return self.parameter(2 * self.w + 1, *extents)[
+                (inner - outer + self.w + 1, *positions)
+            ]
         extent = self.w if kind in ("window", "ahead", "lagged") else self.l
         distance = inner - outer + 1 if kind == "ahead" else outer - inner + 1
         distance = outer - inner if kind == "lagged" else distance
@@ -135,7 +166,7 @@ class _Writer:
             return sum_(s[j, b] * self.lag(kind, self.i, j, b), over=j)
         if way == "matrix":
             return sum_(s[j, a] * self.lag(kind, self.i, j, a, b), over=(j, a))
-        if way == "max" and kind in FULL:
+        if way == "max" and kind in HELD:
             return max_over(s[j, b], over=j)
         if way == "plain":
             return sum_(s[j, b] * self.row()[self.i, b], over=j)
@@ -220,7 +251,7 @@ class _Writer:
             bounded = self.form.array(self.name("Z"), self.l, self.l)
             bounded[self.i, k] = function("tanh", z[self.i, k])
             weights = self.form.array(self.name("A"), self.l, self.l)
-            if kind in FULL:
+            if kind in HELD:
                 weights[self.i, k] = softmax(bounded[self.i, k], over=k)
             else:
                 total = self.form.array(self.name("N"), self.l)
@@ -495,8 +526,8 @@ class RandomMixer(Mixer):
 def _text(node: Node) -> str:
     if isinstance(node, Ref):
         return f"{node.array.name}[{', '.join(map(_position, node.positions))}]"
-    if isinstance(node, Reduce):
-        ranges = "; ".join(f"{i.name} in {_bound(i.lower)}..{_bound(i.upper)}" for i in node.over)
+    if isinstance(node, (Reduce, Joined)):
+        ranges = "; ".join(f"{i.name} in {_ranges(i)}" for i in node.over)
         return f"{node.kind}({_text(node.body)}, {ranges})"
     inside = [_text(child) for child in node.children]
     if isinstance(node, Binary):
@@ -512,6 +543,10 @@ def _position(position: Position) -> str:
 
 
 _SIGNS = {Add: "+", Sub: "-", Mul: "*", Div: "/"}
+
+
+def _ranges(index: Index) -> str:
+    return " and ".join(f"{_bound(r.lower)}..{_bound(r.upper)}" for r in index.pieces)
 
 
 def _bound(bounds: tuple[Poly, ...]) -> str:
@@ -554,4 +589,5 @@ def sizes(draw: st.DrawFn) -> dict[str, int]:
         "d": n * h,
         "w": draw(st.integers(1, 5)),
         "e": draw(st.integers(1, 3)),
+        "s": draw(st.integers(1, 3)),
     }

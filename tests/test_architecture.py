@@ -26,7 +26,10 @@ LAYERS = (
     ("domains", "formula_tree", "formulas", "grid", "growth", "lengths", "rounding", "thresholds"),
     ("expressions", "equations", "options"),
     ("loops", "presence", "wellformed"),
-    ("composites", "conventions", "execution", "load", "mixers", "rules", "tokens"),
+    (
+        "adjoint", "composites", "conventions", "execution", "gates", "load", "mixers", "norms",
+        "positions", "rules", "standing", "tokens",
+    ),
     ("",),
     (ANSWERS,),
     ("models",),

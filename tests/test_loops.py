@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.check import differences
+from costmodel.check import Comparison, differences
 from costmodel.composites import lower
 from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
@@ -369,6 +369,29 @@ def test_the_path_has_as_many_steps_as_the_longest_executed_chain(
     assert cm.critical_path(mixer(write), sizes=sizes).length.at(sizes) == longest
 
 
+@pytest.mark.parametrize("C", [1, 2, 3, 4])
+def test_the_symbolic_path_of_chunks_is_the_longest_executed_chain(
+    C: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without numbers a sequence is thought to have many chunks: the rows that wait are chunks.
+
+    phi(k) 5 steps, k v^T and its sum over the first chunk, one addition for each further chunk
+    before the last row's, then q s and its sum, N + q s, the division, the output's two.
+    """
+    mixer = cm.mixer("linear-attention")
+    path = cm.critical_path(mixer, form="chunked")
+    repeated = {"times": "floor((l - 1)/C) - 1", "steps": ["add"]}
+    before = ("mul", "sum", "exp", "add", "compare", "mul", "sum")
+    assert path.steps == (*before, repeated, "mul", "sum", "add", "div", "mul", "sum")
+    monkeypatch.setattr("costmodel.execution.tallying.levels", lambda terms: 1)
+    for l in range(2 * C + 1, 4 * C + 3):
+        sizes = {"l": l, "d": 2, "n": 1, "C": C}
+        run = execute(mixer.forms["chunked"], sizes)
+        output = {k for k, e in enumerate(run.system.equations) if e.array.role == "output"}
+        longest = max(i.depth for i in run.instances if i.equation in output)
+        assert path.length.at(sizes) == longest == 12 + (l - 1) // C, sizes
+
+
 def test_rows_are_evaluated_one_after_another() -> None:
     """Against the recurrence written out with numpy; a few rows of numbers of size one."""
     made, sizes = mixer(tanh_rows), {"l": 4, "d": 3}
@@ -427,13 +450,6 @@ def two_rows_back(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = y[i - 2, b] + x[i, b]
 
 
-def row_after(m: Mixer, f: Form, x: Array, y: Array) -> None:
-    l, d = x.shape
-    i, b = f.index("i", 1, l - 1), f.index("b", 1, d)
-    y[l, b] = x[l, b]
-    y[i, b] = y[i + 1, b] + x[i, b]
-
-
 def all_rows_before(m: Mixer, f: Form, x: Array, y: Array) -> None:
     l, d = x.shape
     i, b = f.index("i", 2, l), f.index("b", 1, d)
@@ -463,11 +479,26 @@ def flattened(m: Mixer, f: Form, x: Array, y: Array) -> None:
 
 REFUSED: Mapping[Write, str] = {
     two_rows_back: "y needs itself",
-    row_after: "y needs itself",
     all_rows_before: "y needs itself",
     same_row: "y needs itself",
     flattened: "s, y need each other",
 }
+
+
+def row_after(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    l, d = x.shape
+    i, b = f.index("i", 1, l - 1), f.index("b", 1, d)
+    y[l, b] = x[l, b]
+    y[i, b] = y[i + 1, b] + x[i, b]
+
+
+def test_a_loop_may_run_downward() -> None:
+    """Rows that need the one after them: the last row is computed first."""
+    made = Comparison(mixer(row_after))
+    for length in (1, 2, 5):
+        made.at({"l": length, "d": 2})
+    assert made.apart == [] and made.refused == []
+    assert cm.span(mixer(row_after)).at(l=5, d=2) == 4
 
 
 @pytest.mark.parametrize("write", REFUSED, ids=lambda w: w.__name__)

@@ -15,7 +15,7 @@ import pytest
 
 from costmodel import composites, domains, loops, presence, tokens
 from costmodel.check import Comparison
-from costmodel.equations import Form, Mixer
+from costmodel.equations import Form, Mixer, System
 from costmodel.expressions import (
     Array,
     Call,
@@ -23,13 +23,16 @@ from costmodel.expressions import (
     Div,
     Fft,
     Gather,
+    Joined,
     Mul,
     Reduce,
     Ref,
     Sub,
     function,
+    max_,
     min_,
     sum_,
+    union,
 )
 from costmodel.mixers import builtin
 from costmodel.polynomial import Poly
@@ -114,7 +117,18 @@ def chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[(g - 1) * C + u, b] = x[(g - 1) * C + u, b] * sums[g - 1, b]
 
 
-OWN = {write.__name__: write for write in (before, before_that, context, gather, chunks)}
+def sinks(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Scores of the first s rows and the last w, and their weighted sum."""
+    w, s = m.sizes("w s")
+    l, d = x.shape
+    i, b, a = f.index("i", 1, l), f.index("b", 1, d), f.index("a", 1, d)
+    k = f.index("k", union((1, min_(s, i)), (max_(s + 1, i - w + 1), i)))
+    z = f.array("z", l, l)
+    z[i, k] = sum_(x[i, a] * x[k, a], over=a)
+    y[i, b] = sum_(z[i, k] * x[k, b], over=k)
+
+
+OWN = {write.__name__: write for write in (before, before_that, context, gather, chunks, sinks)}
 """Small systems for what few built-in mixers need."""
 
 
@@ -343,6 +357,35 @@ def a_lower_bound_is_rounded_down(patch: Patch) -> None:
     patch.setattr(domains, "ceil_div", lambda above, below: above // below)
 
 
+def the_sums_of_two_ranges_are_added_up(patch: Patch) -> None:
+    true = count.RULES[Joined]
+
+    def rule(node: Joined, points: Any) -> Iterator[tuple[str, Any]]:
+        yield from true(node, points)
+        yield "add", points.number()
+
+    patch.setitem(count.RULES, Joined, rule)
+
+
+def only_the_first_range_takes_levels(patch: Patch) -> None:
+    true = span.numbers_of_terms
+
+    def first(node: Any, part: Any, around: Any) -> Any:
+        return true(node.parts[0], part, around)
+
+    patch.setattr(span, "numbers_of_terms", first)
+
+
+def only_the_first_range_is_evaluated(patch: Patch) -> None:
+    true = evaluate.RULES[Reduce]
+    patch.setitem(evaluate.RULES, Joined, lambda grid, node: true(grid, node.parts[0]))
+
+
+def every_range_reads_by_itself(patch: Patch) -> None:
+    alone = property(lambda system: tuple((equation,) for equation in system.equations))
+    patch.setattr(System, "written", alone)
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] = [
     (a_sum_of_r_terms_takes_r_additions, "she", "direct", (), "counts"),
     (one_addition_is_spared_in_all, "me", "direct", (), "counts"),
@@ -376,6 +419,10 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] 
     (a_context_is_one_of_the_weights, "context", "direct", (), "state"),
     (a_gather_costs_an_operation, "gather", "direct", (), "counts"),
     (a_lower_bound_is_rounded_down, "chunks", "direct", (), "state"),
+    (the_sums_of_two_ranges_are_added_up, "sinks", "direct", (), "counts"),
+    (only_the_first_range_takes_levels, "sinks", "direct", (), "span"),
+    (only_the_first_range_is_evaluated, "sinks", "direct", (), "values"),
+    (every_range_reads_by_itself, "sinks", "direct", (), "unfused traffic"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +12,12 @@ from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
 from costmodel.check import Comparison, differences
+from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
 from costmodel.execution.oracle import execute
 from costmodel.mixers import builtin, names
-from tests import systems
+from costmodel.sizes import ceil_log2
+from tests import chunk_systems, systems
 from tests.small import complete, has_inference
 
 SIZES = (
@@ -134,6 +137,27 @@ def test_random_causal_systems(
     assert Comparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
 
 
+@given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
+@settings(max_examples=80)
+def test_random_systems_in_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
+    """How deep a row is depends on its place in a chunk, however it is written and read."""
+    assert Comparison(mixer).at(sizes).apart == [], sizes
+
+
+def test_few_questions_about_one_token_of_chunks_are_left_open() -> None:
+    """Of a whole sequence more are: which of all chunks is deepest may depend on the sizes."""
+    asked: Counter[bool] = Counter()
+
+    @given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
+    @settings(max_examples=40)
+    def ask(mixer: Mixer, sizes: dict[str, int]) -> None:
+        refused = Comparison(mixer).at(sizes).refused
+        asked[any(" at t=" in question for question in refused)] += 1
+
+    ask()
+    assert asked[True] <= 0.3 * asked.total()
+
+
 def test_few_questions_about_random_systems_are_left_open() -> None:
     """A refusal is honest, but the comparisons above would prove nothing if most were refusals."""
     asked: Counter[bool] = Counter()
@@ -196,3 +220,200 @@ def test_what_dense_reads_outside_an_array_has_no_depth(l: int, w: int) -> None:
         s[i] = cm.sum_(x[k], over=k)
         y[i] = cm.sum_(x[j] * s[i - j + 1], over=j)
     assert differences(mixer, {"l": l, "w": w}, rewrites=("dense",)) == []
+
+
+def _in_chunks(written: str, read: str) -> Mixer:
+    """D sums the rows of a chunk up to each one; y divides by it. Each is written chunk by chunk,
+    split into the first chunk and the later ones, or row by row."""
+    mixer = Mixer("in-chunks")
+    l, C = mixer.sizes("l C")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        k, g, i = f.index("k", 1, cm.min_(C, l)), f.index("g", 2, l // C + 1), f.index("i", 1, l)
+        u, q = f.index("u", 1, cm.min_(C, l - (g - 1) * C)), f.index("q", 1, l // C + 1)
+        e = f.index("e", 1, cm.min_(C, l - (q - 1) * C))
+        v, m, o = f.index("v", 1, u), f.index("m", 1, k), f.index("o", 1, e)
+        D = f.array("D", l)
+        if written == "split":
+            D[k] = cm.sum_(x[m] * x[k], over=m)
+            D[(g - 1) * C + u] = cm.sum_(x[(g - 1) * C + v] * x[(g - 1) * C + u], over=v)
+        else:
+            D[(q - 1) * C + e] = cm.sum_(x[(q - 1) * C + o] * x[(q - 1) * C + e], over=o)
+        places = {"split": (k, (g - 1) * C + u), "chunks": ((q - 1) * C + e,), "rows": (i,)}
+        for row in places[read]:
+            y[row] = x[row] / D[row]
+    return mixer
+
+
+@pytest.mark.parametrize("written", ["split", "chunks"])
+@pytest.mark.parametrize("read", ["split", "chunks", "rows"])
+def test_the_span_of_rows_in_chunks(written: str, read: str) -> None:
+    """A product, the rows of the chunk so far, a division; for one token, those of its own place.
+
+    The deepest row is the last one of a whole chunk, or of the only one.
+    """
+    mixer = _in_chunks(written, read)
+    for l, C in ((1, 1), (5, 2), (9, 4), (7, 3), (3, 7), (4, 1), (1000, 64)):
+        for t in range(1, min(l, 20) + 1):
+            place = (t - 1) % C + 1
+            assert cm.span(mixer, "inference").at(l=l, C=C, t=t) == 2 + ceil_log2(place), (l, C, t)
+        assert cm.span(mixer).at(l=l, C=C) == 2 + ceil_log2(min(l, C)), (l, C)
+        if l < 10:
+            assert differences(mixer, {"l": l, "C": C}) == [], (l, C)
+
+
+def test_a_row_is_as_deep_as_its_own_chunk() -> None:
+    """y[i] multiplies D[i], of its place in the chunk, by i weights: the last row has the most
+    terms, but not the deepest D unless it ends a chunk."""
+    mixer = Mixer("sums-of-chunks")
+    l, C = mixer.sizes("l C")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        q, i = f.index("q", 1, l // C + 1), f.index("i", 1, l)
+        e = f.index("e", 1, cm.min_(C, l - (q - 1) * C))
+        o, j = f.index("o", 1, e), f.index("j", cm.max_(1, i - 1), i)
+        D, p = f.array("D", l), mixer.parameter("p", l)
+        n = f.index("n", 1, i)
+        D[(q - 1) * C + e] = cm.sum_(x[(q - 1) * C + o], over=o)
+        y[i] = cm.sum_(D[i] * p[n], over=n) + cm.sum_(x[j], over=j)
+    for l_, C_ in ((5, 4), (4, 4), (9, 4), (3, 2), (2, 5)):
+        made = Comparison(mixer).at({"l": l_, "C": C_})
+        assert made.apart == [], (l_, C_)
+        assert not [line for line in made.refused if " at t=" in line]
+
+
+# --------------------------------------------------------------------------------------------------
+# Where the sequence ends
+# --------------------------------------------------------------------------------------------------
+
+
+def _but_the_last_two() -> Mixer:
+    """y[i] = sum of x[j] w[i-j+1] over j up to i, but not over the last two rows."""
+    mixer = Mixer("but-the-last-two")
+    (l,) = mixer.sizes("l")
+    x, y, w = mixer.input("x", l), mixer.output("y", l), mixer.parameter("w", l)
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        j = f.index("j", 1, cm.min_(i, l - 2))
+        y[i] = cm.sum_(x[j] * w[i - j + 1], over=j)
+    return mixer
+
+
+def _two_ends() -> Mixer:
+    """The last two rows have an equation of their own."""
+    mixer = Mixer("two-ends")
+    (l,) = mixer.sizes("l")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        k, q = f.index("k", 1, l - 2), f.index("q", cm.max_(1, l - 1), l)
+        y[k] = x[k] * x[k]
+        y[q] = x[q] * 1
+    return mixer
+
+
+def _last_chunk() -> Mixer:
+    """Every chunk is summed up, the short one at the end too, which no row reads."""
+    mixer = Mixer("last-chunk")
+    l, C = mixer.sizes("l C")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        q = f.index("q", 1, (l - 1) // C + 1)
+        s, S = f.index("s", 1, cm.min_(C, l - (q - 1) * C)), f.array("S", (l - 1) // C + 1)
+        k, g = f.index("k", 1, cm.min_(C, l)), f.index("g", 2, l // C + 1)
+        u = f.index("u", 1, cm.min_(C, l - (g - 1) * C))
+        S[q] = cm.sum_(x[(q - 1) * C + s] * x[(q - 1) * C + s], over=s)
+        y[k] = x[k] * 1
+        y[(g - 1) * C + u] = x[(g - 1) * C + u] * S[g - 1]
+    return mixer
+
+
+def _late_and_ahead() -> Mixer:
+    """A is w rows late, and w rows of it are read ahead as far as there are any."""
+    mixer = Mixer("late-and-ahead")
+    l, w = mixer.sizes("l w")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        s, j = f.index("s", 1, i - w), f.index("j", i, cm.min_(l, i + w))
+        A = f.array("A", l)
+        A[i] = cm.sum_(x[s], over=s)
+        y[i] = cm.sum_(A[j], over=j) + x[i]
+    return mixer
+
+
+@pytest.mark.parametrize(
+    ("mixer", "equation", "bound"),
+    [
+        (_but_the_last_two(), "y", "l - 2 of index j"),
+        (_two_ends(), "y", "l - 2 of index k"),
+        (_last_chunk(), "S", "-q*C + C + l of index s"),
+        (_late_and_ahead(), "y", "l of index j"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Mixer) else "",
+)
+def test_a_token_whose_work_depends_on_the_end_is_refused(
+    mixer: Mixer, equation: str, bound: str
+) -> None:
+    """The last rows belong to an earlier token than they would if the sequence went on."""
+    said = (
+        f"{equation}: what belongs to one token depends on where the sequence ends, at the bound "
+        f"{bound}"
+    )
+    for question in (cm.count, cm.span, cm.traffic):
+        with pytest.raises(Unsupported, match=f"^{re.escape(said)}$"):
+            question(mixer, "inference")
+    with pytest.raises(Unsupported, match=f"^{re.escape(said)}$"):
+        cm.state(mixer)
+    for l in (1, 2, 3, 6):
+        made = Comparison(mixer).at({"l": l, "C": 2, "w": 2})
+        assert made.apart == []
+        assert {"counts", "unfused traffic", "values"} <= made.compared.keys()
+
+
+def test_a_token_goes_on_past_bounds_of_arrays() -> None:
+    """Bounds that only keep rows inside their arrays do not end the work of a token."""
+    mixer = Mixer("one-late")
+    (l,) = mixer.sizes("l")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        i, k = f.index("i", 1, l), f.index("k", 1, l - 1)
+        A = f.array("A", l)
+        A[1] = x[1] * 1
+        A[k + 1] = x[k] * x[k]
+        y[i] = A[i] + x[i]
+    for l_ in (1, 2, 3, 5):
+        assert differences(mixer, {"l": l_}) == []
+
+
+def test_rows_that_are_later_than_the_sequence_is_long() -> None:
+    """A[i] is made of x[i-5], for the token t = i - 5, though i may be more than l."""
+    mixer = Mixer("five-late")
+    (l,) = mixer.sizes("l")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        i, o, k = f.index("i", 1, l), f.index("o", 1, cm.min_(5, l)), f.index("k", 6, l)
+        A = f.array("A", l)
+        A[o] = x[o] * 1
+        A[k] = x[k - 5] * x[k - 5]
+        y[i] = A[i] + x[i]
+    for l_ in (1, 2, 3, 7):
+        assert differences(mixer, {"l": l_}) == []
+
+
+@pytest.mark.parametrize("l", [1, 2, 3, 5])
+@pytest.mark.parametrize("w", [1, 2, 3])
+def test_what_depends_on_no_input_at_the_end(l: int, w: int) -> None:
+    """y[i] reads A[i] to A[i+w] as far as there are any; with one row that is A[1], a sum over no
+    row, so that all work is done once though longer sequences depend on their input."""
+    mixer = Mixer("before-and-ahead")
+    size, width = mixer.sizes("l w")
+    x, y, p = mixer.input("x", size), mixer.output("y", size), mixer.parameter("p", size)
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, size)
+        s, j = f.index("s", 1, i - 1), f.index("j", i, cm.min_(size, i + width))
+        A = f.array("A", size)
+        A[i] = cm.sum_(x[s], over=s)
+        y[i] = cm.sum_(A[j], over=j) + p[i] * p[i]
+    made = Comparison(mixer).at({"l": l, "w": w})
+    assert made.apart == []
+    assert {"counts", "compulsory traffic", "unfused traffic"} <= made.compared.keys()

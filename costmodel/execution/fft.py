@@ -95,8 +95,28 @@ def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
     return {(k + 1,): found.value.real / points for k, found in enumerate(signal)}
 
 
+def rfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The transpose of `rfft`: what the bins' gradients hand to each of `points` positions."""
+    half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
+    full = half + [0j] * (points - len(half))
+    signal = _fft([Complex(v) for v in full], 1, tally)
+    return {(k + 1,): found.value.real for k, found in enumerate(signal)}
+
+
+def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The transpose of `irfft`: every bin but the first and the last stands for two."""
+    bins = rfft(operands, points, tally)
+    last = points // 2 + 1
+    for bin_, part in bins:
+        ends = bin_ in (1, last)
+        bins[bin_, part] *= (0 if ends and part == 2 else 1 if ends else 2) / points
+    return bins
+
+
 ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = {
     "rfft": (1, 2, rfft),
     "irfft": (2, 1, irfft),
+    "rfft-adjoint": (2, 1, rfft_adjoint),
+    "irfft-adjoint": (1, 2, irfft_adjoint),
 }
 """Kind -> how many indices it transforms, how many it adds, and how."""

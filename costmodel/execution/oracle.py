@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from costmodel.composites import lower
-from costmodel.equations import Form, System
+from costmodel.equations import Equation, Form, System
 from costmodel.execution.tallying import Entry, Instance, OracleError, Run, Values
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def run(
     accounting: str = "strict",
     dense: bool = False,
     arrays: Values | None = None,
+    ready: Collection[Equation] = (),
 ) -> Execution:
     """Execute a lowered system.
 
@@ -91,6 +92,7 @@ def run(
         dense: entries that lie outside an array, or are never defined, are zeros that are
             multiplied like any other; otherwise reading one is an error.
         arrays: values by name, for inputs, parameters and buffers; random ones by default.
+        ready: equations whose results are there before: they are run, but cost nothing.
 
     Raises:
         OracleError: an entry is read before it is defined, defined twice, never defined though it
@@ -99,7 +101,8 @@ def run(
     given = dict(sizes) if length is None else {**sizes, "l": length}
     form = system.mixer.forms[system.form]
     values = random_arrays(form, given) if arrays is None else arrays
-    return Execution(system, given, accounting, dense, values)
+    done = frozenset(k for k, equation in enumerate(system.equations) if equation in ready)
+    return Execution(system, given, accounting, dense, values, done)
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class Execution:
     accounting: str
     dense: bool
     arrays: Values
+    ready: frozenset[int] = frozenset()
+    """The numbers of the equations whose results are there before."""
 
     @cached_property
     def trace(self) -> Run:
@@ -118,12 +123,20 @@ class Execution:
         return self._run(0)
 
     def _run(self, ready_before: int) -> Run:
-        return Run(self.system, self.sizes, self.accounting, self.dense, self.arrays, ready_before)
+        return Run(
+            self.system,
+            self.sizes,
+            self.accounting,
+            self.dense,
+            self.arrays,
+            ready_before,
+            self.ready,
+        )
 
     @property
     def instances(self) -> list[Instance]:
-        """Every instance, in the order of execution."""
-        return self.trace.instances
+        """Every instance, in the order of execution, without those that are ready before."""
+        return [i for i in self.trace.instances if i.equation not in self.ready]
 
     def token(self, entry: Entry) -> int:
         """The latest input row that an entry depends on."""
@@ -188,6 +201,15 @@ class Execution:
         scalar = self.trace.memory[entry]
         return scalar.given and scalar.token <= t
 
+    def kept(self) -> set[Entry]:
+        """The entries of inputs, contexts and ready equations that are read, weights left out."""
+        ready = {self.system.equations[k].array for k in self.ready}
+        return {
+            entry
+            for entry in self._read_by(lambda token: True)
+            if entry[0].role in ("input", "context") or entry[0] in ready
+        }
+
     def compulsory(self) -> Compulsory:
         """A forward pass: inputs and weights read once, outputs written once."""
         read = self._read_by(lambda token: True)
@@ -221,8 +243,13 @@ class Execution:
 
     def _unfused(self, wanted: Callable[[int], bool], t: int | None) -> list[Unfused]:
         rows = []
+        numbers: dict[object, list[int]] = {}
         for number, equation in enumerate(self.system.equations):
-            of_it = [i for i in self.instances if i.equation == number and wanted(i.token)]
+            left = equation.array, equation.positions
+            numbers.setdefault((left, equation.value), []).append(number)
+        for same in numbers.values():
+            equation = self.system.equations[same[0]]
+            of_it = [i for i in self.instances if i.equation in same and wanted(i.token)]
             read = {e for i in of_it for e in i.reads}
             moved = [self.trace.memory[e].given for e in read]
             moved += [i.given for i in of_it for _ in i.writes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -23,17 +23,21 @@ from costmodel.expressions import (
     Constant,
     Div,
     Fft,
+    First,
     Flat,
     Folded,
     Gather,
     Index,
+    Joined,
     Mul,
     Neg,
     Node,
     Position,
     Reduce,
+    Reduction,
     Ref,
     Sub,
+    Where,
 )
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly
@@ -92,7 +96,8 @@ def levels(terms: int) -> int:
 class Run:
     """One execution: the memory of defined entries and the instances that defined them.
 
-    `ready_before`: entries of older tokens than this count as ready, at depth 0.
+    `ready_before`: entries of older tokens than this count as ready, at depth 0; `ready`: so do
+    those that these equations define, by their numbers.
     """
 
     def __init__(
@@ -103,12 +108,14 @@ class Run:
         dense: bool,
         values: Values,
         ready_before: int = 0,
+        ready: Container[int] = (),
     ) -> None:
         self.sizes = sizes
         self.accounting = accounting
         self.dense = dense
         self.values = values
         self.ready_before = ready_before
+        self.ready = ready
         self.names = [equation.name for equation in system.equations]
         self.memory: dict[Entry, Scalar] = {}
         self.looped: set[int] = set()
@@ -207,7 +214,8 @@ class Run:
             )
         if entry in self.memory:
             raise OracleError(f"{equation.name}{list(where)} is defined twice {self._at(point)}")
-        depth = 0 if result.token < self.ready_before else result.depth
+        ready = instance.equation in self.ready or result.token < self.ready_before
+        depth = 0 if ready else result.depth
         self.memory[entry] = replace(result, depth=depth, empty=False)
         instance.writes.append(entry)
         instance.token, instance.depth = result.token, result.depth
@@ -234,15 +242,24 @@ class Run:
             return
         waiting = {i.atom for i in indices}
         for index in indices:
-            if not waiting & {a for bound in index.lower + index.upper for a in bound.letters}:
+            if not waiting & {a for bound in index.ends for a in bound.letters}:
                 break
         else:
             raise OracleError(f"ranges of {sorted(waiting)} name each other")
         rest = [i for i in indices if i is not index]
-        first = max(self._affine(bound)(point) for bound in index.lower)
-        last = min(self._affine(bound)(point) for bound in index.upper)
-        for value in range(first, last + 1):
+        for value in self._range(index, point):
             yield from self._points(rest, {**point, index.atom: value})
+
+    def _range(self, index: Index, point: Point) -> list[int]:
+        """The values of an index, those of all ranges of a union."""
+        found: list[int] = []
+        for piece in index.pieces:
+            first = max(self._affine(bound)(point) for bound in piece.lower)
+            last = min(self._affine(bound)(point) for bound in piece.upper)
+            found += range(first, last + 1)
+        if len(found) > len({*found}):
+            raise OracleError(f"the ranges of {index.name} overlap {self._at(point)}")
+        return found
 
     def _value(self, expression: Node, point: Point, instance: Instance) -> Scalar:
         if isinstance(expression, Ref):
@@ -251,10 +268,14 @@ class Run:
             left = self._value(expression.left, point, instance)
             right = self._value(expression.right, point, instance)
             return _binary(type(expression), left, right, instance)
-        if isinstance(expression, Reduce):
+        if isinstance(expression, (Reduce, Joined)):
             return self._reduce(expression, point, instance)
         if isinstance(expression, Constant):
             return Scalar(self._constant(expression))
+        if isinstance(expression, First):
+            return self._first(expression, point, instance)
+        if isinstance(expression, Where):
+            return self._choose(expression, point, instance)
         body_only = {Neg: self._negate, Folded: self._fold, Call: self._call}
         if type(expression) not in body_only:
             raise OracleError(f"cannot execute a {type(expression).__name__} inside an expression")
@@ -278,6 +299,35 @@ class Run:
         instance.operations.update(steps)
         value = FUNCTIONS[expression.function](body.value)
         return Scalar(value, body.depth + len(steps), body.token, body.given)
+
+    def _first(self, expression: First, point: Point, instance: Instance) -> Scalar:
+        every = [self._value(child, point, instance) for child in expression.children]
+        body, entry, largest = every
+        won = entry.value == largest.value
+        around = {k: v for k, v in point.items() if k not in {i.atom for i in expression.over}}
+        for other in self._points(expression.over, around):
+            if all(other[i.atom] == point[i.atom] for i in expression.over):
+                break
+            won = won and self._value(expression.entry, other, Instance(0)).value != largest.value
+        return replace(
+            body,
+            value=body.value if won else 0.0,
+            depth=max(scalar.depth for scalar in every),
+            token=max(scalar.token for scalar in every),
+            given=any(scalar.given for scalar in every),
+            empty=body.empty or not won,
+        )
+
+    def _choose(self, expression: Where, point: Point, instance: Instance) -> Scalar:
+        every = [self._value(child, point, instance) for child in expression.children]
+        on, then, otherwise = every
+        chosen = then if on.value > expression.above.at(self.sizes) else otherwise
+        return Scalar(
+            chosen.value,
+            max(scalar.depth for scalar in every),
+            max(scalar.token for scalar in every),
+            any(scalar.given for scalar in every),
+        )
 
     def _read(self, expression: Ref, point: Point, instance: Instance) -> Scalar:
         array = expression.array
@@ -312,7 +362,7 @@ class Run:
             f"{self._at(point)}"
         )
 
-    def _reduce(self, expression: Reduce, point: Point, instance: Instance) -> Scalar:
+    def _reduce(self, expression: Reduction, point: Point, instance: Instance) -> Scalar:
         terms = [
             self._value(expression.body, p, instance) for p in self._points(expression.over, point)
         ]
@@ -443,6 +493,10 @@ FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "softplus": lambda v: math.log(1 + math.exp(v)),
     "elu_plus_1": lambda v: v + 1 if v > 0 else math.exp(v),
     "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
+    "silu_slope": lambda v: (1 + math.exp(-v) * (1 + v)) / (1 + math.exp(-v)) ** 2,
+    "erf_slope": lambda v: 2 / math.sqrt(math.pi) * math.exp(-v * v),
+    "gelu_slope": lambda v: (1 + math.erf(v / math.sqrt(2))) / 2
+    + v * math.exp(-v * v / 2) / math.sqrt(2 * math.pi),
 }
 
 

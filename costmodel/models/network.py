@@ -359,7 +359,7 @@ def summed(costs: Iterable[PartCost], own: OwnSizes) -> NetworkCounts:
             classes[name] = classes.get(name, Exact()) + value
         for name, value in part.counts.once.classes.items() if part.counts.once else ():
             once[name] = once.get(name, Exact()) + value
-    return NetworkCounts(classes, Counts(once, peer=peer), peer, own)
+    return NetworkCounts(classes, Counts(once, peer=peer), peer, own=own)
 
 
 def network(choices: Choices, **sizes: int) -> Network:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache
 
+from costmodel import gates, norms
 from costmodel.composites import softmax
 from costmodel.equations import Form, Mixer
 from costmodel.expressions import Array, Constant, Index, Node, exp, function, max_over, sum_
@@ -121,16 +122,13 @@ def layer_norm(bias: bool = True, eps: bool = True) -> Mixer:
     gain, offset = m.parameter("gain", d), m.parameter("offset", d) if bias else None
     with m.form("direct") as f:
         i, b = _rows(f, l, d)
-        a = f.index("a", 1, d)
-        mean, centred = f.array("mean", l), f.array("centred", l, d)
-        variance, deviation = f.array("variance", l, kernel="reduction"), f.array("deviation", l)
-        mean[i] = sum_(x[i, a], over=a) / d
-        centred[i, b] = x[i, b] - mean[i]
-        variance[i] = sum_(centred[i, a] * centred[i, a], over=a) / d
-        small = Poly.of(Fraction(1, 100_000))
-        deviation[i] = function("sqrt", variance[i] + small if eps else variance[i])
-        value = centred[i, b] / deviation[i] * gain[b]
-        y[i, b] = value if offset is None else value + offset[b]
+        y[i, b] = norms.layer_norm(
+            x[i, b],
+            over=b,
+            gain=gain[b],
+            bias=None if offset is None else offset[b],
+            eps=norms.LAYER_EPS if eps else 0,
+        )
     return m
 
 
@@ -161,33 +159,14 @@ def dropout() -> Mixer:
     return m
 
 
-def _decimal(text: str) -> Constant:
-    return Constant(Poly.of(Fraction(text)))
-
-
-def _gelu_tanh(x: Node) -> Node:
-    """Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2; sqrt(2/pi) is one constant."""
-    inner = _decimal("0.7978845608028654") * (x + _decimal("0.044715") * x * x * x)
-    return _decimal("0.5") * x * (1 + function("tanh", inner))
-
-
 ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
     "none": lambda x: x,
     "relu": lambda x: function("relu", x),
     "gelu": lambda x: function("gelu", x),
-    "gelu-tanh": _gelu_tanh,
+    "gelu-tanh": gates.gelu_tanh,
     "tanh": lambda x: function("tanh", x),
 }
 """Name -> the activation of one entry."""
-
-
-def _activated(f: Form, target: Array, at: Width, value: Node, activation: str) -> None:
-    """`target[at] = activation(value)`; what reads its argument twice gets an array for it."""
-    if activation == "gelu-tanh":
-        before = f.array(f"{target.name}_in", *target.shape)
-        before[at] = value
-        value = before[at]
-    target[at] = ACTIVATIONS[activation](value)
 
 
 @cache
@@ -201,7 +180,7 @@ def dense(activation: str = "none", bias: bool = True) -> Mixer:
         i, c = f.index("i", 1, l), f.index("c", 1, width)
         a = f.index("a", 1, d)
         product = sum_(x[i, a] * W[a, c], over=a)
-        _activated(f, y, (i, c), product if b_out is None else product + b_out[c], activation)
+        y[i, c] = ACTIVATIONS[activation](product if b_out is None else product + b_out[c])
     return m
 
 
@@ -222,7 +201,7 @@ def ffn(activation: str = "relu", bias: bool = True) -> Mixer:
         a, c = f.index("a", 1, d), f.index("c", 1, width)
         hidden = f.array("hidden", l, width, cite="(15)")
         first = sum_(x[i, a] * W_1[a, c], over=a)
-        _activated(f, hidden, (i, c), first if b_1 is None else first + b_1[c], activation)
+        hidden[i, c] = ACTIVATIONS[activation](first if b_1 is None else first + b_1[c])
         second = sum_(hidden[i, c] * W_2[c, b], over=c)
         y[i, b] = second if b_2 is None else second + b_2[b]
     return m

@@ -7,6 +7,7 @@ polynomials (piecewise where they must be) in the sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Exact, Unsupported, total
@@ -18,13 +19,17 @@ from costmodel.expressions import (
     Constant,
     Div,
     Fft,
+    First,
     Folded,
+    Joined,
     Mul,
     Neg,
     Node,
     Reduce,
+    Reduction,
     Ref,
     Sub,
+    Where,
     names_in,
 )
 from costmodel.functions import TABLE
@@ -51,12 +56,20 @@ def _call(node: Call, points: Points) -> Iterator[tuple[str, Exact]]:
         yield step, points.number()
 
 
-def _reduce(node: Reduce, points: Points) -> Iterator[tuple[str, Exact]]:
-    inner = points.inside(node.over)
-    terms = inner.number(inner.present(node.body))
+def _reduce(node: Reduction, points: Points) -> Iterator[tuple[str, Exact]]:
+    terms = number_of_terms(node, points)
     name = {"sum": "add", "max": "compare"}[node.kind]
     spared = node.kind == "max" or points.accounting == "strict"
     yield name, terms - points.number(points.present(node)) if spared else terms
+
+
+def number_of_terms(node: Reduction, points: Points) -> Exact:
+    """How many terms a reduction has at all points around it."""
+    terms = Exact()
+    for part in node.parts:
+        inner = points.inside(part.over)
+        terms = terms + inner.number(inner.present(part.body))
+    return terms
 
 
 def transforms(points: Points, node: Fft) -> Exact:
@@ -81,12 +94,15 @@ RULES: Mapping[type[Node], Callable[..., Iterator[tuple[str, Exact]]]] = {
     Ref: _leaf,
     Neg: _leaf,
     Folded: _leaf,
+    Where: _leaf,
+    First: _leaf,
     Add: _one("add"),
     Sub: _one("add"),
     Mul: _one("mul"),
     Div: _one("div"),
     Call: _call,
     Reduce: _reduce,
+    Joined: _reduce,
     Fft: _fft,
 }
 """Node -> the operations that it executes itself, at all points around it."""
@@ -98,8 +114,7 @@ def _tally(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
     except KeyError:
         raise Unsupported(f"{type(node).__name__} has no rule in count") from None
     yield from rule(node, points)
-    inner = points.inside(node.over) if isinstance(node, Reduce) else points
-    for child in node.children:
+    for child, inner in points.under(node):
         yield from _tally(child, inner)
 
 
@@ -118,6 +133,8 @@ def count_equations(system: System, phase: str, accounting: str = "strict") -> M
     for part in instances(system, phase):
         tally = count_instances(part, accounting)
         counts = Counts({}, Counts(tally)) if part.once else Counts(tally, Counts({}))
+        if part.joined:
+            counts = replace(counts, joined=total(part.variables, part.constraints, ONE))
         name = part.equation.part_of
         found[name] = found[name] + counts if name in found else counts
     return found

@@ -87,6 +87,9 @@ class Counts(Quantity):
     once: Counts | None = None
     peer: str | None = None
     """Whose counter these are, if not ours."""
+    joined: Exact = Exact()
+    """Entries that are added up over a batch, as the gradients of weights are: b - 1 additions
+    each, besides the work for b sequences."""
 
     def exact(self, name: str) -> Exact:
         """The operations of one class as an exact sum; Unanswered where a peer counts none."""
@@ -150,12 +153,15 @@ class Counts(Quantity):
     def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
         """Integers at given sizes; work on the input is done for each of `b` sequences."""
         values = {c: e.at(sizes) * b for c, e in self.classes.items()}
+        if joins := (b - 1) * self.joined.at(sizes):
+            values["add"] = values.get("add", 0) + joins
         once = self.once.at(**sizes) if self.once else None
         return CountsAt(values, once, self.peer)
 
     def __add__(self, other: Counts) -> Counts:
         once = self.once + other.once if self.once and other.once else self.once or other.once
-        return Counts(_merged(self.classes, other.classes), once)
+        joined = self.joined + other.joined
+        return Counts(_merged(self.classes, other.classes), once, joined=joined)
 
 
 def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> Tally:

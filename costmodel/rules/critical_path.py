@@ -23,18 +23,22 @@ from costmodel.expressions import (
     Constant,
     Div,
     Fft,
+    First,
     Folded,
     Gather,
+    Joined,
     Mul,
     Neg,
     Node,
     Reduce,
+    Reduction,
     Ref,
     Sub,
+    Where,
     position_value,
 )
 from costmodel.functions import TABLE
-from costmodel.loops import Block, blocks, references
+from costmodel.loops import Block, ascending, blocks, references
 from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
 from costmodel.rules.sequential import Steps
@@ -218,12 +222,17 @@ class _Context:
     open: set[Array] = field(default_factory=set)
     """The arrays of which a single row is being worked out."""
 
-    def longer(self, first: Chain, second: Chain) -> Chain:
-        """The chain with more steps, then the larger span, then the first."""
+    def longer(self, first: Chain, second: Chain, *, alike: bool = False) -> Chain:
+        """The chain with more steps, then the larger span, then the first.
+
+        `alike`: they go through the same nodes, at two ranges of a union, and are no tie.
+        """
         steps = self._sign(second.length - first.length)
         if steps:
             return second if steps > 0 else first
-        ties = None if first.ties is None or second.ties is None else first.ties + second.ties
+        ties = None
+        if first.ties is not None and second.ties is not None:
+            ties = max(first.ties, second.ties) if alike else first.ties + second.ties
         if self.sizes is None:
             larger = not dominates(frozenset(), first.deepest, second.deepest) and dominates(
                 frozenset(), second.deepest, first.deepest
@@ -238,7 +247,7 @@ class _Context:
         if self.sizes is not None or difference.constant() is not None:
             number = difference.at(dict(self.sizes or ()))
         else:
-            number = difference.at(dict.fromkeys(difference.letters, LARGE))
+            number = difference.at(_large(difference.letters))
         return (number > 0) - (number < 0)
 
     def carried_out(self, node: Binary, part: Instances, around: Constraints) -> bool:
@@ -269,6 +278,12 @@ class _Context:
 
 LARGE = 2**20
 """The size at which lengths are compared that no number was given for."""
+
+
+def _large(letters: Iterable[str]) -> dict[str, int]:
+    """Large sizes, a sequence being longer still: it has many windows, and many chunks."""
+    huge = {"l": LARGE**2, "t": LARGE**2, "d": LARGE * 2**8}
+    return {letter: huge.get(letter, LARGE) for letter in letters}
 
 
 def _ready(context: _Context, node: Node, part: Instances, around: Constraints) -> Chain:
@@ -332,17 +347,27 @@ def _same(context: _Context, node: Neg | Folded, part: Instances, around: Constr
     return context.chain(node.body, part, around)
 
 
+def _where(context: _Context, node: Where | First, part: Instances, around: Constraints) -> Chain:
+    on, then, otherwise = (context.chain(child, part, around) for child in node.children)
+    return context.longer(context.longer(on, then), otherwise)
+
+
 def _call(context: _Context, node: Call, part: Instances, around: Constraints) -> Chain:
     steps = TABLE[node.function].steps
     before = context.chain(node.body, part, around)
     return before.then(part.equation.part_of, steps, Poly.of(len(steps)))
 
 
-def _reduce(context: _Context, node: Reduce, part: Instances, around: Constraints) -> Chain:
-    inner = around.union(*(index.constraints for index in node.over))
-    if not any(context.somewhere(part, inner | place) for place in _there(node.body, part, inner)):
+def _reduce(context: _Context, node: Reduction, part: Instances, around: Constraints) -> Chain:
+    before: Chain | None = None
+    for one in node.parts:
+        inner = around.union(*(index.constraints for index in one.over))
+        places = _there(one.body, part, inner)
+        if any(context.somewhere(part, inner | place) for place in places):
+            chain = context.chain(one.body, part, inner)
+            before = chain if before is None else context.longer(before, chain, alike=True)
+    if before is None:
         return Chain()
-    before = context.chain(node.body, part, inner)
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
     levels = [
         guarded(maximised(Level(call("ceil_log2", number), where), names, around))
@@ -366,14 +391,21 @@ RULES: Mapping[type[Node], Callable[..., Chain]] = {
     Ref: _ref,
     Neg: _same,
     Folded: _same,
+    Where: _where,
+    First: _where,
     Add: _binary("add"),
     Sub: _binary("add"),
     Mul: _binary("mul"),
     Div: _binary("div"),
     Call: _call,
     Reduce: _reduce,
+    Joined: _reduce,
     Fft: _fft,
 }
+
+
+FORWARD = ("training", "inference")
+"""The phases that end with the output; the others end with the gradients."""
 
 
 def _exists(part: Instances, sizes: Mapping[str, int]) -> bool:
@@ -384,6 +416,7 @@ def _exists(part: Instances, sizes: Mapping[str, int]) -> bool:
 
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
+    system = ascending(system)
     context = _Context(system, Steps(system, phase), sizes)
     for block in blocks(system):
         parts = [p for p in points_of(system, phase) if p.equation in block.equations]
@@ -395,16 +428,19 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
             context.arrays.update(_loop(context, block, parts))
         else:
             _row(context, parts)
-    output = system.mixer.role("output")
-    path = CriticalPath(context.arrays.get(output, Chain()))
-    _check(path, context.steps.deepest(output), sizes)
+    ends = [system.mixer.role("output")] if phase in FORWARD else list(context.arrays)
+    chain = Chain()
+    for array in ends:
+        chain = context.longer(chain, context.arrays.get(array, Chain()))
+    path = CriticalPath(chain)
+    _check(path, context.steps.deepest(*ends), sizes)
     return path
 
 
 def _check(path: CriticalPath, steps: Sequence[Poly], sizes: Sizes | None) -> None:
     """Raise Unsupported unless the path has as many steps as are derived entry by entry."""
     letters = path.length.letters.union(*(term.letters for term in steps))
-    at = dict(sizes) if sizes else {x: LARGE**2 if x in "lt" else LARGE for x in letters}
+    at = dict(sizes) if sizes else _large(letters)
     if path.length.at(at) != max(term.at(at) for term in steps):
         raise Unsupported("the longest chain goes through rows that are not told apart here")
 
@@ -412,11 +448,14 @@ def _check(path: CriticalPath, steps: Sequence[Poly], sizes: Sizes | None) -> No
 def _row(context: _Context, parts: Sequence[Instances]) -> dict[Array, Chain]:
     """The longest chain to each array that some instances define."""
     found: dict[Array, Chain] = {}
+    written: set[object] = set()
     for part in parts:
-        array = part.equation.array
+        array, alike = part.equation.array, part.equation.written
         chain = context.chain(part.equation.value, part, part.constraints)
-        found[array] = context.longer(found[array], chain) if array in found else chain
-        context.arrays[array] = found[array]
+        if array in found:
+            chain = context.longer(found[array], chain, alike=alike in written)
+        context.arrays[array] = found[array] = chain
+        written.add(alike)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Unsupported
-from costmodel.equations import Equation, Mixer
+from costmodel.equations import TRAINED, Equation, Mixer, gradient_name
 from costmodel.expressions import (
     Add,
     Array,
@@ -21,15 +21,19 @@ from costmodel.expressions import (
     Div,
     EquationError,
     Fft,
+    First,
     Folded,
     Gather,
     Index,
+    Joined,
     Mul,
     Neg,
     Node,
     Reduce,
+    Reduction,
     Ref,
     Sub,
+    Where,
     position_value,
 )
 from costmodel.loops import Block, blocks
@@ -70,6 +74,7 @@ def evaluate_all(
     sizes: Mapping[str, int],
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    phase: str = "training",
 ) -> dict[str, Values]:
     """Evaluate every array of a form, by name; see `evaluate`.
 
@@ -78,20 +83,49 @@ def evaluate_all(
     import numpy as np
 
     rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
-    system = system_of(mixer, form, rewrites, "training")
+    system = system_of(mixer, form, rewrites, phase)
     known: dict[str, Values] = {}
-    for array in mixer.arrays.values():
+    for array in system.mixer.arrays.values():
         if array.role == "output":
             continue
         known[array.name] = _given(array, arrays, sizes)
     dtype = np.result_type(*known.values())
     for equation in system.equations:
-        shape = tuple(extent.at(sizes) for extent in equation.array.shape)
+        shape = tuple(max(0, extent.at(sizes)) for extent in equation.array.shape)
         known.setdefault(equation.name, np.zeros(shape, dtype))
     for block in blocks(system):
         for equation in _in_turn(block, sizes):
             _assign(equation, known, sizes)
     return known
+
+
+def gradients(
+    mixer: Mixer,
+    arrays: Mapping[str, Values],
+    gradient: Values,
+    sizes: Mapping[str, int],
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> dict[str, Values]:
+    """Evaluate the gradients of a loss with respect to inputs, contexts and parameters, by name.
+
+    Args:
+        arrays: the input and every parameter by name, as for `evaluate`.
+        gradient: that of the loss with respect to the output, shaped like it.
+
+    Raises:
+        Unsupported: an equation whose gradient is not derived.
+    """
+    given = gradient_name(mixer.role("output"))
+    known = evaluate_all(
+        mixer, {**arrays, given: gradient}, sizes, form, convention, "training-step"
+    )
+    found = {a.name: known.get(gradient_name(a)) for a in mixer.arrays.values()}
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None and mixer.arrays[name].role in TRAINED
+    }
 
 
 def _in_turn(block: Block, sizes: Mapping[str, int]) -> Iterator[Equation]:
@@ -100,7 +134,8 @@ def _in_turn(block: Block, sizes: Mapping[str, int]) -> Iterator[Equation]:
         yield from block.equations
         return
     last = max(array.shape[axis].at(sizes) for array, axis in block.axes.items())
-    for row in range(1, last + 1):
+    rows = range(1, last + 1)
+    for row in rows if block.step > 0 else reversed(rows):
         for equation in block.equations:
             yield from _at_row(equation, block.row(equation), row, sizes)
 
@@ -151,7 +186,7 @@ class _Grid:
 
         low, high = self.extent(self.indices[axis])
         shape = [1] * len(self.indices)
-        shape[axis] = high - low + 1
+        shape[axis] = max(0, high - low + 1)
         return np.arange(low, high + 1).reshape(shape)
 
     def extent(self, index: Index) -> tuple[int, int]:
@@ -245,7 +280,17 @@ def _call(grid: _Grid, node: Call) -> Any:
     return VALUES[node.function](_value(grid, node.body))
 
 
-def _reduce(grid: _Grid, node: Reduce) -> Any:
+def _reduce(grid: _Grid, node: Reduction) -> Any:
+    import functools
+
+    import numpy as np
+
+    join = {"sum": np.add, "max": np.maximum}[node.kind]
+    return functools.reduce(join, (_reduced(grid, part) for part in node.parts))
+
+
+def _reduced(grid: _Grid, node: Reduce) -> Any:
+    """The sum over one range, 0 where it has no term; the maximum, and there minus infinity."""
     import numpy as np
 
     inner = grid.extended(node.over)
@@ -257,7 +302,24 @@ def _reduce(grid: _Grid, node: Reduce) -> Any:
     body, mask = np.broadcast_to(body, shape), np.broadcast_to(inner.mask(), shape)
     if node.kind == "sum":
         return np.where(mask, body, 0.0).sum(axis=axes)
-    return np.where(mask, body, -np.inf).max(axis=axes)
+    return np.where(mask, body, -np.inf).max(axis=axes, initial=-np.inf)
+
+
+def _where(grid: _Grid, node: Where) -> Any:
+    import numpy as np
+
+    on, then, otherwise = (_value(grid, child) for child in node.children)
+    return np.where(on > node.above.at(grid.sizes), then, otherwise)
+
+
+def _first(grid: _Grid, node: First) -> Any:
+    import numpy as np
+
+    body, entry, largest = (_value(grid, child) for child in node.children)
+    equal = grid.mask() & (entry == largest)
+    (axis,) = (k for k, i in enumerate(grid.indices) if i.atom == node.over[0].atom)
+    equal = np.broadcast_to(equal, np.broadcast_shapes(equal.shape, grid.coordinate(axis).shape))
+    return np.where(equal & (np.cumsum(equal, axis=axis) == 1), body, 0.0)
 
 
 def _opaque(grid: _Grid, node: Fft) -> Any:
@@ -274,7 +336,10 @@ RULES: Mapping[type[Node], Callable[..., Any]] = {
     Mul: _arithmetic("multiply"),
     Div: _arithmetic("divide"),
     Call: _call,
+    Where: _where,
+    First: _first,
     Reduce: _reduce,
+    Joined: _reduce,
     Fft: _opaque,
 }
 
@@ -326,16 +391,51 @@ def _transform(
     over = [index.atom for index in node.over]
     source = source.transpose([_axis(node.body.positions, name) for name in shared + over])
     points = node.length.at(sizes)
-    if node.kind == "rfft":
-        spectrum = np.fft.rfft(source, n=points, axis=-1)
-        result = np.stack([spectrum.real, spectrum.imag], axis=-1)
-    else:
-        result = np.fft.irfft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1)
+    result = TRANSFORMS[node.kind](source, points)
     target = known[equation.name]
     produced = [i.atom for i in equation.indices if i.atom not in shared]
     places = [_axis(equation.positions, name) for name in shared + produced]
     kept = tuple(slice(target.shape[axis]) for axis in places)
     target[...] = np.transpose(result[kept], np.argsort(places))
+
+
+def _rfft(source: Values, points: int) -> Values:
+    import numpy as np
+
+    spectrum = np.fft.rfft(source, n=points, axis=-1)
+    return np.stack([spectrum.real, spectrum.imag], axis=-1)
+
+
+def _irfft(source: Values, points: int) -> Values:
+    import numpy as np
+
+    return np.fft.irfft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1)
+
+
+def _rfft_adjoint(source: Values, points: int) -> Values:
+    """Every bin once, where the inverse counts those between the first and the last twice."""
+    import numpy as np
+
+    bins = source[..., 0] + 1j * source[..., 1]
+    return np.fft.ifft(bins, n=points, axis=-1).real * points
+
+
+def _irfft_adjoint(source: Values, points: int) -> Values:
+    import numpy as np
+
+    weight = np.full(points // 2 + 1, 2.0 / points)
+    weight[[0, -1]] /= 2
+    spectrum = np.fft.rfft(source, n=points, axis=-1) * weight
+    spectrum.imag[..., [0, -1]] = 0
+    return np.stack([spectrum.real, spectrum.imag], axis=-1)
+
+
+TRANSFORMS: Mapping[str, Callable[[Any, int], Any]] = {
+    "rfft": _rfft,
+    "irfft": _irfft,
+    "rfft-adjoint": _rfft_adjoint,
+    "irfft-adjoint": _irfft_adjoint,
+}
 
 
 def _names(positions: tuple[Any, ...]) -> set[str]:
@@ -369,6 +469,11 @@ def _functions() -> Mapping[str, Callable[[Any], Any]]:
         "softplus": lambda x: np.log(1 + np.exp(x)),
         "elu_plus_1": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),
         "gelu": lambda x: x * (0.5 * (1 + erf(x * 2**-0.5))),
+        "silu_slope": lambda x: sigmoid(x) * (1 + x * (1 - sigmoid(x))),
+        "erf_slope": lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)),
+        "gelu_slope": lambda x: (
+            0.5 * (1 + erf(x * 2**-0.5)) + x * np.exp(x * x * -0.5) * (2 * math.pi) ** -0.5
+        ),
     }
 
 

@@ -7,9 +7,10 @@ composites as the papers write them; h stands for d/n.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from costmodel.composites import STANDING
 from costmodel.domains import Unsupported
 from costmodel.equations import Equation
 from costmodel.expressions import (
@@ -21,17 +22,23 @@ from costmodel.expressions import (
     Constant,
     Div,
     Fft,
+    First,
     Flat,
     Folded,
     Gather,
     Index,
+    Joined,
     Mul,
     Neg,
     Node,
     Position,
     Reduce,
+    Reduction,
     Ref,
     Sub,
+    UnionIndex,
+    Where,
+    moved,
 )
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly
@@ -45,6 +52,7 @@ from costmodel.rules.printing import (
     symbol,
     with_head_width,
 )
+from costmodel.standing import Operands
 
 REDUCTION, SUM, PRODUCT, ATOM = range(4)
 """How tightly an expression binds, loosest first."""
@@ -103,10 +111,21 @@ class Notation:
         return f"\\{kind}({', '.join(ends)})" if self.latex else f"{kind}({', '.join(ends)})"
 
     def range(self, index: Index) -> str:
-        """`i = 1..l`."""
+        """`i = 1..l`, and `j = 1..s and s + 2..i` for a union."""
+        if self.latex and isinstance(index, UnionIndex):
+            return self._element(index)
+        if self.latex:
+            return f"{symbol(index.name, {})}={self._dots(index)}"
+        ranges = ("{}..{}".format(*self.bounds(piece)) for piece in index.pieces)
+        return f"{index.name} = {' and '.join(ranges)}"
+
+    def _dots(self, index: Index) -> str:
         low, up = self.bounds(index)
-        name = symbol(index.name, {}) if self.latex else index.name
-        return rf"{name}={low},\dots,{up}" if self.latex else f"{name} = {low}..{up}"
+        return rf"{low},\dots,{up}"
+
+    def _element(self, index: UnionIndex) -> str:
+        ranges = r" \cup ".join(rf"\{{{self._dots(piece)}\}}" for piece in index.pieces)
+        return rf"{symbol(index.name, {})} \in {ranges}"
 
     def conditions(self, guards: frozenset[Poly]) -> str:
         """`t <= 1` for 1 - t >= 0."""
@@ -115,11 +134,13 @@ class Notation:
     def reduction(self, kind: str, over: tuple[Index, ...], body: str) -> str:
         """A sum or a maximum."""
         if not self.latex:
-            ranges = ", ".join("{} = {}..{}".format(i.name, *self.bounds(i)) for i in over)
-            return f"{kind}({ranges}) {body}"
+            return f"{kind}({', '.join(map(self.range, over))}) {body}"
         signs = {"sum": r"\sum", "max": r"\max"}
         parts = []
         for index in over:
+            if isinstance(index, UnionIndex):
+                parts.append(f"{signs[kind]}_{{{self._element(index)}}}")
+                continue
             low, up = self.bounds(index)
             name = symbol(index.name, {})
             between = (
@@ -199,9 +220,27 @@ def _call(notation: Notation, node: Call) -> Piece:
     return Piece(f"{node.function}({body})", ATOM)
 
 
-def _reduce(notation: Notation, node: Reduce) -> Piece:
+def _reduce(notation: Notation, node: Reduction) -> Piece:
     body = notation.wrapped(printed(notation, node.body), PRODUCT)
     return Piece(notation.reduction(node.kind, node.over, body), REDUCTION)
+
+
+def _where(notation: Notation, node: Where) -> Piece:
+    on, then, otherwise = (printed(notation, child).text for child in node.children)
+    above = notation.poly(node.above)
+    if notation.latex:
+        cases = rf"{then} & {on} > {above} \\ {otherwise} & \text{{else}}"
+        return Piece(rf"\begin{{cases}} {cases} \end{{cases}}", ATOM)
+    return Piece(f"({then} if {on} > {above} else {otherwise})", ATOM)
+
+
+def _first(notation: Notation, node: First) -> Piece:
+    body, entry, largest = (printed(notation, child).text for child in node.children)
+    if notation.latex:
+        otherwise = r"0 & \text{else}"
+        cases = rf"{body} & {entry} = {largest} \text{{, first}} \\ {otherwise}"
+        return Piece(rf"\begin{{cases}} {cases} \end{{cases}}", ATOM)
+    return Piece(f"({body} where {entry} is the first to equal {largest}, else 0)", ATOM)
 
 
 def _folded(notation: Notation, node: Folded) -> Piece:
@@ -213,7 +252,9 @@ def _fft(notation: Notation, node: Fft) -> Piece:
     over = ",".join(index.name for index in node.over)
     length = notation.poly(node.length)
     if notation.latex:
-        return Piece(rf"\mathrm{{{node.kind}}}_{{{over}}}^{{{length}}}\left({body}\right)", ATOM)
+        name, adjoint, _ = node.kind.partition("-adjoint")
+        name = rf"\overline{{\mathrm{{{name}}}}}" if adjoint else rf"\mathrm{{{name}}}"
+        return Piece(rf"{name}_{{{over}}}^{{{length}}}\left({body}\right)", ATOM)
     return Piece(f"{node.kind}({body}, over {over}, {length} points)", ATOM)
 
 
@@ -229,29 +270,36 @@ def _softmax(notation: Notation, node: Composite) -> Piece:
     """e^z over the sum of e^z, with a primed index in the sum, as in eq. (14) of Chen 2023 v2."""
     (index,) = node.over
     assert isinstance(node.body, Ref)
-    primed = Index(index.name + "'", index.lower, index.upper)
+    primed = replace(index, name=index.name + "'")
     other = Ref(
         node.body.array,
-        tuple(_renamed(p, {index.atom: primed.as_poly()}) for p in node.body.positions),
+        tuple(moved(p, {index.atom: primed.as_poly()}) for p in node.body.positions),
     )
     above, below = (printed(notation, Call("exp", part)) for part in (node.body, other))
     total = Piece(notation.reduction("sum", (primed,), below.text), REDUCTION)
     return notation.fraction(above, total)
 
 
-def _renamed(position: Position, values: Mapping[str, Poly]) -> Position:
-    if isinstance(position, Flat):
-        parts = (position.outer, position.inner, position.extent)
-        return Flat(*(part.substitute(values) for part in parts))
-    if isinstance(position, Gather):
-        where = tuple(_renamed(p, values) for p in position.at.positions)
-        return Gather(Ref(position.at.array, where))
-    return position.substitute(values)
+def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
+    """The rule that prints a composite as its name, what it runs over, and its operands."""
+
+    def rule(notation: Notation, node: Composite) -> Piece:
+        operands = node.body.children if isinstance(node.body, Operands) else (node.body,)
+        texts = [printed(notation, operand).text for operand in operands]
+        over = ",".join(index.name for index in node.over)
+        if notation.latex:
+            called = f"{name}_{{{over}}}" if over else name
+            return Piece(rf"{called}\left({', '.join(texts)}\right)", ATOM)
+        ranges = [f"over {over}"] if over else []
+        return Piece(f"{node.name}({', '.join([*texts, *ranges])})", ATOM)
+
+    return rule
 
 
 COMPOSITES: Mapping[str, Callable[[Notation, Composite], Piece]] = {
     "scaled": _scaled,
     "softmax": _softmax,
+    **{name: _by_name(standing.latex) for name, standing in STANDING.items()},
 }
 
 
@@ -271,7 +319,10 @@ RULES: Mapping[type[Node], Callable[..., Piece]] = {
     Neg: _neg,
     Call: _call,
     Reduce: _reduce,
+    Joined: _reduce,
     Folded: _folded,
+    Where: _where,
+    First: _first,
     Fft: _fft,
     Composite: _composite,
 }

@@ -13,7 +13,7 @@ from fractions import Fraction
 from costmodel.conventions import PEERS
 from costmodel.domains import Exact
 from costmodel.equations import Mixer, System
-from costmodel.expressions import Add, Mul, Node, Reduce, Sub
+from costmodel.expressions import Add, Joined, Mul, Node, Reduce, Sub
 from costmodel.polynomial import Poly
 from costmodel.rules.counts import Counts
 from costmodel.rules.points import Points
@@ -71,14 +71,13 @@ def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
 
 def _inside(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
     """The operations of reductions over products."""
-    if isinstance(node, Reduce) and node.kind == "sum" and _has_product(node.body):
-        inner = points.inside(node.over)
-        yield "add", inner.number(inner.present(node.body)) - points.number(points.present(node))
-        yield from _terms(node.body, inner)
-        return
-    inner = points.inside(node.over) if isinstance(node, Reduce) else points
-    for child in node.children:
-        yield from _inside(child, inner)
+    products = isinstance(node, (Reduce, Joined)) and node.kind == "sum" and _has_product(node.body)
+    if products:
+        yield "add", points.number(points.present(node)) * -1
+    for child, inner in points.under(node):
+        if products:
+            yield "add", inner.number(inner.present(child))
+        yield from (_terms if products else _inside)(child, inner)
 
 
 def _has_product(node: Node) -> bool:
@@ -87,7 +86,7 @@ def _has_product(node: Node) -> bool:
 
 def _terms(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
     """Products and the additions between them, inside one reduction."""
-    if isinstance(node, Reduce):
+    if isinstance(node, (Reduce, Joined)):
         yield from _inside(node, points)
         return
     if isinstance(node, Mul):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from costmodel.domains import Constraints, Exact, total
 from costmodel.equations import Equation
-from costmodel.expressions import Binary, Index, Node
+from costmodel.expressions import Binary, Index, Joined, Node, Reduce
 from costmodel.polynomial import Poly
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
 
@@ -44,3 +45,12 @@ class Points:
         constraints = self.constraints.union(*(index.constraints for index in over))
         variables = self.variables + tuple(index.atom for index in over)
         return replace(self, variables=variables, constraints=constraints)
+
+    def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
+        """What stands inside a node, with its points: the terms of a union, range by range."""
+        if isinstance(node, (Reduce, Joined)):
+            for part in node.parts:
+                yield part.body, self.inside(part.over)
+            return
+        for child in node.children:
+            yield child, self

@@ -40,24 +40,28 @@ from costmodel.expressions import (
     Constant,
     Div,
     Fft,
+    First,
     Flat,
     Folded,
     Gather,
     Index,
+    Joined,
     Mul,
     Neg,
     Node,
     Reduce,
+    Reduction,
     Ref,
     Sub,
+    Where,
     position_value,
 )
 from costmodel.functions import TABLE
-from costmodel.loops import Block, blocks, references
+from costmodel.loops import Block, ascending, blocks, references
 from costmodel.polynomial import Fn, Poly, call, to_sympy
-from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
+from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present, with_terms
 from costmodel.quantity import Quantity
-from costmodel.rules.peaks import highest
+from costmodel.rules.peaks import direction, highest
 from costmodel.tokens import Instances, T, at_token, instances, phase_name, system_of, tokens
 from costmodel.wellformed import axes_of, region, whole
 
@@ -168,9 +172,90 @@ def _least(where: Constraints) -> Mapping[str, Poly]:
 
 
 def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
-    """The largest depth over variables, the last one eliminated first."""
+    """The largest depth over variables.
+
+    The last variable is eliminated first; where that does not tell, those first that the depth does
+    not depend on; or all of them are as large, or as small, as they can be.
+    """
+    inner = tuple(reversed(tuple(variables)))
+    reasons = []
+    for way in (_eliminated, _with_the_rest_first, _at_the_corner):
+        try:
+            return way(level, inner, constraints)
+        except Unsupported as reason:
+            reasons.append(reason)
+    raise reasons[0]
+
+
+def _with_the_rest_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+    """Eliminate the variables first that the depth does not depend on, a row in a chunk being one
+    variable."""
+    by_row, names = _by_row(level, waiting)
+    still = [v for v in names if v not in by_row.depth.letters]
+    both_sides = (irredundant(c) for c in (constraints | by_row.where, constraints))
+    full, plain = (projected(c, still) for c in both_sides)
+    rest = [v for v in names if v not in still]
+    return _eliminated(Level(by_row.depth, full - plain), rest, plain)
+
+
+def _at_the_corner(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+    """Where a depth only grows, or only falls, with each variable, and a point is proven to exist
+    at which every one of them is at its end, it is the deepest."""
+    full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
+    exists, known = projected(full, waiting), projected(plain, waiting)
+    corner: dict[str, Poly] = {}
+    for variable in waiting:
+        if sign := direction(level.depth, variable):
+            lower, upper, _ = bounds(
+                projected(full, [v for v in waiting if v != variable]), variable
+            )
+            ends = upper if sign > 0 else lower
+            if any(scale != ONE for scale, _ in ends):
+                raise Unsupported(f"index {variable[1:]} is bounded with a stride")
+            corner[variable] = _tightest([end for _, end in ends], exists, -sign)
+    there = frozenset(c.substitute(corner) for c in full)
+    if not all(
+        _proven(exists, c) for c in projected(there, [v for v in waiting if v not in corner])
+    ):
+        raise Unsupported("a depth that is largest at no proven point")
+    where = frozenset(c for c in exists if c not in known and not _proven(known, c))
+    return Level(level.depth.substitute(corner), where)
+
+
+def _by_row(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str]]:
+    """The same depth in one variable more, for a sum of indices that it depends on in no other way:
+    the row of a place in a chunk."""
+    sums = {moving for part in _affine(level.depth) if (moving := _moving(part)).terms}
+    names = variables_of(sums)
+    if len(sums) != 1 or len(names) < 2 or not names <= {*variables}:
+        return level, variables
+    (joint,) = sums
+    last = next((v for v in variables if joint.terms.get(((v, 1),)) == 1), None)
+    if last is None or last in (joint - Poly.atom(last)).letters:
+        return level, variables
+    row = "@row of " + " and ".join(name[1:] for name in sorted(names))
+    apart = Poly.atom(row) - joint
+    depth = level.depth.substitute({last: apart + Poly.atom(last)})
+    return Level(depth, level.where | {apart, -apart}), (row, *variables)
+
+
+def _moving(poly: Poly) -> Poly:
+    """What is left of a polynomial without its terms in sizes alone."""
+    return Poly({m: x for m, x in poly.terms.items() if variables_of([Poly({m: 1})])})
+
+
+def _affine(poly: Poly) -> Iterator[Poly]:
+    """The polynomials inside a depth's functions, and what stands outside of them."""
+    functions = [a for a in poly.atoms if isinstance(a, Fn) and variables_of([Poly.atom(a)])]
+    for atom in functions:
+        for argument in atom.args:
+            yield from _affine(argument)
+    yield Poly({m: x for m, x in poly.terms.items() if not any(a in functions for a, _ in m)})
+
+
+def _eliminated(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
     term, full, plain = level.depth, constraints | level.where, constraints
-    waiting = list(reversed(tuple(variables)))
+    waiting = list(waiting)
     while waiting:
         variable = next((v for v in waiting if is_plain(full, v)), waiting[0])
         waiting.remove(variable)
@@ -228,7 +313,7 @@ class Depths:
     """The depth of every array's entries in a phase, in the axes of the array."""
 
     def __init__(self, system: System, phase: str) -> None:
-        self.system = system
+        self.system = system = ascending(system)
         self.phase = phase
         self.arrays: dict[Array, Depth] = {}
         self.before: dict[Equation, dict[Ref, Depth]] = {}
@@ -256,9 +341,9 @@ class Depths:
         except Unsupported as error:
             raise Unsupported(f"{part.equation.part_of}: {error}") from error
 
-    def _equation(self, part: Instances) -> None:
+    def _equation(self, part: Instances, *, split: bool = False) -> None:
         equation, levels = part.equation, self._levels(part)
-        split = self.parts[equation.array] > 1
+        split = split or self.parts[equation.array] > 1
         on_axes = tuple(_on_axes(part, level, split=split) for level in levels)
         known = self.arrays.get(equation.array, ())
         self.arrays[equation.array] = pruned(frozenset(), known + on_axes)
@@ -269,14 +354,36 @@ class Depths:
         self, array: Array, level: Level, variables: tuple[str, ...], constraints: Constraints
     ) -> None:
         """Note the largest value of a depth, and the sizes for which it exists."""
-        top = largest(level.depth, variables, constraints | level.where)
-        exists = simplified(projected(constraints | level.where, reversed(variables)))
+        known = constraints | level.where
+        variables = (*variables, *sorted(variables_of([level.depth, *known]) - {*variables}))
+        top = largest(level.depth, variables, known)
+        exists = simplified(projected(known, reversed(variables)))
         if exists is not None:
             self._ends.setdefault(array, []).append(Level(top, irredundant(exists)))
 
     def _loop(self, block: Block, parts: Sequence[Instances]) -> None:
-        """The depths of a loop: its first row, one further row in terms of the row before, and
-        from these every row."""
+        """The depths of a loop: its rows, and its last row by itself if that is computed otherwise,
+        as where a gradient reaches the first row of a recurrence."""
+        for part in parts:
+            check_rows(block, part)
+        last = last_row(block, parts)
+        if last is None:
+            number = {array: array.shape[axis] for array, axis in block.axes.items()}
+            self._alike(block, parts, number)
+            return
+        before = [at_rows(block, p, lambda row: {last - 1 - row}) for p in parts]
+        self._alike(block, [p for p in before if p], dict.fromkeys(block.axes, last - 1))
+        for part in parts:
+            for sizes in ({last - 2}, {1 - last}):
+                end = at_rows(block, part, lambda row, s=sizes: {row - last, last - row, *s})
+                if end is not None:
+                    self._equation(end, split=True)
+
+    def _alike(
+        self, block: Block, parts: Sequence[Instances], number: Mapping[Array, Poly]
+    ) -> None:
+        """The depths of rows that are all alike: the first row, one further row in terms of the row
+        before, and from these every row."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
         marked = {array: (Level(Poly.atom("^" + array.name)),) for array in block.axes}
         self.before = {
@@ -285,10 +392,12 @@ class Depths:
         }
         later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
         self.before = {}
-        number = {array: array.shape[axis] for array, axis in block.axes.items()}
         for array, levels in rows(first, later, number).items():
-            values = {ROW: Poly.atom(f"#{block.axes[array]}")}
-            self.arrays[array] = pruned(frozenset(), [x.substitute(values) for x in levels])
+            row = Poly.atom(f"#{block.axes[array]}")
+            there = [x.substitute({ROW: row}) for x in levels]
+            if number[array] != array.shape[block.axes[array]]:
+                there = [Level(x.depth, x.where | {number[array] - row}) for x in there]
+            self.arrays[array] = pruned(frozenset(), there)
             for level in self.arrays[array]:
                 self._end(array, level, axes_of(array), whole(array))
 
@@ -297,9 +406,13 @@ class Depths:
         for array in block.axes:
             self.arrays.pop(array, None)
         found: dict[Array, Depth] = {}
+        several = Counter(part.equation.array for part in parts)
         for part in parts:
             array, row = part.equation.array, f"#{block.axes[part.equation.array]}"
             levels = tuple(_on_axes(part, level, split=False) for level in self._levels(part))
+            if several[array] > 1:
+                there = _rows_written(block, part, row)
+                levels = tuple(Level(x.depth, x.where | there) for x in levels)
             self.arrays[array] = found[array] = found.get(array, ()) + levels
             for level in levels:
                 if variables_of([level.depth, *level.where]) - {row}:
@@ -313,7 +426,7 @@ class Depths:
         """The points at which a referenced entry is computed in this phase, not ready before it."""
         if ref.array not in self.arrays:
             return ()
-        if self.phase == "training":
+        if self.phase != "inference":
             return (constraints,)
         return at_token(constraints, tokens(self.system).at(ref), T)
 
@@ -328,24 +441,95 @@ class Depths:
 
 def _on_axes(part: Instances, level: Level, *, split: bool) -> Level:
     """A depth in the axes of the array that the equation defines; where several equations do
-    (`split`), at the entries of this one. Indices inside a flattened axis take their maximum."""
+    (`split`), at the entries of this one.
+
+    Indices inside a flattened axis, as the place in a chunk, have names of their own there if the
+    depth depends on them; of others it takes the largest.
+    """
     equation = part.equation
-    values: dict[str, Poly] = {}
-    for axis, position in enumerate(equation.positions):
-        poly = position_value(position)
-        free = [a for a in poly.letters if a[0] == "@"]
-        if len(free) == 1:
-            slope = poly.coefficient(free[0])
-            values[free[0]] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(free[0]))) * slope
-    found = maximised(level, [v for v in part.variables if v not in values], part.constraints)
+    values = _solved(equation)
+    placed = _placed(equation, variables_of([level.depth, *level.where]) - values.keys())
+    others = [v for v in part.variables if v not in values and v not in placed]
+    found = maximised(level, others, part.constraints)
     entries: Constraints = frozenset()
     if split:
         names = sorted(part.variables, reverse=True)
         entries = region(equation.array, equation.positions, part.constraints, names) or entries
-    return Level(
-        found.depth.substitute(values),
-        entries | {c.substitute(values) for c in found.where},
-    )
+    where = found.where
+    if placed:
+        known = projected(part.constraints, sorted(others, reverse=True))
+        apart = _positions(equation, placed)
+        entries = frozenset(c for c in entries if not variables_of([c]) & variables_of(apart))
+        where |= {c for c in known if c.letters & placed} | apart
+        values |= {v: Poly.atom(f"{v} of {equation.name}") for v in placed}
+    return Level(found.depth.substitute(values), entries | {c.substitute(values) for c in where})
+
+
+def _solved(equation: Equation) -> dict[str, Poly]:
+    """The free indices that stand alone on an axis, in the axes of the array."""
+    values: dict[str, Poly] = {}
+    for axis, position in enumerate(equation.positions):
+        poly = position_value(position)
+        free = [a for a in poly.letters if a[0] == "@"]
+        slope = poly.coefficient(free[0]) if len(free) == 1 else Poly()
+        if slope in (1, -1):
+            values[free[0]] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(free[0]))) * slope
+    return values
+
+
+def _placed(equation: Equation, used: set[str]) -> set[str]:
+    """The free indices that some of them share an axis with."""
+    solved = _solved(equation)
+    axes = [{*variables_of([position_value(p)])} - solved.keys() for p in equation.positions]
+    return set().union(*(axis for axis in axes if axis & used))
+
+
+def _positions(equation: Equation, placed: set[str]) -> Constraints:
+    """On which entries of the array such indices stand."""
+    found: set[Poly] = set()
+    for axis, position in enumerate(equation.positions):
+        if placed & position_value(position).letters:
+            apart = Poly.atom(f"#{axis}") - position_value(position)
+            found |= {apart, -apart}
+    return frozenset(found)
+
+
+def _at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
+    """A depth of an array at a reference, whose own indices take the place of those inside a
+    flattened axis where they are proven to be the same; None where it does not hold there."""
+    values = {
+        f"#{k}": position_value(p) for k, p in enumerate(ref.positions) if not isinstance(p, Gather)
+    }
+    if infeasible(around | {c.substitute(values) for c in level.where}):
+        return None
+    here = level.substitute(values)
+    for apart in sorted(level.where, key=str):
+        if -apart in level.where and variables_of([apart]) & values.keys():
+            for name, value in _same_place(apart.substitute(values), around):
+                known, further = around | here.where, Poly.atom(name) - value
+                if _proven(known, further) and _proven(known, -further):
+                    here = here.substitute({name: value})
+    return Level(here.depth, here.where - {Poly()})
+
+
+def _same_place(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
+    """What the indices of one flattening may be, so that it equals another one."""
+    names = variables_of([apart])
+    outer = variables_of(around)
+    own = sorted(names - outer)
+    slopes = {name: apart.coefficient(name) for name in names}
+    partner = {
+        name: next((x for x in sorted(names & outer) if slopes[x] == -slopes[name]), None)
+        for name in own
+    }
+    values = {name: Poly.atom(x) if x else Poly() for name, x in partner.items()}
+    rest = apart.substitute(values)
+    if variables_of([rest]):
+        return
+    for name in sorted(own, key=lambda name: slopes[name] in (1, -1)):
+        if len(slopes[name].terms) == 1:
+            shift = (rest / slopes[name]).constant()
+            yield name, values[name] - shift if isinstance(shift, int) else values[name]
 
 
 def points_of(system: System, phase: str) -> tuple[Instances, ...]:
@@ -360,8 +544,8 @@ def in_turn(block: Block, parts: Sequence[Instances], system: System, phase: str
 
     For one token they are not where the row before belongs to an older token.
     """
-    if not block.is_loop or phase == "training":
-        return block.is_loop
+    if not block.is_loop or phase != "inference":
+        return bool(parts) and block.is_loop
     fresh = [
         (part, at_token(part.constraints, tokens(system).at(ref), T))
         for part in parts
@@ -377,10 +561,44 @@ ROW = "#row"
 """The row of a loop, in the depths of its arrays."""
 
 
+def _rows_written(block: Block, part: Instances, row: str) -> Constraints:
+    """The rows of a loop that one of several equations of an array writes."""
+    here = block.row(part.equation)
+    of_row = {a for a in here.letters if a[0] == "@"}
+    hidden = sorted({*part.variables} - of_row, reverse=True)
+    written = projected(part.constraints | {Poly.atom(row) - here, here - Poly.atom(row)}, hidden)
+    return projected(written, sorted(of_row))
+
+
+def last_row(block: Block, parts: Sequence[Instances]) -> Poly | None:
+    """The number of the last row of a loop if that is computed otherwise than the rows before."""
+    ends = {array.shape[axis] for array, axis in block.axes.items()}
+    for part in parts:
+        row, end = (
+            block.row(part.equation),
+            part.equation.array.shape[block.axes[part.equation.array]],
+        )
+        number = row.constant() is not None
+        if (row == end and not number) or (
+            not number and infeasible(part.constraints | {row - end})
+        ):
+            if len(ends) > 1:
+                raise Unsupported(f"{part.equation.name}: a loop of rows of different numbers")
+            return end
+    return None
+
+
+def at_rows(block: Block, part: Instances, where: Callable[[Poly], set[Poly]]) -> Instances | None:
+    """The instances of a loop at some of its rows, if there are any."""
+    joined = part.constraints | {c for c in where(block.row(part.equation)) if c.terms}
+    kept = None if infeasible(joined) else simplified(joined)
+    return None if kept is None else replace(part, constraints=kept)
+
+
 def first_row(block: Block, part: Instances) -> Instances | None:
     """The instances of the first row of a loop, if there are any."""
     row = block.row(part.equation)
-    joined = _rows_of(block, part) | {row - 1, 1 - row}
+    joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):
         raise Unsupported(f"{part.equation.name}: a loop with more than one first row")
     return None if infeasible(joined) else replace(part, constraints=joined)
@@ -389,9 +607,9 @@ def first_row(block: Block, part: Instances) -> Instances | None:
 def later_row(block: Block, part: Instances) -> Instances | None:
     """The instances of the rows from 2 on, which are all alike."""
     row = block.row(part.equation)
-    if row.constant() is not None:
+    if not variables_of([row]):
         return None
-    joined = _rows_of(block, part) | {row - 2}
+    joined = part.constraints | {row - 2}
     if infeasible(joined):
         return None
     if not all(implied(frozenset({row - 2}), c) for c in joined if _starts(row, c)):
@@ -399,12 +617,11 @@ def later_row(block: Block, part: Instances) -> Instances | None:
     return replace(part, constraints=joined)
 
 
-def _rows_of(block: Block, part: Instances) -> Constraints:
-    """The points of a part, all of whose rows have to be those of the equation."""
+def check_rows(block: Block, part: Instances) -> None:
+    """Raise Unsupported unless all rows of a part are those of its equation."""
     row, domain = block.row(part.equation), part.equation.domain
     if any(c.letters & variables_of([row]) for c in part.constraints - domain):
         raise Unsupported(f"{part.equation.name}: a loop whose rows are not computed alike")
-    return part.constraints
 
 
 def _starts(row: Poly, constraint: Poly) -> bool:
@@ -558,16 +775,19 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     if any(scale != ONE for scale, _ in lower + upper):
         raise Unsupported("a loop some of whose rows lie at a stride")
     where = frozenset(rest)
-    low = _tightest([end for _, end in lower], where, 1)
-    high = _tightest([end for _, end in upper], where, -1) if upper else None
+    lows, highs = ([end for _, end in side] for side in (lower, upper))
+    if _tightest(lows, where, 1) is None or (highs and _tightest(highs, where, -1) is None):
+        where |= {number - 2}
+    low, high = _tightest(lows, where, 1), _tightest(highs, where, -1)
+    if low is None or (highs and high is None):
+        raise Unsupported("which rows of a loop have an operand depends on the sizes")
     return Entering(array, level.depth, low, high, where, number)
 
 
-def _tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
-    for end in ends:
-        if all(_proven(where, (end - other) * sign) for other in ends):
-            return end
-    raise Unsupported("which rows of a loop have an operand depends on the sizes")
+def _tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None:
+    """The largest (1) or smallest (-1) of some ends, if one is proven to be it."""
+    proven = (x for x in ends if all(_proven(where, (x - other) * sign) for other in ends))
+    return next(proven, None)
 
 
 def _ends(entry: Entering) -> Constraints:
@@ -778,21 +998,18 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     anywhere = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Gather)}
     if anywhere & variables_of(c for x in depths.arrays[node.array] for c in (x.depth, *x.where)):
         raise Unsupported(f"how deep an entry of {node.array.name} is depends on its position")
-    values = {
-        f"#{k}": position_value(p)
-        for k, p in enumerate(node.positions)
-        if not isinstance(p, Gather)
-    }
+    inside: Constraints = frozenset()
+    if depths.phase != "inference":
+        inside = frozenset(c for c in whole(node.array) if not (flat | anywhere) & c.letters)
     found = []
-    inside = whole(node.array) if depths.phase == "training" else frozenset()
     for level in depths.arrays[node.array]:
-        plain = {
-            c.substitute(values) for c in level.where | inside if not (flat | anywhere) & c.letters
-        }
+        here = _at_places(Level(level.depth, level.where | inside), node, around)
+        if here is None:
+            continue
         for part in fresh:
-            where = frozenset(c for c in plain | part if not _proven(around, c))
+            where = frozenset(c for c in here.where | part if not _proven(around, c))
             if not infeasible(around | where):
-                found.append(Level(level.depth.substitute(values), where))
+                found.append(Level(here.depth, where))
     older = depths.phase == "inference" and outside(around, [around | x.where for x in found])
     return (*found, *READY) if older or not found else tuple(found)
 
@@ -829,15 +1046,21 @@ def _same(depths: Depths, node: Neg | Folded, part: Instances, around: Constrain
     return depths.depth(node.body, part, around)
 
 
+def _where_node(depths: Depths, node: Where | First, part: Instances, around: Constraints) -> Depth:
+    return tuple(x for child in node.children for x in depths.depth(child, part, around))
+
+
 def _call(depths: Depths, node: Call, part: Instances, around: Constraints) -> Depth:
     steps = len(TABLE[node.function].steps)
     return tuple(level + steps for level in depths.depth(node.body, part, around))
 
 
 def reduced(
-    depths: Depths, node: Reduce | Fft, part: Instances, around: Constraints, levels: Poly
+    depths: Depths, node: Reduction | Fft, part: Instances, around: Constraints, levels: Poly
 ) -> Depth:
     """The latest term of what runs over indices, and some levels more."""
+    if isinstance(node, Joined):
+        return _latest_of_all(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
     hidden = [index.atom for index in node.over]
     found = [
@@ -848,7 +1071,20 @@ def reduced(
     return tuple(found)
 
 
-def _reduce(depths: Depths, node: Reduce, part: Instances, around: Constraints) -> Depth:
+def _latest_of_all(
+    depths: Depths, node: Joined, part: Instances, around: Constraints, levels: Poly
+) -> Depth:
+    """The latest term of all ranges of a union, and some levels more, where there is any term."""
+    found: list[Level] = [] if present(node, around) == EVERYWHERE else [*READY]
+    for one in node.parts:
+        for place in with_terms(one, around):
+            if not infeasible(around | place):
+                terms = reduced(depths, one, part, around | place, levels)
+                found += _where(terms, (place,), 0, around)
+    return tuple(found)
+
+
+def _reduce(depths: Depths, node: Reduction, part: Instances, around: Constraints) -> Depth:
     found = tuple(
         Level(level.depth, level.where | where)
         for number, where in numbers_of_terms(node, part, around)
@@ -858,24 +1094,38 @@ def _reduce(depths: Depths, node: Reduce, part: Instances, around: Constraints) 
 
 
 def numbers_of_terms(
-    node: Reduce, part: Instances, around: Constraints
+    node: Reduction, part: Instances, around: Constraints
 ) -> Iterator[tuple[Poly, Constraints]]:
     """How many terms a reduction has, in the indices around it, and where; sums over no term are no
     terms."""
-    there = EVERYWHERE
+    there = dict.fromkeys(node.parts, EVERYWHERE)
     if may_be_empty(part.equation):
-        there = present(node.body, around.union(*(index.constraints for index in node.over)))
-    if there == EVERYWHERE:
+        for one in node.parts:
+            inner = around.union(*(index.constraints for index in one.over))
+            there[one] = present(one.body, inner)
+    if isinstance(node, Reduce) and there[node] == EVERYWHERE:
         try:
             yield terms_of(node.over), frozenset()
             return
         except Unsupported:
             pass
-    cases = _terms_at(node.over, there).chambers()
+    number_of_all = Exact()
+    for one, places in there.items():
+        number_of_all = number_of_all + _terms_at(one.over, places)
+    cases = number_of_all.chambers()
+    if isinstance(node, Joined) and _smallest(cases, around):
+        cases = [(frozenset(), call("Min", *(number for _, number in cases)))]
     for guards, number in cases:
         where = frozenset(c for c in guards if not _proven(around, c))
         if number.terms and not infeasible(around | where):
             yield number, where
+
+
+def _smallest(cases: Sequence[tuple[Constraints, Poly]], around: Constraints) -> bool:
+    """Whether each of some cases is proven to give the smallest number wherever it holds."""
+    return all(
+        _proven(around | guards, other - number) for guards, number in cases for _, other in cases
+    )
 
 
 def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
@@ -903,12 +1153,15 @@ RULES: Mapping[type[Node], Callable[..., Depth]] = {
     Ref: _ref,
     Neg: _same,
     Folded: _same,
+    Where: _where_node,
+    First: _where_node,
     Add: _binary,
     Sub: _binary,
     Mul: _binary,
     Div: _binary,
     Call: _call,
     Reduce: _reduce,
+    Joined: _reduce,
     Fft: _fft,
 }
 

@@ -103,7 +103,7 @@ def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
             ends = read.ref.array not in known.dynamic
             for later in after_token(known.unbounded(equation), known.instance(equation), T):
                 for before in up_to_token(later | read.constraints, terms, T):
-                    for around, given in known.dependent_entries(read.ref, before):
+                    for around, given in known.dependent_entries(read.ref, before, ends=False):
                         touched = entries(read.ref, around, names, ends=ends) if given else None
                         if touched is not None:
                             found.setdefault(read.ref.array, []).append((equation, touched))
@@ -115,6 +115,7 @@ def state(mixer: Mixer, form: str | None = None) -> State:
 
     Raises:
         Unanswered: the form has no one-token inference, so there is nothing to hold.
+        Unsupported: what belongs to a token depends on where the sequence ends.
 
     >>> import costmodel as cm
     >>> cm.state(cm.mixer("self-attention")).expr
@@ -123,6 +124,8 @@ def state(mixer: Mixer, form: str | None = None) -> State:
     system = system_of(mixer, form, (), "inference")
     if reason := inference_reason(system):
         raise Unanswered(reason)
+    if ending := tokens(system).ending:
+        raise Unsupported(ending)
     regions = held(system)
     return State(
         {

@@ -126,17 +126,22 @@ def _split(
     variables: frozenset[str],
 ) -> Iterable[tuple[str, Region]]:
     """The entries that a reference touches, by kind."""
+    if ref.array in system.defining and ref.array not in system.forward.defining:
+        kind = "weights" if ref.array in system.weights else "activations"
+        if (region := entries(ref, around, variables, ends=True)) is not None:
+            yield kind, (ref.array, region)
+        return
     terms = tokens(system).at(ref) if phase == "inference" else ()
-    known = tokens(system)
-    if phase == "training" or ref.array not in known.dynamic:
-        kind = "activations" if phase == "training" else "state"
-        for part, given in known.dependent_entries(ref, around):
+    known = tokens(system.forward)
+    if phase != "inference" or ref.array not in known.dynamic:
+        kind = "activations" if phase != "inference" else "state"
+        for part, given in known.dependent_entries(ref, around, ends=phase != "inference"):
             region = entries(ref, part, variables, ends=True)
             if region is not None:
                 yield (kind if given else "weights"), (ref.array, region)
         return
     for before in up_to_token(around, terms, T - 1):
-        for part, given in known.dependent_entries(ref, before):
+        for part, given in known.dependent_entries(ref, before, ends=False):
             earlier = entries(ref, part, variables, ends=False)
             if earlier is not None:
                 yield ("state" if given else "weights"), (ref.array, earlier)
@@ -176,11 +181,11 @@ def _distinct(touched: Iterable[tuple[str, Region]]) -> Elements:
 @cache
 def _unfused(system: System, phase: str) -> Elements:
     result = Elements()
-    for equation in system.equations:
-        parts = [p for p in instances(system, phase) if p.equation is equation]
+    for written in system.written:
+        parts = [p for p in instances(system, phase) if p.equation in written]
         result = result + _distinct(t for part in parts for t in _read(system, phase, part))
         for part in parts:
-            kind = "weights" if part.once else "activations"
+            kind = "weights" if part.once or part.joined else "activations"
             result = result + Elements({kind: _written(part)})
     kept = system.mixer.role("input")
     return result + (_new_state(system, {kept}) if phase == "inference" else Elements())
@@ -201,8 +206,10 @@ def _compulsory(system: System, phase: str) -> Elements:
     ]
     result = _distinct(touched)
     for part in parts:
-        if part.equation.array.role == "output":
-            result = result + Elements({"activations": _written(part)})
+        if part.equation.array in system.results(phase):
+            of_weights = part.equation.array.role != "output" and (part.once or part.joined)
+            kind = "weights" if of_weights else "activations"
+            result = result + Elements({kind: _written(part)})
     kept = set(held(system)) if phase == "inference" else set()
     return result + _new_state(system, kept)
 
@@ -211,7 +218,7 @@ def _compulsory(system: System, phase: str) -> Elements:
 def _weights(system: System, phase: str) -> Exact:
     parts = instances(system, phase)
     computed = {p.equation.array for p in parts}
-    known = tokens(system)
+    known = tokens(system.forward)
     regions: dict[Array, list[Constraints]] = {}
     for part in parts:
         for read in reads(part.equation):

@@ -1,0 +1,110 @@
+"""What must be kept of the forward pass, so that its gradients can be computed?
+
+The distinct entries of the forward pass that the equations of the gradients read: inputs and
+intermediate results, not parameters. What an implementation keeps is another matter, and is
+measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from costmodel.conventions import Convention, convention as named_convention
+from costmodel.domains import Constraints, Exact, union_size
+from costmodel.equations import Mixer, System
+from costmodel.expressions import Array
+from costmodel.polynomial import Poly
+from costmodel.quantity import Quantity
+from costmodel.rules.state import entries, variables_in
+from costmodel.tokens import instances, reads, system_of, tokens
+from costmodel.wellformed import axes_of
+
+if TYPE_CHECKING:
+    import sympy
+
+ONE = Poly.of(1)
+
+
+@dataclass(frozen=True)
+class Activations(Quantity):
+    """Elements kept for the backward pass, per array, for one sequence; exact."""
+
+    arrays: Mapping[str, Exact]
+    once: Mapping[str, Exact]
+    """Those that depend on weights alone: they are kept once for all sequences of a batch."""
+
+    @property
+    def each(self) -> Exact:
+        """Elements for each sequence."""
+        return _sum(self.arrays)
+
+    @property
+    def alone(self) -> Exact:
+        """Elements that depend on weights alone."""
+        return _sum(self.once)
+
+    @property
+    def exact(self) -> Exact:
+        """The total number of elements."""
+        return self.each + self.alone
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The total as a sympy expression."""
+        return self.exact.expr
+
+    def at(self, *, b: int = 1, **sizes: int) -> int:
+        """Elements at integer sizes, for `b` sequences."""
+        return b * self.each.at(sizes) + self.alone.at(sizes)
+
+
+def _sum(numbers: Mapping[str, Exact]) -> Exact:
+    result = Exact()
+    for number in numbers.values():
+        result = result + number
+    return result
+
+
+@cache
+def _kept(system: System) -> Activations:
+    given = system.mixer.role("output").name + ".grad"
+    forward = tokens(system.forward)
+    regions: tuple[dict[Array, list[Constraints]], dict[Array, list[Constraints]]] = ({}, {})
+    for part in instances(system, "backward"):
+        for read in reads(part.equation):
+            array = read.ref.array
+            kept = array in system.forward.defining or array.role in ("input", "context")
+            if not kept or array.name == given:
+                continue
+            variables = variables_in(part.equation, read.over)
+            around = part.constraints | read.constraints
+            for where, sequence in forward.dependent_entries(read.ref, around):
+                found = entries(read.ref, where, variables, ends=True)
+                if found is not None:
+                    regions[not sequence].setdefault(array, []).append(found)
+    each, once = (
+        {array.name: union_size(axes_of(array), found, ONE) for array, found in part.items()}
+        for part in regions
+    )
+    return Activations(each, once)
+
+
+def activations(
+    mixer: Mixer,
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> Activations:
+    """The entries of the forward pass that the backward pass reads, by the equations.
+
+    Raises:
+        Unsupported: an equation whose gradient is not derived.
+
+    >>> import costmodel as cm
+    >>> cm.activations(cm.mixer("me")).at(l=128, d=128)
+    16384
+    """
+    rewrites = named_convention(convention).rewrites
+    return _kept(system_of(mixer, form, rewrites, "backward"))

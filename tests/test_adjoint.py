@@ -1,0 +1,302 @@
+"""Are the gradients' equations right? Values and costs, against their execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import costmodel as cm
+from costmodel.adjoint import adjoint, local
+from costmodel.check_gradients import Gradients
+from costmodel.composites import lower
+from costmodel.domains import Unsupported
+from costmodel.equations import Mixer
+from costmodel.execution.tallying import FUNCTIONS
+from costmodel.expressions import Mul, Node, Ref, function, max_over, min_, sum_, union
+from costmodel.functions import TABLE
+from costmodel.mixers import builtin
+from costmodel.rules.evaluate import VALUES
+from tests import small, systems
+
+SIZES = (
+    {"l": 3, "d": 4, "n": 2},
+    {"l": 4, "d": 2, "n": 1, "w": 3},
+    {"l": 1, "d": 2, "n": 1, "w": 3, "C": 3},
+    {"l": 5, "d": 4, "n": 2, "k": 3, "C": 2},
+)
+OPEN: Mapping[tuple[str, str], str] = {}
+"""Mixer and form -> why the span of a pass is not derived."""
+
+
+def agree(mixer: Mixer, form: str, rewrites: tuple[str, ...] = ()) -> Gradients:
+    """Every question at all sizes."""
+    made = Gradients(mixer, form, rewrites)
+    for sizes in SIZES:
+        known = {k: v for k, v in sizes.items() if k in ("l", *mixer.letters)}
+        made.at(small.complete(mixer, known))
+    assert made.apart == []
+    return made
+
+
+@pytest.mark.parametrize(("name", "form"), small.forms())
+def test_gradients_equal_their_execution(name: str, form: str) -> None:
+    made = agree(builtin(name), form)
+    reason = OPEN.get((name, form))
+    assert all(reason is not None and reason in refused for refused in made.refused)
+    assert reason is None or made.refused
+
+
+@pytest.mark.parametrize(
+    "rewrites", [("safe-softmax",), ("scale=mul",), ("scale=folded",), ("dense",)]
+)
+@pytest.mark.parametrize("name", ["self-attention", "linear-attention", "lsa", "convolution-same"])
+def test_rewrites(name: str, rewrites: tuple[str, ...]) -> None:
+    for form in builtin(name).forms:
+        agree(builtin(name), form, rewrites)
+
+
+@pytest.mark.parametrize("variant", [v for v in small.variants() if "+" in v])
+def test_options(variant: str) -> None:
+    mixer = builtin(variant)
+    agree(mixer, mixer.default_form)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(systems.mixers(), systems.sizes())
+def test_random_systems(mixer: Mixer, sizes: dict[str, int]) -> None:
+    made = Gradients(mixer, "direct")
+    made.at({k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
+    assert made.apart == []
+
+
+def linear() -> Mixer:
+    """y[i,b] = sum over a of x[i,a] W[a,b]."""
+    m = Mixer("linear")
+    l, d = m.sizes("l d")
+    x, y, W = m.input("x", l, d), m.output("y", l, d), m.parameter("W", d, d)
+    with m.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        y[i, b] = sum_(x[i, a] * W[a, b], over=a)
+    return m
+
+
+def test_a_linear_map_by_hand() -> None:
+    """x.grad = y.grad W^T: l d^2 products, l d (d-1) additions; W.grad = x^T y.grad: l d^2 and
+    (l-1) d^2. Both read what the other factor is: l d entries of x are kept."""
+    counts = cm.count(linear(), "backward").at(l=5, d=3)
+    assert counts.by_class() == {"mul": 2 * 5 * 9, "add": 5 * 3 * 2 + 4 * 9, "div": 0, "exp": 0}
+    step = cm.count(linear(), "training-step").at(l=5, d=3)
+    assert step.mul == 3 * 5 * 9 and step.add == counts.add + 5 * 3 * 2
+    assert cm.activations(linear()).at(l=5, d=3) == 15
+    assert cm.span(linear(), "backward").at(l=5, d=3) == 1 + 3  # ceil(log2 5) of W.grad
+
+
+def test_a_batch_adds_the_gradients_of_weights_up() -> None:
+    """Of b sequences, each entry of W.grad takes b l products and b l - 1 additions."""
+    counts = cm.count(linear(), "backward").at(l=5, d=3, b=4)
+    assert counts.mul == 4 * 2 * 5 * 9
+    assert counts.add == 4 * 5 * 3 * 2 + (4 * 5 - 1) * 9
+    assert cm.activations(linear()).at(l=5, d=3, b=4) == 60
+
+
+def test_work_on_weights_is_differentiated_once_a_step() -> None:
+    """A softmax over weights is computed once a step, and so is its gradient; what the sequences
+    hand to it is added up over the batch first: b l - 1 additions an entry of its d."""
+    m = Mixer("weighted")
+    l, d = m.sizes("l d")
+    x, y, w = m.input("x", l, d), m.output("y", l, d), m.parameter("w", d)
+    with m.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        p = f.array("p", d)
+        p[a] = cm.softmax(w[a], a)
+        y[i, a] = x[i, a] * p[a]
+    one, four = (cm.count(m, "backward").at(l=5, d=3, b=b) for b in (1, 4))
+    assert one.once is not None and four.once is not None
+    # p.exp.grad: a quotient and an addition an entry; p.sum.grad: products and d-1 additions;
+    # w.grad: a product an entry.
+    assert one.once.by_class() == {"mul": 2 * 3, "add": 3 + 2, "div": 3, "exp": 0}
+    assert four.once == one.once
+    assert one.add == (5 - 1) * 3 and four.add == (4 * 5 - 1) * 3
+    assert one.mul == 2 * 5 * 3 and four.mul == 4 * one.mul
+    kept = cm.activations(m)
+    assert kept.at(l=5, d=3) == 15 + 3 + 3 + 1  # x; p, p.exp, p.sum
+    assert kept.at(l=5, d=3, b=4) == 60 + 7
+
+
+def test_a_recurrence_runs_backwards() -> None:
+    """y_i = y_{i-1} w + x_i: the gradient of y_i is that given plus that of y_{i+1} times w."""
+    m = Mixer("decay")
+    (l,) = m.sizes("l")
+    x, y, w = m.input("x", l), m.output("y", l), m.parameter("w", 1)
+    with m.form("recurrent") as f:
+        i = f.index("i", 2, l)
+        y[1] = 1 * x[1]
+        y[i] = y[i - 1] * w[1] + x[i]
+    counts = cm.count(m, "backward").at(l=6)
+    # 5 products to the row before, 5 with y for w.grad, 1 of x[1]; 5 additions of rows, 4 of w.grad
+    assert (counts.mul, counts.add) == (11, 9)
+    # a product and an addition a row, then the product and the three levels of w.grad, or the
+    # addition to the first row and its product
+    assert cm.span(m, "backward").at(l=6) == 2 * 5 + 1
+    assert cm.activations(m).at(l=6) == 5
+
+
+def test_a_window_turns_round() -> None:
+    """What ran over the last w rows runs over the next w rows."""
+    m = Mixer("window")
+    l, w = m.sizes("l w")
+    x, y, k = m.input("x", l), m.output("y", l), m.parameter("k", w)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        j = f.index("j", cm.max_(1, i - w + 1), i)
+        y[i] = sum_(x[j] * k[i - j + 1], over=j)
+    step = adjoint(lower(m.forms["direct"]))
+    (of_x,) = (e for e in step.backward if e.name == "x.grad")
+    assert of_x.value.over[0].lower == (of_x.indices[0].as_poly(),)  # type: ignore[attr-defined]
+    counts = cm.count(m, "backward").at(l=7, w=3)
+    assert counts.mul == 2 * (1 + 2 + 3 * 5) and counts.add == 18 - 7 + 18 - 3
+
+
+def test_a_union_turns_round_range_by_range() -> None:
+    m = Mixer("sinks")
+    l, w = m.sizes("l w")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        j = f.index("j", union((1, min_(1, i - w)), (cm.max_(1, i - w + 1), i)))
+        y[i] = sum_(x[j] * x[i], over=j)
+    for length, window in ((1, 1), (4, 2), (5, 3), (3, 5)):
+        made = Gradients(m, "direct").at({"l": length, "w": window})
+        assert made.apart == []
+
+
+def test_a_maximum_hands_its_gradient_to_its_first_occurrence() -> None:
+    """Ties go to the first; one entry a row gets the gradient, and adding it costs one addition."""
+    m = Mixer("pooled")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        top = f.array("top", l)
+        top[i] = max_over(x[i, a], over=a)
+        y[i, b] = x[i, b] - top[i]
+    x_ = np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 5.0]])
+    found = cm.gradients(m, {"x": x_}, np.ones((2, 3)), {"l": 2, "d": 3})["x"]
+    assert found.tolist() == [[1.0, -2.0, 1.0], [-2.0, 1.0, 1.0]]
+    counts = cm.count(m, "backward").at(l=2, d=3)
+    assert counts.by_class() == {"mul": 0, "add": 2 * 2 + 2, "div": 0, "exp": 0}
+
+
+def test_what_no_output_depends_on_gets_no_gradient() -> None:
+    m = Mixer("idle")
+    (l,) = m.sizes("l")
+    x, y = m.input("x", l), m.output("y", l)
+    m.parameter("unused", l)
+    table = m.buffer("table", l)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        y[i] = x[i] * table[i]
+    names = {e.name for e in adjoint(lower(m.forms["direct"])).backward}
+    assert names == {"x.grad"}
+
+
+def test_a_gather_is_refused() -> None:
+    m = Mixer("gather")
+    l, u = m.sizes("l k")
+    x, y, table = m.input("x", l), m.output("y", l), m.parameter("table", u)
+    which = m.buffer("which", l, below=u)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        y[i] = x[i] * table[which[i]]
+    with pytest.raises(Unsupported, match="depends on the values of which"):
+        cm.count(m, "backward")
+
+
+def test_every_function_has_a_gradient_and_a_value() -> None:
+    slopes = {name for name in TABLE if name.endswith("_slope")}
+    assert {*local.OF_RESULT, *local.OF_OPERAND} == {*TABLE} - slopes
+    assert {*FUNCTIONS} == {*TABLE}
+    assert all(np.isfinite(VALUES[name](np.array([0.5]))).all() for name in TABLE)
+
+
+@pytest.mark.parametrize("name", [n for n in TABLE if not n.endswith("_slope")])
+def test_the_gradient_of_every_function(name: str) -> None:
+    m = Mixer("scalar")
+    (l,) = m.sizes("l")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        y[i] = function(name, x[i]) * x[i]
+    values = {"x": np.array([0.3, 0.7, 1.9])}
+    given = np.array([1.0, -2.0, 0.5])
+    found = cm.gradients(m, values, given, {"l": 3})["x"]
+    step = 1e-6
+    ends = [cm.evaluate(m, {"x": values["x"] + s * step}, {"l": 3}) for s in (1, -1)]
+    assert np.allclose(found, given * (ends[0] - ends[1]) / (2 * step), rtol=1e-8)
+    assert Gradients(m, "direct").at({"l": 3}).apart == []
+
+
+def _wrong_product(g: Node, y: Node) -> Node:
+    return Mul(Mul(g, y), y)
+
+
+def test_a_wrong_gradient_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(local.OF_RESULT, "exp", _wrong_product)  # type: ignore[arg-type]
+    adjoint.cache_clear()
+    try:
+        made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
+    finally:
+        adjoint.cache_clear()
+    assert any("gradient of W_Q" in line for line in made.apart)
+
+
+def test_a_lost_share_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array whose second reader hands nothing back."""
+    from costmodel.adjoint import reverse
+
+    kept = reverse.RULES[Ref]
+
+    def lost(builder: object, node: Ref, gradient: Node, scope: object) -> None:
+        if node.array.name != "K":
+            kept(builder, node, gradient, scope)
+
+    monkeypatch.setitem(reverse.RULES, Ref, lost)  # type: ignore[arg-type]
+    adjoint.cache_clear()
+    try:
+        made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
+    finally:
+        adjoint.cache_clear()
+    assert any("gradient of x" in line for line in made.apart)
+
+
+def test_the_backward_pass_is_not_twice_the_forward_pass() -> None:
+    """A widespread estimate, exact for a product of matrices without its additions."""
+    assert (
+        cm.count(linear(), "backward").at(l=5, d=3).mul == 2 * cm.count(linear()).at(l=5, d=3).mul
+    )
+    me = {p: cm.count(cm.mixer("me"), p).at(l=4, d=2).total for p in ("training", "backward")}
+    assert me["backward"] != 2 * me["training"]
+
+
+def test_peak_by_hand() -> None:
+    """ME: x and y in the forward pass; x, y, their gradients in the training step. The gradient of
+    the one parameter, of l entries, stands apart."""
+    me = cm.mixer("me")
+    assert cm.peak(me).at(l=4, d=3) == 24 and cm.peak(me, "training-step").at(l=4, d=3) == 48
+    assert cm.peak(me, "training-step").gradients.at({"l": 4, "d": 3}) == 4
+    # RNN: x, y and nothing else: the state before is a row of y
+    rnn = cm.peak(cm.mixer("recurrent"))
+    assert rnn.at(l=4, d=3) == 24 and rnn.at(l=4, d=3, b=5) == 120
+    # LSTM: four gates and C hold one row each
+    assert cm.peak(cm.mixer("lstm")).at(l=4, d=3) == 24 + 5 * 3
+    # its training step: x, y, I, F (rows 2..l), O, G, C, tanh(C) and the gradient given stay; of
+    # the loop's gradients of y, C, tanh(C) and the gates, those of the gates before their slopes
+    # are read later
+    with pytest.raises(ValueError, match="unknown optimiser 'adam'"):
+        rnn.optimiser("adam")
+    assert rnn.optimiser("adamw").at({"d": 3}) == 2 * (3 * 3 + 3 * 3 + 3)
+    with pytest.raises(cm.Unanswered):
+        cm.peak(me, "inference")
