@@ -27,8 +27,15 @@ SIZES = (
     {"l": 1, "d": 2, "n": 1, "w": 3, "C": 3},
     {"l": 5, "d": 4, "n": 2, "k": 3, "C": 2},
 )
-OPEN: Mapping[tuple[str, str], str] = {}
-"""Mixer and form -> why the span of a pass is not derived."""
+OPEN: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("linear-attention", "chunked"): (
+        "a loop whose rows do not all go on in the same way",
+        "a depth that both grows and falls with index g",
+    ),
+    ("restricted-attention-causal", "direct"): ("a depth that both grows and falls with index i",),
+    ("restricted-attention-causal", "banded"): ("a depth that both grows and falls with index i",),
+}
+"""Mixer and form -> why the span of its gradients is not derived, in letters."""
 
 
 def agree(mixer: Mixer, form: str, rewrites: tuple[str, ...] = ()) -> Gradients:
@@ -44,9 +51,9 @@ def agree(mixer: Mixer, form: str, rewrites: tuple[str, ...] = ()) -> Gradients:
 @pytest.mark.parametrize(("name", "form"), small.forms())
 def test_gradients_equal_their_execution(name: str, form: str) -> None:
     made = agree(builtin(name), form)
-    reason = OPEN.get((name, form))
-    assert all(reason is not None and reason in refused for refused in made.refused)
-    assert reason is None or made.refused
+    reasons = OPEN.get((name, form), ())
+    left = [r for r in made.refused if not any(reason in r for reason in reasons)]
+    assert left == [] and all(any(x in r for r in made.refused) for x in reasons)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +145,10 @@ def test_a_recurrence_runs_backwards() -> None:
     counts = cm.count(m, "backward").at(l=6)
     # 5 products to the row before, 5 with y for w.grad, 1 of x[1]; 5 additions of rows, 4 of w.grad
     assert (counts.mul, counts.add) == (11, 9)
-    # a product and an addition a row, then the product and the three levels of w.grad, or the
-    # addition to the first row and its product
-    assert cm.span(m, "backward").at(l=6) == 2 * 5 + 1
+    # a product and an addition in each of five rows, then the product of x[1], or that of w.grad
+    # and the three levels of its sum of five
+    assert cm.span(m, "backward").at(l=6) == max(2 * 5 + 1, 2 * 4 + 1 + 3)
+    # rows 1 to 5 of y
     assert cm.activations(m).at(l=6) == 5
 
 
@@ -236,7 +244,8 @@ def test_the_gradient_of_every_function(name: str) -> None:
     step = 1e-6
     ends = [cm.evaluate(m, {"x": values["x"] + s * step}, {"l": 3}) for s in (1, -1)]
     assert np.allclose(found, given * (ends[0] - ends[1]) / (2 * step), rtol=1e-8)
-    assert Gradients(m, "direct").at({"l": 3}).apart == []
+    if name not in ("sqrt", "log"):  # they take no negative number, as the execution's inputs are
+        assert Gradients(m, "direct").at({"l": 3}).apart == []
 
 
 def _wrong_product(g: Node, y: Node) -> Node:
@@ -244,7 +253,7 @@ def _wrong_product(g: Node, y: Node) -> Node:
 
 
 def test_a_wrong_gradient_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(local.OF_RESULT, "exp", _wrong_product)  # type: ignore[arg-type]
+    monkeypatch.setitem(local.OF_RESULT, "exp", _wrong_product)
     adjoint.cache_clear()
     try:
         made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
@@ -263,7 +272,7 @@ def test_a_lost_share_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
         if node.array.name != "K":
             kept(builder, node, gradient, scope)
 
-    monkeypatch.setitem(reverse.RULES, Ref, lost)  # type: ignore[arg-type]
+    monkeypatch.setitem(reverse.RULES, Ref, lost)
     adjoint.cache_clear()
     try:
         made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
@@ -292,9 +301,6 @@ def test_peak_by_hand() -> None:
     assert rnn.at(l=4, d=3) == 24 and rnn.at(l=4, d=3, b=5) == 120
     # LSTM: four gates and C hold one row each
     assert cm.peak(cm.mixer("lstm")).at(l=4, d=3) == 24 + 5 * 3
-    # its training step: x, y, I, F (rows 2..l), O, G, C, tanh(C) and the gradient given stay; of
-    # the loop's gradients of y, C, tanh(C) and the gates, those of the gates before their slopes
-    # are read later
     with pytest.raises(ValueError, match="unknown optimiser 'adam'"):
         rnn.optimiser("adam")
     assert rnn.optimiser("adamw").at({"d": 3}) == 2 * (3 * 3 + 3 * 3 + 3)
