@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import costmodel as cm
-from costmodel.check import Comparison, Sizes
 from costmodel.domains import Unsupported
 from costmodel.equations import System, gradient_name
 from costmodel.execution.oracle import Execution, run
 from costmodel.execution.tallying import Values
 from costmodel.expressions import First, walk
+from costmodel.held_against import Comparison, Sizes
 from costmodel.rules.activations import activations
 from costmodel.tokens import system_of
 

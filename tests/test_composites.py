@@ -13,11 +13,11 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 
 import cli
 import costmodel as cm
-from costmodel.check import Comparison
 from costmodel.composites import lower, softmax
 from costmodel.equations import Form, Mixer
 from costmodel.expressions import EquationError, Node, function
 from costmodel.gates import gelu_tanh
+from costmodel.held_against import Comparison
 from costmodel.norms import RMS_EPS, l2_norm, layer_norm, rms_norm
 from costmodel.positions import rotary, short_convolution
 from costmodel.rules.latex import COMPOSITES, equation

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.check import differences
 from costmodel.composites import softmax
 from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
 from costmodel.expressions import Array, EquationError, function, sum_
+from costmodel.held_against import differences
 from costmodel.sizes import ceil_log2
 
 SIZES = [

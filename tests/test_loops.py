@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.check import Comparison, differences
 from costmodel.composites import lower
 from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
 from costmodel.expressions import Array, EquationError, function, min_, sum_
+from costmodel.held_against import Comparison, differences
 from costmodel.loops import blocks
 from costmodel.sizes import ceil_log2
 from costmodel.tokens import tokens

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from costmodel import composites, domains, loops, presence, tokens
-from costmodel.check import Comparison
 from costmodel.equations import Form, Mixer, System
 from costmodel.expressions import (
     Array,
@@ -34,6 +33,7 @@ from costmodel.expressions import (
     sum_,
     union,
 )
+from costmodel.held_against import Comparison
 from costmodel.mixers import builtin
 from costmodel.polynomial import Poly
 from costmodel.rules import count, evaluate, points, span, state, traffic

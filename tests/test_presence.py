@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel.check import differences
 from costmodel.composites import lower
 from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.expressions import Index, Node, function, max_, max_over, sum_
+from costmodel.held_against import differences
 from costmodel.sizes import ceil_log2
 from costmodel.tokens import tokens
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.check import Comparison, differences
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
 from costmodel.execution.oracle import execute
+from costmodel.held_against import Comparison, differences
 from costmodel.mixers import builtin, names
 from costmodel.sizes import ceil_log2
 from tests import chunk_systems, systems

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.check import Comparison, differences
 from costmodel.composites import lower
 from costmodel.derivation import sums
 from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
 from costmodel.expressions import Array, EquationError, Index, Joined, Node, Reduce, union, walk
+from costmodel.held_against import Comparison, differences
 from costmodel.mixers import builtin
 from costmodel.rules.latex import equation
 from costmodel.rules.peers import contraction_counts

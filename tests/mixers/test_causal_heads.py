@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import costmodel as cm
-from costmodel.check import differences
+from costmodel.held_against import differences
 from costmodel.load import mixer
 from costmodel.mixers import UnknownMixer
 from profiler import modules

@@ -19,12 +19,12 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
 import costmodel as cm
-from costmodel.check import differences
 from costmodel.crossover import Crossover
 from costmodel.document import as_terminal
 from costmodel.execution.tallying import FUNCTIONS
 from costmodel.explain import Explanation
 from costmodel.functions import TABLE
+from costmodel.held_against import differences
 from costmodel.requests import fit, letters_of
 from costmodel.rules.evaluate import VALUES
 from costmodel.rules.order import order

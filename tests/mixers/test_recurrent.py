@@ -19,11 +19,11 @@ from torch import nn
 
 import cli
 import costmodel as cm
-from costmodel.check import Comparison, differences
 from costmodel.composites import lower
 from costmodel.equations import Mixer
 from costmodel.execution.oracle import execute
 from costmodel.expressions import function, sum_
+from costmodel.held_against import Comparison, differences
 from costmodel.rules.order import order
 from costmodel.sizes import ceil_log2
 from profiler import modules

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import costmodel as cm
-from costmodel.check import differences
 from costmodel.crossover import Crossover
+from costmodel.held_against import differences
 from costmodel.sizes import ceil_log2
 from profiler import modules
 from profiler.check import check
