@@ -11,6 +11,13 @@ An index may run over a union of disjoint ranges, such as the first s rows and t
 over it is one sum, and an equation that it is free in stands for one equation per range.
 
         j = f.index("j", union((1, min_(s, i)), (max_(s + 1, i - w + 1), i)))
+
+An array of positions, declared with `below=`, holds what argmax, top_k or sort chooses, and other
+arrays are read there.
+
+        at = f.array("at", l, below=u)
+        at[i] = argmax(scores[i, e], over=e)
+        y[i, b] = sum_(x[i, a] * W[at[i], a, b], over=a)
 """
 
 from __future__ import annotations
@@ -38,7 +45,9 @@ from costmodel.expressions import (
     Ranges,
     Reduce,
     Ref,
+    Select,
     UnionIndex,
+    hashed_once,
     names_in,
     outer_first,
     walk,
@@ -47,6 +56,7 @@ from costmodel.polynomial import Poly, size
 from costmodel.sizes import LETTERS
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Equation:
     """For every index in the domain, `array[positions]` is `value`."""
@@ -173,13 +183,21 @@ class Form:
         cite: str = "",
         latex: str = "",
         kernel: str = "contraction",
+        below: Any = None,
     ) -> Array:
-        """Declare an intermediate array; `cite` is the equation's number in the source."""
+        """Declare an intermediate array; `cite` is the equation's number in the source.
+
+        Args:
+            below: the entries are positions in 1..below, which argmax, top_k or sort chooses.
+        """
         _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
             raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
         extents = tuple(map(Poly.of, shape))
-        self.arrays[name] = Array(name, "intermediate", extents, self.mixer, cite, latex, kernel)
+        top = None if below is None else Poly.of(below)
+        self.arrays[name] = Array(
+            name, "intermediate", extents, self.mixer, cite, latex, kernel, top
+        )
         return self.arrays[name]
 
 
@@ -341,6 +359,11 @@ class Mixer:
                     f"{part.array.name} of {self.name} holds no positions: declare it with below="
                 )
             return Gather(part)
+        if isinstance(part, Node):
+            raise EquationError(
+                f"{self.name} has an expression for an index: give it an array of its own, declared "
+                f"with below="
+            )
         poly = Poly.of(part)
         scaled = [
             (v, c)
@@ -388,7 +411,7 @@ class Mixer:
         indices = tuple(outer_first([by_atom[n] for n in names]))
         equation = Equation(array, positions, value, indices, array.name)
         _check_bound(equation)
-        form.equations.append(equation)
+        form.equations.append(_with_rank(equation))
 
 
 def _range(name: str, lower: Any, upper: Any) -> Index:
@@ -404,7 +427,7 @@ def _check_name(name: str, mixer: Mixer) -> None:
         )
 
 
-WHOLE = (Fft, Composite)
+WHOLE = (Fft, Select, Composite)
 """What stands alone on the right side of an equation (a scale may stand anywhere)."""
 
 
@@ -414,7 +437,7 @@ def _check_bound(equation: Equation) -> None:
     for entry, over in walk(equation.value):
         bound = free | {i.atom for i in over}
         _check_ranges(equation, over, bound)
-        if isinstance(entry, Reduce) and any(i.atom in free for i in entry.over):
+        if isinstance(entry, (Reduce, Select)) and any(i.atom in free for i in entry.over):
             twice = next(i.name for i in entry.over if i.atom in free)
             raise EquationError(
                 f"{equation.name}: index {twice} is on the left side and reduced over; take another"
@@ -436,7 +459,57 @@ def _check_bound(equation: Equation) -> None:
                     )
 
 
-def _spans(entry: Fft | Composite) -> bool:
+def _with_rank(equation: Equation) -> Equation:
+    """The equation; one that chooses positions with the index that numbers them.
+
+    Raises:
+        EquationError: what is chosen does not stand in an array of positions, or something else
+            does, or no index of the left side, or several, number the positions of a row.
+    """
+    chosen = equation.value
+    if not isinstance(chosen, Select):
+        if equation.array.below is not None:
+            raise EquationError(
+                f"{equation.name} holds positions: define it by argmax, top_k or sort alone"
+            )
+        return equation
+    if equation.array.below is None:
+        raise EquationError(
+            f"{equation.name}: {chosen.kind} gives positions; declare their array with "
+            f"f.array(..., below=)"
+        )
+    if chosen.kind == "argmax":
+        return equation
+    (over,) = chosen.over
+    around = {*names_in(chosen.body.positions)} - {over.atom} | _named(over)
+    for index in reversed(equation.indices):
+        around |= _named(index) if index.atom in around else set()
+    left = [index for index in equation.indices if index.atom not in around]
+    if len(left) != 1:
+        raise EquationError(
+            f"{equation.name}: {chosen.kind} takes one index more on the left side, which numbers "
+            f"the positions; got {', '.join(index.name for index in left) or 'none'}"
+        )
+    return replace(equation, value=replace(chosen, rank=left[0].atom))
+
+
+def _named(index: Index) -> set[str]:
+    """The letters in the bounds of an index."""
+    return {letter for end in index.ends for letter in end.letters}
+
+
+def rank(equation: Equation) -> Index | None:
+    """The index that numbers the positions chosen in a row; None of an argmax, which has one."""
+    assert isinstance(equation.value, Select)
+    return next((i for i in equation.indices if i.atom == equation.value.rank), None)
+
+
+def rows(equation: Equation) -> tuple[Index, ...]:
+    """The indices of the rows in each of which positions are chosen, outer ones first."""
+    return tuple(index for index in equation.indices if index != rank(equation))
+
+
+def _spans(entry: Fft | Select | Composite) -> bool:
     return bool(entry.over)
 
 

@@ -9,15 +9,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from costmodel.domains import Constraints, Unsupported
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly
 
 
+T = TypeVar("T")
+
+
 class EquationError(ValueError):
     """A mixer that is not well formed; the message names the equation and what to change."""
+
+
+def hashed_once(kind: type[T]) -> type[T]:
+    """A frozen dataclass whose hash is computed when it is first asked for: tables of rules and
+    answers look the same few expressions up many thousand times."""
+    whole = kind.__hash__
+
+    def remembered(self: T) -> int:
+        known: dict[str, int] = self.__dict__
+        if "hash" not in known:
+            known["hash"] = whole(self)
+        return known["hash"]
+
+    kind.__hash__ = remembered  # type: ignore[assignment,method-assign]
+    return kind
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,7 @@ def union(*ranges: tuple[Any, Any]) -> Ranges:
     return Ranges(ranges)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Index:
     """An index and the range it runs over, both ends included; bounds may name outer indices."""
@@ -110,6 +129,7 @@ class Index:
     __rmul__ = __mul__
 
 
+@hashed_once
 @dataclass(frozen=True)
 class UnionIndex(Index):
     """An index that runs over several ranges, which are disjoint and in ascending order.
@@ -146,6 +166,7 @@ def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
     return product(*(index.pieces for index in indices))
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Flat:
     """Two indices flattened into one axis: (outer-1)*extent + inner, with inner in 1..extent."""
@@ -228,6 +249,7 @@ class Constant(Node):
     half_power: int = 2
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Ref(Node):
     """An entry of an array."""
@@ -241,6 +263,7 @@ class Ref(Node):
         return tuple(p.at for p in self.positions if isinstance(p, Gather))
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Binary(Node):
     """An operation on two expressions."""
@@ -280,6 +303,7 @@ class Neg(Node):
         return (self.body,)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Call(Node):
     """A named function of `functions.TABLE`."""
@@ -292,6 +316,7 @@ class Call(Node):
         return (self.body,)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Reduce(Node):
     """A sum or a maximum over indices, each with one range."""
@@ -413,6 +438,46 @@ class Fft(Node):
 
 
 @dataclass(frozen=True)
+class Select(Node):
+    """An opaque choice among entries along one index: the positions, not the values, of some.
+
+    `argmax`: the position of the largest entry. `top-k`: the equation's left side adds an index in
+    1..K, and the positions of the K largest come in falling order. `sort`: it adds an index over
+    as many values as there are entries, whose positions come in rising order. Of equal entries the
+    first comes first. Comparisons are nominal: those of the algorithm that `SELECTIONS` names.
+    """
+
+    kind: str
+    body: Ref
+    over: tuple[Index, ...]
+    rank: str = ""
+    """The index of the left side that numbers the positions of one row; an argmax has none."""
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+    @property
+    def maximum(self) -> Reduce:
+        """The maximum over the same entries: it has as many of them."""
+        return Reduce("max", self.body, self.over)
+
+
+SELECTIONS: Mapping[str, str] = {
+    "argmax": "a knockout, R - 1 comparisons of R entries",
+    "top-k": "one argmax for each position, the entries found before being masked",
+    "sort": "a bitonic network for the next power of two",
+}
+"""What chooses positions, and the algorithm whose comparisons are counted.
+
+Knockout and bitonic network: Knuth, The Art of Computer Programming, volume 3, sections 5.2.3 and
+5.3.4; Batcher 1968, Sorting networks and their applications. Repeated argmax under a mask: top_k of
+Mesh TensorFlow (Shazeer et al. 2018, arXiv 1811.02084); a masked entry is compared like any other,
+so that K positions of R entries take K (R - 1) comparisons.
+"""
+
+
+@dataclass(frozen=True)
 class Composite(Node):
     """A named combination that `composites.lower` writes out in the parts above."""
 
@@ -469,6 +534,42 @@ def rfft(body: Ref, over: Index, length: Any) -> Node:
 def irfft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
     """The inverse of `rfft`: `over` is the (bin, part) pair of indices."""
     return Fft("irfft", body, _one_range("irfft", _indices(over)), Poly.of(length))
+
+
+def argmax(body: Ref, over: Index) -> Node:
+    """The position of the largest entry of `body` along `over`, of equal ones the first.
+
+    It stands alone on the right side of an array declared with `below=`, which may gather.
+    """
+    return _select("argmax", body, over)
+
+
+def top_k(body: Ref, over: Index) -> Node:
+    """The positions of the K largest entries of `body` along `over`, the largest first.
+
+    The left side has one index more, in 1..K; K is at most the number of entries, so that an index
+    over 1..min_(c, i) keeps c of i entries, or all of them where there are fewer.
+    """
+    return _select("top-k", body, over)
+
+
+def sort(body: Ref, over: Index) -> Node:
+    """The positions of all entries of `body` along `over`, the smallest first.
+
+    The left side has one index more, which has as many values as there are entries.
+    """
+    return _select("sort", body, over)
+
+
+def _select(kind: str, body: Ref, over: Index) -> Node:
+    if not isinstance(body, Ref):
+        raise EquationError(f"{kind} takes an array entry: define what it chooses from first")
+    indices = _one_range(kind, _indices(over))
+    if len(indices) != 1:
+        raise EquationError(f"{kind} runs over one index, got {len(indices)}")
+    if indices[0].atom not in names_in(body.positions):
+        raise EquationError(f"{kind} runs over {indices[0].name}, which its entry does not name")
+    return Select(kind, body, indices)
 
 
 def _one_range(kind: str, over: tuple[Index, ...]) -> tuple[Index, ...]:
@@ -560,7 +661,7 @@ def walk(
     """Every node with the reduction indices around it."""
     yield expression, over
     inner = over
-    if isinstance(expression, (Reduce, Fft)):
+    if isinstance(expression, (Reduce, Fft, Select)):
         inner = over + tuple(i for i in outer_first(expression.over))
     elif isinstance(expression, Composite):
         inner = over + tuple(i for i in expression.over if i not in over)

@@ -52,6 +52,8 @@ class Poly:
         """A polynomial from a number, a polynomial, or anything with `as_poly()` (an index)."""
         if isinstance(value, Poly):
             return value
+        if type(value) is int:
+            return _constant(value)
         if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
             return Poly({(): value})
         if hasattr(value, "as_poly"):
@@ -139,6 +141,8 @@ class Poly:
         return call("floor_div", self, other)
 
     def __pow__(self, power: int) -> Poly:
+        if power == 1:
+            return self
         if power < 0:
             return Poly.of(1) / self**-power
         result = Poly.of(1)
@@ -203,16 +207,22 @@ class Poly:
         """Replace atoms, inside functions too."""
         if not values or not (self.letters & values.keys() or self.atoms & values.keys()):
             return self
-        result = Poly()
+        kept: dict[Monomial, Number] = {}
+        changed = Poly()
         for monomial, number in self.terms.items():
-            term = Poly.of(number)
-            for atom, power in monomial:
-                base = values.get(atom)
-                if base is None and isinstance(atom, Fn):
-                    base = call(atom.function, *(a.substitute(values) for a in atom.args))
-                term = term * (Poly.atom(atom) if base is None else base) ** power
-            result = result + term
-        return result
+            bases = [(_replaced(atom, values), power) for atom, power in monomial]
+            if all(base is None for base, _ in bases):
+                kept[monomial] = number
+                continue
+            rest = tuple(
+                p for p, (base, _) in zip(monomial, bases, strict=True) if base is None
+            )
+            term = Poly._of_tidy({rest: number})
+            for base, power in bases:
+                if base is not None:
+                    term = term * base**power
+            changed = changed + term
+        return changed + Poly._of_tidy(kept) if kept else changed
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The integer value at integer sizes; raises ValueError if it is not an integer."""
@@ -243,6 +253,21 @@ class Fn(str):
         self.function = function
         self.args = args
         return self
+
+
+def _replaced(atom: str, values: Mapping[str, Poly]) -> Poly | None:
+    """What stands for an atom, None if it stays as it is."""
+    base = values.get(atom)
+    if base is None and isinstance(atom, Fn):
+        arguments = tuple(argument.substitute(values) for argument in atom.args)
+        if any(new is not old for new, old in zip(arguments, atom.args, strict=True)):
+            return call(atom.function, *arguments)
+    return base
+
+
+@cache
+def _constant(number: int) -> Poly:
+    return Poly._of_tidy({(): number} if number else {})
 
 
 def _floor_div(above: int, below: int) -> int:

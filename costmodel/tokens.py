@@ -34,6 +34,7 @@ from costmodel.expressions import (
     Index,
     Position,
     Ref,
+    hashed_once,
     position_value,
     walk,
 )
@@ -67,6 +68,7 @@ class Unanswered(ValueError):
     """The question has no answer for this mixer or form; the message is the reason."""
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Instances:
     """The points of one equation that a phase executes."""
