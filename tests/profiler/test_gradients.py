@@ -1,0 +1,48 @@
+"""Are the derived gradients those of autograd? Every module in float64, against its equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import costmodel as cm
+from profiler.modules import Implementation
+from tests.implementations import completed, equations, every, label, made, sequences
+
+SIZES = [{"d": 6, "l": 5, "n": 2}, {"d": 5, "l": 2, "n": 5}, {"d": 2, "l": 1, "n": 1}]
+BATCH = 3
+ROUNDING = 1e-10
+"""Sums of a few dozen products of numbers of size one in float64, and quotients of them."""
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+@pytest.mark.parametrize("described", every(), ids=label)
+def test_gradients_are_those_of_autograd(described: Implementation, sizes: dict[str, int]) -> None:
+    """Of the input, every context, and, added up over the batch, every parameter."""
+    mixer, known, module = equations(described), completed(described, sizes), made(described, sizes)
+    given = [tensor.requires_grad_() for tensor in sequences(described, sizes, BATCH)]
+    y = module(*given)
+    gradient = torch.randn(y.shape, generator=torch.Generator().manual_seed(5), dtype=y.dtype)
+    y.backward(gradient)
+    weights = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
+    total = {name: np.zeros_like(value) for name, value in weights.items()}
+    for b in range(BATCH):
+        arrays = weights | {n: t.detach()[b].numpy() for n, t in zip(names, given, strict=True)}
+        found = cm.gradients(mixer, arrays, gradient[b].numpy(), known, described.form)
+        for name, tensor in zip(names, given, strict=True):
+            assert tensor.grad is not None
+            close(found[name], tensor.grad[b].numpy())
+        for name in weights:
+            total[name] += found.get(name, 0)
+    for name, parameter in module.named_parameters():
+        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        close(total[name], expected.numpy())
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> None:
+    """Fail unless the numbers agree, to rounding of the largest of them."""
+    scale = max(1.0, float(np.abs(expected).max(initial=0)))
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max(initial=0) <= ROUNDING * scale
