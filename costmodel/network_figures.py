@@ -7,11 +7,14 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from costmodel.answers import Missing
 from costmodel.domains import Exact
 from costmodel.figures import QUANTITIES, Answer, weighed
 from costmodel.polynomial import Poly
 from costmodel.readings import Reading
-from costmodel.tokens import phase_name
+from costmodel.rules.counts import Counts
+from costmodel.tokens import Unanswered, phase_name
+from costmodel.weightings import WEIGHTINGS
 
 if TYPE_CHECKING:
     from costmodel.models import Network
@@ -29,13 +32,47 @@ def _state(network: Network, reading: Reading) -> Exact:
     return network.state() * Poly.atom("b")
 
 
+def _activations(network: Network, reading: Reading) -> Exact:
+    from costmodel.models.holding import Holding, Holdings
+    from costmodel.models.network import counting
+
+    found = Holdings(network, counting(reading.convention), Holding(), None).kept
+    if isinstance(found, Missing):
+        raise Unanswered(found.reason)
+    return found
+
+
+def _memory(network: Network, reading: Reading) -> Exact:
+    """Bytes at 4 an element: parameters, their gradients, two numbers of AdamW for each, and what
+    is kept for the backward pass."""
+    from costmodel.models.holding import Holding, Holdings
+    from costmodel.models.network import counting
+
+    held = Holdings(network, counting(reading.convention), Holding("adamw", "fp32"), None)
+    apart, size = held.apart, held.holding.bytes_each
+    if isinstance(apart, Missing):
+        raise Unanswered(apart.reason)
+    assert size is not None
+    return (apart + _activations(network, reading)) * size
+
+
 def _operations(name: str) -> Callable[[Network, Reading], Exact]:
     def derive(network: Network, reading: Reading) -> Exact:
         phase = phase_name(reading.phase or "training")
         counts = network.count(phase, ",".join(reading.convention))
-        return weighed(counts, name, replace(reading, phase=phase)).exact
+        found = weighed(counts, name, replace(reading, phase=phase)).exact
+        return found + _joined(counts, name, reading)
 
     return derive
+
+
+def _joined(counts: Counts, name: str, reading: Reading) -> Exact:
+    """The additions that join gradients of b sequences."""
+    if name not in ("add", "total") or not counts.joined.pieces:
+        return Exact()
+    weight = WEIGHTINGS[reading.weighting].of("add") if name == "total" else 1
+    found = counts.joined * (Poly.atom("b") - 1) * weight
+    return found * (Poly.of(1) / Poly.atom("l")) if reading.per_token else found
 
 
 OF_NETWORKS: Mapping[str, Callable[[Network, Reading], Exact]] = {
@@ -43,6 +80,8 @@ OF_NETWORKS: Mapping[str, Callable[[Network, Reading], Exact]] = {
     "parameters": _parameters,
     "parameters_without_tables": _without_tables,
     "state": _state,
+    "activations": _activations,
+    "memory": _memory,
 }
 """Quantity -> the rule for networks; tables are those of embeddings."""
 

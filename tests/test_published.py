@@ -318,7 +318,7 @@ def of_a_step(parameters: int, mixer: int) -> int:
 
     A window keeps its one-hot rows; of each layer the mixer's, the FFN's input and hidden rows; the
     head's input; powers and probabilities of the softmax with the powers' sums; and the targets'
-    probabilities. Parameters are there four times: AdamW holds two numbers, and there is a gradient.
+    probabilities. Parameters are there four times: a gradient, and two numbers of AdamW.
     """
     u, l, d, c, m = 5000, 128, 128, 512, 6
     window = l * u + m * (mixer + l * d + l * c) + l * d + 2 * l * u + l + l

@@ -16,6 +16,7 @@ from costmodel.models import huggingface
 from costmodel.models.assembly import Use as Use
 from costmodel.models.choices import Choices as Choices, ModelError as ModelError
 from costmodel.models.generation import Generation as Generation, generation as generation
+from costmodel.models.holding import Holding as Holding
 from costmodel.models.network import (
     Counting as Counting,
     Network as Network,
@@ -57,6 +58,21 @@ def asked(name: str | None, config: Path | None) -> Choices:
     return preset(name) if name is not None else huggingface.read(config)  # type: ignore[arg-type]
 
 
+def holding(phases: tuple[str, ...], **typed: str | None) -> Holding:
+    """How a training step holds what it holds, as a command line types it.
+
+    Raises:
+        ModelError: an unknown name, or one that no asked phase has a use for.
+    """
+    there = {name: value for name, value in typed.items() if value is not None}
+    for name in there:
+        step = "training-step" in phases
+        if not (step or (name == "recompute" and "backward" in phases)):
+            raise ModelError(f"--{name} is about what a training step holds: it needs "
+                             f"--phase training-step")  # fmt: skip
+    return Holding(**there)
+
+
 MANY = ("mixers", "encoder_mixers")
 """The choices that take several names, with commas between them."""
 
@@ -85,6 +101,7 @@ __all__ = [
     "Choices",
     "Counting",
     "Generation",
+    "Holding",
     "ModelError",
     "Network",
     "PartCost",
@@ -93,6 +110,7 @@ __all__ = [
     "changed",
     "counting",
     "generation",
+    "holding",
     "model",
     "names",
     "network",

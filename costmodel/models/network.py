@@ -18,7 +18,7 @@ from costmodel.requests import fit
 from costmodel.rules.counts import Counts, CountsAt
 from costmodel.rules.parameters import parameters
 from costmodel.sizes import LETTERS, SizeError, checked
-from costmodel.tokens import Unanswered, phase_name
+from costmodel.tokens import TRAINING_STEP, Unanswered, phase_name
 
 if TYPE_CHECKING:
     import sympy
@@ -225,10 +225,15 @@ class Network:
 
         Args:
             phase: `training` (a forward pass over l tokens, with the loss), `inference` (one new
-                token at t), or what else the rules know of mixers.
+                token at t), `backward` (the gradients of a forward pass, and what joins those of
+                different parts), or `training-step` (both).
             convention: as for mixers, and `dropout=free` or `dropout=mul`.
         """
         counted, phase = counting(convention), phase_name(phase)
+        if phase in TRAINING_STEP:
+            from costmodel.models import training
+
+            return training.costs(self, phase, counted)
         stage = "inference" if phase == "inference" else "training"
         return [cost(use, phase, counted) for use in self.uses if _shown(use, stage, counted)]
 
@@ -339,7 +344,8 @@ def scaled(counts: Counts, sizes: Mapping[str, Poly], runs: Poly) -> Counts:
     """Counts at other sizes, so many times."""
     classes = {name: value.substitute(sizes) * runs for name, value in counts.classes.items()}
     once = None if counts.once is None else scaled(counts.once, sizes, runs)
-    return Counts({c: v for c, v in classes.items() if not v.is_zero}, once, counts.peer)
+    kept = {c: v for c, v in classes.items() if not v.is_zero}
+    return Counts(kept, once, counts.peer, counts.joined.substitute(sizes) * runs)
 
 
 def summed(costs: Iterable[PartCost], own: OwnSizes) -> NetworkCounts:
@@ -350,7 +356,7 @@ def summed(costs: Iterable[PartCost], own: OwnSizes) -> NetworkCounts:
     """
     classes: dict[str, Exact] = {}
     once: dict[str, Exact] = {}
-    peer = None
+    peer, joined = None, Exact()
     for part in costs:
         if isinstance(part.counts, Missing):
             raise Unanswered(f"{part.use.name}: {part.counts.reason}")
@@ -359,7 +365,8 @@ def summed(costs: Iterable[PartCost], own: OwnSizes) -> NetworkCounts:
             classes[name] = classes.get(name, Exact()) + value
         for name, value in part.counts.once.classes.items() if part.counts.once else ():
             once[name] = once.get(name, Exact()) + value
-    return NetworkCounts(classes, Counts(once, peer=peer), peer, own=own)
+        joined = joined + part.counts.joined
+    return NetworkCounts(classes, Counts(once, peer=peer), peer, joined, own)
 
 
 def network(choices: Choices, **sizes: int) -> Network:

@@ -15,6 +15,7 @@ from costmodel.models.sheets import Line, Sheet
 from costmodel.rules.printing import formula_text
 from costmodel.sizes import LETTERS
 from costmodel.table import Value
+from costmodel.tokens import TRAINING_STEP
 
 
 def _exact(value: Value) -> Any:
@@ -37,6 +38,8 @@ def _figures(line: Line, stage: str) -> dict[str, Any]:
     values = {name: line.value(name) for name in (*CLASSES, "total")}
     if stage in ("inference", "decode"):
         values["state_elements"] = line.value("state")
+    if stage in TRAINING_STEP:
+        values["activations"] = line.value("kept")
     reasons = {name: value.reason for name, value in values.items() if isinstance(value, Missing)}
     if isinstance(line.other, Missing):
         reasons["other"] = line.other.reason
@@ -48,8 +51,9 @@ def _figures(line: Line, stage: str) -> dict[str, Any]:
         "once": _by_name(line.once),
         "total": _exact(values["total"]),
     }
-    if "state_elements" in values:
-        figures["state_elements"] = _exact(values["state_elements"])
+    for name in ("state_elements", "activations"):
+        if name in values:
+            figures[name] = _exact(values[name])
     return {**figures, "reasons": reasons}
 
 
@@ -69,10 +73,30 @@ def record(sheet: Sheet) -> dict[str, Any]:
         "sizes": {x: sheet.sizes.get(x, x) for x in sorted({*sheet.letters, *sheet.sizes})},
         **_figures(sheet.total, sheet.stage),
         "parameters_of_tables": _exact(sheet.tables),
+        **({"memory": _memory(sheet)} if sheet.memory else {}),
         "parts": [
             {"part": line.name, "runs": _exact(line.runs), **_figures(line, sheet.stage)}
             for line in sheet.lines
         ],
+    }
+
+
+def _memory(sheet: Sheet) -> dict[str, Any]:
+    """What a training step holds: elements by line, bytes where an element type is given."""
+    holding = sheet.request.holding
+    lines = []
+    for one in sheet.memory:
+        line: dict[str, Any] = {"held": one.name, "elements": _exact(one.elements)}
+        if holding.bytes_each is not None:
+            line["bytes"] = _exact(one.times(holding.bytes_each))
+        if isinstance(one.elements, Missing):
+            line["reason"] = one.elements.reason
+        lines.append(line)
+    return {
+        "optimiser": holding.optimiser,
+        "recompute": holding.recompute,
+        "dtype": holding.dtype,
+        "lines": lines,
     }
 
 
@@ -88,14 +112,21 @@ def as_csv(sheets: Sequence[Sheet]) -> str:
     lines = [(sheet, line) for sheet in sheets for line in (*sheet.lines, sheet.total)]
     others = list(dict.fromkeys(n for _, line in lines for n in _by_name(line.other) or ()))
     header = ["model", "phase", "convention", *letters, "part", "runs", "parameters", *CLASSES]
-    header += [*(f"other_{name}" for name in others), "once", "total", "state", "reasons"]
-    return render.as_csv(header, [_csv_row(s, line, letters, others) for s, line in lines])
+    header += [*(f"other_{name}" for name in others), "once", "total", "state"]
+    trained = any(sheet.stage in TRAINING_STEP for sheet in sheets)
+    header += [*(["activations"] if trained else []), "reasons"]
+    rows = [_csv_row(s, line, letters, others, trained=trained) for s, line in lines]
+    return render.as_csv(header, rows)
 
 
-def _csv_row(sheet: Sheet, line: Line, letters: Sequence[str], others: Sequence[str]) -> list[Any]:
+def _csv_row(
+    sheet: Sheet, line: Line, letters: Sequence[str], others: Sequence[str], *, trained: bool
+) -> list[Any]:
     values: dict[str, Value] = {name: line.value(name) for name in (*CLASSES, "once", "total")}
     if sheet.stage in ("inference", "decode"):
         values["state"] = line.value("state")
+    if sheet.stage in TRAINING_STEP:
+        values["activations"] = line.value("kept")
     reasons: dict[str, list[str]] = {}
     for name, value in values.items():
         if isinstance(value, Missing):
@@ -115,6 +146,7 @@ def _csv_row(sheet: Sheet, line: Line, letters: Sequence[str], others: Sequence[
         _exact(values["once"]),
         _exact(values["total"]),
         _exact(values.get("state")),
+        *([_exact(values.get("activations"))] if trained else []),
         "; ".join(f"{' '.join(names)}: {reason}" for reason, names in reasons.items()),
     ]
 

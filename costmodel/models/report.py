@@ -8,15 +8,24 @@ from costmodel import render
 from costmodel.answers import Missing
 from costmodel.models.choices import Choices
 from costmodel.models.sheets import Line, Sheet
-from costmodel.models.wording import convention_line, described, sizes_line, source_lines
+from costmodel.models.wording import (
+    convention_line,
+    described,
+    sizes_line,
+    source_lines,
+    training_notes,
+)
 from costmodel.polynomial import Poly
 from costmodel.rules.printing import Names, poly_latex
 from costmodel.sizes import LETTERS
 from costmodel.table_formats import cell, checked_label, plain_number
+from costmodel.tokens import TRAINING_STEP
 
 TITLES: Mapping[str, str] = {
     "training": "Forward pass over l tokens",
     "inference": "One new token at position t",
+    "backward": "Backward pass: the gradients of the forward pass",
+    "training-step": "Training step: forward and backward pass over l tokens",
     "prefill": "Prefill: the p tokens of the prompt in one pass",
     "decode": "Decode: q new tokens, at positions p+1 to p+q",
 }
@@ -33,23 +42,51 @@ HEADERS: Mapping[str, str] = {
     "once": "once",
     "total": "total",
     "state": "state kept\n(elements)",
+    "kept": "activations\n(elements)",
 }
 """Column -> its header, in order."""
 
-DROP = ("other", "exp", "div", "once", "state", "runs", "add", "mul")
+DROP = ("other", "exp", "div", "once", "state", "runs", "add", "kept", "mul")
 """What a narrow terminal loses, first to last; parts, sizes, parameters and total stay."""
 
 
 def grids(sheets: Sequence[Sheet], names: Names | None = None) -> list[render.Grid]:
     """One table a stage: its parts, or one line for each combination of sizes where there are
-    several."""
-    stages = list(dict.fromkeys(sheet.stage for sheet in sheets))
-    found = []
-    for stage in stages:
+    several; and what a training step holds, at each of them."""
+    return [grid for _, grid in _labelled(sheets, names)]
+
+
+def _labelled(
+    sheets: Sequence[Sheet], names: Names | None = None
+) -> Iterator[tuple[str, render.Grid]]:
+    """Every table, with what its label ends in."""
+    for stage in dict.fromkeys(sheet.stage for sheet in sheets):
         here = [sheet for sheet in sheets if sheet.stage == stage]
         make = _parts if len(here) == 1 else _sweep
-        found.append(make(here, names))
-    return found
+        yield stage, make(here, names)
+        held = [sheet for sheet in here if sheet.memory]
+        for k, sheet in enumerate(held, 1):
+            number = f"-{k}" if len(held) > 1 else ""
+            yield f"memory{number}", _memory(sheet, names, swept=len(held) > 1)
+
+
+def _memory(sheet: Sheet, names: Names | None, *, swept: bool) -> render.Grid:
+    """What a training step holds, line by line, in elements and in bytes."""
+    size = sheet.request.holding.bytes_each
+    columns = [render.Column("held", "held", numeric=False), render.Column("elements", "elements")]
+    if size is not None:
+        columns.append(render.Column("bytes", f"bytes\n({sheet.request.holding.dtype})"))
+    reasons: list[str] = []
+    rows = []
+    for one in sheet.memory:
+        row: list[render.Cell] = [one.name, cell(one.elements, names or {}, reasons)]
+        if size is not None:
+            row.append(cell(one.times(size), names or {}, reasons))
+        rows.append(tuple(row))
+    notes = [_note(said) for one in sheet.memory for said in one.says]
+    at = [f"{x} = {sheet.sizes[x]}" for x in LETTERS if x in sheet.sizes and x in sheet.letters]
+    title = f"Memory of a training step{' at ' + ', '.join(at) if swept else ''}"
+    return render.Grid(title, tuple(columns), tuple(rows), tuple(reasons), tuple(notes))
 
 
 def _columns(sheets: Sequence[Sheet], lines: Sequence[Line]) -> list[str]:
@@ -60,6 +97,8 @@ def _columns(sheets: Sequence[Sheet], lines: Sequence[Line]) -> list[str]:
         if name in ("other", "once") and all(v == 0 or isinstance(v, Missing) for v in values):
             continue
         if name == "state" and sheets[0].stage not in ("inference", "decode"):
+            continue
+        if name == "kept" and sheets[0].stage not in TRAINING_STEP:
             continue
         there.append(name)
     return there
@@ -129,6 +168,8 @@ def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iter
     if sheet.stage == "decode" and not isinstance(sheet.total.total, Missing):
         yield _note("decode: a step reads one token and scores the next; the state is that after "
                     "p+q tokens")  # fmt: skip
+    if sheet.stage in TRAINING_STEP and not sweep:
+        yield from map(_note, training_notes(sheet))
     if "once" in columns:
         yield _note("once: work on weights alone, which mul, add, div and exp leave out; total "
                     "includes it", "once")  # fmt: skip
@@ -203,10 +244,9 @@ def as_latex(sheets: Sequence[Sheet], command: str, *, names: Names | None = Non
     """
     request, c = sheets[0].request, sheets[0].network.choices
     checked_label(label)
-    made = grids(sheets, names)
-    stages = list(dict.fromkeys(sheet.stage for sheet in sheets))
+    made = list(_labelled(sheets, names))
     parts = [render.preamble(command)]
-    for grid, stage in zip(made, stages, strict=True):
+    for ending, grid in made:
         first = caption.rstrip(".") or f"Cost of {heading(sheets)}"
         line: list[render.Cell] = [f"{first}. {grid.title}. "]
         line += render.as_sentence((described(c),))
@@ -214,7 +254,7 @@ def as_latex(sheets: Sequence[Sheet], command: str, *, names: Names | None = Non
         line += render.as_sentence((convention_line(request),))
         for said in (*((text,) for text in source_lines(c)), *grid.said):
             line += render.as_sentence(said)
-        own = f"{label}-{stage}" if label and len(stages) > 1 else label
+        own = f"{label}-{ending}" if label and len(made) > 1 else label
         parts.append(render.latex(grid, tuple(line), own))
     return "\n".join(parts)
 

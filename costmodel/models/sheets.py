@@ -8,21 +8,20 @@ from dataclasses import dataclass, field, replace
 from costmodel.answers import Missing
 from costmodel.domains import Exact
 from costmodel.functions import CLASSES
+from costmodel.models import training
 from costmodel.models.assembly import Use
 from costmodel.models.choices import Choices, ModelError
 from costmodel.models.generation import generation
+from costmodel.models.holding import Held, Holding, Holdings
 from costmodel.models.network import Counting, Network, PartCost, network
 from costmodel.polynomial import Poly
 from costmodel.requests import Given, combinations, given_sizes
 from costmodel.rules.counts import Counts, answered
 from costmodel.sizes import LETTERS, SizeError
-from costmodel.table import Value, rational
-from costmodel.tokens import PHASES as NAMES, Unanswered
+from costmodel.table import EVERY, Value, rational
+from costmodel.tokens import PHASES as NAMES, TRAINING_STEP, Unanswered
 
 BATCH = Poly.atom("b")
-
-PHASES = ("training", "inference", "generate")
-"""What may be asked for; `generate` has two stages, prefill and decode."""
 
 STAGES: Mapping[str, tuple[str, ...]] = {"generate": ("prefill", "decode")}
 """Phase -> its stages, where it is not its own."""
@@ -32,19 +31,20 @@ BY_LETTER: Mapping[str, tuple[str, ...]] = {"inference": ("t",), "generate": ("p
 
 
 def phases(text: str) -> tuple[str, ...]:
-    """The phases that a name, an alias or `both` means.
+    """The phases that a name, an alias, `both` or `all` means.
 
     Raises:
         ModelError: another name.
     """
-    if text == "both":
-        return ("training", "inference")
+    several = {"both": ("training", "inference"), "all": EVERY}
+    if text in several:
+        return several[text]
     known = {name: phase for name, phase in NAMES.items() if name != "prefill"}
     known["generate"] = "generate"
     if text == "prefill":
         raise ModelError("--phase prefill: the prompt's forward pass is a part of --phase generate")
     if text not in known:
-        raise ModelError(f"--phase '{text}': expected one of {', '.join(known)}, both")
+        raise ModelError(f"--phase '{text}': expected one of {', '.join(known)}, both, all")
     return (known[text],)
 
 
@@ -56,6 +56,7 @@ class Request:
         given: sizes that were given; they take the place of the network's own.
         kept: sizes that stay letters, though the network has a value for them.
         symbolic: every size that was not given stays a letter (b is 1 unless given).
+        holding: how a training step holds what it holds.
     """
 
     choices: Choices
@@ -64,6 +65,7 @@ class Request:
     phases: tuple[str, ...] = ("training", "inference")
     counting: Counting = field(default_factory=Counting)
     symbolic: bool = False
+    holding: Holding = field(default_factory=Holding)
 
 
 def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
@@ -85,10 +87,12 @@ class Line:
     total: Value
     state: Value
     peer: str | None = None
+    kept: Value = None
+    """Elements kept of the forward pass for its gradients, of b sequences."""
 
     def value(self, column: str) -> Value:
         """The value of a column."""
-        if column in ("runs", "parameters", "total", "state"):
+        if column in ("runs", "parameters", "total", "state", "kept"):
             found: Value = getattr(self, column)
             return found
         if column == "part":
@@ -139,6 +143,8 @@ class Sheet:
     total: Line
     tables: Value
     """The parameters of the embeddings' tables, which are among the total's."""
+    memory: tuple[Held, ...] = ()
+    """What a training step holds, at these sizes where all of them are numbers."""
 
 
 def letters_of(net: Network, phase: str) -> tuple[str, ...]:
@@ -225,7 +231,9 @@ def _stages(
     if settled:
         net.fit(numbers)
     if phase != "generate":
-        costs = {phase: net.costs(phase, request.counting)}
+        recompute = request.holding.recompute
+        costs = {phase: training.costs(net, phase, request.counting, recompute)
+                 if phase in TRAINING_STEP else net.costs(phase, request.counting)}  # fmt: skip
     else:
         made = generation(net, request.counting)
         decode = made.decode_at(numbers) if settled else made.decode
@@ -270,7 +278,21 @@ def _sheet(
     tables = Exact.of(own.poly - own.without_tables.poly)
     total = _line(_together(net, parts, own.poly), sizes, settled)
     total = replace(total, runs=None)
-    return Sheet(request, net, stage, sizes, letters, lines, total, _settle(tables, sizes, settled))
+    tables_there = _settle(tables, sizes, settled)
+    if stage not in TRAINING_STEP:
+        return Sheet(request, net, stage, sizes, letters, lines, total, tables_there)
+    held = Holdings(net, request.counting, request.holding, sizes if settled else None)
+    lines = tuple(
+        replace(line, kept=_kept(held.kept_by(line.name), sizes, settled)) for line in lines
+    )
+    total = replace(total, kept=_kept(held.kept, sizes, settled))
+    found = held.lines() if stage == "training-step" else ()
+    memory = tuple(one.at(sizes, settled=settled) for one in found)
+    return Sheet(request, net, stage, sizes, letters, lines, total, tables_there, memory)
+
+
+def _kept(found: Exact | Missing, sizes: Mapping[str, int], settled: bool) -> Value:
+    return found if isinstance(found, Missing) else _settle(found, sizes, settled)
 
 
 def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> PartCost:
@@ -284,15 +306,16 @@ def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> Part
                 named = reason if says else f"{part.use.name}: {reason}"
                 return PartCost(use, Poly(), parameters, Missing(named), Missing(named))
     state, classes, once = Exact(), dict[str, Exact](), dict[str, Exact]()
-    peer = None
+    peer, joined = None, Exact()
     for part in parts:
         assert isinstance(part.counts, Counts) and isinstance(part.state, Exact)
         state, peer = state + part.state, part.counts.peer
+        joined = joined + part.counts.joined
         for name, value in part.counts.classes.items():
             classes[name] = classes.get(name, Exact()) + value
         for name, value in part.counts.once.classes.items() if part.counts.once else ():
             once[name] = once.get(name, Exact()) + value
-    counts = Counts(classes, Counts(once, peer=peer), peer)
+    counts = Counts(classes, Counts(once, peer=peer), peer, joined)
     return PartCost(use, Poly(), parameters, counts, state)
 
 
@@ -306,7 +329,10 @@ def _line(part: PartCost, sizes: Mapping[str, int], settled: bool) -> Line:
         missing = part.counts
         return Line(part.use.name, runs, parameters, missing, missing, missing, state)
     counts = part.counts
-    classes = {c: _settle(v * BATCH, sizes, settled) for c, v in counts.classes.items()}
+    each = {c: v * BATCH for c, v in counts.classes.items()}
+    if counts.joined.pieces:
+        each["add"] = each.get("add", Exact()) + counts.joined * (BATCH - 1)
+    classes = {c: _settle(v, sizes, settled) for c, v in each.items()}
     inside = counts.once.classes if counts.once else {}
     once = {c: _settle(v, sizes, settled) for c, v in inside.items()}
     return Line(

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from costmodel import render
+from costmodel.expressions import Gather, Position, Ref, walk
+from costmodel.models.assembly import Use
 from costmodel.models.choices import Choices
 from costmodel.models.network import Network
 from costmodel.models.sheets import Request, Sheet
+from costmodel.models.training import RECOMPUTE, SCATTER
 from costmodel.polynomial import Poly
 from costmodel.rules.printing import Names, poly_latex
 from costmodel.sizes import LETTERS
+from costmodel.tokens import TRAINING_STEP
 
 
 def described(c: Choices) -> str:
@@ -131,10 +135,43 @@ def _follows(letter: str, poly: Poly, sizes: Mapping[str, int], names: Names | N
 
 
 def convention_line(request: Request) -> str:
-    """The convention's name and what it says, and that no backward pass is counted."""
+    """The convention's name and what it says, and whether a backward pass is counted."""
     counted = request.counting
     caption = counted.caption(dropout=request.choices.dropout)
-    return f"convention: {','.join(counted.names)} ({caption}); no backward pass"
+    backward = "" if {*request.phases} & {*TRAINING_STEP} else "; no backward pass"
+    return f"convention: {','.join(counted.names)} ({caption}){backward}"
+
+
+def training_notes(sheet: Sheet) -> Iterator[str]:
+    """What a reader has to know of a backward pass and of what it keeps."""
+    c, uses = sheet.network.choices, sheet.network.uses
+    if not (c.loss and c.head != "none"):
+        yield "no loss: the gradient of what the network gives is given"
+    if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
+        yield SCATTER
+    if c.loss and c.head != "none":
+        yield ("the loss reads one entry of a row by number: its gradient stands in a row that is "
+               "zero elsewhere, and zeros are added like other numbers")  # fmt: skip
+    if c.pooler or c.head == "classes":
+        yield ("the first position's gradient stands among rows of zeros, which the layers take "
+               "like other numbers")  # fmt: skip
+    yield ("sums of gradients: an array that k parts read gets k gradients, which cost k - 1 "
+           "additions an entry; gradients of parameters are added up over the batch")  # fmt: skip
+    masks = "; masks of dropout are not among them" if c.dropout else ""
+    yield (f"activations: entries of the forward pass that equations of gradients read, an array "
+           f"between two parts once{masks}")  # fmt: skip
+    if (recompute := sheet.request.holding.recompute) != "none":
+        yield f"recompute {recompute}: {RECOMPUTE[recompute]}"
+
+
+def _table_positions(use: Use) -> Iterator[Position]:
+    """Where a part reads its tables."""
+    if use.table:
+        for form in use.mixer.forms.values():
+            for equation in form.equations:
+                for node, _ in walk(equation.value):
+                    if isinstance(node, Ref) and node.array.role == "parameter":
+                        yield from node.positions
 
 
 def source_lines(c: Choices) -> Iterator[str]:

@@ -1,0 +1,229 @@
+"""Are the gradients of a network's parts, joined as its schedule says, those of its torch twin?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from costmodel.equations import gradient_name
+from costmodel.execution.oracle import run
+from costmodel.models import Choices, Network, counting, network
+from costmodel.models.network import part_sizes
+from costmodel.models.schedule import Run, Wire, schedule
+from costmodel.models.training import Graph, graph_of
+from profiler.networks import Twin, twin
+
+SIZES = {"L": 2, "l": 4, "e": 3, "d": 6, "n": 3, "f": 4, "u": 7, "z": 3}
+
+KINDS = {
+    "pre, tied": Choices(tied=True, activation="gelu-tanh", head_bias=True),
+    "one-hot, probabilities": Choices(
+        embedding="one-hot", scale="all", norm="none", biases=False, output="probabilities"
+    ),
+    "one-hot, tied": Choices(embedding="one-hot", tied=True, mixers=("she", "me")),
+    "classifier": Choices(
+        kind="encoder", mixers=("simple",), head="classes", towers=2, segments=2,
+        embedding_norm=True, activation="gelu",
+    ),
+    "encoder-decoder": Choices(
+        kind="encoder-decoder", norm="post", positions="sinusoidal", scale="tokens", tied=True,
+        shared_vocabulary=True, smoothing=True,
+    ),
+}  # fmt: skip
+
+Values = dict[str, Any]
+
+
+def weights_of(net: Twin, one: Run, made: dict[str, int]) -> Values:
+    """The twin's parameters and tables for one run of a part, by the part's own names."""
+    stack: Any = net.encoder if one.use.section == "encoder" else net.stack
+    label = one.use.label
+    module: Any
+    names: tuple[str, ...]
+    if label in ("embedding", "segments") or label.endswith(" positions"):
+        module, names = stack.embedding, ("E", "P", "S")
+    elif label == "norm of the embedding":
+        module, names = stack.embedding.norm, ("gain", "offset")
+    elif label == "norm at the end":
+        module, names = stack.norm, ("gain", "offset")
+    elif label == "head":
+        module = net.head
+        return {"W": module.W, "E": module.W, "b": module.b}
+    elif label.startswith("classifier"):
+        module = net.classifier[0]  # type: ignore[index]
+        return {"W": module.W, "b": module.b}
+    elif one.layer is not None:
+        layer = stack.layers[one.layer[2]]
+        if label.startswith("norm"):
+            key = repr(one.layer)
+            module, names = layer.norms[made.get(key, 0)], ("gain", "offset")
+            made[key] = made.get(key, 0) + 1
+        elif label == "FFN":
+            first, second = layer.ffn
+            return {"W_1": first.W, "b_1": first.b, "W_2": second.W, "b_2": second.b}
+        elif label == "residual sum":
+            return {}
+        else:
+            crossed = any(a.role == "context" for a in one.use.mixer.arrays.values())
+            module = layer.cross if crossed else layer.mixer
+            return dict(module.named_parameters()) | dict(module.named_buffers())
+    else:
+        return {}
+    return {name: getattr(module, name, None) for name in names}
+
+
+class Executed:
+    """A network run part by part, entry by entry, and its gradients."""
+
+    def __init__(self, graph: Graph, sizes: dict[str, int], net: Twin, given: Values) -> None:
+        self.graph, self.sizes, self.net, self.given = graph, sizes, net, given
+        self.runs = schedule(graph.network, sizes["L"])
+        made: dict[str, int] = {}
+        self.weights = [weights_of(net, one, made) for one in self.runs]
+        self.values: dict[Wire, Any] = {}
+        self.gradients: dict[Wire, Any] = {}
+        self.of: dict[int, Any] = {}
+        """The address of a twin's parameter -> its gradient."""
+
+    def arrays(self, number: int, gradient: Any) -> Values:
+        """What a part's equations are given."""
+        one = self.runs[number]
+        system, sizes = self.graph.gradients(one.use).system, part_sizes(one.use, self.sizes)
+        found: Values = {}
+        for name, array in system.mixer.arrays.items():
+            shape = tuple(extent.at(sizes) for extent in array.shape)
+            if name in one.reads:
+                found[name] = np.stack([self._value(w, one, shape) for w in one.reads[name]], 1)
+                if len(one.reads[name]) == 1:
+                    found[name] = found[name][:, 0]
+            elif name.endswith(".numbers"):
+                found[name] = np.arange(1, shape[0] + 1)
+            elif name == "I":
+                found[name] = np.eye(shape[0])
+            elif name in self.given and array.role == "buffer":
+                found[name] = self.given[name]
+            elif name == gradient_name(system.mixer.role("output")):
+                found[name] = gradient
+            elif array.role == "context":
+                found[name] = np.zeros(shape)  # a table's rows, whose values no gradient reads
+            elif array.role != "output":
+                found[name] = self.weights[number][name].detach().numpy()
+        return found
+
+    def _value(self, wire: Wire, one: Run, shape: tuple[int, ...]) -> Any:
+        if wire.source:
+            which = "source" if one.use.section == "encoder" else "tokens"
+            tower = sum(r.use is one.use for r in self.runs[: self.runs.index(one)])
+            tokens = np.atleast_2d(self.given[which])[tower]
+            hot = len(shape) == 2
+            return np.eye(shape[1])[tokens - 1] if hot else tokens
+        if wire.first:
+            return np.concatenate([self.values[w][:1] for w in wire.first], 1)
+        return self.values[wire]
+
+    def forward(self) -> float:
+        """The loss."""
+        from costmodel.rules.evaluate import evaluate
+
+        for number, one in enumerate(self.runs):
+            sizes = part_sizes(one.use, self.sizes)
+            arrays = self.arrays(number, None)
+            form = one.use.form_under(())
+            known = {k: v for k, v in arrays.items() if k in one.use.mixer.arrays}
+            table = self.weights[number].get("E")
+            if "E" in one.use.mixer.arrays and table is not None:
+                known["E"] = table.detach().numpy()
+            if one.use.label == "segments":
+                known["S"] = self.weights[number]["S"].detach().numpy()
+            self.values[one.writes] = evaluate(one.use.mixer, known, sizes, form)
+        return float(self.values[self.runs[-1].writes][0])
+
+    def backward(self) -> None:
+        """The gradients of every wire and parameter."""
+        self.gradients[self.runs[-1].writes] = np.ones(1)
+        for number in reversed(range(len(self.runs))):
+            one = self.runs[number]
+            own = self.graph.gradients(one.use)
+            sizes = part_sizes(one.use, self.sizes)
+            done = run(
+                own.system, sizes, arrays=self.arrays(number, self.gradients[one.writes]),
+                ready=own.system.forward.equations,
+            )  # fmt: skip
+            found: Values = {}
+            for (array, where), scalar in done.trace.memory.items():
+                shape = tuple(extent.at(sizes) for extent in array.shape)
+                values = found.setdefault(array.name, np.zeros(shape))
+                values[tuple(p - 1 for p in where)] = scalar.value
+            self._hand(one, number, found)
+
+    def _hand(self, one: Run, number: int, found: Values) -> None:
+        for name, wires in one.reads.items():
+            for k, wire in enumerate(wires):
+                slope = found.get(f"{name}.grad")
+                if slope is not None:
+                    self._add(wire, slope[:, k] if len(wires) > 1 else slope)
+        for name, parameter in self.weights[number].items():
+            table = found.get(f"{name}.rows.grad")
+            slope = found.get(f"{name}.grad")
+            if table is not None:
+                slope = np.zeros(tuple(parameter.shape))
+                which = self._value(one.reads["tokens"][0], one, (0,)) if name == "E" else None
+                np.add.at(slope, (self.given["which"] if which is None else which) - 1, table)
+            if slope is not None and isinstance(parameter, torch.nn.Parameter):
+                self.of[id(parameter)] = self.of.get(id(parameter), 0) + slope
+
+    def _add(self, wire: Wire, slope: Any) -> None:
+        for k, first in enumerate(wire.first):
+            rows = np.zeros(self.values[first].shape)
+            width = rows.shape[1]
+            rows[0] = slope[0, k * width : (k + 1) * width]
+            self._add(first, rows)
+        self.gradients[wire] = self.gradients.get(wire, 0) + slope
+
+
+def numbers(shape: tuple[int, ...], below: int, seed: int) -> Any:
+    return np.random.default_rng(seed).integers(1, below + 1, shape)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_autograd(kind: str) -> None:
+    """Of every parameter, at the same weights, tokens and targets, in double precision."""
+    chosen = replace(KINDS[kind], sizes={"L": SIZES["L"]})
+    net: Network = network(chosen)
+    made = twin(net, SIZES, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.full_like(parameter, 0.1))  # no bias is 0
+    made.eval()
+    c, towers = chosen, chosen.towers
+    given: Values = {"tokens": numbers((towers, SIZES["l"]), SIZES["u"], 1)}
+    classes = c.head == "classes"
+    rows, below = (1, SIZES["z"]) if classes else (SIZES["l"], SIZES["u"])
+    given["target"] = numbers((rows,), below, 2)
+    given["which"] = np.ones(SIZES["l"], dtype=int)
+    data: Values = {"tokens": torch.from_numpy(given["tokens"] - 1)}
+    data["targets"] = torch.from_numpy(given["target"] - 1)
+    if c.kind == "encoder-decoder":
+        given["source"] = numbers((SIZES["e"],), SIZES["u"], 3)
+        data["source"] = torch.from_numpy(given["source"] - 1)[None]
+    if towers > 1:
+        data["tokens"] = data["tokens"][None]
+    if not classes:
+        data["targets"] = data["targets"][None]
+    loss = made.loss(**data)
+    loss.backward()  # type: ignore[no-untyped-call]
+    executed = Executed(graph_of(net, counting("strict")), dict(made.sizes), made, given)
+    assert executed.forward() == pytest.approx(loss.item())
+    executed.backward()
+    checked = 0
+    for name, parameter in made.named_parameters():
+        slope = executed.of[id(parameter)]
+        assert parameter.grad is not None
+        expected = parameter.grad.numpy()
+        assert np.abs(slope - expected).max() <= 1e-9 * max(1.0, np.abs(expected).max()), name
+        checked += 1
+    assert checked >= 8

@@ -1,0 +1,445 @@
+"""Are the backward pass of a network and what it keeps the sums over its parts and their joins?"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cli
+from costmodel import models
+from costmodel.answers import Missing
+from costmodel.execution.oracle import Execution, random_arrays, run
+from costmodel.models import Choices, Holding, ModelError, Network, network
+from costmodel.models.holding import Holdings
+from costmodel.models.memory import _Simulation, most
+from costmodel.models.network import PartCost, part_sizes
+from costmodel.models.schedule import Wire, schedule
+from costmodel.models.training import Graph, costs, graph_of, kept
+from costmodel.tokens import Unanswered
+from tests.models.test_network import NETWORKS
+
+SIZES = {"L": 2, "d": 6, "n": 2, "l": 5, "u": 7, "f": 4, "z": 3, "e": 3, "K": 3, "V": 4, "v": 2}
+
+
+def kinds() -> dict[str, Network]:
+    """One network of each kind that a preset has, at small sizes, and those of this folder."""
+    words = {"name", "title", "source", "place", "remark", "assumed", "sizes", "widths", "dropout"}
+    found: dict[str, Network] = {}
+    for name in reversed(models.names()):
+        choices = models.preset(name)
+        shown = repr(sorted((k, v) for k, v in vars(choices).items() if k not in words))
+        small = replace(choices, sizes={"L": SIZES["L"]} if choices.patterned else {}, widths={})
+        found[shown] = network(small)
+    named = {net.name: net for net in found.values()}
+    return named | {name: network(choices) for name, choices in NETWORKS.items()}
+
+
+KINDS = kinds()
+
+
+def total(part: PartCost, at: dict[str, int]) -> int:
+    """All operations of a part."""
+    assert not isinstance(part.total, Missing)
+    return part.total.at(at)
+
+
+every_kind = pytest.mark.parametrize("net", KINDS.values(), ids=KINDS)
+
+
+def executed(graph: Graph, use: Any, sizes: dict[str, int]) -> Execution:
+    """The gradients of a part, run entry by entry, its forward pass being ready."""
+    system, own = graph.gradients(use).system, part_sizes(use, sizes)
+    given = random_arrays(system.mixer.forms[system.form], own)
+    for name, values in given.items():
+        numbered = name.endswith(".numbers")
+        given[name] = np.arange(1, len(values) + 1) if numbered else abs(values)
+    return run(system, own, arrays=given, ready=system.forward.equations)
+
+
+def sizes_of(net: Network) -> dict[str, int]:
+    return {**SIZES, **({"L": net.layers} if net.layers else {})}
+
+
+def by_hand(net: Network, at: dict[str, int]) -> int:
+    """The additions that join gradients, by the choices, for one sequence.
+
+    Each sublayer's input is read by the residual sum besides (or by the norm, and the residual
+    sum); the encoder's output by every layer of the decoder; rows of look-ups are added to their
+    tables; a table that two products share has two gradients.
+    """
+    c, L, d = net.choices, at["L"], at["d"]
+    stacks = [(at["e"], 1 + c.ffn), (at["l"], 2 + c.ffn)]
+    if c.kind != "encoder-decoder":
+        stacks = [(at["l"], 1 + c.ffn)] * c.towers
+    added = sum(L * sublayers * rows * d for rows, sublayers in stacks)
+    if c.kind == "encoder-decoder":
+        added += (L - 1) * at["e"] * d
+    looked_up = c.embedding == "look-up"
+    added += sum(rows * d * (looked_up + bool(c.segments)) for rows, _ in stacks)
+    if not looked_up:
+        tables = 2 if c.kind == "encoder-decoder" and c.shared_vocabulary else 1
+        added += at["u"] * d * (tables + c.tied - 1)
+    if c.towers > 1:
+        # What both towers' runs share: all but what is looked up, and but the head's part.
+        shared = {use.name for use in net.uses if use.runs != use.copies and not use.regularises}
+        parameters = net.parameters().parts
+        dense = sum(
+            n.at(at) for name, n in parameters.items()
+            if name in shared and name not in ("embedding" if looked_up else "", "segments")
+        )  # fmt: skip
+        added += (c.towers - 1) * dense
+    return added
+
+
+@every_kind
+def test_a_backward_pass_costs_what_its_execution_costs(net: Network) -> None:
+    at = sizes_of(net)
+    graph = graph_of(net, models.counting("strict"))
+    expected: Counter[str] = Counter(add=by_hand(net, at))
+    for use in net.uses:
+        if use.regularises:
+            continue
+        done = executed(graph, use, at)
+        for tally, times in ((done.counts(), use.runs), (done.once(), use.copies)):
+            for name, number in tally.items():
+                expected[name] += number * times.at(at)
+    counts = net.count("backward").at(**at)
+    found = Counter({c: n for c, n in counts.by_class().items() if n})
+    assert counts.once is not None
+    found.update({c: n for c, n in counts.once.by_class().items() if n})
+    assert found == +expected
+
+
+@every_kind
+def test_what_is_kept_is_what_the_execution_reads(net: Network) -> None:
+    """The distinct entries that gradients read, an array between two parts taken once."""
+    at = sizes_of(net)
+    graph = graph_of(net, models.counting("strict"))
+    runs = schedule(net, at["L"])
+    known = {use: executed(graph, use, at).kept() for use in {one.use for one in runs}}
+    entries: set[Any] = set()
+    for number, one in enumerate(runs):
+        mixer = one.use.mixer
+        for array, where in known[one.use]:
+            wires = one.reads.get(array.name, ())
+            if array.name == mixer.role("output").name:
+                entries.add((id(one.writes), where))
+            elif len(wires) == 1 and wires[0].first:
+                per = where[1] - 1, part_sizes(one.use, at)["d"] // len(wires[0].first)
+                entries.add((id(wires[0].first[per[0] // per[1]]), (1, per[0] % per[1] + 1)))
+            elif wires:
+                entries.add((id(wires[0]), where))
+            elif array.role != "context":  # the gradient of the output
+                entries.add((number, array.name, where))
+    found = kept(graph)
+    assert (found.each + found.alone).at(at) == len(entries)
+
+
+def test_a_training_step_is_a_forward_and_a_backward_pass() -> None:
+    for name in ("gpt-2", "transformer-base", "chen-v1", "simpletron-matching"):
+        net = models.model(name)
+        at = {**net.sizes, "l": 8, "e": 4, "u": 11}
+        forward, backward, both = (
+            net.count(phase).at(b=3, **at) for phase in ("training", "backward", "training-step")
+        )
+        assert both.total == forward.total + backward.total
+        parts = {
+            phase: {p.use.name: p for p in net.costs(phase)} for phase in ("training", "backward")
+        }
+        for part in net.costs("training-step"):
+            alone = [found[part.use.name] for found in parts.values() if part.use.name in found]
+            assert total(part, at) == sum(total(p, at) for p in alone)
+
+
+def test_gradients_of_parameters_are_added_up_over_a_batch() -> None:
+    """Each but the rows that are looked up, b - 1 additions an entry; the rest b times."""
+    for name in ("decoder", "chen-v1"):
+        net = models.model(name, sizes=SIZES)
+        one, three = (net.count("backward").at(b=b) for b in (1, 3))
+        assert one.once is not None and three.once is not None
+        parameters = net.parameters()
+        joined = parameters.at() - (SIZES["u"] * SIZES["d"] if name == "decoder" else 0)
+        assert three.total - three.once.total == 3 * (one.total - one.once.total) + 2 * joined
+        assert three.once.total == one.once.total
+
+
+def test_joins_have_lines_of_their_own() -> None:
+    found = {p.use.name: p for p in models.model("transformer-base").costs("backward")}
+    sums = {name: str(p.total.expr) for name, p in found.items() if name.startswith("sum of")}  # type: ignore[union-attr]
+    assert sums == {
+        "sum of gradients: encoder: residual stream": "2*L*d*e",
+        "sum of gradients: encoder's output": "L*d*e - d*e",
+        "sum of gradients: decoder: residual stream": "3*L*d*l",
+    }
+    tied = models.model("chen-v1", tied=True).costs("backward")
+    (shared,) = [p for p in tied if p.use.name == "sum of gradients: shared E"]
+    assert not isinstance(shared.counts, Missing) and shared.counts.once is not None
+    assert not shared.counts.classes and str(shared.counts.once.add) == "d*u"
+
+
+def test_what_only_the_tokens_would_need_is_left_out() -> None:
+    """A one-hot product's table gets a gradient, l u d products; its rows, the tokens, get none."""
+    (first, *_) = models.model("chen-v1").costs("backward")
+    assert str(first.counts.mul) == "d*l*u"  # type: ignore[union-attr]
+
+
+def test_conventions_reach_the_backward_pass() -> None:
+    net = models.model("gpt-2", sizes={"l": 8, "u": 11})
+    strict, mac, safe = (net.count("backward", c).at() for c in ("strict", "mac", "safe-softmax"))
+    assert mac.mul == strict.mul and mac.add > strict.add
+    assert safe.add > strict.add
+    # Of a linear map, two products for every one of the forward pass.
+    forward, backward = (
+        {part.use.name: part.counts for part in net.costs(phase, "torch")}
+        for phase in ("training", "backward")
+    )
+    for name in ("FFN", "head"):
+        assert backward[name].mul == 2 * forward[name].mul  # type: ignore[union-attr]
+    dropped = net.count("backward", "dropout=mul").at()
+    assert dropped.mul - strict.mul == (1 + 2 * 12) * 8 * 768
+
+
+def test_without_a_gradient_the_reason_is_the_parts_own() -> None:
+    net = models.model("bert-base", head="vocabulary", loss=True)
+    with pytest.raises(Unanswered, match="no loss reads the pooler's row"):
+        net.count("backward")
+
+
+L, l, d, n, f, u = 12, 1024, 768, 12, 3072, 50257
+
+
+def test_memory_of_gpt_2_by_hand() -> None:
+    """A norm keeps centred rows, the quotients before the gain, and the deviation of each row.
+
+    Attention keeps its input, Q, K, V and the heads' output, and of the l(l+1)/2 pairs of each head
+    an exponential and a weight, with a sum for each row. The FFN keeps its input; of each of its
+    entries the gelu's argument x, 0.044715 x, that times x, the cubic term's factors, the tanh,
+    0.5 x and 1 + tanh, and the result: 7 f in all. The loss keeps exponentials and their sums, the
+    head its input.
+    """
+    net = models.model("gpt-2")
+    graph = graph_of(net, models.counting("strict"))
+    norm = 2 * l * d + l
+    attention = 5 * l * d + n * (2 * (l * (l + 1) // 2) + l)
+    ffn = l * d + 7 * l * f
+    layer = 2 * norm + attention + ffn
+    activations = L * layer + norm + l * d + l * u + l
+    assert kept(graph).each.at(net.sizes) == activations
+    parameters = 124_439_808
+    holding = Holdings(net, graph.counting, Holding("adamw", "fp32"), {**net.sizes, "b": 1})
+    lines = {one.name: one for one in holding.lines()}
+    found = {name: one.elements.at({**net.sizes, "b": 1}) for name, one in lines.items()}  # type: ignore[union-attr]
+    # While the loss hands its gradient on, its powers and three arrays of their shape are there,
+    # the sums are not; the tokens and the gradient of the loss itself are.
+    peak = activations - l + 3 * l * u + l + 1
+    assert found == {
+        "parameters": parameters,
+        "their gradients": parameters,
+        "state of the optimiser (adamw)": 2 * parameters,
+        "activations": activations,
+        "these together": 4 * parameters + activations,
+        "largest live set": peak,
+        "with parameters, gradients and optimiser": 4 * parameters + peak,
+    }
+    assert lines["largest live set"].says[0].startswith("largest live set: during the gradients of")
+    for optimiser, each in {"none": 0, "sgd": 0, "momentum": 1, "adamw": 2}.items():
+        other = replace(holding, holding=Holding(optimiser))
+        assert other.optimiser.at(net.sizes) == each * parameters
+
+
+def test_recomputed_layers_by_hand() -> None:
+    """Of a layer its input is kept, and its forward pass counted again."""
+    net = models.model("gpt-2")
+    graph = graph_of(net, models.counting("strict"))
+    norm = 2 * l * d + l
+    activations = L * l * d + norm + l * d + l * u + l
+    assert kept(graph, "layers").each.at(net.sizes) == activations
+    at = {**net.sizes, "b": 1}
+    assert most(graph, at, "layers").elements == activations - l + 3 * l * u + l + 1
+    again = costs(net, "training-step", graph.counting, "layers")
+    plain = net.costs("training-step")
+    forward = {p.use.name: p for p in net.costs("training")}
+    inside = ("norm, before", "self-attention+bias", "FFN", "residual sum")
+    difference = sum(total(a, at) - total(b, at) for a, b in zip(again, plain, strict=True))
+    assert difference == sum(total(forward[name], at) for name in inside)
+    # Of dropout, the product after each sublayer, not that after the embedding.
+    dropped = models.counting("dropout=mul")
+    more, less = (
+        sum(total(p, at) for p in costs(net, "backward", dropped, r)) for r in ("layers", "none")
+    )
+    assert more - less == difference + 2 * L * l * d
+
+
+def test_the_largest_live_set_by_hand() -> None:
+    """A layer of ME without norm and FFN: l tokens, rows of d, scores of u.
+
+    At the loss's gradients: the tokens, the embedding's rows (ME reads them again), the rows that
+    the head reads, the powers and three arrays of their shape, the loss's own gradient. With a wide
+    d and a small u the largest set is another one: at ME's gradients there are the tokens, its
+    input, the gradients of its output, of the residual stream and of its input.
+    """
+    net = network(Choices(norm="none", ffn=False, positions="none", mixers=("me",)))
+    graph = graph_of(net, models.counting("strict"))
+    rows, scores = 4 * 3, 4 * 7
+    found = most(graph, {"L": 1, "l": 4, "d": 3, "u": 7, "b": 1})
+    assert (found.elements, found.when) == (4 + 2 * rows + 4 * scores + 1, "gradients of loss")
+    wide = most(graph, {"L": 1, "l": 4, "d": 50, "u": 2, "b": 2})
+    rows, scores = 2 * 4 * 50, 2 * 4 * 2
+    assert wide.elements == 2 * 4 + 4 * rows
+    assert wide.when in ("gradients of residual sum", "gradients of me")
+
+
+@every_kind
+@pytest.mark.parametrize("recompute", ["none", "layers"])
+def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
+    """Between the forward pass and the gradients: what is kept, and what the network is given."""
+    at = {**sizes_of(net), "b": 3}
+    graph = graph_of(net, models.counting("strict"))
+    simulation = _Simulation(graph, at, recompute)
+    for k, event in enumerate(simulation.events):
+        if event.kind == "backward":
+            break
+        one = simulation.runs[event.run]
+        simulation._during(event, one)
+        simulation._after(k, event, one)
+    live = sum(
+        number
+        for what, number in simulation.live.items()
+        if not (isinstance(what, Wire) and what.source and not what.entries.letters & {"u"})
+    )
+    found = kept(graph, recompute)
+    # Of a classifier, the last rows are there, of which a first row is kept.
+    apart = sum(
+        3 * (sum(w.entries.at(at) for w in wire.first) - wire.entries.at(at))
+        for wire in {w for one in simulation.runs for ws in one.reads.values() for w in ws}
+        if wire.first and any(w in simulation.live for w in wire.first)
+    )
+    assert live == 3 * found.each.at(at) + found.alone.at(at) + apart
+
+
+def test_a_mixer_without_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "largest.py"
+    file.write_text(
+        "import costmodel as cm\n"
+        "m = cm.Mixer('largest')\n"
+        "l, d = m.sizes('l d')\n"
+        "x, y = m.input('x', l, d), m.output('y', l, d)\n"
+        "with m.form('direct') as f:\n"
+        "    i, b, a = f.index('i', 1, l), f.index('b', 1, d), f.index('a', 1, d)\n"
+        "    j = f.index('j', 1, i)\n"
+        "    y[i, b] = x[i, b] + cm.max_over(x[j, a], over=(j, a))\n"
+    )
+    net = models.model("decoder", mixers=(f"{file}:largest",))
+    with pytest.raises(Unanswered, match=r"largest: .*the gradient of a maximum over several"):
+        net.count("backward")
+    (row,) = json.loads(
+        printed(f"{TINY} --mixer {file}:largest --phase training-step --format json", capsys)
+    )["models"]
+    assert row["total"] is None and "maximum over several" in row["reasons"]["total"]
+    assert row["activations"] is None
+    assert all("maximum" in line["reason"] for line in row["memory"]["lines"] if "reason" in line)
+    assert [line["elements"] is None for line in row["memory"]["lines"]] == [
+        False, True, False, True, True, True, True,
+    ]  # fmt: skip
+
+
+def test_the_tests_of_this_file_would_notice_a_lost_join() -> None:
+    net = KINDS["plain"]
+    at = sizes_of(net)
+    joins = [p for p in net.costs("backward") if p.use.name.startswith("sum of gradients")]
+    lost = sum(total(p, at) for p in joins)
+    assert lost == at["L"] * 2 * at["l"] * at["d"]
+    assert by_hand(net, at) == lost + at["l"] * at["d"]
+
+
+def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.run(shlex.split(f"model {command}")) == 0
+    found = capsys.readouterr()
+    assert found.err == ""
+    return found.out
+
+
+TINY = "decoder --L 2 --l 4 --d 6 --n 3 --u 7"
+
+
+def test_lines_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(f"{TINY} --phase training-step --dtype bf16 --optimiser momentum", capsys)
+    assert "no backward pass" not in text
+    parameters = models.model("decoder").parameters().at(L=2, l=4, d=6, n=3, u=7)
+    rows = {line.split("  ")[0]: line.split()[-2:] for line in text.splitlines() if "  " in line}
+    assert rows["parameters"] == [f"{parameters:,}", f"{2 * parameters:,}"]
+    assert rows["state of the optimiser (momentum)"] == rows["their gradients"]
+    assert "scatter: the gradient of each row that a token names" in text
+    assert "bytes" not in printed(f"{TINY} --phase training-step", capsys)
+    assert "Memory of a training step" not in printed(f"{TINY} --phase backward", capsys)
+    every = printed(f"{TINY} --phase all", capsys)
+    for title in ("Forward pass over l", "One new token", "Backward pass", "Training step"):
+        assert title in every
+
+
+def test_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = json.loads(printed(f"{TINY} --phase training-step --b 2 --format json", capsys))[
+        "models"
+    ]
+    net, at = models.model("decoder"), {"L": 2, "l": 4, "d": 6, "n": 3, "u": 7}
+    assert row["total"] == net.count("training-step").at(b=2, **at).total
+    found = kept(graph_of(net, models.counting("strict")))
+    assert row["activations"] == 2 * found.each.at(at)
+    assert row["activations"] == sum(part["activations"] for part in row["parts"])
+    held = {line["held"]: line["elements"] for line in row["memory"]["lines"]}
+    assert held["activations"] == row["activations"] and row["memory"]["dtype"] is None
+    csv = printed(f"{TINY} --phase training-step --format csv", capsys).splitlines()
+    assert "activations" in csv[0].split(",")
+    latex = printed(f"{TINY} --phase all --label x --format latex", capsys)
+    for ending in ("training", "inference", "backward", "training-step", "memory"):
+        assert rf"\label{{x-{ending}}}" in latex
+    assert "### Memory of a training step" in printed(
+        f"{TINY} --phase training-step --format markdown", capsys
+    )
+    swept = printed("decoder --d 8 --l 2,4 --phase training-step", capsys)
+    assert swept.count("Memory of a training step at ") == 2
+
+
+def test_letters_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = json.loads(printed("decoder --symbolic --phase training-step --format json", capsys))[
+        "models"
+    ]
+    held = {line["held"]: line for line in row["memory"]["lines"]}
+    assert "L" in held["activations"]["elements"]
+    assert held["largest live set"]["elements"] is None
+    assert held["largest live set"]["reason"] == (
+        "live sets are compared at numbers: give all sizes"
+    )
+
+
+REFUSED = [
+    ("--phase backwards", "expected one of training, forward, inference, decode, backward, "
+     "training-step, generate, both, all"),
+    ("--phase training-step --optimiser adam", "--optimiser 'adam': expected one of none, sgd, "
+     "momentum, adamw"),
+    ("--phase training-step --recompute all", "--recompute 'all': expected one of none, layers"),
+    ("--phase training-step --dtype int3", "--dtype: unknown dtype 'int3': expected one of"),
+    ("--phase training --dtype fp32", "--dtype is about what a training step holds: it needs "
+     "--phase training-step"),
+    ("--phase backward --optimiser sgd", "it needs --phase training-step"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "sentence"), REFUSED)
+def test_wrong_inputs(options: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(shlex.split(f"model {TINY} {options}")) == 2
+    found = capsys.readouterr()
+    assert found.out == "" and found.err.count("\n") == 1
+    assert sentence in found.err
+
+
+def test_holdings_that_are_refused() -> None:
+    with pytest.raises(ModelError, match="expected one of none, sgd, momentum, adamw"):
+        Holding(optimiser="lion")
