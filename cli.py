@@ -7,6 +7,7 @@ prints. `main` is the one place where an error becomes a sentence and an exit co
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import os
 import shlex
@@ -123,7 +124,12 @@ Mixers = Annotated[
     list[str] | None, typer.Argument(metavar="[MIXER]...", help="Names, or FILE.py:NAME.")
 ]
 Form = Annotated[str | None, typer.Option("--form", metavar="NAME", help="A form, or all.")]
-Phase = Annotated[str, typer.Option("--phase", help="training, inference or both.")]
+Phase = Annotated[
+    str,
+    typer.Option(
+        "--phase", help="training, inference, both; backward, training-step; or all four."
+    ),
+]
 ConventionOption = Annotated[
     str, typer.Option("--convention", metavar="A,B", help="An accounting and rewrites, or a peer.")
 ]
@@ -152,10 +158,11 @@ def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
 
 def phases(text: str) -> tuple[str, ...]:
     """The phases that a name, an alias or `both` means."""
-    from costmodel.table import PHASES
+    from costmodel.table import EVERY, PHASES
     from costmodel.tokens import PHASES as NAMES
 
-    return PHASES if text == "both" else (NAMES[chosen(text, "--phase", (*NAMES, "both"))],)
+    several = {"both": PHASES, "all": EVERY}
+    return several.get(text) or (NAMES[chosen(text, "--phase", (*NAMES, *several))],)
 
 
 def emit(text: str, output: Path | None, force: bool) -> None:
@@ -341,8 +348,22 @@ def model(
         typer.Option("--hf", metavar="config.json", help="A published model's configuration."),
     ] = None,
     phase: Annotated[
-        str, typer.Option("--phase", help="training, inference, both, or generate.")
+        str,
+        typer.Option(
+            "--phase",
+            help="training, inference, both; backward, training-step; all four; or generate.",
+        ),
     ] = "both",
+    optimiser: Annotated[
+        str | None,
+        typer.Option("--optimiser", help="Of a training step: none, sgd, momentum, adamw."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="Of a training step: bytes besides elements.")
+    ] = None,
+    recompute: Annotated[
+        str | None, typer.Option("--recompute", help="Of a training step: none or layers.")
+    ] = None,
     mixer: Annotated[
         str | None, choice("--mixer", "The layers' mixers, taken in turn.", "A,B")
     ] = None,
@@ -410,13 +431,15 @@ def model(
         "head": head, "tied": tied, "biases": biases, "ffn": ffn, "dropout": dropout, "loss": loss,
     }  # fmt: skip
     given, kept = sheets.asked(sizes)
+    wanted = sheets.phases(phase)
     request = sheets.Request(
         models.changed(models.asked(name, hf), changes),
         given,
         kept,
-        sheets.phases(phase),
+        wanted,
         models.counting(convention),
         symbolic,
+        models.holding(wanted, optimiser=optimiser, dtype=dtype, recompute=recompute),
     )
     made = sheets.sheets(request)
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])
@@ -696,6 +719,44 @@ def reconcile(
         raise Failed
 
 
+@app.command()
+def trace(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MODULE", help="package.module:factory, or path/file.py:Class."),
+    ],
+    over: Annotated[str, typer.Option("--over", metavar="l,h,n", help="Letters of the formulas.")],
+    let: Annotated[
+        list[str] | None,
+        typer.Option("--let", metavar="d=n*h", help="A size that follows from them."),
+    ] = None,
+    backend: Annotated[
+        str, typer.Option("--backend", help="math (torch's decompositions) or fused.")
+    ] = "math",
+    against: Annotated[
+        str | None, typer.Option("--against", metavar="MIXER", help="Subtract its equations.")
+    ] = None,
+    format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Any nn.Module counted as formulas in its sizes, forward and backward, without running it."""
+    from profiler import tracing
+    from profiler.tracing import against as comparing, render
+
+    chosen(format_, "--format", ("rich", "markdown", "json"))
+    lets = [part for text in let or () for part in text.split(",")]
+    found = tracing.trace(target, over=over, let=lets, backend=backend)
+    apart_ = comparing.against(found, against) if against else None
+    width, colour = screen(output)
+    text = {
+        "rich": lambda: render.as_terminal(found, apart_, width, colour=colour),
+        "markdown": lambda: render.as_markdown(found, apart_),
+        "json": lambda: render.as_json(found, apart_),
+    }[format_]()
+    emit(text, output, force)
+
+
 CLAIM_FILES = (".toml", ".json")
 
 
@@ -776,8 +837,13 @@ def proven(name: str, format_: str) -> None:
         raise Failed
 
 
+FEW_COLLECTIONS = 200_000
+"""New objects between two searches for cycles: a table makes many small ones, and no cycles."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0, 1 where the job failed, 2 where it cannot be asked for so."""
+    gc.set_threshold(FEW_COLLECTIONS)
     typed = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(run(typed))
 

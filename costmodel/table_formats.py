@@ -11,7 +11,7 @@ from costmodel import render
 from costmodel.answers import Missing
 from costmodel.domains import Exact
 from costmodel.equations import Mixer
-from costmodel.expressions import Fft, walk
+from costmodel.expressions import SELECTIONS, Fft, Select, walk
 from costmodel.functions import CLASSES
 from costmodel.mixers import BASELINE
 from costmodel.polynomial import Poly
@@ -169,6 +169,10 @@ def notes(block: Block, request: Request) -> Iterator[render.Note]:
             "Fourier transforms are nominal: radix-2 at the next power of two, a complex product "
             "is 4 mul and 2 add"
         )
+    chosen = {kind for row in block.rows for kind in _selections(row)}
+    for kind in SELECTIONS:
+        if kind in chosen:
+            yield _note(f"comparisons of {kind} are nominal: {SELECTIONS[kind]}")
 
 
 def _apart(block: Block) -> Iterator[render.Note]:
@@ -235,6 +239,12 @@ def _baseline_sizes(block: Block, request: Request) -> str:
 def _transforms(row: Row) -> bool:
     form = row.mixer.forms[row.answers.form]
     return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
+
+
+def _selections(row: Row) -> set[str]:
+    form = row.mixer.forms[row.answers.form]
+    parts = (node for e in form.equations for node, _ in walk(e.value))
+    return {node.kind for node in parts if isinstance(node, Select)}
 
 
 def sizes_line(request: Request, phases: Sequence[str], names: Names | None = None) -> render.Line:

@@ -17,7 +17,7 @@ from costmodel.expressions import Add, Joined, Mul, Node, Reduce, Sub
 from costmodel.polynomial import Poly
 from costmodel.rules.counts import Counts
 from costmodel.rules.points import Points
-from costmodel.tokens import instances, system_of
+from costmodel.tokens import TRAINING_STEP, Unanswered, instances, system_of
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,8 @@ def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Map
     Multiplications, and as many additions where the peer counts a multiply-add as two; it counts
     nothing else, which is not a zero: tables show a dash.
     """
+    if phase in TRAINING_STEP:
+        raise Unanswered(f"what {peer} counts of a backward pass is measured, not derived")
     system = system_of(mixer, form, ("dense",), phase)
     kernels = {equation.part_of: equation.array.kernel for equation in system.equations}
     found: dict[str, Counts] = {}

@@ -415,7 +415,7 @@ def nominal(name: str) -> str:
     return "fused attention" if RULES.get(operation) is fused_attention else ""
 
 
-def rule_for(name: str) -> Rule | None:
+def rule_for(name: str, rules: Mapping[str, Rule] = RULES) -> Rule | None:
     """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`), or None.
 
     An operation that writes into its first argument follows the rule of the one that does not.
@@ -423,7 +423,7 @@ def rule_for(name: str) -> Rule | None:
     namespace, _, operation = name.partition("::")
     if namespace != "aten":
         return None
-    return RULES.get(operation) or RULES.get(operation.removesuffix("_"))
+    return rules.get(operation) or rules.get(operation.removesuffix("_"))
 
 
 def is_free(name: str) -> bool:
@@ -432,10 +432,10 @@ def is_free(name: str) -> bool:
     return rule_for(name) is free or operation.removesuffix("_") in MOVES_BY_NAME
 
 
-def operations_of(call: Call) -> Operations | None:
+def operations_of(call: Call, rules: Mapping[str, Rule] = RULES) -> Operations | None:
     """The operations of one call, None where no rule is known; CountError where the rule does not
     cover the arguments. Arithmetic on integers and booleans alone is indexing, and free."""
-    rule = rule_for(call.name)
+    rule = rule_for(call.name, rules)
     if rule is None:
         return None
     touched = [*call.inputs, *([call.result] if isinstance(call.result, Tensor) else [])]

@@ -1,0 +1,103 @@
+"""Which values follow from sizes alone, so that a module may look at them?
+
+Positions, masks and other index arithmetic that a module makes for itself have values that no input
+changes. They are carried out beside the meta tensors, while they are small, and `.item()` and
+branches on them are answered. What depends on an input, or is drawn, has no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+NAME = "_costmodel_value"
+"""The attribute of a meta tensor that holds its value."""
+
+MOST_WHOLE, MOST_REAL = 2**20, 2**12
+"""Entries of whole and of real numbers beyond which no value is held."""
+
+UNKNOWN = ("empty", "rand", "normal", "bernoulli", "uniform", "exponential", "multinomial", "new_e")
+"""How the operations begin whose results have no value that follows from sizes."""
+
+READ = torch.ops.aten._local_scalar_dense.default
+
+
+def value_of(tensor: Tensor) -> Tensor | None:
+    """The value of a meta tensor, where it follows from sizes alone."""
+    return getattr(tensor, NAME, None)
+
+
+def answer(func: Any, args: tuple[Any, ...]) -> Any:
+    """What reading one number off a tensor gives; None where its value is not known."""
+    if func is not READ or not isinstance(args[0], Tensor):
+        return None
+    known = value_of(args[0])
+    return None if known is None else known.item()
+
+
+def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    """Give a result its value, where all that it is made of has one."""
+    if not isinstance(result, Tensor) or result.device.type != "meta":
+        return
+    real = result.dtype.is_floating_point or result.dtype.is_complex
+    if result.numel() > (MOST_REAL if real else MOST_WHOLE):
+        forget(result)
+        return
+    if not known_all(args) or not known_all(kwargs.values()):
+        forget(result)
+        return
+    if func._schema.name.removeprefix("aten::").lstrip("_").startswith(UNKNOWN):
+        forget(result)
+        return
+    try:
+        own_args, own_kwargs = tree_map(_real, (args, kwargs))
+        if "device" in own_kwargs:
+            own_kwargs = {**own_kwargs, "device": torch.device("cpu")}
+        setattr(result, NAME, func(*own_args, **own_kwargs))
+    except (RuntimeError, TypeError, NotImplementedError, IndexError):
+        forget(result)
+
+
+def known_all(values: Iterable[Any]) -> bool:
+    """Whether every tensor among arguments has a value."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.device.type == "meta" and value_of(value) is None:
+                return False
+        elif isinstance(value, list | tuple) and not known_all(value):
+            return False
+    return True
+
+
+def _real(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return value_of(leaf) if leaf.device.type == "meta" else leaf
+    return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
+
+
+def forget(tensor: Tensor) -> None:
+    """Take a tensor's value away: something unknown was written into it."""
+    if value_of(tensor) is not None:
+        delattr(tensor, NAME)
+
+
+class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Follows values while a module is built."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if (known := answer(func, args)) is not None:
+            return known
+        result = func(*args, **kwargs)
+        follow(func, args, kwargs, result)
+        return result

@@ -1,0 +1,115 @@
+"""Do formulas hold at sizes that they were not found from, and where do they first fail?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from costmodel.polynomial import Poly
+from profiler.tracing.fit import Point
+from profiler.tracing.observe import Quantity
+from profiler.tracing.points import Points
+from profiler.tracing.result import Break
+from profiler.tracing.target import words
+
+PRIME = (13, 11, 7, 17, 19, 23, 29, 31)
+ODD = (21, 15, 9, 25, 27, 33, 35, 39)
+EVEN = (32, 16, 8, 64, 4, 28, 40, 44)
+"""Sizes, as multiples, of the first three points that formulas are proven at: one out of each."""
+
+LARGE = (1021, 509, 251, 127, 61, 37)
+"""Large primes, one of which every size takes in turn."""
+
+
+def held_out(points: Points, base: Point) -> list[Point]:
+    """Sizes that no formula was found from, at which the module runs: prime, odd, powers of two,
+    and each letter large."""
+    found = []
+    for sizes in (PRIME, ODD, EVEN):
+        for shift in range(len(sizes)):
+            turned = sizes[shift:] + sizes[:shift]
+            point = tuple(beyond(points, base, i, turned[i]) for i in range(len(base)))
+            if point not in points.used:
+                found += [point] * points.told(point)
+                break
+    largest = (large(points, base, i) for i in range(len(base)))
+    return found + [point for point in largest if point is not None]
+
+
+def beyond(points: Points, base: Point, i: int, place: int) -> int:
+    """A multiple of a letter that lies beyond its smallest."""
+    step = points.multiples[i]
+    return base[i] - base[i] % step + place * step if base[i] > place * step else place * step
+
+
+def large(points: Points, base: Point, i: int) -> Point | None:
+    """A large prime multiple of one letter, as large as patience allows."""
+    for size in LARGE:
+        place = size * points.multiples[i]
+        point = points.moved(base, i, place)
+        if place <= base[i] or point in points.used or not points.patient(base, i, place):
+            continue
+        if points.told(point):
+            return point
+    return None
+
+
+def breaks(
+    points: Points, polys: Mapping[Quantity, Poly], among: Sequence[Point]
+) -> dict[Quantity, Break]:
+    """The first point at which each formula fails, the smallest sizes first."""
+    found: dict[Quantity, Break] = {}
+    for point in sorted(among, key=lambda p: (sum(p), p)):
+        for quantity in polys.keys() - found.keys():
+            if broken := apart(points, polys[quantity], quantity, point):
+                found[quantity] = broken
+    return found
+
+
+def apart(points: Points, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
+    """How a formula fails at a point, if it does."""
+    sizes = points.named(point)
+    value, counted = poly.rational(sizes), points.at(point).quantities.get(quantity, 0)
+    return None if value == counted else Break(sizes, str(poly), str(value), counted)
+
+
+def earliest(points: Points, poly: Poly, quantity: Quantity, base: Point, found: Break) -> Break:
+    """The first size, along the letters one by one, at which a formula fails."""
+    for i, letter in enumerate(points.letters):
+        step, low, high = points.multiples[i], base[i], found.sizes[letter]
+        nearer = fails(points, poly, quantity, points.moved(base, i, high)) if high > low else None
+        if nearer is None:
+            continue
+        while high - low > step:
+            middle = low + (high - low) // (2 * step) * step
+            if between := fails(points, poly, quantity, points.moved(base, i, middle)):
+                nearer, high = between, middle
+            else:
+                low = middle
+        return nearer
+    return found
+
+
+def fails(points: Points, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
+    """How a formula fails at a point, if the module runs there."""
+    return apart(points, poly, quantity, point) if points.runs(point) else None
+
+
+def since(points: Points, polys: Mapping[Quantity, Poly], base: Point) -> Point:
+    """The least size of each letter down to which formulas of operations and parameters hold, the
+    other letters being as they were first; where they break below becomes a note."""
+    wrong = breaks(points, polys, [base])
+    kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
+    least = list(base)
+    for i, letter in enumerate(points.letters):
+        for place in range(base[i] - points.multiples[i], 0, -points.multiples[i]):
+            point = points.moved(base, i, place)
+            if not points.runs(point):
+                break
+            if broken := next(iter(breaks(points, kept, [point]).values()), None):
+                points.notes.append(
+                    f"the formulas hold from {letter}={least[i]} on: {broken.formula} gives "
+                    f"{broken.gives} at {words(broken.sizes)}, where {broken.counted} was counted"
+                )
+                break
+            least[i] = place
+    return tuple(least)

@@ -1,0 +1,172 @@
+"""How is a trace printed: for a reader, as markdown, as JSON?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from costmodel import render
+from costmodel.polynomial import Poly
+from costmodel.render import Column, Grid, Line
+from profiler.tracing.against import Difference
+from profiler.tracing.flops import FlopCounter
+from profiler.tracing.result import Break, Trace
+from profiler.tracing.target import words
+
+PATHS: Mapping[str, str] = {
+    "math": "torch's own decompositions",
+    "fused": "attention, recurrent cells and norms as one operation each",
+}
+"""What each backend assumes."""
+
+
+def as_terminal(
+    found: Trace, difference: Difference | None = None, width: int | None = None, *, colour: bool
+) -> str:
+    """Everything that was traced, as tables with sentences below them."""
+    grids = [*tables(found), *([apart(difference)] if difference else [])]
+    return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids)
+
+
+def as_markdown(found: Trace, difference: Difference | None = None) -> str:
+    """The same in markdown."""
+    grids = [*tables(found), *([apart(difference)] if difference else [])]
+    return "\n".join(render.markdown(grid, "###") for grid in grids)
+
+
+COLUMNS = (
+    Column("part", "part", numeric=False),
+    Column("kind", "kind", numeric=False),
+    Column("formula", "formula", numeric=False, wide=True),
+)
+
+
+def tables(found: Trace) -> Iterator[Grid]:
+    """The formulas, and what has none."""
+    rows: list[Line] = [
+        (phase, name, str(value))
+        for phase in ("forward", "backward")
+        for name, value in found.classes(phase).items()
+    ]
+    rows.append(("parameters", "", str(found.parameters)))
+    rows.append(("bytes", "saved for backward", str(found.activation_bytes)))
+    rows.append(("bytes", "peak", str(found.peak_bytes)))
+    title = f"{found.target}, backend {found.backend}: {PATHS[found.backend]}"
+    yield Grid(title, COLUMNS, tuple(rows), notes=tuple((note,) for note in said(found)))
+    if found.uncounted:
+        columns = (
+            Column("operation", "operation", numeric=False),
+            Column("phase", "phase", numeric=False),
+            Column("calls", "calls"),
+            Column("bytes", "bytes touched"),
+        )
+        listed = tuple(
+            (u.name, u.phase, str(u.calls), str(u.bytes_touched)) for u in found.uncounted
+        )
+        yield Grid("dispatched without a counting rule: in no formula above", columns, listed)
+
+
+def said(found: Trace) -> Iterator[str]:
+    """What must be known beside the formulas."""
+    least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
+    yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
+    yield f"bytes hold from {words(found.fitted[0])} on, in numbers of the type that the module has"
+    yield f"proven at sizes that were not used: {'; '.join(map(words, found.proven))}"
+    if found.variables.let:
+        lets = ", ".join(f"{name} = {f.text}" for name, f in found.variables.let.items())
+        yield f"with {lets}"
+    if found.decomposed:
+        listed = ", ".join(found.decomposed)
+        yield f"counted by torch's decomposition of it: {listed}"
+    if found.flops is not None:
+        yield f"at {words(found.flops.sizes)} {found.flops}"
+    yield from found.notes
+
+
+def apart(difference: Difference) -> Grid:
+    """What lies between a module and a mixer's equations."""
+    rows: list[Line] = [
+        ("equations", name, str(poly)) for name, poly in difference.equations.items()
+    ]
+    rows += [("difference", name, str(poly)) for name, poly in difference.difference.items()]
+    for cause in difference.causes:
+        rows += [(cause.name, name, str(poly)) for name, poly in cause.counts.items()]
+    rows += [("unexplained", name, str(poly)) for name, poly in difference.unexplained.items()]
+    notes: list[str] = [f"{cause.name}: {cause.meaning}" for cause in difference.causes]
+    if not difference.unexplained:
+        notes.append("nothing is unexplained")
+    title = f"the forward pass less the equations of {difference.mixer}"
+    return Grid(title, COLUMNS, tuple(rows), notes=tuple((note,) for note in notes))
+
+
+def as_json(found: Trace, difference: Difference | None = None) -> str:
+    """The trace for a program; formulas are strings, what has none is null with its reason."""
+    reasons: dict[str, str] = {}
+
+    def text(value: Poly | Break, *place: str) -> str | None:
+        if isinstance(value, Break):
+            reasons[" ".join(filter(None, place))] = str(value)
+            return None
+        return str(value)
+
+    made: dict[str, Any] = {
+        "schema": 1,
+        "target": found.target,
+        "backend": found.backend,
+        "over": dict(found.variables.over),
+        "let": {name: formula.text for name, formula in found.variables.let.items()},
+        **{
+            phase: {name: text(v, phase, name) for name, v in found.classes(phase).items()}
+            for phase in ("forward", "backward")
+        },
+        "parameters": text(found.parameters, "parameters"),
+        "activation_bytes": text(found.activation_bytes, "activation_bytes"),
+        "peak_bytes": text(found.peak_bytes, "peak_bytes"),
+        "uncounted": [
+            {
+                "name": u.name,
+                "phase": u.phase,
+                "calls": text(u.calls, u.phase, u.name, "calls"),
+                "bytes_touched": text(u.bytes_touched, u.phase, u.name, "bytes"),
+            }
+            for u in found.uncounted
+        ],
+        "since": dict(found.since),
+        "fitted": [dict(point) for point in found.fitted],
+        "proven": [dict(point) for point in found.proven],
+        "decomposed": list(found.decomposed),
+        "notes": list(found.notes),
+        "flop_counter": None if found.flops is None else _flops(found.flops),
+        "reasons": reasons,
+    }
+    if difference is not None:
+        made["against"] = _difference(difference)
+    return json.dumps(made, indent=1) + "\n"
+
+
+def _flops(flops: FlopCounter) -> dict[str, Any]:
+    return {
+        "sizes": dict(flops.sizes),
+        "printed": dict(flops.printed),
+        "products": dict(flops.products),
+        "left_out": dict(flops.left_out),
+        "share_left_out": flops.share_left_out,
+    }
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    def texts(classes: Mapping[str, Poly]) -> dict[str, str]:
+        return {name: str(poly) for name, poly in classes.items()}
+
+    causes: Sequence[dict[str, Any]] = [
+        {"name": c.name, "meaning": c.meaning, "counts": texts(c.counts)} for c in difference.causes
+    ]
+    return {
+        "mixer": difference.mixer,
+        "form": difference.form,
+        "equations": texts(difference.equations),
+        "difference": texts(difference.difference),
+        "causes": causes,
+        "unexplained": texts(difference.unexplained),
+    }

@@ -1,0 +1,137 @@
+"""What is known of a module once it was traced: formulas, where they hold, what has none?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from costmodel.functions import CLASSES
+from costmodel.polynomial import Poly
+from profiler.counters.operations import Operations
+from profiler.tracing.flops import FlopCounter
+from profiler.tracing.observe import PEAK, Counted, Quantity
+from profiler.tracing.target import TraceError, Variables, words
+
+
+@dataclass(frozen=True)
+class Break:
+    """Where a formula fails: the first size found, what it gives there and what was counted."""
+
+    sizes: Mapping[str, int]
+    formula: str
+    gives: str
+    counted: int
+
+    def __str__(self) -> str:
+        return (
+            f"no formula: {self.formula} breaks at {words(self.sizes)}, where it gives "
+            f"{self.gives} and {self.counted} was counted"
+        )
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """A dispatched operation without a counting rule: how often it runs, what it touches."""
+
+    name: str
+    phase: str
+    calls: Poly | Break
+    bytes_touched: Poly | Break
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Formulas of everything that one call of a module does, in the sizes `over`.
+
+    `quantities` maps (part, kind) to an exact polynomial, or to where it breaks: parts are forward,
+    backward (by class of operations), parameters, and bytes (activations, peak). `proven` are the
+    sizes that formulas were held against and that did not go into them; `since` is the least size
+    of each letter down to which they hold (bytes: down to the first of `fitted`). `backend` names
+    the path that is assumed.
+    """
+
+    target: str
+    backend: str
+    variables: Variables
+    quantities: Mapping[Quantity, Poly | Break]
+    fitted: Sequence[Mapping[str, int]]
+    proven: Sequence[Mapping[str, int]]
+    since: Mapping[str, int]
+    notes: Sequence[str] = ()
+    decomposed: Sequence[str] = ()
+    sample: Mapping[tuple[str, str], Counted] = field(default_factory=dict, repr=False)
+    """Operations by phase and name at the first sizes."""
+    flops: FlopCounter | None = None
+    """What torch's FlopCounterMode prints at the first sizes, and what it leaves out."""
+
+    def classes(self, phase: str) -> dict[str, Poly | Break]:
+        """Class of operations -> formula, of `forward` or `backward`; the four first."""
+        found = {kind: value for (part, kind), value in self.quantities.items() if part == phase}
+        ordered = [*CLASSES, *sorted(found.keys() - set(CLASSES))]
+        return {name: found.get(name, Poly()) for name in ordered}
+
+    @property
+    def forward(self) -> dict[str, Poly | Break]:
+        """Operations of the forward pass by class."""
+        return self.classes("forward")
+
+    @property
+    def backward(self) -> dict[str, Poly | Break]:
+        """Operations of the backward pass by class."""
+        return self.classes("backward")
+
+    @property
+    def parameters(self) -> Poly | Break:
+        """Numbers in the parameters."""
+        return self.quantities.get(("parameters", ""), Poly())
+
+    @property
+    def activation_bytes(self) -> Poly | Break:
+        """Bytes that the forward pass saves for the backward; parameters and buffers left out."""
+        return self.quantities.get(("bytes", "activations"), Poly())
+
+    @property
+    def peak_bytes(self) -> Poly | Break:
+        """Most bytes alive at once: parameters, buffers, inputs, gradients and all that is made."""
+        return self.quantities.get(PEAK, Poly())
+
+    @property
+    def uncounted(self) -> tuple[Uncounted, ...]:
+        """Every operation that has no rule, whose work is in no formula."""
+        return tuple(
+            Uncounted(
+                name,
+                phase,
+                self.quantities[f"{phase} calls", name],
+                self.quantities.get((f"{phase} bytes", name), Poly()),
+            )
+            for phase in ("forward", "backward")
+            for part, name in self.quantities
+            if part == f"{phase} calls"
+        )
+
+    @property
+    def broken(self) -> dict[Quantity, Break]:
+        """What no formula fits."""
+        return {q: v for q, v in self.quantities.items() if isinstance(v, Break)}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every operation has a rule and everything has a formula."""
+        return not self.uncounted and not self.broken
+
+    def at(self, phase: str = "forward", **sizes: int) -> Operations:
+        """Operations at given sizes of the letters in `over`.
+
+        Raises:
+            TraceError: something has no formula.
+        """
+        if broken := self.broken:
+            raise TraceError(f"{self.target}: {next(iter(broken.values()))}")
+        values = {
+            name: poly.at(sizes)
+            for name, poly in self.classes(phase).items()
+            if isinstance(poly, Poly)
+        }
+        four = {name: values.pop(name, 0) for name in CLASSES}
+        return Operations(**four, other=values)

@@ -1,0 +1,368 @@
+"""Which module does `package.module:factory` mean, and what is it called with at given sizes?"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from costmodel.formulas import Formula, FormulaError, parse
+from costmodel.load import user_module
+from costmodel.mixers import UnknownMixer
+from costmodel.polynomial import Poly
+from costmodel.sizes import LETTERS
+from costmodel.tokens import Unanswered
+from profiler.meters.interface import reason_of
+from profiler.tracing.constants import Building
+
+
+class TraceError(Unanswered):
+    """The module cannot be traced; the message says why and what to do."""
+
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Variables:
+    """The sizes that formulas are written in, and those that follow from them.
+
+    `over` maps each letter to the multiple that it is tried at (1 unless the module needs more);
+    `let` maps a name to its formula.
+    """
+
+    over: Mapping[str, int]
+    let: Mapping[str, Formula] = field(default_factory=dict)
+
+    def sizes(self, point: Sizes) -> dict[str, int]:
+        """Every size by name at one point; TraceError where a formula gives no whole number."""
+        found = dict(point)
+        for name, formula in self.let.items():
+            try:
+                number = formula.at(found)
+            except FormulaError as error:
+                raise TraceError(f"--let {name}={formula.text}: {error}") from error
+            if number.denominator != 1 or number < 1:
+                raise TraceError(
+                    f"--let {name}={formula.text} gives {number} at {words(point)}: "
+                    f"expected a positive whole number"
+                )
+            found[name] = number.numerator
+        return found
+
+    def poly(self, name: str) -> Poly | None:
+        """What a size is as a polynomial in the letters of `over`; None for an unknown name."""
+        if name in self.over:
+            return Poly.atom(name)
+        if name not in self.let:
+            return None
+        from costmodel.formula_tree import poly
+
+        bound = {letter: Poly.atom(letter) for letter in self.over}
+        for let in self.let:
+            if let == name:
+                break
+            if (inner := self.poly(let)) is not None:
+                bound[let] = inner
+        return poly(self.let[name].tree, bound)
+
+
+def words(point: Sizes) -> str:
+    """Sizes as a sentence names them.
+
+    >>> words({"l": 3, "d": 4})
+    'l=3, d=4'
+    """
+    return ", ".join(f"{name}={value}" for name, value in point.items())
+
+
+def variables(over: str | Sequence[str], let: str | Sequence[str] | Mapping[str, str]) -> Variables:
+    """Read `l,h:2,n` and `d=n*h`.
+
+    Raises:
+        TraceError: an unknown letter, a multiple that is no number, a formula that is none.
+    """
+    listed = over.split(",") if isinstance(over, str) else list(over)
+    letters: dict[str, int] = {}
+    for entry in filter(None, (text.strip() for text in listed)):
+        letter, _, multiple = entry.partition(":")
+        if letter not in LETTERS:
+            raise TraceError(f"--over {letter}: expected sizes out of {' '.join(LETTERS)}")
+        if multiple and not (multiple.isdecimal() and int(multiple)):
+            raise TraceError(f"--over {entry}: expected LETTER or LETTER:MULTIPLE, such as h:2")
+        letters[letter] = int(multiple or 1)
+    if not letters:
+        raise TraceError("--over names no size: give the letters that formulas are written in")
+    return Variables(letters, _lets(let, letters))
+
+
+def _lets(
+    let: str | Sequence[str] | Mapping[str, str], letters: Mapping[str, int]
+) -> dict[str, Formula]:
+    if isinstance(let, str):
+        let = let.split(",")
+    pairs = list(let.items()) if isinstance(let, Mapping) else [_pair(text) for text in let if text]
+    found: dict[str, Formula] = {}
+    for name, text in pairs:
+        if name in letters or name in found:
+            raise TraceError(f"--let {name}: this size is given twice")
+        try:
+            formula = parse(str(text))
+        except FormulaError as error:
+            raise TraceError(f"--let {name}: {error}") from error
+        needed = formula.letters - {"d", "n"} if "h" in letters else formula.letters
+        if unknown := sorted(needed - letters.keys() - found.keys()):
+            raise TraceError(f"--let {name}={text}: {', '.join(unknown)} is not among the sizes")
+        found[name] = formula
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, formula = (part.strip() for part in text.partition("="))
+    if not equals or not name.isidentifier() or not formula:
+        raise TraceError(f"--let {text}: expected NAME=FORMULA, such as d=n*h")
+    return name, formula
+
+
+@dataclass(frozen=True)
+class Target:
+    """What makes the module: a class or a function, and the name it was asked for by."""
+
+    name: str
+    make: Callable[..., Any]
+
+
+def load(target: str | Callable[..., Any]) -> Target:
+    """What `package.module:factory` or `path/file.py:Class` names.
+
+    Raises:
+        TraceError: no such file, package, or name in it; it does not import; it makes nothing.
+    """
+    if callable(target) and not isinstance(target, nn.Module):
+        return Target(getattr(target, "__name__", "module"), target)
+    if not isinstance(target, str):
+        raise TraceError(
+            f"expected a class or a function that makes the module at given sizes, got a "
+            f"{type(target).__name__}: its sizes are fixed already"
+        )
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise TraceError(f"'{target}': expected package.module:factory or path/file.py:Class")
+    home = _file(Path(place)) if place.endswith(".py") else _package(place)
+    found = home
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [n for n, v in vars(found).items() if callable(v) and not n.startswith("_")]
+            near = difflib.get_close_matches(part, known, 1)
+            hint = f": did you mean '{near[0]}'?" if near else ""
+            raise TraceError(f"{place} has no '{part}'{hint}")
+        found = getattr(found, part)
+    if isinstance(found, nn.Module) or not callable(found):
+        raise TraceError(f"{target} is a {type(found).__name__}: give what makes one, at any sizes")
+    return Target(target, found)
+
+
+def _file(path: Path) -> Any:
+    if not path.is_file():
+        raise TraceError(f"no file '{path}': give path/file.py:Class or package.module:factory")
+    try:
+        return user_module(path)
+    except UnknownMixer as error:
+        raise TraceError(str(error)) from error
+
+
+def _package(name: str) -> Any:
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise TraceError(f"no package '{error.name}' is installed, nor here ({name})") from error
+    except Exception as error:  # a module of a user's own may raise anything
+        raise TraceError(f"{name} does not import: {type(error).__name__}: {error}") from error
+    finally:
+        if added:
+            sys.path.remove(here)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A module on the meta device and what it is called with."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def build(target: Target, sizes: Sizes) -> Built:
+    """The module at these sizes, with its inputs: those that the factory returns beside it, else
+    x (b, l, d).
+
+    Raises:
+        TraceError: the factory needs a size that was not given, refuses these, or makes no module.
+    """
+    given = _named(target, sizes)
+    with torch.device("meta"), Building():
+        try:
+            made = target.make(**given)
+        except Exception as error:  # a module of a user's own may raise anything
+            raise TraceError(
+                f"{target.name} cannot be built at {words(sizes)}: {_said(error)}"
+            ) from error
+        module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        if not isinstance(module, nn.Module):
+            raise TraceError(
+                f"{target.name} makes a {type(made).__name__}: expected a torch.nn.Module, or a "
+                f"pair of it and its inputs"
+            )
+        if inputs is None:
+            inputs = (_sequence(target, sizes),)
+    args, kwargs = _arguments(target, inputs)
+    args, kwargs = _fresh((args, kwargs))
+    return Built(module.to("meta"), args, kwargs)
+
+
+def _named(target: Target, sizes: Sizes) -> dict[str, int]:
+    """The sizes that the factory names."""
+    if getattr(target.make, "__init__", None) is nn.Module.__init__:
+        return {}
+    try:
+        parameters = inspect.signature(target.make).parameters
+    except ValueError as error:
+        raise TraceError(f"{target.name} does not say which sizes it takes: {error}") from error
+    kinds = {p.kind for p in parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD in kinds and not any(n in parameters for n in sizes):
+        return dict(sizes)
+    missing = [
+        name
+        for name, p in parameters.items()
+        if p.default is p.empty
+        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY, p.POSITIONAL_ONLY)
+        and name not in sizes
+    ]
+    if missing:
+        listed = ", ".join(missing)
+        raise TraceError(
+            f"{target.name} needs {listed}: give --let {missing[0]}=FORMULA, or a function of the "
+            f"sizes that makes the module"
+        )
+    return {name: value for name, value in sizes.items() if name in parameters}
+
+
+def _sequence(target: Target, sizes: Sizes) -> Tensor:
+    """x (b, l, d)."""
+    if missing := [name for name in ("l", "d") if name not in sizes]:
+        raise TraceError(
+            f"no input can be made for {target.name} without {' and '.join(missing)}: x is "
+            f"(b, l, d), unless the factory returns a pair of the module and its inputs"
+        )
+    return torch.empty(sizes.get("b", 1), sizes["l"], sizes["d"])
+
+
+def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, list | tuple):
+        return tuple(inputs), {}
+    raise TraceError(
+        f"{target.name} gives inputs of type {type(inputs).__name__}: expected a tensor, a tuple "
+        f"of arguments or a dict of them by name"
+    )
+
+
+def _fresh(value: Any) -> Any:
+    """The same inputs on the meta device, one tensor given twice still one; the gradient of those
+    that carry numbers is wanted."""
+    made: dict[int, Tensor] = {}
+
+    def leaf(item: Any) -> Any:
+        if not isinstance(item, Tensor):
+            return item
+        if id(item) not in made:
+            moved = item.detach().to("meta")
+            numbers = moved.is_floating_point() or moved.is_complex()
+            made[id(item)] = moved.requires_grad_(numbers)
+        return made[id(item)]
+
+    return tree_map(leaf, value)
+
+
+def _said(error: Exception) -> str:
+    plain = isinstance(error, ValueError | RuntimeError)
+    return reason_of(error) if plain else f"{type(error).__name__}: {reason_of(error)}"
+
+
+@contextmanager
+def explained(target: Target, sizes: Sizes) -> Iterator[None]:
+    """Turn what a run on the meta device raises into one sentence."""
+    try:
+        yield
+    except TraceError:
+        raise
+    except Exception as error:  # a module of a user's own may raise anything
+        where = place(error)
+        if reason := data_dependent(error):
+            raise TraceError(
+                f"{target.name} cannot be traced: what it does depends on the values of its "
+                f"input, not only on sizes ({reason}{where})"
+            ) from error
+        raise TraceError(
+            f"{target.name} does not run at {words(sizes)}: {_said(error)}{where}"
+        ) from error
+
+
+SIGNS = (
+    "cannot be called on meta tensors",
+    "_local_scalar_dense",
+    "data-dependent",
+    "data-independent implementation",
+    "aten::nonzero",
+    "aten.nonzero",
+    "masked_select",
+    "aten::unique",
+    "aten::_unique2",
+    "Cannot copy out of meta tensor",
+    "aten::equal",
+)
+
+
+def data_dependent(error: Exception) -> str:
+    """The operation that needs values, as torch names it; "" where the error is another."""
+    text = str(error)
+    if not any(sign in text for sign in SIGNS):
+        return ""
+    for sign in SIGNS[1:]:
+        if sign in text:
+            return sign
+    return reason_of(error)
+
+
+OWN = Path(__file__).parents[1]
+TORCH = Path(torch.__file__).parent
+
+
+def place(error: BaseException) -> str:
+    """The last line outside torch and this package that led to an error."""
+    entries = traceback.extract_tb(error.__traceback__)
+    foreign = [
+        entry
+        for entry in entries
+        if not Path(entry.filename).is_relative_to(TORCH)
+        and not Path(entry.filename).is_relative_to(OWN)
+    ]
+    return f", {Path(foreign[-1].filename).name} line {foreign[-1].lineno}" if foreign else ""

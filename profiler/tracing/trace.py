@@ -1,0 +1,237 @@
+"""What does a module cost, as formulas that are found from a few sizes and proven on others?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from costmodel.polynomial import Poly
+from profiler.tracing import atoms
+from profiler.tracing.backends import BACKENDS
+from profiler.tracing.fit import (
+    HIGHEST,
+    Axis,
+    Point,
+    axis,
+    degree_along,
+    powers,
+    shortest,
+    spans,
+)
+from profiler.tracing.flops import flop_counter
+from profiler.tracing.observe import MADE, PEAK, Quantity
+from profiler.tracing.peak import peak
+from profiler.tracing.points import Points
+from profiler.tracing.proof import breaks, earliest, held_out, since
+from profiler.tracing.result import Break, Trace
+from profiler.tracing.target import TraceError, load, variables
+
+SMALLEST = (5, 3, 2, 7, 4, 6)
+"""Where the letters start, in order: small, and no two alike."""
+
+SCALES = (1, 4, 16, 64)
+"""What the smallest sizes are multiplied with until the module runs."""
+
+MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+"""What a size is a multiple of, where the module does not run at others."""
+
+FAR = (9, 27, 60, 97)
+"""Steps from the start at which powers of a size are tried before they are taken."""
+
+SHORT_S = 0.3
+"""Where every run takes longer than this, fewer of them are made."""
+
+LATER = (32, 128, 512)
+"""Steps after which powers are tried again, where small sizes are a case of their own."""
+
+
+def trace(
+    target: str | Callable[..., Any],
+    *,
+    over: str | Sequence[str],
+    let: str | Sequence[str] | Mapping[str, str] = (),
+    backend: str = "math",
+) -> Trace:
+    """Count a module symbolically: formulas in the sizes `over` of everything that it does.
+
+    Args:
+        target: `package.module:factory`, `path/file.py:Class`, or the factory itself. It is called
+            with the sizes that it names, and gives a module, or a module and its inputs.
+        over: the letters of the formulas, `l,h,n`; `h:2` tries multiples of 2 alone.
+        let: sizes that follow from them, `d=n*h`.
+        backend: `math`, torch's own decompositions; `fused`, attention, recurrent cells and norms
+            as one operation each.
+
+    Raises:
+        TraceError: the module cannot be found, built or run on the meta device; one sentence.
+    """
+    if backend not in BACKENDS:
+        raise TraceError(f"--backend '{backend}': expected one of {', '.join(BACKENDS)}")
+    search = Search(Points(load(target), variables(over, let), BACKENDS[backend]), backend)
+    return search.traced()
+
+
+class Search:
+    """The search for the formulas of one module; `thorough` looks along a second line too."""
+
+    def __init__(self, points: Points, backend: str) -> None:
+        self.points = points
+        self.backend = backend
+        self.thorough = False
+
+    def traced(self) -> Trace:
+        """Everything, found and proven."""
+        found = self.attempt()
+        if not found.broken:
+            return found
+        # Terms of opposite sign may cancel along one line.
+        self.thorough = True
+        self.points.notes.clear()
+        self.points.used.clear()
+        again = self.attempt()
+        return again if len(again.broken) < len(found.broken) else found
+
+    def attempt(self) -> Trace:
+        """One search: the functions along each letter, the polynomials, their proof."""
+        points = self.points
+        base, axes = self.axes(self.settled(self.base()))
+        polys = shortest(axes, points.numbers, whole=self.thorough)
+        proven = held_out(points, base)
+        least = since(points, polys, base)
+        every = {q: polys.get(q, Poly()) for seen in points.seen.values() for q in seen.quantities}
+        every.pop(MADE, None)
+        work = {q: p for q, p in every.items() if q[0] != "bytes"}
+        memory = {q: p for q, p in every.items() if q[0] == "bytes"}
+        memory[PEAK] = peak(points, axes, points.above(base))
+        broken = breaks(points, work, points.above(least))
+        broken |= breaks(points, memory, points.above(base))
+        quantities: dict[Quantity, Poly | Break] = {**work, **memory}
+        for quantity, first in broken.items():
+            poly = (work | memory)[quantity]
+            quantities[quantity] = earliest(points, poly, quantity, base, first)
+        return self.result(base, least, quantities, proven)
+
+    def result(
+        self,
+        base: Point,
+        least: Point,
+        quantities: Mapping[Quantity, Poly | Break],
+        proven: Sequence[Point],
+    ) -> Trace:
+        """What was found, with what it rests on."""
+        points, first = self.points, self.points.at(base)
+        sizes = points.variables.sizes(points.named(base))
+        return Trace(
+            target=points.target.name,
+            backend=self.backend,
+            variables=points.variables,
+            quantities=quantities,
+            fitted=[points.named(p) for p in points.seen if p in points.used],
+            proven=[points.named(p) for p in proven],
+            since=points.named(least),
+            notes=tuple(points.notes),
+            decomposed=tuple(sorted(first.decomposed)),
+            sample=first.by_op,
+            flops=flop_counter(points.target, sizes, points.backend),
+        )
+
+    def base(self) -> Point:
+        """The first sizes at which the module runs, from small ones up."""
+        first: TraceError | None = None
+        for scale in SCALES:
+            point = tuple(
+                SMALLEST[i % len(SMALLEST)] * scale * m for i, m in enumerate(self.points.multiples)
+            )
+            try:
+                self.points.at(point)
+            except TraceError as error:
+                first = first or error
+            else:
+                # The first call in a process holds some results longer than every later one.
+                del self.points.seen[point]
+                return point
+        assert first is not None
+        raise first
+
+    def settled(self, base: Point) -> Point:
+        """The base moved to multiples at which the module runs three times in a row, letter by
+        letter."""
+        points = self.points
+        for i, letter in enumerate(points.letters):
+            reason: TraceError | None = None
+            for multiple in MULTIPLES:
+                step = points.multiples[i] * multiple
+                start = -(-base[i] // step) * step
+                places = [points.moved(base, i, start + k * step) for k in range(3)]
+                if all(map(points.runs, places)):
+                    break
+                reason = reason or next(points.refused[p] for p in places if p in points.refused)
+            else:
+                assert reason is not None
+                raise reason
+            if reason is not None:
+                points.notes.append(f"{letter} runs over multiples of {step}: otherwise {reason}")
+            points.multiples[i], base = step, points.moved(base, i, start)
+        return base
+
+    def axes(self, base: Point) -> tuple[Point, list[Axis]]:
+        """The functions of every letter, and the base, which moves where small sizes are a case
+        of their own."""
+        while True:
+            axes: list[Axis] = []
+            for i in range(len(base)):
+                found = self.axis(base, i)
+                if found.places[0] != base[i]:
+                    base = self.points.moved(base, i, found.places[0])
+                    break
+                axes.append(found)
+            else:
+                return base, axes
+
+    def axis(self, base: Point, i: int) -> Axis:
+        """The functions of one letter that give every number along it."""
+        points, letter, step = self.points, self.points.letters[i], self.points.multiples[i]
+        if (found := self.powers_from(base, i, base[i])) is not None:
+            return found
+        with_atoms = atoms.axis_with_atoms(
+            letter,
+            step,
+            base[i],
+            lambda place: points.numbers(points.moved(base, i, place)),
+            lambda place: points.at(points.moved(base, i, place), shapes=True).shapes,
+        )
+        if with_atoms is not None:
+            return with_atoms
+        for later in LATER:
+            try:
+                found = self.powers_from(base, i, base[i] + later * step)
+            except TraceError:
+                break
+            if found is not None:
+                return found
+        return axis(letter, powers(letter, 3), [base[i] + k * step for k in range(4)])
+
+    def powers_from(self, base: Point, i: int, start: int) -> Axis | None:
+        """The powers of one letter that give every number from a place on; None where none do."""
+        points, letter, step = self.points, self.points.letters[i], self.points.multiples[i]
+        other = tuple(x + (3 + k) * points.multiples[k] for k, x in enumerate(base))
+
+        def along(place: int) -> dict[Quantity, int]:
+            return points.numbers(points.moved(base, i, place))
+
+        def elsewhere(place: int) -> dict[Quantity, int]:
+            return points.numbers(points.moved(other, i, place))
+
+        places = [start + k * step for k in range(HIGHEST + 3)]
+        degree = degree_along(letter, places, along)
+        if degree is None:
+            return None
+        if self.thorough and (second := degree_along(letter, places, elsewhere)):
+            degree = max(degree, second)
+        found = axis(letter, powers(letter, degree), places)
+        checks = places[:6]
+        far = FAR if min(points.seconds.values()) < SHORT_S else FAR[::3]
+        for place in (start + k * step for k in far):
+            if points.patient(base, i, place, 1 / 3) and points.runs(points.moved(base, i, place)):
+                checks.append(place)
+        return found if spans(found, checks, along) else None

@@ -1,0 +1,76 @@
+"""Does `costmodel trace` print formulas, and one sentence where it cannot?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli import run
+
+FILE = str(Path(__file__).with_name("modules.py"))
+
+
+def test_formulas_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", f"{FILE}:linear", "--over", "l,d"]) == 0
+    said = capsys.readouterr().out
+    assert "2*d**2*l" in said
+    assert "torch's own decompositions" in said
+    assert "l=1021" in said
+    assert "FlopCounterMode prints" in said
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["trace", f"{FILE}:attention", "--over", "l,h,n", "--let", "d=n*h"]
+    assert run([*command, "--format", "json", "--backend", "fused"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["backend"] == "fused"
+    assert said["parameters"] == "4*h**2*n**2 + 4*h*n"
+    assert said["uncounted"] == [] and said["reasons"] == {}
+    assert said["let"] == {"d": "n*h"}
+
+
+def test_what_has_no_formula_is_null_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", f"{FILE}:Odd", "--over", "l,d", "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["forward"]["mul"] is None
+    assert "breaks at l=" in said["reasons"]["forward mul"]
+
+
+def test_an_operation_without_a_rule_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", f"{FILE}:Sorted", "--over", "l,d", "--format", "markdown"]) == 0
+    said = capsys.readouterr().out
+    assert "dispatched without a counting rule" in said and "aten::sort" in said
+
+
+def test_against(capsys: pytest.CaptureFixture[str]) -> None:
+    module = "profiler.modules.self_attention:ExplicitSelfAttention"
+    command = ["trace", module, "--over", "l,h,n", "--let", "d=n*h"]
+    assert run([*command, "--against", "self-attention"]) == 0
+    said = capsys.readouterr().out
+    assert "dense: masked pairs computed" in said
+    assert "nothing is unexplained" in said
+    assert run([*command, "--against", "self-attention", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["against"]["unexplained"] == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([f"{FILE}:Branching", "--over", "l,d"], "depends on the values of its input"),
+        ([f"{FILE}:linar", "--over", "l,d"], "did you mean 'linear'?"),
+        ([f"{FILE}:linear", "--over", "l,d", "--backend", "x"], "expected one of math, fused"),
+        ([f"{FILE}:linear", "--over", "l,d", "--against", "shee"], "unknown mixer 'shee'"),
+        ([f"{FILE}:linear", "--over", "l,d", "--against", "self-attention"], "give n"),
+        ([f"{FILE}:linear", "--over", "l,d", "--format", "x"], "expected one of rich"),
+    ],
+)
+def test_one_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["trace", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message in said.err
+    assert said.err.count("\n") == 1

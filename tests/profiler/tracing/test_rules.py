@@ -1,0 +1,173 @@
+"""Do layers and their derivatives have the operations that a hand counts?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.counters.backward_rules import LAYER_RULES, covered
+from profiler.counters.operations import NOTHING, Operations
+from profiler.counters.rules import RULES
+from profiler.tracing.observe import math_backend, observe
+from profiler.tracing.target import Target, TraceError
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.fn(*inputs)
+
+
+def counted(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Operations, Operations]:
+    """The operations of a function of tensors of these shapes, forward and backward."""
+    target = Target("function", lambda: (Function(fn), tuple(torch.empty(s) for s in shapes)))
+    found = observe(target, {}, math_backend)
+    totals = {"forward": NOTHING, "backward": NOTHING}
+    for (phase, name), counted in found.by_op.items():
+        assert counted.known, name
+        totals[phase] += counted.operations
+    return totals["forward"], totals["backward"]
+
+
+def compare(n: int) -> dict[str, int]:
+    return {"compare": n}
+
+
+ROWS = (2, 3)
+LITERALS: list[tuple[str, Callable[..., Any], tuple[int, ...], Operations, Operations]] = [
+    # six entries, each by its derivative
+    ("relu", F.relu, ROWS, Operations(other=compare(6)), Operations(other=compare(6))),
+    ("tanh", torch.tanh, ROWS, Operations(other={"tanh": 6}), Operations(mul=12, add=6)),
+    ("sigmoid", torch.sigmoid, ROWS, Operations(exp=6, add=6, div=6), Operations(mul=12, add=6)),
+    ("exp", torch.exp, ROWS, Operations(exp=6), Operations(mul=6)),
+    ("silu", F.silu, ROWS, Operations(mul=6, exp=6, add=6, div=6),
+     Operations(mul=18, add=18, exp=6, div=6)),
+    # cdf: 2 mul, erf, add; pdf: 3 mul, exp; x pdf, + cdf, times g: 2 mul, 1 add
+    ("gelu", F.gelu, ROWS, Operations(mul=18, add=6, other={"erf": 6}),
+     Operations(mul=42, add=12, exp=6, other={"erf": 6})),
+    # rows of 3: g y, their sum 2, a difference each, times y
+    ("softmax", lambda x: torch.softmax(x, -1), ROWS,
+     Operations(add=10, div=6, exp=6, other=compare(4)), Operations(mul=12, add=10)),
+    # sum of g 2 a row, exp(y), its product with the sum, a difference each
+    ("log softmax", lambda x: torch.log_softmax(x, -1), ROWS,
+     Operations(add=16, exp=6, other={"compare": 4, "log": 2}), Operations(mul=6, add=10, exp=6)),
+    # the gradient of a sum is a copy, that of a mean one division an entry
+    ("sum", lambda x: x.sum(-1), ROWS, Operations(add=4), NOTHING),
+    ("mean", lambda x: x.mean(-1), ROWS, Operations(add=4, div=2), Operations(div=6)),
+    # 3 windows of 2 in each of 2 channels; every gradient is added to the place of the maximum
+    ("max pool", lambda x: F.max_pool1d(x, 2), (1, 2, 6), Operations(other=compare(6)),
+     Operations(add=6)),
+    # a sum and a division a window; a division, and an addition an entry of the window
+    ("average pool", lambda x: F.avg_pool2d(x, 2), (1, 1, 4, 4), Operations(add=12, div=4),
+     Operations(add=16, div=4)),
+    # 5 into 3 windows: [0, 2), [1, 4), [3, 5), 7 entries
+    ("adaptive pool", lambda x: F.adaptive_avg_pool2d(x, (1, 3)), (1, 1, 1, 5),
+     Operations(add=4, div=3), Operations(add=7, div=3)),
+    # transforms of 6: 6 * 3 * 2 products, 6 * 3 * 3 adds, and the same back
+    ("transform of any length", torch.fft.fft, (6,), Operations(mul=18, add=27),
+     Operations(mul=36, add=54)),
+    # 6 entries drawn, divided by 1 - p, and multiplied with; the gradient multiplied with
+    ("dropout", lambda x: F.dropout(x, 0.25), ROWS, Operations(mul=6, div=6, other={"random": 6}),
+     Operations(mul=6)),
+    # mean (2, a division), differences 3, squares 3, sum 2, a division a row of 3; backward: the
+    # mean again, a difference, times 2/(n - 1), a number, times g
+    ("variance", lambda x: x.var(-1), ROWS, Operations(mul=6, add=14, div=4),
+     Operations(mul=8, add=10, div=2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fn", "shape", "forward", "backward"), [p[1:] for p in LITERALS], ids=[p[0] for p in LITERALS]
+)
+def test_literal(
+    fn: Callable[..., Any], shape: tuple[int, ...], forward: Operations, backward: Operations
+) -> None:
+    given = counted(fn, shape)
+    assert given[0] == forward
+    if fn is not torch.fft.fft:
+        assert given[1] == backward
+
+
+def test_embedding() -> None:
+    # gathered for nothing; a gradient of 2 * 5 rows of 3 is added row by row
+    def make() -> tuple[nn.Module, Tensor]:
+        return nn.Embedding(11, 3), torch.zeros(2, 5, dtype=torch.long)
+
+    found = observe(Target("embedding", make), {}, math_backend)
+    assert found.quantities.get(("forward", "add"), 0) == 0
+    assert found.quantities["backward", "add"] == 30
+
+
+@pytest.mark.parametrize(
+    ("windows", "kernel", "stride", "dilation"),
+    [(n, k, s, d) for n in (1, 2, 5) for k in (1, 2, 3) for s in (1, 2, 4) for d in (1, 2, 3)],
+)
+def test_covered_places(windows: int, kernel: int, stride: int, dilation: int) -> None:
+    places = {i * stride + j * dilation for i in range(windows) for j in range(kernel)}
+    assert covered(windows, kernel, stride, dilation) == len(places)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2), (4, 1)])
+def test_convolutions_term_by_term(transposed: bool, stride: int, dilation: int) -> None:
+    """Sums are run product by product: R terms that fall on one place are R - 1 adds."""
+    kind = nn.ConvTranspose1d if transposed else nn.Conv1d
+
+    def make() -> tuple[nn.Module, Tensor]:
+        module = kind(2, 3, 2, stride=stride, dilation=dilation, bias=False)
+        return module, torch.empty(1, 2, 9)
+
+    found = observe(Target("convolution", make), {}, math_backend).quantities
+    windows = 9 if transposed else (9 - dilation - 1) // stride + 1
+    terms = [
+        (place, window, tap)
+        for window in range(windows)
+        for tap in range(2)
+        for place in [window * stride + tap * dilation]
+    ]
+    products = 2 * 3 * len(terms)
+    wide, narrow = len({t[0] for t in terms}), len({t[1] for t in terms})
+    y, x = (3 * wide, 2 * narrow) if transposed else (3 * narrow, 2 * wide)
+    assert found["forward", "mul"] == products
+    assert found["forward", "add"] == products - y
+    assert found["backward", "mul"] == 2 * products
+    assert found["backward", "add"] == 2 * products - x - 2 * 3 * 2
+
+
+def test_rules_that_reach_further_agree_with_the_narrow_ones() -> None:
+    both = LAYER_RULES.keys() & RULES.keys()
+    assert both == {"convolution", "div", "_fft_r2c", "_fft_c2r", "_fft_c2c"}
+    # eight is a power of two: N log2 N and 3/2 N log2 N
+    forward, _ = counted(lambda x: torch.fft.rfft(x).real, (5, 8))
+    assert forward == Operations(mul=120, add=180)
+
+
+def test_a_value_that_follows_from_sizes_may_be_looked_at() -> None:
+    def masked(x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[0], device=x.device)
+        if bool((places.diff() == 1).all()):
+            return x * 2.0
+        return x * places.max().item()
+
+    forward, _ = counted(masked, (5, 3))
+    assert forward == Operations(mul=15)
+
+
+def test_a_value_that_something_unknown_was_written_into_may_not() -> None:
+    def written(x: Tensor) -> Tensor:
+        held = torch.zeros(3, device=x.device)
+        held += x.detach()
+        return x * float(held[0])
+
+    with pytest.raises(TraceError, match="depends on the values"):
+        counted(written, (3,))
