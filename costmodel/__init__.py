@@ -8,6 +8,7 @@ from costmodel.composites import scaled, softmax
 from costmodel.equations import Mixer
 from costmodel.expressions import (
     EquationError,
+    argmax,
     exp,
     function,
     irfft,
@@ -15,7 +16,9 @@ from costmodel.expressions import (
     max_over,
     min_,
     rfft,
+    sort,
     sum_,
+    top_k,
     union,
 )
 from costmodel.load import mixer
@@ -38,6 +41,7 @@ __all__ = [
     "Mixer",
     "Unanswered",
     "activations",
+    "argmax",
     "count",
     "critical_path",
     "evaluate",
@@ -57,9 +61,11 @@ __all__ = [
     "scaled",
     "sequential",
     "softmax",
+    "sort",
     "span",
     "state",
     "sum_",
+    "top_k",
     "traffic",
     "union",
 ]

@@ -20,13 +20,14 @@ from costmodel.domains import (
     projected,
     variables_of,
 )
-from costmodel.expressions import Binary, Fft, Index, Joined, Node, Reduce, Reduction
+from costmodel.expressions import Binary, Fft, Index, Joined, Node, Reduce, Reduction, Select
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty
-from costmodel.rules.count import RULES, transforms
+from costmodel.rules.count import RULES, rows_of, sorted_entries, transforms
 from costmodel.rules.latex import Notation
 from costmodel.rules.points import Points
+from costmodel.rules.selections import network
 from costmodel.rules.span import terms_of
 from costmodel.tokens import Instances
 
@@ -175,6 +176,9 @@ def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
         return
     if isinstance(node, Fft):
         yield from _transform(node, around)
+    elif isinstance(node, Select):
+        for value in _selection(node, around):
+            yield "compare", value
     else:
         for place in _carried_out(node, around.points):
             for name in _steps(node, around.points):
@@ -198,6 +202,17 @@ def _reduction(node: Reduction, around: _Around) -> Iterator[Sum]:
             yield inner.sum(Poly.of(1), place)
     for place in there if spared else ():
         yield around.sum(Poly.of(-1), place)
+
+
+def _selection(node: Select, around: _Around) -> Iterator[Sum]:
+    """What a maximum over the entries takes, for each position; a network for each sorted row."""
+    if node.kind != "sort":
+        yield from _reduction(node.maximum, around)
+        return
+    kept, _ = rows_of(around.points)
+    ranges = tuple(index for index in around.ranges if index.atom in kept)
+    number = network(sorted_entries(node, around.points))
+    yield replace(around, ranges=ranges).sum(number)
 
 
 def _number(node: Reduction, around: _Around) -> Poly | None:

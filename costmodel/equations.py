@@ -361,8 +361,8 @@ class Mixer:
             return Gather(part)
         if isinstance(part, Node):
             raise EquationError(
-                f"{self.name} has an expression for an index: give it an array of its own, declared "
-                f"with below="
+                f"{self.name} has an expression for an index: give it an array of its own, "
+                f"declared with below="
             )
         poly = Poly.of(part)
         scaled = [

@@ -15,7 +15,6 @@ from costmodel.domains import Constraints, Unsupported
 from costmodel.functions import TABLE
 from costmodel.polynomial import Poly
 
-
 T = TypeVar("T")
 
 
@@ -465,8 +464,8 @@ class Select(Node):
 
 SELECTIONS: Mapping[str, str] = {
     "argmax": "a knockout, R - 1 comparisons of R entries",
-    "top-k": "one argmax for each position, the entries found before being masked",
-    "sort": "a bitonic network for the next power of two",
+    "top-k": "K knockouts, the entries found before masked but compared, K (R - 1) comparisons",
+    "sort": "a bitonic network of the next power of two, P log2 P (log2 P + 1) / 4 comparisons",
 }
 """What chooses positions, and the algorithm whose comparisons are counted.
 

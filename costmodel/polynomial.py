@@ -214,9 +214,7 @@ class Poly:
             if all(base is None for base, _ in bases):
                 kept[monomial] = number
                 continue
-            rest = tuple(
-                p for p, (base, _) in zip(monomial, bases, strict=True) if base is None
-            )
+            rest = tuple(p for p, (base, _) in zip(monomial, bases, strict=True) if base is None)
             term = Poly._of_tidy({rest: number})
             for base, power in bases:
                 if base is not None:

@@ -125,14 +125,14 @@ def rotary(
     """
     if layout not in LAYOUTS:
         raise EquationError(f"rotary has no layout '{layout}': expected {' or '.join(LAYOUTS)}")
-    row, *tables = (axis_entry("rotary", operand, over) for operand in (x, cos, sin))
+    row, cosine, sine = (axis_entry("rotary", operand, over) for operand in (x, cos, sin))
     channels, half = length_of("rotary", over), length_of("rotary", pairs)
     if pairs.lower != (ONE,) or half * 2 != channels:
         raise EquationError(
             f"rotary turns the {channels} channels of {over.name} in pairs, but {pairs.name} does "
             f"not run over 1..{channels / 2}: declare it with this range"
         )
-    return Composite("rotary", Turned(row, *tables, layout), (over, pairs))
+    return Composite("rotary", Turned(row, cosine, sine, layout), (over, pairs))
 
 
 def _rotary(equation: Equation, composite: Composite) -> list[Equation]:

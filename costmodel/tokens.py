@@ -34,6 +34,7 @@ from costmodel.expressions import (
     Index,
     Position,
     Ref,
+    Select,
     hashed_once,
     position_value,
     walk,
@@ -41,7 +42,7 @@ from costmodel.expressions import (
 from costmodel.loops import Block, blocks
 from costmodel.polynomial import Poly
 from costmodel.presence import may_be_empty
-from costmodel.wellformed import check_form, defined, whole
+from costmodel.wellformed import check_form, defined, every_choice, whole
 
 T = Poly.atom("t")
 
@@ -176,7 +177,7 @@ class Tokens:
         for _ in range(len(block.equations) + 4):
             before = [equations.get(equation) for equation in block.equations]
             for equation in block.equations:
-                equations[equation] = _latest(equation, arrays, self.length)
+                equations[equation] = _latest(equation, arrays, self.length, self.system)
                 known = {e: equations[e] for e in block.equations if equations.get(e)}
                 if alike and known:
                     arrays[equation.array] = _joined(equation.array, known)
@@ -197,6 +198,28 @@ class Tokens:
     def at(self, ref: Ref) -> Terms:
         """tau of a referenced entry, in the indices of the reference."""
         return tuple(_read_term(ref, term) for term in self.of(ref.array))
+
+    def hidden(self, ref: Ref) -> bool:
+        """Whether tau of a referenced entry depends on the values of positions."""
+        return _hidden(ref, self.of(ref.array))
+
+    def spanned(self, node: Fft | Select, equation: Equation) -> bool:
+        """Whether an opaque step runs over the token axis, a choice alike for all rows."""
+        by_row = variables_of(term.token for term in self.instance(equation))
+        over = any(index.atom in self._indices_of(node.body) for index in node.over)
+        return over and not (isinstance(node, Select) and by_row)
+
+    def _indices_of(self, ref: Ref) -> frozenset[str]:
+        """The indices that tau of a referenced entry depends on, by the positions that are plain:
+        others are read themselves."""
+        axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
+        return frozenset().union(
+            *(
+                position_value(position).letters
+                for axis, position in enumerate(ref.positions)
+                if f"#{axis}" in axes and not isinstance(position, Gather)
+            )
+        )
 
     def instance(self, equation: Equation) -> Terms:
         """tau of an equation's instance, in its free indices."""
@@ -333,7 +356,7 @@ class Tokens:
                 if self.length <= bound.letters and not implied(others, bound):
                     yield index.name, _end(index, bound)
         for read in reads(equation):
-            seen = {a for term in self.at(read.ref) for a in term.token.letters}
+            seen = self._indices_of(read.ref)
             for index in reversed(read.over):
                 if any(seen & c.letters for c in index.constraints):
                     seen |= {index.atom}
@@ -369,13 +392,36 @@ def _dependent(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[
     return [*((part, True) for part in given), *((part, False) for part in neither)]
 
 
-def _latest(equation: Equation, arrays: Mapping[Array, Terms], length: frozenset[str]) -> Terms:
-    """The latest tokens read, with reduction indices eliminated."""
+def _latest(
+    equation: Equation,
+    arrays: Mapping[Array, Terms],
+    length: frozenset[str],
+    system: System,
+) -> Terms:
+    """The latest tokens read, with reduction indices eliminated.
+
+    What is gathered at positions that were chosen among some is thought to be read at all of them:
+    that is no later than the choice itself, which has read all of them.
+
+    Raises:
+        Unsupported: it may be later, so that it depends on the values of the positions.
+    """
     found: dict[Term, None] = {}
+    possible: dict[Term, Read] = {}
     for read in reads(equation):
         for term in arrays.get(read.ref.array, ()):
-            latest = _latest_of(equation, read, _read_term(read.ref, term), length)
-            found.update(dict.fromkeys(latest))
+            every = read
+            if _hidden(read.ref, (term,)):
+                ref, among = every_choice(system, read.ref)
+                every = Read(ref, (*read.over, *among))
+            latest = _latest_of(equation, every, _read_term(every.ref, term), length)
+            if every is read:
+                found.update(dict.fromkeys(latest))
+            else:
+                possible.update(dict.fromkeys(latest, read))
+    for term, read in possible.items():
+        if not _covered(equation.domain, term, list(found)):
+            raise _by_values(read.ref.array)
     terms = _everywhere(equation.domain, list(found))
     return tuple(
         term
@@ -387,6 +433,15 @@ def _latest(equation: Equation, arrays: Mapping[Array, Terms], length: frozenset
             if j != k
         )
     )
+
+
+def _hidden(ref: Ref, terms: Terms) -> bool:
+    """Whether some terms name an axis of an array that is gathered from."""
+    letters: frozenset[str] = frozenset().union(
+        *(p.letters for term in terms for p in (term.token, *term.where))
+    )
+    gathered = (k for k, p in enumerate(ref.positions) if isinstance(p, Gather))
+    return any(f"#{axis}" in letters for axis in gathered)
 
 
 def _covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
@@ -551,8 +606,12 @@ def _on_axes(equation: Equation, term: Term) -> Term:
 
 def _plain(array: Array, position: Position) -> Poly:
     if isinstance(position, Gather):
-        raise Unsupported(f"the token of {array.name} depends on the values of a gather")
+        raise _by_values(array)
     return position_value(position)
+
+
+def _by_values(array: Array) -> Unsupported:
+    return Unsupported(f"the token of {array.name} depends on the values of a gather")
 
 
 @cache
@@ -588,7 +647,7 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     if phase in TRAINING_STEP:
         from costmodel.adjoint import adjoint
 
-        return adjoint(system)
+        return adjoint(system, softmax="softmax-gradient" in rewrites)
     return system
 
 
@@ -617,13 +676,10 @@ def inference_reason(system: System) -> str | None:
     hint = f"; form '{others[0]}' has it" if others else ""
     for equation in system.equations:
         for part, _ in walk(equation.value):
-            if isinstance(part, Fft) and any(
-                index.atom in term.token.letters
-                for term in known.at(part.body)
-                for index in part.over
-            ):
+            if isinstance(part, Fft | Select) and known.spanned(part, equation):
+                word = "transforms" if isinstance(part, Fft) else "chooses from"
                 return (
-                    f"form '{system.form}' transforms the whole token axis at once "
+                    f"form '{system.form}' {word} the whole token axis at once "
                     f"({equation.name}){hint}"
                 )
     return f"not causal: an output depends on later tokens{hint}"

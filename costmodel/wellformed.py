@@ -19,8 +19,9 @@ from costmodel.domains import (
     outside,
     projected,
     total,
+    variables_of,
 )
-from costmodel.equations import Equation, System
+from costmodel.equations import Equation, System, rank, rows
 from costmodel.expressions import (
     Array,
     EquationError,
@@ -29,6 +30,7 @@ from costmodel.expressions import (
     Index,
     Position,
     Ref,
+    Select,
     UnionIndex,
     one_by_one,
     position_value,
@@ -100,6 +102,8 @@ def check_form(system: System) -> None:
         if isinstance(index, UnionIndex):
             _disjoint(system, index)
     for equation in system.equations:
+        if isinstance(equation.value, Select):
+            _chosen_exist(system, equation, equation.value)
         _written_inside(system, equation)
         for part, over in walk(equation.value):
             if isinstance(part, Ref):
@@ -122,6 +126,44 @@ def _disjoint(system: System, index: UnionIndex) -> None:
                 continue
             for sizes in _small(system):
                 _in_order(index, [*around, one], two, sizes)
+
+
+def _chosen_exist(system: System, equation: Equation, chosen: Select) -> None:
+    """Raise EquationError unless each row has as many entries as positions are chosen, and they are
+    positions that the array may hold."""
+    (over,), numbers = chosen.over, rank(equation)
+    for sizes in _small(system):
+        for point in _points(rows(equation), sizes):
+            begin, end = _ends(over, point)
+            first, last = (1, 1) if numbers is None else _ends(numbers, point)
+            wrong = _wrong_choice(equation, chosen.kind, (begin, end), (first, last), point)
+            if wrong:
+                where = ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
+                raise EquationError(f"{equation.name}: {wrong} (for instance at {where})")
+
+
+def _wrong_choice(
+    equation: Equation,
+    kind: str,
+    entries: tuple[int, int],
+    numbers: tuple[int, int],
+    point: Mapping[str, int],
+) -> str:
+    """What is wrong with a choice among some entries, numbered from the first to the last."""
+    (begin, end), (first, last), below = entries, numbers, equation.array.below
+    there, kept = end - begin + 1, last - first + 1
+    if there < 1:
+        return f"{kind} among no entries"
+    assert below is not None
+    if begin < 1 or end > below.rational(point):
+        return f"{kind} gives positions {begin}..{end}, but {equation.name} holds 1..{below}"
+    if first != 1 or kept < 1:
+        return f"{kind} keeps at least 1 position, numbered from 1; got {first}..{last}"
+    if kind == "sort" and kept != there:
+        return f"sort gives {there} positions, one for each entry; {kept} are defined"
+    if kept > there:
+        return f"{kind} keeps {kept} of {there} entries; number them up to the min_ of the two"
+    return ""
 
 
 def _outer(system: System, index: Index) -> tuple[Index, ...]:
@@ -165,6 +207,39 @@ def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
     return ceil(max(low)), floor(min(up))
 
 
+def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
+    """A reference at all positions among which those were chosen that it gathers at, and the
+    indices that run over them; what is gathered in another way stays as it is."""
+    positions, over = list(ref.positions), []
+    for axis, position in enumerate(positions):
+        if isinstance(position, Gather):
+            index = _among(system, position.at, f"chosen {axis}")
+            if index is not None:
+                positions[axis] = index.as_poly()
+                over.append(index)
+    return Ref(ref.array, tuple(positions)), tuple(over)
+
+
+def _among(system: System, at: Ref, name: str) -> Index | None:
+    """An index over the positions among which an entry of an array of positions was chosen; None
+    where the entry does not tell."""
+    (equation, *others) = system.defining.get(at.array, ()) or (None,)
+    if equation is None or others or not isinstance(equation.value, Select):
+        return None
+    values: dict[str, Poly] = {}
+    for position, there in zip(equation.positions, at.positions, strict=True):
+        if isinstance(there, Gather):
+            return None
+        place = position_value(position)
+        if len(place.variables) == 1 and place == Poly.atom(*place.variables):
+            values[next(iter(place.variables))] = position_value(there)
+    (over,) = equation.value.over
+    if not variables_of(over.ends) <= values.keys():
+        return None
+    lower, upper = (tuple(b.substitute(values) for b in ends) for ends in (over.lower, over.upper))
+    return Index(name, lower, upper)
+
+
 def _shape(array: Array) -> str:
     return f"({', '.join(map(str, array.shape))})"
 
@@ -190,8 +265,10 @@ def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index
                 f"{equation.name} gathers from {ref.array.name}, whose axis of extent {extent} "
                 f"does not hold positions up to {below}"
             )
-    hidden = [index.atom for index in (*equation.indices, *over)]
-    found = region(ref.array, ref.positions, around, hidden)
+    reached, among = every_choice(system, ref)
+    around = around.union(*(index.constraints for index in among))
+    hidden = [index.atom for index in (*equation.indices, *over, *among)]
+    found = region(ref.array, reached.positions, around, hidden)
     if found is None:
         return
     beyond = outside(found, [whole(ref.array)])

@@ -39,10 +39,14 @@ from costmodel.polynomial import Poly
 
 @cache
 def active(system: System) -> frozenset[Array]:
-    """The arrays that depend on something that gets a gradient."""
+    """The arrays that depend on something that gets a gradient; positions get none."""
     found = {a for a in system.mixer.arrays.values() if a.role in TRAINED and a.below is None}
     while True:
-        more = {e.array for e in system.equations if _reads_any(e.value, found)}
+        more = {
+            e.array
+            for e in system.equations
+            if e.array.below is None and _reads_any(e.value, found)
+        }
         if more <= found:
             return frozenset(found)
         found |= more

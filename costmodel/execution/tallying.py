@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.equations import Equation, System
 from costmodel.execution.fft import ALGORITHMS, Tally
+from costmodel.execution.select import CHOICES, Comparisons, Contender
 from costmodel.expressions import (
     Add,
     Array,
@@ -36,6 +37,7 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
     Ref,
+    Select,
     Sub,
     Where,
 )
@@ -169,6 +171,9 @@ class Run:
         if isinstance(equation.value, Fft):
             self._transform(number, equation, equation.value)
             return
+        if isinstance(equation.value, Select):
+            self._every_row(number, equation, equation.value)
+            return
         for point in self._points(equation.indices, {}):
             where = tuple(self._position(p)(point) for p in equation.positions)
             if (equation.array, where) in self.waiting:
@@ -178,6 +183,9 @@ class Run:
 
     def _instance(self, number: int, point: Point) -> None:
         equation, instance = self.equations[number], Instance(number)
+        if isinstance(equation.value, Select):
+            self._row(number, equation, equation.value, point)
+            return
         result = self._value(equation.value, point, instance)
         self._write(equation, equation.positions, point, result, instance)
         self.instances.append(instance)
@@ -418,6 +426,52 @@ class Run:
                 self._write(equation, equation.positions, p, scalar, instance)
             self.instances.append(instance)
 
+    def _every_row(self, number: int, equation: Equation, select: Select) -> None:
+        """Choose positions in every row that was not needed before."""
+        outer = [i for i in equation.indices if i.atom != select.rank]
+        for point in self._points(outer, {}):
+            entries = self._numbered(equation, select, point)
+            if number not in self.looped or any(e in self.waiting for e, _ in entries):
+                self._row(number, equation, select, point)
+
+    def _numbered(
+        self, equation: Equation, select: Select, point: Point
+    ) -> list[tuple[Entry, Point]]:
+        """The entries of one row of positions, each with its point."""
+        ranks = [i for i in equation.indices if i.atom == select.rank]
+        return [
+            ((equation.array, tuple(self._position(p)(at) for p in equation.positions)), at)
+            for at in self._points(ranks, point)
+        ]
+
+    def _row(self, number: int, equation: Equation, select: Select, point: Point) -> None:
+        """One instance: all positions that are chosen in one row."""
+        instance = Instance(number)
+        outer = {k: v for k, v in point.items() if k != select.rank}
+        (over,) = select.over
+        found = {
+            p[over.atom]: self._read(select.body, p, instance)
+            for p in self._points(select.over, outer)
+        }
+        if not found:
+            raise OracleError(f"{equation.name}: {select.kind} among no entries {self._at(outer)}")
+        made, entries = Comparisons(), self._numbered(equation, select, outer)
+        contenders = [Contender(scalar.value, position) for position, scalar in found.items()]
+        chosen = CHOICES[select.kind](contenders, len(entries), made)
+        if len(chosen) != len(entries):
+            raise OracleError(
+                f"{equation.name}: {select.kind} gives {len(chosen)} positions, {len(entries)} are "
+                f"defined {self._at(outer)}"
+            )
+        instance.operations["compare"] += made.number
+        depth = max(s.depth for s in found.values()) + made.deepest
+        token, given = max(s.token for s in found.values()), any(s.given for s in found.values())
+        for (entry, at), position in zip(entries, chosen, strict=True):
+            self.waiting.pop(entry, None)
+            scalar = Scalar(position, depth, token, given)
+            self._write(equation, equation.positions, at, scalar, instance)
+        self.instances.append(instance)
+
 
 def _in_loops(system: System) -> list[int]:
     """The equations whose array needs itself, directly or through others."""
@@ -495,8 +549,9 @@ FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
     "silu_slope": lambda v: (1 + math.exp(-v) * (1 + v)) / (1 + math.exp(-v)) ** 2,
     "erf_slope": lambda v: 2 / math.sqrt(math.pi) * math.exp(-v * v),
-    "gelu_slope": lambda v: (1 + math.erf(v / math.sqrt(2))) / 2
-    + v * math.exp(-v * v / 2) / math.sqrt(2 * math.pi),
+    "gelu_slope": lambda v: (
+        (1 + math.erf(v / math.sqrt(2))) / 2 + v * math.exp(-v * v / 2) / math.sqrt(2 * math.pi)
+    ),
 }
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from costmodel.conventions import Convention, convention as named_convention
-from costmodel.domains import Exact, Unsupported, total
-from costmodel.equations import Mixer, System
+from costmodel.domains import Constraints, Exact, Unsupported, total, variables_of
+from costmodel.equations import Mixer, System, rows
 from costmodel.expressions import (
     Add,
     Binary,
@@ -28,15 +28,18 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
     Ref,
+    Select,
     Sub,
     Where,
     names_in,
 )
 from costmodel.functions import TABLE
-from costmodel.polynomial import call
+from costmodel.polynomial import Poly, call
 from costmodel.rules.counts import Counts, Tally
 from costmodel.rules.peers import peer_count
 from costmodel.rules.points import ONE, Points
+from costmodel.rules.selections import network
+from costmodel.rules.span import terms_of
 from costmodel.tokens import Instances, instances, phase_name, system_of
 
 
@@ -89,6 +92,41 @@ def _fft(node: Fft, points: Points) -> Iterator[tuple[str, Exact]]:
     yield "add", number * (work * 3 / 2)
 
 
+def _select(node: Select, points: Points) -> Iterator[tuple[str, Exact]]:
+    """R - 1 comparisons for each position, the masked entries compared too; a network for a row."""
+    if node.kind == "sort":
+        kept, constraints = rows_of(points)
+        yield "compare", total(kept, constraints, ONE) * network(sorted_entries(node, points))
+    else:
+        yield "compare", number_of_terms(node.maximum, points) - points.number()
+
+
+def rows_of(points: Points) -> tuple[tuple[str, ...], Constraints]:
+    """The points of the rows in which an equation chooses positions."""
+    kept = tuple(index.atom for index in rows(points.equation))
+    produced = {*points.variables} - {*kept}
+    return kept, frozenset(c for c in points.constraints if not c.letters & produced)
+
+
+def sorted_entries(node: Select, points: Points) -> Poly:
+    """How many entries a row holds that is sorted, the same for all rows.
+
+    Raises:
+        Unsupported: rows hold more or fewer entries.
+    """
+    number = terms_of(node.over)
+    for name in sorted(variables_of([number])):
+        rest = (c + Poly.atom(name) for c in points.constraints if -c in points.constraints)
+        value = next((v for v in rest if not variables_of([v])), None)
+        if value is None:
+            raise Unsupported(
+                f"{points.equation.name}: how many comparisons a sort takes depends on index "
+                f"{name[1:]}, and these are not summed exactly"
+            )
+        number = number.substitute({name: value})
+    return number
+
+
 RULES: Mapping[type[Node], Callable[..., Iterator[tuple[str, Exact]]]] = {
     Constant: _leaf,
     Ref: _leaf,
@@ -104,6 +142,7 @@ RULES: Mapping[type[Node], Callable[..., Iterator[tuple[str, Exact]]]] = {
     Reduce: _reduce,
     Joined: _reduce,
     Fft: _fft,
+    Select: _select,
 }
 """Node -> the operations that it executes itself, at all points around it."""
 

@@ -33,6 +33,7 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
     Ref,
+    Select,
     Sub,
     Where,
     position_value,
@@ -41,6 +42,7 @@ from costmodel.functions import TABLE
 from costmodel.loops import Block, ascending, blocks, references
 from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
+from costmodel.rules.selections import levels as levels_of
 from costmodel.rules.sequential import Steps
 from costmodel.rules.span import (
     MOST,
@@ -52,6 +54,7 @@ from costmodel.rules.span import (
     largest,
     later_row,
     maximised,
+    number_kept,
     numbers_of_terms,
     points_of,
 )
@@ -66,6 +69,7 @@ STEP_WORDS: Mapping[str, str] = {
     "max": "maximum",
     "compare": "comparison",
     "fft": "Fourier transform",
+    "select": "selection",
 }
 """How papers say a step; a function is called by its name."""
 
@@ -138,8 +142,8 @@ class CriticalPath:
 
     @property
     def steps(self) -> tuple[Any, ...]:
-        """Step names (mul sum add div exp max compare, a function's name, fft); the rows of a loop
-        are one entry {"times": "l - 1", "steps": [...]}."""
+        """Step names (mul sum add div exp max compare, a function's name, fft, select); the rows of
+        a loop are one entry {"times": "l - 1", "steps": [...]}."""
         return tuple(
             {"times": str(step.times), "steps": [s.name for s in step.steps]}
             if isinstance(step, Repeat)
@@ -293,6 +297,8 @@ def _ready(context: _Context, node: Node, part: Instances, around: Constraints) 
 def _ref(context: _Context, node: Ref, part: Instances, around: Constraints) -> Chain:
     if (part.equation, node) in context.before:
         return context.before[part.equation, node]
+    if context.steps.may_be_fresh(node):
+        return _gathered(context, node, part, around)
     longest = Chain()
     fresh = context.steps.fresh(node, around)
     if node.array in context.arrays and any(context.exists(points) for points in fresh):
@@ -300,6 +306,16 @@ def _ref(context: _Context, node: Ref, part: Instances, around: Constraints) -> 
     for child in node.children:
         gather = context.chain(child, part, around)
         longest = context.longer(longest, gather) if gather.steps else longest
+    return longest
+
+
+def _gathered(context: _Context, node: Ref, part: Instances, around: Constraints) -> Chain:
+    """The longest chain to the positions at which something is read that is there before them: the
+    number of steps, worked out before, says so."""
+    context.steps.depth(node, part, around)
+    longest = Chain()
+    for child in node.children:
+        longest = context.longer(longest, context.chain(child, part, around))
     return longest
 
 
@@ -386,6 +402,17 @@ def _fft(context: _Context, node: Fft, part: Instances, around: Constraints) -> 
     return before.then(part.equation.part_of, ("fft",), call("ceil_log2", node.length) * 3)
 
 
+def _select(context: _Context, node: Select, part: Instances, around: Constraints) -> Chain:
+    inner = around.union(*(index.constraints for index in node.over))
+    before = context.chain(node.body, part, inner)
+    names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
+    levels = [
+        guarded(maximised(Level(levels_of(node, number, number_kept(part)), where), names, around))
+        for number, where in numbers_of_terms(node.maximum, part, around)
+    ]
+    return before.then(part.equation.part_of, ("select",), call("Max", 0, *levels))
+
+
 RULES: Mapping[type[Node], Callable[..., Chain]] = {
     Constant: _ready,
     Ref: _ref,
@@ -401,6 +428,7 @@ RULES: Mapping[type[Node], Callable[..., Chain]] = {
     Reduce: _reduce,
     Joined: _reduce,
     Fft: _fft,
+    Select: _select,
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Unsupported
-from costmodel.equations import TRAINED, Equation, Mixer, gradient_name
+from costmodel.equations import TRAINED, Equation, Mixer, gradient_name, rank, rows
 from costmodel.expressions import (
     Add,
     Array,
@@ -32,6 +32,7 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
     Ref,
+    Select,
     Sub,
     Where,
     position_value,
@@ -92,7 +93,8 @@ def evaluate_all(
     dtype = np.result_type(*known.values())
     for equation in system.equations:
         shape = tuple(max(0, extent.at(sizes)) for extent in equation.array.shape)
-        known.setdefault(equation.name, np.zeros(shape, dtype))
+        kind = dtype if equation.array.below is None else np.dtype(np.int64)
+        known.setdefault(equation.name, np.zeros(shape, kind))
     for block in blocks(system):
         for equation in _in_turn(block, sizes):
             _assign(equation, known, sizes)
@@ -322,8 +324,8 @@ def _first(grid: _Grid, node: First) -> Any:
     return np.where(equal & (np.cumsum(equal, axis=axis) == 1), body, 0.0)
 
 
-def _opaque(grid: _Grid, node: Fft) -> Any:
-    raise Unsupported("a transform stands alone on the right side of its equation")
+def _opaque(grid: _Grid, node: Fft | Select) -> Any:
+    raise Unsupported(f"{node.kind} stands alone on the right side of its equation")
 
 
 RULES: Mapping[type[Node], Callable[..., Any]] = {
@@ -341,6 +343,7 @@ RULES: Mapping[type[Node], Callable[..., Any]] = {
     Reduce: _reduce,
     Joined: _reduce,
     Fft: _opaque,
+    Select: _opaque,
 }
 
 
@@ -358,11 +361,16 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
     if isinstance(equation.value, Fft):
         _transform(equation, equation.value, known, sizes)
         return
+    if isinstance(equation.value, Select):
+        equation = replace(equation, indices=_rank_last(equation))
     grid = _Grid(equation.indices, sizes, known)
     shape = np.broadcast_shapes(*(grid.coordinate(k).shape for k in range(len(grid.indices))))
     inside = np.broadcast_to(grid.mask(), shape)
     with np.errstate(all="ignore"):
-        value = np.broadcast_to(_value(grid, equation.value), shape)
+        if isinstance(equation.value, Select):
+            value = np.broadcast_to(_chosen(equation, equation.value, grid), shape)
+        else:
+            value = np.broadcast_to(_value(grid, equation.value), shape)
     target = known[equation.name]
     if not equation.positions:
         target[...] = value
@@ -378,6 +386,29 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
             )
         where.append(index - 1)
     target[tuple(where)] = value[inside]
+
+
+def _rank_last(equation: Equation) -> tuple[Index, ...]:
+    """The indices of the rows, and then the one that numbers the positions of a row."""
+    numbers = rank(equation)
+    return rows(equation) + (() if numbers is None else (numbers,))
+
+
+def _chosen(equation: Equation, node: Select, grid: _Grid) -> Values:
+    """The positions chosen in each row; 0 where there are fewer entries."""
+    import numpy as np
+
+    inner = _Grid(rows(equation), grid.sizes, grid.known).extended(node.over)
+    shape = np.broadcast_shapes(*(inner.coordinate(k).shape for k in range(len(inner.indices))))
+    body = np.broadcast_to(_entry(inner, node.body), shape)
+    outside = ~np.broadcast_to(inner.mask(), shape)
+    falling = body if node.kind == "sort" else -body
+    order = np.lexsort((falling, outside), axis=-1) + inner.extent(node.over[0])[0]
+    if rank(equation) is None:
+        return order[..., 0] if order.size else np.zeros(shape[:-1], np.int64)
+    width = max(0, grid.extent(grid.indices[-1])[1])
+    missing = [(0, 0)] * (order.ndim - 1) + [(0, max(0, width - order.shape[-1]))]
+    return np.pad(order, missing)[..., :width]
 
 
 def _transform(

@@ -35,6 +35,7 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
     Ref,
+    Select,
     Sub,
     UnionIndex,
     Where,
@@ -258,6 +259,16 @@ def _fft(notation: Notation, node: Fft) -> Piece:
     return Piece(f"{node.kind}({body}, over {over}, {length} points)", ATOM)
 
 
+def _select(notation: Notation, node: Select) -> Piece:
+    body = printed(notation, node.body).text
+    if notation.latex:
+        (index,) = node.over
+        low, up = notation.bounds(index)
+        between = rf"{low} \le {symbol(index.name, {})} \le {up}"
+        return Piece(rf"\mathrm{{{node.kind}}}_{{{between}}}\left({body}\right)", ATOM)
+    return Piece(f"{node.kind}({', '.join(map(notation.range, node.over))}) {body}", REDUCTION)
+
+
 def _scaled(notation: Notation, node: Composite) -> Piece:
     below = Piece(notation.root(notation.poly(node.by)), ATOM)
     body = printed(notation, node.body)
@@ -324,6 +335,7 @@ RULES: Mapping[type[Node], Callable[..., Piece]] = {
     Where: _where,
     First: _first,
     Fft: _fft,
+    Select: _select,
     Composite: _composite,
 }
 

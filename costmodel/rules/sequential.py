@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Constraints, Exact, Unsupported
 from costmodel.equations import Mixer, System
-from costmodel.expressions import Fft, Joined, Node, Reduce, Reduction
+from costmodel.expressions import Fft, Joined, Node, Reduce, Reduction, Select
 from costmodel.polynomial import Poly, call
 from costmodel.quantity import Quantity
 from costmodel.rules.span import RULES, Depth, Depths, pruned, reduced
@@ -50,8 +50,10 @@ class Sequential(Quantity):
         return max(term.at(sizes) for term in self.terms)
 
 
-def _one_step(steps: Depths, node: Reduction | Fft, part: Instances, around: Constraints) -> Depth:
-    """A whole sum, or a transform, is one step after the latest of its terms."""
+def _one_step(
+    steps: Depths, node: Reduction | Fft | Select, part: Instances, around: Constraints
+) -> Depth:
+    """A whole sum, a transform or a choice is one step after the latest of its terms."""
     return reduced(steps, node, part, around, Poly.of(1))
 
 
@@ -60,6 +62,7 @@ STEPS: Mapping[type[Node], Callable[..., Depth]] = {
     Reduce: _one_step,
     Joined: _one_step,
     Fft: _one_step,
+    Select: _one_step,
 }
 
 

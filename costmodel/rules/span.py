@@ -31,7 +31,7 @@ from costmodel.domains import (
     total,
     variables_of,
 )
-from costmodel.equations import Equation, Mixer, System
+from costmodel.equations import Equation, Mixer, System, rank
 from costmodel.expressions import (
     Add,
     Array,
@@ -52,6 +52,7 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
     Ref,
+    Select,
     Sub,
     Where,
     position_value,
@@ -62,6 +63,7 @@ from costmodel.polynomial import Fn, Poly, call, to_sympy
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present, with_terms
 from costmodel.quantity import Quantity
 from costmodel.rules.peaks import direction, highest
+from costmodel.rules.selections import levels as levels_of
 from costmodel.tokens import Instances, T, at_token, instances, phase_name, system_of, tokens
 from costmodel.wellformed import axes_of, region, whole
 
@@ -130,9 +132,22 @@ def dominates(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
                 moved = Poly.atom(atom) * -number - Poly.atom(rival) * -number
                 difference = difference + moved
                 break
+    difference = _with_positive_extrema(difference, constraints)
     if any(a[0] in "@#" for a in difference.letters):
         return False
     return nonnegative(difference)
+
+
+def _with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
+    """The same with a variable, at least 0, for every minimum or maximum of what is at least 0."""
+    extrema = [
+        atom
+        for atom in sorted(poly.atoms)
+        if isinstance(atom, Fn)
+        and atom.function in ("Min", "Max")
+        and all(_proven(known, argument) for argument in atom.args)
+    ]
+    return poly.substitute({a: Poly.atom(f"^extremum {k}") for k, a in enumerate(extrema)})
 
 
 def _proven(constraints: Constraints, claim: Poly) -> bool:
@@ -150,6 +165,7 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
         if not all(_proven(known, c) for c in rival.where):
             return False
         least = _least(level.where)
+        known = frozenset(c.substitute(least) for c in known)
         return dominates(known, rival.depth.substitute(least), level.depth.substitute(least))
 
     kept: list[Level] = []
@@ -212,7 +228,7 @@ def _at_the_corner(level: Level, waiting: Sequence[str], constraints: Constraint
             ends = upper if sign > 0 else lower
             if any(scale != ONE for scale, _ in ends):
                 raise Unsupported(f"index {variable[1:]} is bounded with a stride")
-            corner[variable] = _tightest([end for _, end in ends], exists, -sign)
+            corner[variable] = _the_tightest([end for _, end in ends], exists, -sign)
     there = frozenset(c.substitute(corner) for c in full)
     if not all(
         _proven(exists, c) for c in projected(there, [v for v in waiting if v not in corner])
@@ -374,10 +390,10 @@ class Depths:
         before = [at_rows(block, p, lambda row: {last - 1 - row}) for p in parts]
         self._alike(block, [p for p in before if p], dict.fromkeys(block.axes, last - 1))
         for part in parts:
-            for sizes in ({last - 2}, {1 - last}):
-                end = at_rows(block, part, lambda row, s=sizes: {row - last, last - row, *s})
-                if end is not None:
-                    self._equation(end, split=True)
+            for sizes in (last - 2, 1 - last):
+                end = at_rows(block, part, lambda row: {row - last, last - row})
+                if end is not None and not infeasible(end.constraints | {sizes}):
+                    self._equation(replace(end, constraints=end.constraints | {sizes}), split=True)
 
     def _alike(
         self, block: Block, parts: Sequence[Instances], number: Mapping[Array, Poly]
@@ -429,6 +445,11 @@ class Depths:
         if self.phase != "inference":
             return (constraints,)
         return at_token(constraints, tokens(self.system).at(ref), T)
+
+    def may_be_fresh(self, ref: Ref) -> bool:
+        """Whether it depends on the values of positions if an entry is computed in this phase."""
+        fresh = ref.array in self.arrays and self.phase == "inference"
+        return fresh and tokens(self.system).hidden(ref)
 
     def depth(self, node: Node, part: Instances, constraints: Constraints) -> Depth:
         """The depth at which an expression is known."""
@@ -778,10 +799,17 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     lows, highs = ([end for _, end in side] for side in (lower, upper))
     if _tightest(lows, where, 1) is None or (highs and _tightest(highs, where, -1) is None):
         where |= {number - 2}
-    low, high = _tightest(lows, where, 1), _tightest(highs, where, -1)
-    if low is None or (highs and high is None):
-        raise Unsupported("which rows of a loop have an operand depends on the sizes")
+    low = _the_tightest(lows, where, 1)
+    high = _the_tightest(highs, where, -1) if highs else None
     return Entering(array, level.depth, low, high, where, number)
+
+
+def _the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
+    """The same; Unsupported where none is proven to be it."""
+    found = _tightest(ends, where, sign)
+    if found is None:
+        raise Unsupported("which rows of a loop have an operand depends on the sizes")
+    return found
 
 
 def _tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None:
@@ -987,7 +1015,26 @@ def _ref(depths: Depths, node: Ref, part: Instances, around: Constraints) -> Dep
     if before is not None:
         return before
     gathers = [level for child in node.children for level in depths.depth(child, part, around)]
+    if depths.may_be_fresh(node):
+        found = (_at_places(level, node, around) for level in depths.arrays[node.array])
+        if not all(_there_before(x, gathers, around) for x in found if x):
+            raise _depends_on_place(node)
+        return pruned(around, gathers)
     return pruned(around, (*gathers, *_entry(depths, node, around)))
+
+
+def _there_before(level: Level, gathers: Sequence[Level], around: Constraints) -> bool:
+    """Whether an entry is proven to be there when the position is at which it is gathered."""
+    known = around | level.where
+    return any(
+        all(_proven(known, c) for c in gather.where)
+        and nonnegative(_with_positive_extrema(gather.depth - level.depth, known))
+        for gather in gathers
+    )
+
+
+def _depends_on_place(node: Ref) -> Unsupported:
+    return Unsupported(f"how deep an entry of {node.array.name} is depends on its position")
 
 
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
@@ -997,7 +1044,7 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Flat)}
     anywhere = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Gather)}
     if anywhere & variables_of(c for x in depths.arrays[node.array] for c in (x.depth, *x.where)):
-        raise Unsupported(f"how deep an entry of {node.array.name} is depends on its position")
+        raise _depends_on_place(node)
     inside: Constraints = frozenset()
     if depths.phase != "inference":
         inside = frozenset(c for c in whole(node.array) if not (flat | anywhere) & c.letters)
@@ -1056,7 +1103,11 @@ def _call(depths: Depths, node: Call, part: Instances, around: Constraints) -> D
 
 
 def reduced(
-    depths: Depths, node: Reduction | Fft, part: Instances, around: Constraints, levels: Poly
+    depths: Depths,
+    node: Reduction | Fft | Select,
+    part: Instances,
+    around: Constraints,
+    levels: Poly,
 ) -> Depth:
     """The latest term of what runs over indices, and some levels more."""
     if isinstance(node, Joined):
@@ -1148,6 +1199,23 @@ def _fft(depths: Depths, node: Fft, part: Instances, around: Constraints) -> Dep
     return reduced(depths, node, part, around, call("ceil_log2", node.length) * 3)
 
 
+def _select(depths: Depths, node: Select, part: Instances, around: Constraints) -> Depth:
+    """All positions of a row are known at once, when the last one is."""
+    return tuple(
+        Level(level.depth, level.where | where)
+        for number, where in numbers_of_terms(node.maximum, part, around)
+        for level in reduced(
+            depths, node, part, around | where, levels_of(node, number, number_kept(part))
+        )
+    )
+
+
+def number_kept(part: Instances) -> Poly:
+    """How many positions are chosen in each row, in the indices of the row."""
+    numbers = rank(part.equation)
+    return ONE if numbers is None else terms_of((numbers,))
+
+
 RULES: Mapping[type[Node], Callable[..., Depth]] = {
     Constant: _ready,
     Ref: _ref,
@@ -1163,6 +1231,7 @@ RULES: Mapping[type[Node], Callable[..., Depth]] = {
     Reduce: _reduce,
     Joined: _reduce,
     Fft: _fft,
+    Select: _select,
 }
 
 

@@ -6,16 +6,17 @@ to go on past t; and of what depends on a context alone, every entry that such a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costmodel.domains import Constraints, Exact, Unsupported, union_size
+from costmodel.domains import Constraints, Exact, Unsupported, outside, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array, Gather, Ref
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
 from costmodel.tokens import (
+    Read,
     T,
     Unanswered,
     after_token,
@@ -25,7 +26,7 @@ from costmodel.tokens import (
     tokens,
     up_to_token,
 )
-from costmodel.wellformed import axes_of, region
+from costmodel.wellformed import axes_of, every_choice, region
 
 if TYPE_CHECKING:
     import sympy
@@ -86,28 +87,47 @@ def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]
 
 
 def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
-    """For each array, the regions of entries held after t tokens and who reads them."""
-    known = tokens(system)
+    """For each array, the regions of entries held after t tokens and who reads them.
+
+    Raises:
+        Unsupported: entries are held, or not, by the values of the positions that gather them.
+    """
     found: dict[Array, list[tuple[Equation, Constraints]]] = {}
+    gathering: list[tuple[Equation, Gather, Array, Constraints]] = []
     for equation in system.equations:
         for read in reads(equation):
-            terms = known.at(read.ref)
-            if read.ref.array not in known.given:
-                continue
-            if (gather := gathered(read.ref)) is not None:
-                raise Unsupported(
-                    f"which entries of {read.ref.array.name} are held depends on the values of "
-                    f"{gather.at.array.name}"
-                )
-            names = variables_in(equation, read.over)
-            ends = read.ref.array not in known.dynamic
-            for later in after_token(known.unbounded(equation), known.instance(equation), T):
-                for before in up_to_token(later | read.constraints, terms, T):
-                    for around, given in known.dependent_entries(read.ref, before, ends=False):
-                        touched = entries(read.ref, around, names, ends=ends) if given else None
-                        if touched is not None:
-                            found.setdefault(read.ref.array, []).append((equation, touched))
+            array, gather = read.ref.array, gathered(read.ref)
+            for touched in _held_of(system, equation, read):
+                if gather is None:
+                    found.setdefault(array, []).append((equation, touched))
+                else:
+                    gathering.append((equation, gather, array, touched))
+    for equation, gather, array, touched in gathering:
+        if outside(touched, [plain for _, plain in found.get(array, ())]):
+            raise Unsupported(
+                f"which entries of {array.name} are held depends on the values of "
+                f"{gather.at.array.name}"
+            )
+        found[array].append((equation, touched))
     return found
+
+
+def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
+    """The entries held after t tokens that later ones read by a reference, or may gather by it."""
+    known = tokens(system)
+    ref, among = every_choice(system, read.ref)
+    over = (*read.over, *among)
+    if ref.array not in known.given:
+        return
+    terms, names = known.at(ref), variables_in(equation, over)
+    ends = ref.array not in known.dynamic
+    ranges = Read(ref, over).constraints
+    for later in after_token(known.unbounded(equation), known.instance(equation), T):
+        for before in up_to_token(later | ranges, terms, T):
+            for around, given in known.dependent_entries(ref, before, ends=False):
+                touched = entries(ref, around, names, ends=ends) if given else None
+                if touched is not None:
+                    yield touched
 
 
 def state(mixer: Mixer, form: str | None = None) -> State:
