@@ -747,13 +747,32 @@ def trace(
     chosen(format_, "--format", ("rich", "markdown", "json"))
     lets = [part for text in let or () for part in text.split(",")]
     found = tracing.trace(target, over=over, let=lets, backend=backend)
-    apart_ = comparing.against(found, against) if against else None
+    apart_ = comparing.passes(found, against) if against else []
     width, colour = screen(output)
     text = {
         "rich": lambda: render.as_terminal(found, apart_, width, colour=colour),
         "markdown": lambda: render.as_markdown(found, apart_),
         "json": lambda: render.as_json(found, apart_),
     }[format_]()
+    emit(text, output, force)
+
+
+@app.command()
+def training(
+    context: typer.Context,
+    mixers: Mixers = None,
+    modules: Annotated[
+        bool, typer.Option("--modules/--equations", help="Trace every module, too: minutes.")
+    ] = True,
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """A page on training: forward and backward of every mixer, by the equations and as traced."""
+    from costmodel.table import selection
+    from profiler import training as pages
+
+    selected, _ = selection([load_mixer(name) for name in mixers or ()], None, not mixers)
+    text = f"<!-- {regenerating(context)} -->\n{pages.page(selected, modules=modules)}"
     emit(text, output, force)
 
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from costmodel.check_gradients import Gradients
@@ -166,32 +167,33 @@ def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
 def _executed(mixer: Mixer) -> Iterator[Proof]:
     """Counts, once, span, state, traffic and values, at every set of small sizes."""
     for form in mixer.forms:
-        refused: dict[str, str] = {}
-        answered: dict[str, None] = {}
-
-        def differing(
-            sizes: Sizes,
-            form: str = form,
-            refused: dict[str, str] = refused,
-            answered: dict[str, None] = answered,
-        ) -> str:
-            made = Comparison(mixer, form).at(sizes)
-            answered.update(made.compared)
-            for line in made.refused:
-                question, _, reason = line.partition(": ")
-                refused.setdefault(reason, general(question))
-            if not made.apart:
-                return ""
-            return first_equation_apart(mixer, form, sizes) + made.apart[0]
-
-        apart = first_apart(mixer, differing)
-        left = [
-            f"{question} is not derived{' everywhere' if question in answered else ''}: {reason}"
-            for reason, question in refused.items()
-        ]
-        done = "; ".join([", ".join(answered), *left])
+        made = Comparison(mixer, form)
+        apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
+        done = "; ".join([", ".join(made.compared), *_left(made)])
         proof = _proof(f"{form}: counts equal instrumented execution", apart, done)
-        yield proof if "counts" in answered or apart else replace(proof, passed=None)
+        yield proof if "counts" in made.compared or apart else replace(proof, passed=None)
+
+
+def _differing(
+    made: Comparison, where: Callable[[Mixer, str, Sizes], str] | None, sizes: Sizes
+) -> str:
+    """The first answer that differs at some sizes; what was compared stays noted."""
+    made.apart.clear()
+    made.at(sizes)
+    if not made.apart:
+        return ""
+    return (where(made.mixer, made.form, sizes) if where else "") + made.apart[0]
+
+
+def _left(made: Comparison) -> Iterator[str]:
+    """The questions that are left open, each reason once."""
+    reasons: dict[str, str] = {}
+    for line in made.refused:
+        question, _, reason = line.partition(": ")
+        reasons.setdefault(reason, general(question))
+    for reason, question in reasons.items():
+        everywhere = " everywhere" if question in made.compared else ""
+        yield f"{question} is not derived{everywhere}: {reason}"
 
 
 def _grouped(answered: Iterable[str]) -> Iterator[str]:
@@ -208,27 +210,11 @@ def _grouped(answered: Iterable[str]) -> Iterator[str]:
 def _gradients(mixer: Mixer) -> Iterator[Proof]:
     """Values and costs of the gradients' equations, at every set of small sizes."""
     for form in mixer.forms:
-        refused: dict[str, str] = {}
-        answered: dict[str, None] = {}
-
-        def differing(
-            sizes: Sizes,
-            form: str = form,
-            refused: dict[str, str] = refused,
-            answered: dict[str, None] = answered,
-        ) -> str:
-            made = Gradients(mixer, form).at(sizes)
-            answered.update(made.compared)
-            for line in made.refused:
-                question, _, reason = line.partition(": ")
-                refused.setdefault(reason, question)
-            return made.apart[0] if made.apart else ""
-
-        apart = first_apart(mixer, differing)
-        left = [f"{question} is not derived: {reason}" for reason, question in refused.items()]
-        done = "; ".join([*_grouped(answered), *left])
+        made = Gradients(mixer, form)
+        apart = first_apart(mixer, partial(_differing, made, None))
+        done = "; ".join([*_grouped(made.compared), *_left(made)])
         proof = _proof(f"{form}: gradients equal execution", apart, done)
-        yield proof if answered or apart else replace(proof, passed=None)
+        yield proof if made.compared or apart else replace(proof, passed=None)
 
 
 def _proof(name: str, apart: tuple[dict[str, int], str] | None, done: str) -> Proof:

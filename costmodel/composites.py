@@ -31,6 +31,7 @@ from costmodel.expressions import (
     Node,
     Reduce,
     Ref,
+    Select,
     Sub,
     UnionIndex,
     node,
@@ -48,8 +49,13 @@ REWRITES: Mapping[str, str] = {
     "scale=per-score": "one division per score",
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
+    "softmax-gradient": "the gradient of a softmax comes from its result alone: (g - sum of g y) y",
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
+
+
+OF_GRADIENTS = ("softmax-gradient",)
+"""Rewrites that change the backward pass alone."""
 
 
 def scaled(body: Node, by: Poly) -> Node:
@@ -337,7 +343,7 @@ def _reindexed(expression: Node, wide: Mapping[str, Index]) -> Node:
     if isinstance(expression, Binary):
         left, right = (_reindexed(child, wide) for child in expression.children)
         return type(expression)(left, right)
-    if isinstance(expression, (Reduce, Fft)):
+    if isinstance(expression, (Reduce, Fft, Select)):
         over = tuple(wide[i.atom] for i in expression.over)
         body = _reindexed(expression.body, wide)
         return replace(expression, body=body, over=over)  # type: ignore[arg-type]

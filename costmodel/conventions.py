@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from costmodel.composites import REWRITES, SCALES
+from costmodel.composites import OF_GRADIENTS, REWRITES, SCALES
 
 ACCOUNTINGS: Mapping[str, str] = {
     "strict": "a sum of R terms takes R-1 additions",
@@ -173,8 +173,7 @@ class Convention:
             parts.append(REWRITES["dense"])
         else:
             parts.append("masked pairs are not computed")
-        if "zero-state" in self.rewrites:
-            parts.append(REWRITES["zero-state"])
+        parts += [REWRITES[r] for r in ("zero-state", *OF_GRADIENTS) if r in self.rewrites]
         return "; ".join(parts)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import combinations, product
 
-from costmodel.composites import REWRITES, SCALES
+from costmodel.composites import OF_GRADIENTS, REWRITES, SCALES
 from costmodel.conventions import ACCOUNTINGS, PEERS, Convention, convention
 from costmodel.weightings import WEIGHTINGS
 
@@ -139,7 +139,11 @@ def _conventions(own: Reading, scope: Scope, changed: Reading) -> Iterator[tuple
     if not scope.conventions:
         yield own.convention
         return
-    rewrites = ("dense",) if scope.growing else tuple(r for r in REWRITES if r not in SCALES)
+    rewrites = (
+        ("dense",)
+        if scope.growing
+        else tuple(r for r in REWRITES if r not in (*SCALES, *OF_GRADIENTS))
+    )
     optional: list[tuple[str, ...]] = [("", rewrite) for rewrite in rewrites]
     if not scope.growing:
         optional.append(("", *SCALES[1:]))

@@ -63,16 +63,20 @@ ROUNDS = 8
 
 
 @cache
-def adjoint(system: System) -> System:
+def adjoint(system: System, *, softmax: bool = False) -> System:
     """The equations of a training step.
 
     The gradient of the output is a context, `y.grad`; every input, context and parameter gets its
     own gradient, unless no output depends on it.
 
+    Args:
+        softmax: the gradient of a softmax from its result y alone, (g - sum of g y) y, as kernels
+            compute it, and not through its exponentials and their sum.
+
     Raises:
         Unsupported: an expression without a rule here, or a reference that cannot be turned round.
     """
-    return _Builder(stored(_with_gradient(system))).built()
+    return _Builder(stored(_with_gradient(system)), softmax).built()
 
 
 def _with_gradient(system: System) -> System:
@@ -124,6 +128,7 @@ class _Builder:
     """The state of one reversal."""
 
     system: System
+    softmax: bool = False
     grads: dict[Array, Array] = field(default_factory=dict)
     regions: dict[Array, list[Constraints]] = field(default_factory=dict)
     """The entries of each array that have a gradient, in its axes; they may overlap."""
@@ -200,6 +205,9 @@ class _Builder:
         before, self.written = self.written, {}
         for equation in reversed(block.equations):
             if equation.array is array:
+                if self.softmax and (scores := softmax_of(self.system, equation)) is not None:
+                    self._from_result(equation, scores)
+                    continue
                 for scope in self._scopes(equation):
                     self._hand(equation.value, Ref(self.grads[array], equation.positions), scope)
         found, self.written = self.written, before
@@ -229,6 +237,24 @@ class _Builder:
         for k, where in enumerate(regions):
             for piece in outside(where, regions[:k]):
                 yield equation.domain | {c.substitute(at) for c in piece}
+
+    def _from_result(self, equation: Equation, scores: Ref) -> None:
+        """Hand the gradient of a softmax on from its result alone."""
+        (scope,) = self._scopes(equation)
+        assert isinstance(equation.value, Div) and isinstance(equation.value.right, Ref)
+        gradient = Ref(self.grads[equation.array], equation.positions)
+        result = Ref(equation.array, equation.positions)
+        total = equation.value.right
+        (of_row,) = self.system.defining[total.array]
+        assert isinstance(of_row.value, Reduce)
+        rows = self._array(self._next_name(equation.array), total.array.shape, equation.array)
+        value = Reduce("sum", Mul(gradient, result), of_row.value.over)
+        written = Equation(
+            rows, of_row.positions, value, of_row.indices, gradient_name(equation.array)
+        )
+        self.written[written] = SEQUENCE if scope.sequence else STEP
+        difference = Sub(gradient, Ref(rows, total.positions))
+        self.hand_to(scores, Mul(difference, result), scope)
 
     def _hand(self, node: Node, gradient: Node, scope: _Scope) -> None:
         """Hand the gradient of an expression on to what it is made of."""
@@ -412,6 +438,22 @@ class _Builder:
             if all(found):
                 return found
         return [None] * len(share.axes)
+
+
+def softmax_of(system: System, equation: Equation) -> Ref | None:
+    """The scores that an equation is the softmax of, if it is one by itself."""
+    value = equation.value
+    if not (
+        isinstance(value, Div) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
+    ):
+        return None
+    powers = system.defining.get(value.left.array, ())
+    if value.left.array.name != f"{equation.name}.exp" or len(powers) != 1:
+        return None
+    exponent = powers[0].value
+    assert isinstance(exponent, Call)
+    scores = exponent.body.left if isinstance(exponent.body, Sub) else exponent.body
+    return scores if isinstance(scores, Ref) else None
 
 
 def _readers_first(block: Block) -> list[Array]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from costmodel.composites import REWRITES
-from costmodel.domains import Exact
+from costmodel.composites import OF_GRADIENTS, REWRITES
+from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.load import mixer as load_mixer
 from costmodel.polynomial import Poly
@@ -34,69 +34,102 @@ class Cause:
 
 @dataclass(frozen=True)
 class Difference:
-    """A module's forward pass less a mixer's equations.
+    """A module's forward or backward pass less a mixer's equations.
 
     `difference` is the whole of it by class; `causes` are re-counts of the equations under named
     switches; `unexplained` is what stays when all of them are turned, empty where nothing does.
     """
 
     mixer: str
+    phase: str
     form: str
     equations: Classes
     difference: Classes
     causes: tuple[Cause, ...]
     unexplained: Classes
+    reason: str = ""
+    """Why the pass is not compared; empty where it is."""
 
     @property
     def explained(self) -> bool:
         """Whether the switches name all of the difference."""
-        return not self.unexplained
+        return not (self.reason or self.unexplained)
 
 
-def against(found: Trace, name: str | Mixer) -> Difference:
-    """Subtract a mixer's equations from a traced forward pass, symbolically, and name the rest.
+PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
+"""What a trace calls a pass -> the phase of the equations."""
+
+
+def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
+    """Subtract a mixer's equations from a traced pass, symbolically, and name the rest.
 
     Raises:
         UnknownMixer: no such mixer.
         TraceError: the trace has no formula, or the equations have sizes that it lacks.
     """
     mixer = load_mixer(name)
-    if found.uncounted:
-        listed = ", ".join(dict.fromkeys(u.name for u in found.uncounted if u.phase == "forward"))
-        if listed:
-            raise TraceError(
-                f"{found.target} cannot be held against {mixer.name}: no counting rule for {listed}"
-            )
+    listed = ", ".join(dict.fromkeys(u.name for u in found.uncounted if u.phase == phase))
+    if listed:
+        raise TraceError(
+            f"{found.target} cannot be held against {mixer.name}: no counting rule for {listed}"
+        )
     traced: Classes = {}
-    for class_, poly in found.forward.items():
+    for class_, poly in found.classes(phase).items():
         if not isinstance(poly, Poly):
             raise TraceError(f"{found.target}: {class_}: {poly}")
         if poly.terms:
             traced[class_] = poly
-    plain = counted(mixer, mixer.default_form, (), found)
-    best = min(
-        (
-            (remaining(minus(traced, counts)), len(rewrites) + (form != mixer.default_form), form,
-             rewrites)
-            for form in mixer.forms
-            for rewrites in switches(found)
-            if (counts := counted(mixer, form, rewrites, found)) is not None
-        ),
-        key=lambda entry: entry[:2],
-    )  # fmt: skip
-    form, rewrites = best[2:]
+    plain = counted(mixer, mixer.default_form, (), found, phase)
+    form, rewrites = nearest(mixer, found, phase, traced)
     current, causes = plain, []
     for cause, meaning, inner in steps(mixer, form, rewrites):
-        after = counted(mixer, form, inner, found)
+        after = counted(mixer, form, inner, found, phase)
         causes.append(Cause(cause, meaning, minus(after, current)))
         current = after
     return Difference(
         mixer.name,
+        phase,
         form,
         plain,
         minus(traced, plain),
         tuple(c for c in causes if c.counts),
         minus(traced, current),
+    )
+
+
+def passes(found: Trace, name: str | Mixer) -> list[Difference]:
+    """The differences of the forward and of the backward pass; one that cannot be compared says
+    why.
+
+    Raises:
+        UnknownMixer, TraceError: as `against` for the forward pass.
+    """
+    forward = against(found, name)
+    try:
+        return [forward, against(found, name, "backward")]
+    except (TraceError, Unsupported) as error:
+        return [forward, Difference(forward.mixer, "backward", "", {}, {}, (), {}, str(error))]
+
+
+def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[str, tuple[str, ...]]:
+    """The form and the rewrites that leave the least unexplained, few rather than many.
+
+    A backward pass is that of the forward pass that ran: it has the form and the rewrites of that
+    one, and those that concern gradients alone.
+    """
+    if phase == "backward":
+        before = against(found, mixer)
+        own = [(), *((name,) for name in OF_GRADIENTS)]
+        ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
+        choices = [(before.form, (*ran, *more)) for more in own]
+    else:
+        choices = [(form, rewrites) for form in mixer.forms for rewrites in switches()]
+    return min(
+        choices,
+        key=lambda choice: (
+            remaining(minus(traced, counted(mixer, choice[0], choice[1], found, phase))),
+            len(choice[1]) + (choice[0] != mixer.default_form),
+        ),
     )
 
 
@@ -110,17 +143,20 @@ def steps(
         yield rewrite, REWRITES[rewrite], tuple(rewrites[: k + 1])
 
 
-def switches(found: Trace) -> Iterator[tuple[str, ...]]:
-    """Every set of rewrites that go together, small sets first."""
-    for number in range(len(REWRITES) + 1):
-        for chosen in combinations(REWRITES, number):
+def switches() -> Iterator[tuple[str, ...]]:
+    """Every set of rewrites of a forward pass that go together, small sets first."""
+    names = [name for name in REWRITES if name not in OF_GRADIENTS]
+    for number in range(len(names) + 1):
+        for chosen in combinations(names, number):
             if sum(name.startswith("scale=") for name in chosen) <= 1:
                 yield chosen
 
 
-def counted(mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace) -> Classes:
-    """The equations' forward pass in the letters of the trace, for its batch."""
-    counts = count(mixer, "training", form, ("strict", *rewrites))
+def counted(
+    mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
+) -> Classes:
+    """A pass of the equations in the letters of the trace, for its batch."""
+    counts = count(mixer, PHASES[phase], form, ("strict", *rewrites))
     batch = found.variables.poly("b") or Poly.of(1)
     once = counts.once.classes if counts.once else {}
     result: Classes = {}
@@ -128,6 +164,8 @@ def counted(mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace) ->
         for name, exact in classes.items():
             poly = in_letters(mixer, exact, found) * times
             result[name] = result.get(name, Poly()) + poly
+    joined = in_letters(mixer, counts.joined, found) * (batch - 1)
+    result["add"] = result.get("add", Poly()) + joined
     return {name: poly for name, poly in result.items() if poly.terms}
 
 

@@ -22,16 +22,16 @@ PATHS: Mapping[str, str] = {
 
 
 def as_terminal(
-    found: Trace, difference: Difference | None = None, width: int | None = None, *, colour: bool
+    found: Trace, apart_: Sequence[Difference] = (), width: int | None = None, *, colour: bool
 ) -> str:
     """Everything that was traced, as tables with sentences below them."""
-    grids = [*tables(found), *([apart(difference)] if difference else [])]
+    grids = [*tables(found), *map(apart, apart_)]
     return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids)
 
 
-def as_markdown(found: Trace, difference: Difference | None = None) -> str:
+def as_markdown(found: Trace, apart_: Sequence[Difference] = ()) -> str:
     """The same in markdown."""
-    grids = [*tables(found), *([apart(difference)] if difference else [])]
+    grids = [*tables(found), *map(apart, apart_)]
     return "\n".join(render.markdown(grid, "###") for grid in grids)
 
 
@@ -94,13 +94,15 @@ def apart(difference: Difference) -> Grid:
         rows += [(cause.name, name, str(poly)) for name, poly in cause.counts.items()]
     rows += [("unexplained", name, str(poly)) for name, poly in difference.unexplained.items()]
     notes: list[str] = [f"{cause.name}: {cause.meaning}" for cause in difference.causes]
-    if not difference.unexplained:
+    if difference.reason:
+        notes.append(f"not compared: {difference.reason}")
+    if difference.explained:
         notes.append("nothing is unexplained")
-    title = f"the forward pass less the equations of {difference.mixer}"
+    title = f"the {difference.phase} pass less the equations of {difference.mixer}"
     return Grid(title, COLUMNS, tuple(rows), notes=tuple((note,) for note in notes))
 
 
-def as_json(found: Trace, difference: Difference | None = None) -> str:
+def as_json(found: Trace, apart_: Sequence[Difference] = ()) -> str:
     """The trace for a program; formulas are strings, what has none is null with its reason."""
     reasons: dict[str, str] = {}
 
@@ -140,8 +142,8 @@ def as_json(found: Trace, difference: Difference | None = None) -> str:
         "flop_counter": None if found.flops is None else _flops(found.flops),
         "reasons": reasons,
     }
-    if difference is not None:
-        made["against"] = _difference(difference)
+    if apart_:
+        made["against"] = [_difference(difference) for difference in apart_]
     return json.dumps(made, indent=1) + "\n"
 
 
@@ -164,9 +166,11 @@ def _difference(difference: Difference) -> dict[str, Any]:
     ]
     return {
         "mixer": difference.mixer,
+        "phase": difference.phase,
         "form": difference.form,
         "equations": texts(difference.equations),
         "difference": texts(difference.difference),
         "causes": causes,
         "unexplained": texts(difference.unexplained),
+        "reason": difference.reason or None,
     }

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from costmodel.polynomial import Poly
+from profiler.modules import implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.tracing import trace
-from profiler.tracing.against import against
+from profiler.tracing.against import against, passes
 from tests.profiler.tracing.test_trace import formula
 
 
@@ -56,3 +57,26 @@ def test_a_linear_map_is_not_self_attention() -> None:
     found = against(trace(Map, over="l,h,n", let="d=n*h"), "self-attention")
     assert not found.explained
     assert found.unexplained["exp"] != Poly()
+
+
+def test_the_backward_pass_is_explained_by_the_switches_of_the_forward_pass() -> None:
+    """torch takes the gradient of a softmax from its result: no quotient, no maximum."""
+    traced = trace(ExplicitSelfAttention, over="l,h,n", let="d=n*h")
+    forward, backward = passes(traced, "self-attention")
+    assert forward.explained and backward.explained
+    names = [cause.name for cause in backward.causes]
+    assert names == ["dense", "safe-softmax", "softmax-gradient"]
+    # u = g / sum, one quotient a pair, of all l^2 pairs of n heads
+    assert backward.causes[-1].counts["div"] == formula("-l**2*n")
+
+
+def test_an_added_constant_has_no_backward_work() -> None:
+    backward = passes(trace(Doctored, over="l,h,n", let="d=n*h"), "self-attention")[1]
+    assert backward.explained  # a constant that is added hands its gradient on, free
+
+
+def test_a_pass_that_cannot_be_compared_says_why() -> None:
+    traced = trace(implementations("recurrent")["explicit"].module, over="l,d")
+    forward, backward = passes(traced, "recurrent")
+    assert forward.explained and not backward.explained
+    assert "count by cases" in backward.reason

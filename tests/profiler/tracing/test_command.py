@@ -52,7 +52,7 @@ def test_against(capsys: pytest.CaptureFixture[str]) -> None:
     assert "dense: masked pairs computed" in said
     assert "nothing is unexplained" in said
     assert run([*command, "--against", "self-attention", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["against"]["unexplained"] == {}
+    assert json.loads(capsys.readouterr().out)["against"][0]["unexplained"] == {}
 
 
 @pytest.mark.parametrize(
