@@ -260,7 +260,7 @@ def windows(tmp_path: Path) -> tuple[str, str]:
 
 def test_check_holds(windows: tuple[str, str], capsys: Capture) -> None:
     out = printed(capsys, "check", windows[0])
-    assert out.count(" holds ") == 7
+    assert out.count(" holds ") == 8
     assert "FAILS" not in out
 
 
@@ -269,7 +269,7 @@ def test_check_fails_with_the_place(windows: tuple[str, str], capsys: Capture) -
     assert "direct: module equals equations              FAILS    at l = 2, d = 1, w = 2: " in out
     assert "equation (1) s is the first whose values it never computes" in out
     proofs = json.loads(printed(capsys, "check", windows[1], "--format", "json", code=cli.FAILED))
-    assert [p["passed"] for p in proofs["proofs"]] == [True, True, True, False, False]
+    assert [p["passed"] for p in proofs["proofs"]] == [True, True, True, True, False, False]
 
 
 def test_a_file_that_does_not_import(tmp_path: Path, capsys: Capture) -> None:

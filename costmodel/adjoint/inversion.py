@@ -227,6 +227,8 @@ def moved_index(index: Index, values: Mapping[str, Poly]) -> Index:
     """An index with other indices replaced in its bounds, and its own name if it is replaced by
     another one."""
     name = values.get(index.atom)
+    if name is not None and not variables_of([name]):
+        raise Unsupported("what is computed depends on which entry a maximum is taken from")
     return Index(
         index.name if name is None else variables_of([name]).pop().lstrip("@"),
         tuple(bound.substitute(values) for bound in index.lower),

@@ -444,7 +444,7 @@ def test_every_proof_holds(name: str) -> None:
     """Among them: what is dispatched is what the equations count, nothing unexplained."""
     proofs = check(mixer(name))
     assert [f"{proof.name}: {proof.detail}" for proof in proofs if not proof.passed] == []
-    assert len(proofs) == 3 + 4 * len(modules.implementations(name))
+    assert len(proofs) == 4 + 4 * len(modules.implementations(name))
 
 
 def test_the_thesis_s_network_has_a_bias_on_the_output() -> None:

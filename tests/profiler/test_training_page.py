@@ -1,0 +1,46 @@
+"""Is the page on training what the project prints today?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cli
+import costmodel as cm
+from costmodel.mixers import builtin, names
+from profiler import training
+
+PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
+COMMAND = "costmodel training"
+
+
+def test_what_follows_from_the_equations_is_up_to_date() -> None:
+    """`costmodel training -o tables/generated/training.md --force`."""
+    first, page = PAGE.read_text(encoding="utf-8").split("\n", 1)
+    assert first == f"<!-- {COMMAND} -->"
+    mixers = [builtin(name) for name in names()]
+    assert page.startswith(training.page(mixers, modules=False))
+
+
+def test_what_is_traced_is_up_to_date() -> None:
+    """Of a few modules; tracing all of them takes minutes."""
+    page = PAGE.read_text(encoding="utf-8").splitlines()
+    for name in ("self-attention", "simple", "convolution"):
+        for row in training.traced([cm.mixer(name)]).rows:
+            own = [line for line in page if line.startswith(f"| {row[0]} | {row[1]} | {row[2]} |")]
+            assert len(own) == 1 and f"| {row[3]} |" in own[0].replace("\\", "")
+
+
+def test_every_implementation_has_its_rows() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name in names():
+        for described in training.implementations(cm.mixer(name)).values():
+            assert f"| {name} | {described.name} |" in page
+
+
+def test_one_mixer_of_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["training", "me", "--equations"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("<!-- costmodel training me --equations -->\n# What training costs\n")
+    assert "Modules, traced" not in printed
