@@ -167,7 +167,7 @@ class Explanation:
             return
         try:
             counted = list(Shares(self, system, phase).parts())
-        except Unsupported as error:
+        except (Unsupported, Unanswered) as error:
             counted = [Paragraph((f"Counts are not derived: {error}.",))]
         yield from counted
         try:

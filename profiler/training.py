@@ -18,7 +18,7 @@ from costmodel.table import Request, table
 from costmodel.table_formats import as_markdown
 from profiler.modules import Implementation, implementations
 from profiler.tracing import trace
-from profiler.tracing.against import Difference, passes
+from profiler.tracing.against import SETTLED, Difference, passes
 from profiler.tracing.result import Trace
 from profiler.tracing.target import TraceError
 
@@ -39,7 +39,8 @@ TRACED = (
 def page(mixers: Sequence[Mixer], *, modules: bool) -> str:
     """The page in markdown; tracing every module takes minutes, and may be left out."""
     parts = ["# What training costs", "", derived(mixers)]
-    return "\n".join([*parts, render.markdown(traced(mixers), "##")] if modules else parts)
+    parts += [render.markdown(traced(mixers), "##")] if modules else []
+    return "\n".join(parts)
 
 
 def derived(mixers: Sequence[Mixer]) -> str:
@@ -57,7 +58,10 @@ def derived(mixers: Sequence[Mixer]) -> str:
 def traced(mixers: Sequence[Mixer]) -> Grid:
     """Every implementation of some mixers, its two passes held against the equations."""
     rows = [row for mixer in mixers for row in _of(mixer)]
-    note = "left unexplained: operations by class; nothing stands where the switches name all"
+    note = (
+        f"left unexplained: operations by class, for sizes from {SETTLED} on; nothing stands where "
+        "the switches name all"
+    )
     return Grid("Modules, traced", TRACED, tuple(rows), notes=((note,),))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from costmodel.composites import OF_GRADIENTS, REWRITES
-from costmodel.domains import Exact, Unsupported
+from costmodel.domains import Exact, Unsupported, nonnegative
 from costmodel.equations import Mixer
 from costmodel.load import mixer as load_mixer
 from costmodel.polynomial import Poly
@@ -56,6 +56,8 @@ class Difference:
         return not (self.reason or self.unexplained)
 
 
+SETTLED = 2
+"""From these sizes on a module is compared: one row alone is a case of its own for a recurrence."""
 PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
 """What a trace calls a pass -> the phase of the equations."""
 
@@ -180,12 +182,22 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
             f"{', '.join(missing)} with --over or --let"
         )
     moved = exact.substitute(values)
-    if any(guards for guards, _ in moved.pieces):
-        raise TraceError(
-            f"the equations of {mixer.name} count by cases ({moved}): give sizes with --let at "
-            f"which one case holds"
-        )
-    return moved.pieces[0][1] if moved.pieces else Poly()
+    total = Poly()
+    for guards, poly in moved.pieces:
+        if all(_always(guard, found.since) for guard in guards):
+            total = total + poly
+        elif not any(_always(-guard - 1, found.since) for guard in guards):
+            raise TraceError(
+                f"the equations of {mixer.name} count by cases: give sizes with --let at which one "
+                f"case holds"
+            )
+    return total
+
+
+def _always(guard: Poly, since: Mapping[str, int]) -> bool:
+    """Whether a condition is proven from the sizes on from which the trace's formulas hold."""
+    later = {x: Poly.atom(x) + max(since.get(x, 1), SETTLED) - 1 for x in guard.letters}
+    return nonnegative(guard.substitute(later))
 
 
 def minus(larger: Classes, smaller: Classes) -> Classes:

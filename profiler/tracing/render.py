@@ -9,7 +9,7 @@ from typing import Any
 from costmodel import render
 from costmodel.polynomial import Poly
 from costmodel.render import Column, Grid, Line
-from profiler.tracing.against import Difference
+from profiler.tracing.against import SETTLED, Difference
 from profiler.tracing.flops import FlopCounter
 from profiler.tracing.result import Break, Trace
 from profiler.tracing.target import words
@@ -94,6 +94,8 @@ def apart(difference: Difference) -> Grid:
         rows += [(cause.name, name, str(poly)) for name, poly in cause.counts.items()]
     rows += [("unexplained", name, str(poly)) for name, poly in difference.unexplained.items()]
     notes: list[str] = [f"{cause.name}: {cause.meaning}" for cause in difference.causes]
+    if not difference.reason:
+        notes.append(f"compared for sizes from {SETTLED} on")
     if difference.reason:
         notes.append(f"not compared: {difference.reason}")
     if difference.explained:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+import costmodel as cm
+from costmodel.equations import Mixer
 from costmodel.polynomial import Poly
 from profiler.modules import implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
@@ -75,8 +77,28 @@ def test_an_added_constant_has_no_backward_work() -> None:
     assert backward.explained  # a constant that is added hands its gradient on, free
 
 
-def test_a_pass_that_cannot_be_compared_says_why() -> None:
+def test_a_recurrence_is_compared_from_two_rows_on() -> None:
+    """Its equations count the first row apart; the gradient of U has no term at l = 1."""
     traced = trace(implementations("recurrent")["explicit"].module, over="l,d")
     forward, backward = passes(traced, "recurrent")
-    assert forward.explained and not backward.explained
-    assert "count by cases" in backward.reason
+    assert forward.explained and backward.explained
+    assert forward.causes == backward.causes == ()
+
+
+def test_a_pass_that_cannot_be_compared_says_why() -> None:
+    """A gradient that is not derived: that of a running maximum."""
+    m = Mixer("pooled")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        j = f.index("j", 1, i)
+        y[i, b] = cm.max_over(x[j, b], over=j)
+
+    class Pooled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * x
+
+    forward, backward = passes(trace(Pooled, over="l,d"), m)
+    assert not forward.explained and forward.reason == ""
+    assert "how many maxima one entry wins" in backward.reason
