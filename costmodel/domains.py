@@ -104,7 +104,7 @@ class Exact:
         """Disjoint cases that cover all sizes; one unguarded case where nothing splits."""
         cases: list[tuple[Constraints, Poly]] = [(frozenset(), Poly())]
         for guards, poly in self.pieces:
-            for guard in guards:
+            for guard in sorted(guards, key=str):
                 cases = [
                     (kept, value)
                     for constraints, value in cases

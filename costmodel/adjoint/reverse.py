@@ -240,7 +240,10 @@ class _Builder:
 
     def _from_result(self, equation: Equation, scores: Ref) -> None:
         """Hand the gradient of a softmax on from its result alone."""
-        (scope,) = self._scopes(equation)
+        scopes = list(self._scopes(equation))
+        if len(scopes) != 1:
+            raise Unsupported(f"{equation.name}: a softmax of which only some entries are read")
+        (scope,) = scopes
         assert isinstance(equation.value, Div) and isinstance(equation.value.right, Ref)
         gradient = Ref(self.grads[equation.array], equation.positions)
         result = Ref(equation.array, equation.positions)
@@ -448,8 +451,10 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
     ):
         return None
     powers = system.defining.get(value.left.array, ())
-    if value.left.array.name != f"{equation.name}.exp" or len(powers) != 1:
+    if value.left.array.name != f"{equation.name}.exp":
         return None
+    if len(powers) != 1:
+        raise Unsupported(f"{equation.name}: a softmax over a union, from its result")
     exponent = powers[0].value
     assert isinstance(exponent, Call)
     scores = exponent.body.left if isinstance(exponent.body, Sub) else exponent.body
