@@ -10,6 +10,7 @@ import cli
 import costmodel as cm
 from costmodel.mixers import builtin, names
 from profiler import training
+from profiler.modules import implementations
 
 PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
 COMMAND = "costmodel training"
@@ -35,7 +36,7 @@ def test_what_is_traced_is_up_to_date() -> None:
 def test_every_implementation_has_its_rows() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for name in names():
-        for described in training.implementations(cm.mixer(name)).values():
+        for described in implementations(cm.mixer(name)).values():
             assert f"| {name} | {described.name} |" in page
 
 
