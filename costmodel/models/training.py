@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from costmodel.answers import Missing
-from costmodel.conventions import PEERS
 from costmodel.domains import Exact, Unsupported, union_size
 from costmodel.equations import gradient_name
 from costmodel.models import parts
@@ -32,7 +31,7 @@ from costmodel.rules.activations import Activations, _kept
 from costmodel.rules.count import count_equations
 from costmodel.rules.counts import Counts
 from costmodel.rules.parameters import parameters
-from costmodel.rules.peers import contraction_counts
+from costmodel.rules.peers import no_backward
 from costmodel.tokens import Unanswered
 from costmodel.wellformed import axes_of, defined
 
@@ -63,9 +62,8 @@ class Graph:
 
     @property
     def rewrites(self) -> tuple[str, ...]:
-        """The rewrites of the convention; a peer sees whole axes."""
-        chosen = self.counting.convention
-        return ("dense",) if chosen.peer else chosen.rewrites
+        """The rewrites of the convention."""
+        return self.counting.convention.rewrites
 
     def gradients(self, use: Use) -> Gradients:
         """The equations of a part's gradients; those of what the network is given are left out.
@@ -77,10 +75,14 @@ class Graph:
         return gradients(use.mixer, use.form_under(self.rewrites), self.rewrites, unwanted)
 
     def counts(self, use: Use) -> Counts:
-        """The operations of one run of a part's backward pass, in the part's own sizes."""
-        own, peer = self.gradients(use), self.counting.convention.peer
-        if peer:
-            return _of_peer(own, peer)
+        """The operations of one run of a part's backward pass, in the part's own sizes.
+
+        Raises:
+            Unanswered: a peer's count; Unsupported: an equation whose gradient is not derived.
+        """
+        if peer := self.counting.convention.peer:
+            raise Unanswered(no_backward(peer))
+        own = self.gradients(use)
         result = Counts({}, Counts({}))
         accounting = self.counting.convention.accounting
         for counts in count_equations(own.system, "backward", accounting).values():
@@ -99,21 +101,6 @@ class Graph:
             regions = [w for e in system.defining[array] if (w := defined(e)) is not None]
             found = found + union_size(axes_of(array), regions, ONE)
         return found
-
-
-def _of_peer(own: Gradients, peer: str) -> Counts:
-    """What a peer counts: every contraction dense, nothing else."""
-    system = own.system
-    kernels = {equation.part_of: equation.array.kernel for equation in system.equations}
-    shares = 2 if PEERS[peer].additions else 1
-    names = ("mul", "add") if PEERS[peer].additions else ("mul",)
-    found, once = Exact(), Exact()
-    for name, part in contraction_counts(system, "backward").items():
-        per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
-        found = found + part.multiplications * (Poly.of(per_product) / shares)
-        once = once + part.once_multiplications * (Poly.of(per_product) / shares)
-    apart = Counts({} if once.is_zero else dict.fromkeys(names, once), peer=peer)
-    return Counts({} if found.is_zero else dict.fromkeys(names, found), apart, peer)
 
 
 @cache
@@ -135,7 +122,7 @@ def backward(graph: Graph) -> list[PartCost]:
             found.append(PartCost(use, use.runs, own, Missing(str(reason))))
             continue
         found.append(PartCost(use, use.runs, own, counts))
-    return [*found, *_joins(graph)]
+    return found if graph.counting.convention.peer else [*found, *_joins(graph)]
 
 
 def _runs(graph: Graph, use: Use) -> Counts:
@@ -159,11 +146,9 @@ def _joins(graph: Graph) -> Iterator[PartCost]:
         if number.is_zero:
             continue
         use = Use(f"sum of gradients: {name}", parts.residual(), times, when=FORWARD)
-        peer = graph.counting.convention.peer
-        added = Counts({}) if peer else Counts({"add": number})
+        added = Counts({"add": number})
         each, apart = (Counts({}), added) if once else (added, Counts({}))
-        counts = Counts(each.classes, replace(apart, peer=peer), peer)
-        yield PartCost(use, times, Poly(), counts)
+        yield PartCost(use, times, Poly(), replace(each, once=apart))
 
 
 def _joined(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:

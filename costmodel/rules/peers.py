@@ -97,6 +97,11 @@ def _terms(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
         yield from _terms(child, points)
 
 
+def no_backward(peer: str) -> str:
+    """Why a peer has no count of gradients: which kernels carry them is the implementation's."""
+    return f"what {peer} counts of a backward pass is measured, not derived"
+
+
 def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
     """The operations that a peer counts for each equation, every contraction dense in one kernel.
 
@@ -104,7 +109,7 @@ def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Map
     nothing else, which is not a zero: tables show a dash.
     """
     if phase in TRAINING_STEP:
-        raise Unanswered(f"what {peer} counts of a backward pass is measured, not derived")
+        raise Unanswered(no_backward(peer))
     system = system_of(mixer, form, ("dense",), phase)
     kernels = {equation.part_of: equation.array.kernel for equation in system.equations}
     found: dict[str, Counts] = {}

@@ -195,15 +195,17 @@ def test_conventions_reach_the_backward_pass() -> None:
     strict, mac, safe = (net.count("backward", c).at() for c in ("strict", "mac", "safe-softmax"))
     assert mac.mul == strict.mul and mac.add > strict.add
     assert safe.add > strict.add
-    # Of a linear map, two products for every one of the forward pass.
-    forward, backward = (
-        {part.use.name: part.counts for part in net.costs(phase, "torch")}
-        for phase in ("training", "backward")
-    )
-    for name in ("FFN", "head"):
-        assert backward[name].mul == 2 * forward[name].mul  # type: ignore[union-attr]
     dropped = net.count("backward", "dropout=mul").at()
     assert dropped.mul - strict.mul == (1 + 2 * 12) * 8 * 768
+
+
+def test_a_peer_has_no_derived_count_of_gradients() -> None:
+    """Which kernels carry them is the implementation's: no figure rather than a wrong one."""
+    net = models.model("gpt-2", sizes={"l": 8, "u": 11})
+    for phase in ("backward", "training-step"):
+        with pytest.raises(Unanswered, match="what torch counts of a backward pass is measured"):
+            net.count(phase, "torch")
+    assert net.count("training", "torch").at().mul > 0
 
 
 def test_without_a_gradient_the_reason_is_the_parts_own() -> None:
