@@ -17,7 +17,7 @@ from costmodel.models.assembly import Use
 from costmodel.models.network import part_sizes
 from costmodel.models.schedule import Run, Wire, schedule
 from costmodel.models.training import Graph, activations_of
-from costmodel.rules.peak import _held, _steps
+from costmodel.rules.peak import held_arrays, steps_of
 
 STEP = "training-step"
 
@@ -142,12 +142,12 @@ class _Simulation:
     def _inside(self, use: Use) -> _Inside:
         own, sizes = self.graph.gradients(use), part_sizes(use, self.sizes)
         system = own.system
-        steps = _steps(system, STEP)
+        steps = steps_of(system, STEP)
         first = sum(step[0] not in system.backward for step in steps)
         apart = {
             a for a in system.mixer.arrays.values() if a.role in ("input", "context", "output")
         }
-        held = [h for h in _held(system, STEP, steps) if h.array not in apart]
+        held = [h for h in held_arrays(system, STEP, steps) if h.array not in apart]
         numbers = [h.number.at(sizes) * (1 if h.once else self.batch) for h in held]
 
         lives = [(h.first, h.last, number) for h, number in zip(held, numbers, strict=True)]

@@ -27,7 +27,7 @@ from costmodel.models.network import (
 )
 from costmodel.models.schedule import Run, Wire, layers_of, readers, schedule, sources
 from costmodel.polynomial import Poly, sum_of
-from costmodel.rules.activations import Activations, _kept
+from costmodel.rules.activations import Activations, kept_entries
 from costmodel.rules.count import count_equations
 from costmodel.rules.counts import Counts
 from costmodel.rules.parameters import parameters
@@ -306,7 +306,7 @@ class Kept:
 def activations_of(graph: Graph, use: Use) -> Activations:
     """What the gradients of a part read, in its own sizes; rows of tables are parameters."""
     own = graph.gradients(use)
-    found = _kept(own.system)
+    found = kept_entries(own.system)
     rows = {
         a.name for a in own.system.mixer.arrays.values() if a.role == "context"
     } - use.mixer.arrays.keys()

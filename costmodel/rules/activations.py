@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Constraints, Exact, union_size
-from costmodel.equations import Mixer, System
+from costmodel.equations import Mixer, System, gradient_name
 from costmodel.expressions import Array
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
@@ -69,8 +69,9 @@ def _sum(numbers: Mapping[str, Exact]) -> Exact:
 
 
 @cache
-def _kept(system: System) -> Activations:
-    given = system.mixer.role("output").name + ".grad"
+def kept_entries(system: System) -> Activations:
+    """What the gradients of a system of a training step read of its forward pass."""
+    given = gradient_name(system.mixer.role("output"))
     forward = tokens(system.forward)
     regions: tuple[dict[Array, list[Constraints]], dict[Array, list[Constraints]]] = ({}, {})
     for part in instances(system, "backward"):
@@ -107,4 +108,4 @@ def activations(
     16384
     """
     rewrites = named_convention(convention).rewrites
-    return _kept(system_of(mixer, form, rewrites, "backward"))
+    return kept_entries(system_of(mixer, form, rewrites, "backward"))

@@ -83,7 +83,7 @@ class Peak(Quantity):
 
 
 @dataclass(frozen=True)
-class _Held:
+class Held:
     """An array's entries, and the steps from the first to the last that hold them."""
 
     array: Array
@@ -95,8 +95,8 @@ class _Held:
 
 @cache
 def _moments(system: System, phase: str) -> tuple[Live, ...]:
-    steps = _steps(system, phase)
-    held = list(_held(system, phase, steps))
+    steps = steps_of(system, phase)
+    held = list(held_arrays(system, phase, steps))
     found: list[Live] = []
     for k, step in enumerate(steps):
         sizes = {True: Exact(), False: Exact()}
@@ -107,14 +107,16 @@ def _moments(system: System, phase: str) -> tuple[Live, ...]:
     return tuple(_largest(found))
 
 
-def _steps(system: System, phase: str) -> list[tuple[Equation, ...]]:
+def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
     """The equations of a phase in the order in which they run: a loop is one step."""
     own = {part.equation for part in instances(system, phase)}
     found = [tuple(e for e in block.equations if e in own) for block in blocks(system)]
     return [step for step in found if step]
 
 
-def _held(system: System, phase: str, steps: Sequence[tuple[Equation, ...]]) -> Iterator[_Held]:
+def held_arrays(
+    system: System, phase: str, steps: Sequence[tuple[Equation, ...]]
+) -> Iterator[Held]:
     """What is held, and for how long: inputs and results throughout."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.weights}
@@ -137,7 +139,7 @@ def _held(system: System, phase: str, steps: Sequence[tuple[Equation, ...]]) -> 
         number = (
             _row(system, array) if inside and _in_loop(system, array) else _entries(system, array)
         )
-        yield _Held(array, number, first, last, once=_once(system, array))
+        yield Held(array, number, first, last, once=_once(system, array))
 
 
 def _in_loop(system: System, array: Array) -> bool:
