@@ -52,6 +52,7 @@ from costmodel.expressions import (
     names_in,
     outer_first,
     position_value,
+    walk,
 )
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly, call
@@ -571,18 +572,18 @@ def _div(builder: _Builder, node: Div, gradient: Node, scope: _Scope) -> None:
 
 
 def _call(builder: _Builder, node: Call, gradient: Node, scope: _Scope) -> None:
+    """A function, from its stored result or its operand."""
     if node.function in OF_RESULT:
-        result = Ref(scope.equation.array, scope.equation.positions)
-        gradient = builder.named(gradient, scope) if node.function in TWICE else gradient
-        builder._hand(node.body, OF_RESULT[node.function](gradient, result), scope)
+        rule = OF_RESULT[node.function]
+        known: Node = Ref(scope.equation.array, scope.equation.positions)
     elif node.function in OF_OPERAND:
-        builder._hand(node.body, OF_OPERAND[node.function](gradient, node.body), scope)
+        rule, known = OF_OPERAND[node.function], node.body
     else:
         raise Unsupported(f"the gradient of {node.function} is not known")
-
-
-TWICE = ("elu_plus_1",)
-"""Functions whose gradient reads that of their result more than once."""
+    handed = rule(gradient, known)
+    if sum(part is gradient for part, _ in walk(handed)) > 1:
+        handed = rule(builder.named(gradient, scope), known)
+    builder._hand(node.body, handed, scope)
 
 
 def _reduce(builder: _Builder, node: Reduction, gradient: Node, scope: _Scope) -> None:
