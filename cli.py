@@ -8,25 +8,42 @@ from __future__ import annotations
 
 import functools
 import gc
-import inspect
 import os
-import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from costmodel.command_line import (
+    FAILED,
+    TABLE_FORMATS,
+    ConventionOption,
+    Failed,
+    Force,
+    Form,
+    Mixers,
+    Output,
+    Phase,
+    Symbols,
+    UsageError,
+    apart,
+    chosen,
+    complain,
+    emit,
+    phases,
+    regenerating,
+    screen,
+    sized,
+    typeset,
+)
 from costmodel.conventions import convention as read_convention
 from costmodel.load import mixer as load_mixer
-from costmodel.sizes import LETTERS
+from profiler.commands import measuring, tracing
 
 if TYPE_CHECKING:
     from costmodel.claims import Claim
-    from profiler.session import Session
 
 app = typer.Typer(
     help="What sequence mixers cost: derived from their equations, measured, and reconciled.",
@@ -34,9 +51,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-FAILED, MISUSED = 1, 2
-"""Exit codes: the job failed, or what was asked for cannot be."""
 
 
 def project_version() -> str:
@@ -67,136 +81,6 @@ def costmodel(
     ] = False,
 ) -> None:
     """What sequence mixers cost: derived from their equations, measured, and reconciled."""
-
-
-class UsageError(ValueError):
-    """What was typed does not fit together; the message says what to type instead."""
-
-
-class Failed(Exception):
-    """The command printed its answer, and the answer is bad news."""
-
-
-Command = Callable[..., None]
-
-
-SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
-"""The options of sizes that have a name beside their letter."""
-
-
-def sized(command: Command, *, networks: bool = False) -> Command:
-    """Give a command one option a size letter; it receives them as one mapping `sizes`.
-
-    `networks`: also the letters that whole networks alone have.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    letters = [e for e in LETTERS.values() if e.letter != "h" and (networks or not e.networks)]
-
-    @functools.wraps(command)
-    def wrapped(**arguments: Any) -> None:
-        sizes = {entry.letter: arguments.pop(f"size_{entry.letter}") for entry in letters}
-        command(**arguments, sizes=sizes)
-
-    options = [
-        inspect.Parameter(
-            f"size_{entry.letter}",
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                str | None,
-                typer.Option(
-                    *SIZE_NAMES.get(entry.letter, (f"--{entry.letter}",)),
-                    metavar="N",
-                    help=entry.meaning + (f" [{entry.default}]" if entry.default else ""),
-                    rich_help_panel="Sizes: 128, or 1,8,32, or 1:9:2, or 128:16384:x2",
-                ),
-            ],
-        )
-        for entry in letters
-    ]
-    own = [p for name, p in signature.parameters.items() if name != "sizes"]
-    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    wrapped.__signature__ = signature.replace(parameters=[*keyword, *options])  # type: ignore[attr-defined]
-    return wrapped
-
-
-Mixers = Annotated[
-    list[str] | None, typer.Argument(metavar="[MIXER]...", help="Names, or FILE.py:NAME.")
-]
-Form = Annotated[str | None, typer.Option("--form", metavar="NAME", help="A form, or all.")]
-Phase = Annotated[
-    str,
-    typer.Option(
-        "--phase", help="training, inference, both; backward, training-step; or all four."
-    ),
-]
-ConventionOption = Annotated[
-    str, typer.Option("--convention", metavar="A,B", help="An accounting and rewrites, or a peer.")
-]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
-Symbols = Annotated[
-    str,
-    typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in latex and markdown."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
-
-
-def chosen(text: str, option: str, choices: Sequence[str]) -> str:
-    """One of the choices; UsageError lists them."""
-    if text not in choices:
-        raise UsageError(f"{option} '{text}': expected one of {', '.join(choices)}")
-    return text
-
-
-def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
-    """Refuse options that only some formats heed, such as `--symbols` in a plain table."""
-    for name, value in options.items():
-        if value and format_ not in formats:
-            wanted = " or ".join(formats)
-            raise UsageError(f"--{name} is for {wanted} only: add --format {formats[0]}")
-
-
-def phases(text: str) -> tuple[str, ...]:
-    """The phases that a name, an alias or `both` means."""
-    from costmodel.table import EVERY, PHASES
-    from costmodel.tokens import PHASES as NAMES
-
-    several = {"both": PHASES, "all": EVERY}
-    return several.get(text) or (NAMES[chosen(text, "--phase", (*NAMES, *several))],)
-
-
-def emit(text: str, output: Path | None, force: bool) -> None:
-    """Print, or write a file that does not exist yet."""
-    if output is None:
-        sys.stdout.write(text)
-        return
-    if output.exists() and not force:
-        raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
-    output.write_text(text, encoding="utf-8")
-    sys.stderr.write(f"wrote {output}\n")
-
-
-def screen(output: Path | None) -> tuple[int | None, bool]:
-    """The terminal's width and whether it shows colour; no width for a pipe or a file."""
-    if output is not None or not sys.stdout.isatty():
-        return None, False
-    colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return os.get_terminal_size(sys.stdout.fileno()).columns, colour
-
-
-def regenerating(context: typer.Context) -> str:
-    """The command line that was typed, without where its output goes."""
-    typed = iter(context.meta["typed"])
-    kept = []
-    for word in typed:
-        if word in ("-o", "--output"):
-            next(typed, None)
-        elif word != "--force" and not word.startswith(("--output=", "-o")):
-            kept.append(word)
-    return shlex.join(["costmodel", *kept])
-
-
-TABLE_FORMATS = ("rich", "markdown", "latex", "csv", "json")
 
 
 @app.command()
@@ -534,246 +418,8 @@ def verify(
         raise Failed
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What to measure, as typed."""
-
-    mixers: list[str] | None
-    sizes: Mapping[str, str | None]
-    phase: str
-    impl: str
-    dtype: str
-    device: str | None
-    seed: int
-    seconds: float
-    output: Path | None
-
-
-def _measuring(
-    mixers: Mixers = None,
-    phase: Annotated[
-        str, typer.Option("--phase", help="training (forward), inference (decode), both.")
-    ] = "training",
-    impl: Annotated[
-        str, typer.Option("--impl", metavar="A,B", help="all, names, or FILE.py:Class of your own.")
-    ] = "all",
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; or a list.")
-    ] = "fp32",
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of parameters and inputs.", min=0)] = 0,
-    seconds: Annotated[
-        float, typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01)
-    ] = 15.0,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
-    ] = None,
-) -> None:
-    """The options of every command that measures."""
-
-
-def measuring(command: Command) -> Command:
-    """Give the decorated command the options of `_measuring`; it receives them as one `asked`."""
-    signature = inspect.signature(command, eval_str=True)
-    shared = inspect.signature(_measuring, eval_str=True).parameters
-
-    @functools.wraps(command)
-    def wrapped(sizes: Mapping[str, str | None], **arguments: Any) -> None:
-        own = {name: arguments.pop(name) for name in shared}
-        command(**arguments, asked=Asked(sizes=sizes, **own))
-
-    own = [p for name, p in signature.parameters.items() if name != "asked"]
-    sizes = inspect.Parameter("sizes", inspect.Parameter.KEYWORD_ONLY, annotation=Any)
-    parameters = [
-        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *shared.values(), sizes)
-    ]
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return sized(wrapped)
-
-
-@contextmanager
-def bar() -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on a terminal, nothing in a pipe; the function to call as work goes on."""
-    if not sys.stderr.isatty():
-        yield lambda done, of, what: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("", total=None)
-        yield lambda done, of, what: shown.update(task, completed=done, total=of, description=what)
-
-
-def told(problems: Sequence[str]) -> None:
-    """Each problem as a sentence on standard error."""
-    for problem in problems:
-        complain(problem)
-
-
-def typed_beside(context: typer.Context, *known: str) -> list[str]:
-    """What was typed beside these parameters, as the command line names it."""
-    found = []
-    for parameter in context.command.params:
-        origin = context.get_parameter_source(parameter.name or "")
-        if parameter.name not in known and origin is not None and origin.name == "COMMANDLINE":
-            name = parameter.opts[0]
-            found.append(name if name.startswith("-") else f"the {name}")
-    return found
-
-
-def measured(asked: Asked) -> Session:
-    """Measure what a command line asks for; failures are told as they come to light."""
-    from costmodel.requests import given_sizes
-    from costmodel.table import selection
-    from profiler import session
-    from profiler.meters.latency import LatencyLimits
-    from profiler.plan import Plan, requests
-
-    selected, _ = selection([load_mixer(name) for name in asked.mixers or ()], None, False)
-    plan = Plan(
-        selected,
-        given_sizes(asked.sizes),
-        phases(asked.phase),
-        asked.impl,
-        asked.dtype,
-        asked.device,
-        asked.seed,
-    )
-    limits = LatencyLimits(max_seconds=asked.seconds)
-    wanted = requests(plan)
-    try:
-        with bar() as progress:
-            found = session.run(wanted, asked.output, limits=limits, progress=progress)
-    except KeyboardInterrupt:
-        kept = f"is in {asked.output}" if asked.output else "is lost: -o FILE.jsonl keeps it"
-        told([f"interrupted: what was measured before {kept}"])
-        raise Failed from None
-    told(found.failures)
-    return found
-
-
-@app.command()
-@measuring
-def profile(
-    context: typer.Context,
-    asked: Asked,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
-) -> None:
-    """Run the real modules: time, memory, operations as dispatched, other counters, energy."""
-    from profiler import report
-
-    chosen(format_, "--format", TABLE_FORMATS)
-    found = measured(asked)
-    width, colour = screen(None)
-    if found.measurements:
-        text = report.measurements(
-            found.measurements, format_, regenerating(context), width, colour=colour
-        )
-        emit(text, None, False)
-    if found.failures:
-        raise Failed
-
-
-@app.command()
-@measuring
-def reconcile(
-    context: typer.Context,
-    asked: Asked,
-    source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE.jsonl", help="Records, not new runs.")
-    ] = None,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
-) -> None:
-    """Theory against measurement, rung by rung, every gap with its cause or left bare."""
-    from profiler import report, session
-    from profiler.ladder import left_bare
-
-    chosen(format_, "--format", TABLE_FORMATS)
-    if source is not None:
-        if beside := typed_beside(context, "source", "format_"):
-            listed = ", ".join(beside)
-            raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
-        records, problems = session.recorded(source)
-        told(problems)
-    else:
-        found = measured(asked)
-        records, problems = found.measurements, found.failures
-    ladders, unknown = session.ladders(records)
-    told(unknown)
-    width, colour = screen(None)
-    if ladders:
-        text = report.ladders(ladders, format_, regenerating(context), width, colour=colour)
-        emit(text, None, False)
-    if bare := left_bare(ladders):
-        told([bare])
-    if problems or unknown:
-        raise Failed
-
-
-@app.command()
-def trace(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="MODULE", help="package.module:factory, or path/file.py:Class."),
-    ],
-    over: Annotated[str, typer.Option("--over", metavar="l,h,n", help="Letters of the formulas.")],
-    let: Annotated[
-        list[str] | None,
-        typer.Option("--let", metavar="d=n*h", help="A size that follows from them."),
-    ] = None,
-    backend: Annotated[
-        str, typer.Option("--backend", help="math (torch's decompositions) or fused.")
-    ] = "math",
-    against: Annotated[
-        str | None, typer.Option("--against", metavar="MIXER", help="Subtract its equations.")
-    ] = None,
-    format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
-    output: Output = None,
-    force: Force = False,
-) -> None:
-    """Any nn.Module counted as formulas in its sizes, forward and backward, without running it."""
-    from profiler import tracing
-    from profiler.tracing import against as comparing, render
-
-    chosen(format_, "--format", ("rich", "markdown", "json"))
-    lets = [part for text in let or () for part in text.split(",")]
-    found = tracing.trace(target, over=over, let=lets, backend=backend)
-    apart_ = comparing.passes(found, against) if against else []
-    width, colour = screen(output)
-    text = {
-        "rich": lambda: render.as_terminal(found, apart_, width, colour=colour),
-        "markdown": lambda: render.as_markdown(found, apart_),
-        "json": lambda: render.as_json(found, apart_),
-    }[format_]()
-    emit(text, output, force)
-
-
-@app.command()
-def training(
-    context: typer.Context,
-    mixers: Mixers = None,
-    modules: Annotated[
-        bool, typer.Option("--modules/--equations", help="Trace every module, too: minutes.")
-    ] = True,
-    output: Output = None,
-    force: Force = False,
-) -> None:
-    """A page on training: forward and backward of every mixer, by the equations and as traced."""
-    from costmodel.table import selection
-    from profiler import training as pages
-
-    selected, _ = selection([load_mixer(name) for name in mixers or ()], None, not mixers)
-    text = f"<!-- {regenerating(context)} -->\n{pages.page(selected, modules=modules)}"
-    emit(text, output, force)
+for command in (measuring.profile, measuring.reconcile, tracing.trace, tracing.training):
+    app.command()(command)
 
 
 CLAIM_FILES = (".toml", ".json")
@@ -819,12 +465,6 @@ def check(
     else:
         apart(context, "without --claim the mixer itself is checked", "target", "format_")
         proven(target, format_)
-
-
-def apart(context: typer.Context, why: str, *known: str) -> None:
-    """Refuse what was typed beside these parameters."""
-    if beside := typed_beside(context, *known):
-        raise UsageError(f"{why}: leave out {', '.join(beside)}")
 
 
 def checked_claims(
@@ -919,12 +559,6 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
-
-
-def complain(sentence: str) -> int:
-    """One sentence on standard error."""
-    sys.stderr.write(f"costmodel: {' '.join(sentence.split())}\n")
-    return MISUSED
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import cli
+from costmodel.command_line import FAILED, MISUSED, bar
 from profiler import session
 from profiler.ladder import row_classes
 from profiler.store import append, read
@@ -37,7 +38,7 @@ def printed(capsys: Capture, *words: str, code: int = 0) -> str:
     return out
 
 
-def refused(capsys: Capture, *words: str, code: int = cli.MISUSED) -> str:
+def refused(capsys: Capture, *words: str, code: int = MISUSED) -> str:
     """The one sentence of a command that prints no answer."""
     found = cli.run(list(words))
     out, err = capsys.readouterr()
@@ -92,7 +93,7 @@ def test_profile_of_several_sizes_and_dtypes(capsys: Capture) -> None:
 
 def test_what_one_dtype_lacks_does_not_stop_the_others(capsys: Capture) -> None:
     words = ("profile", "we", "--impl", "fft", "--dtype", "bf16,fp32", *SMALL)
-    assert cli.run(list(words)) == cli.FAILED
+    assert cli.run(list(words)) == FAILED
     out, err = capsys.readouterr()
     assert "fp32" in out and "bf16" not in out
     assert err == "costmodel: we fft (bf16): torch.fft has no transform in torch.bfloat16 on cpu\n"
@@ -144,7 +145,7 @@ def test_a_gpu_that_is_not_there(capsys: Capture) -> None:
 
 def test_a_token_beyond_the_weights(capsys: Capture) -> None:
     words = ("profile", "me", "--impl", "fft", "--phase", "inference", "--t", "4", *SMALL)
-    sentence = refused(capsys, *words, code=cli.FAILED)
+    sentence = refused(capsys, *words, code=FAILED)
     assert sentence == "me fft (fp32): length 4 is greater than l = 3, where the weights end"
 
 
@@ -160,10 +161,10 @@ def test_an_interrupt_says_where_the_rest_is(
 
     monkeypatch.setattr(session, "measure", measured)
     path = tmp_path / "results.jsonl"
-    sentence = refused(capsys, "profile", "she", "-o", str(path), *SMALL, code=cli.FAILED)
+    sentence = refused(capsys, "profile", "she", "-o", str(path), *SMALL, code=FAILED)
     assert sentence == f"interrupted: what was measured before is in {path}"
     assert read(path) == ([ATTENTION], [])
-    sentence = refused(capsys, "profile", "she", *SMALL, code=cli.FAILED)
+    sentence = refused(capsys, "profile", "she", *SMALL, code=FAILED)
     assert sentence == "interrupted: what was measured before is lost: -o FILE.jsonl keeps it"
 
 
@@ -181,10 +182,10 @@ def test_a_bar_on_a_terminal_and_none_in_a_pipe(
     terminal: TextIO = Terminal()
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", terminal)
-        with cli.bar() as progress:
+        with bar() as progress:
             progress(1, 2, "she conv: measuring latency")
     assert "she conv: measuring latency" in terminal.getvalue()  # type: ignore[attr-defined]
-    with cli.bar() as progress:
+    with bar() as progress:
         progress(1, 2, "she conv: measuring latency")
     assert capsys.readouterr() == ("", "")
 
@@ -224,7 +225,7 @@ def test_reconcile_from_a_file_with_faults_prints_what_it_can(
     append(path, ATTENTION)
     line = path.read_text(encoding="utf-8")
     path.write_text(line + line.replace('"self-attention"', '"sole-attention"') + line[:50])
-    assert cli.run(["reconcile", "--from", str(path)]) == cli.FAILED
+    assert cli.run(["reconcile", "--from", str(path)]) == FAILED
     out, err = capsys.readouterr()
     assert "self-attention explicit: forward pass" in out
     first, second = err.splitlines()
@@ -265,10 +266,10 @@ def test_check_holds(windows: tuple[str, str], capsys: Capture) -> None:
 
 
 def test_check_fails_with_the_place(windows: tuple[str, str], capsys: Capture) -> None:
-    out = printed(capsys, "check", windows[1], code=cli.FAILED)
+    out = printed(capsys, "check", windows[1], code=FAILED)
     assert "direct: module equals equations              FAILS    at l = 2, d = 1, w = 2: " in out
     assert "equation (1) s is the first whose values it never computes" in out
-    proofs = json.loads(printed(capsys, "check", windows[1], "--format", "json", code=cli.FAILED))
+    proofs = json.loads(printed(capsys, "check", windows[1], "--format", "json", code=FAILED))
     assert [p["passed"] for p in proofs["proofs"]] == [True, True, True, True, False, False]
 
 
@@ -349,14 +350,14 @@ def test_profile_in_a_pipe_is_plain_text(tmp_path: Path) -> None:
 def test_a_wrong_module_in_a_process(tmp_path: Path) -> None:
     name = written(tmp_path, "wrong-in-a-process", (".flip(1)", ""))
     done = process("check", name)
-    assert (done.returncode, done.stderr) == (cli.FAILED, "")
+    assert (done.returncode, done.stderr) == (FAILED, "")
     assert "in step, equation (1) s is the first whose values it never computes" in done.stdout
 
 
 def test_a_file_that_raises_in_a_process(tmp_path: Path) -> None:
     name = written(tmp_path, "raises-in-a-process", ("import torch", "import torch\n1 / 0"))
     done = process("reconcile", name)
-    assert (done.returncode, done.stdout) == (cli.MISUSED, "")
+    assert (done.returncode, done.stdout) == (MISUSED, "")
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(
         f"costmodel: {name.rpartition(':')[0]} does not import: ZeroDivisionError: division by zero"

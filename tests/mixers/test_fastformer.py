@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import cli
 import costmodel as cm
+from costmodel.command_line import FAILED
 from costmodel.tokens import Unanswered
 from profiler import modules
 from profiler.check import check
@@ -259,7 +260,7 @@ def test_one_token_has_a_reason_and_no_cost(capsys: pytest.CaptureFixture[str]) 
     assert cli.run(f"table {NAME} --phase inference --format json".split()) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["total"] is None
-    assert cli.run(f"profile {NAME} --phase inference --d 4 --n 2 --l 3".split()) == cli.FAILED
+    assert cli.run(f"profile {NAME} --phase inference --d 4 --n 2 --l 3".split()) == FAILED
     out, err = capsys.readouterr()
     assert out == "" and err == (
         "costmodel: fastformer: not causal: an output depends on later tokens, so that one new "

@@ -12,6 +12,7 @@ import torch
 
 import cli
 import costmodel as cm
+from costmodel.command_line import FAILED, MISUSED
 from costmodel.conventions import convention
 from costmodel.crossover import Crossover
 from costmodel.rules.order import order
@@ -282,7 +283,7 @@ def test_modules_mix_whole_sequences_only(name: str) -> None:
 def test_asking_for_one_token_is_answered_in_one_sentence(command: str, capsys: Capture) -> None:
     """One for both implementations, both types and both lengths."""
     asked = f"{command} simple --phase inference --d 4 --n 2 --l 3,4 --dtype fp32,fp64"
-    assert cli.run([*asked.split(), "--seconds", "0.01"]) == cli.FAILED
+    assert cli.run([*asked.split(), "--seconds", "0.01"]) == FAILED
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
@@ -348,5 +349,5 @@ def test_bad_sizes_are_refused(capsys: Capture) -> None:
         described.module(d=6, l=3, n=4)
     with pytest.raises(ValueError, match="size n must be a positive integer and is 0"):
         described.module(d=6, l=3, n=0)
-    assert cli.run(["table", "simple", "--d", "6", "--n", "4"]) == cli.MISUSED
+    assert cli.run(["table", "simple", "--d", "6", "--n", "4"]) == MISUSED
     assert "needs d/n to be whole" in capsys.readouterr().err

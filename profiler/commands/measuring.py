@@ -1,0 +1,184 @@
+"""`costmodel profile` and `costmodel reconcile`: real modules measured, and held against theory."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from costmodel.command_line import (
+    TABLE_FORMATS,
+    Command,
+    Failed,
+    Mixers,
+    UsageError,
+    bar,
+    chosen,
+    emit,
+    phases,
+    regenerating,
+    screen,
+    sized,
+    told,
+    typed_beside,
+)
+from costmodel.load import mixer as load_mixer
+
+if TYPE_CHECKING:
+    from profiler.session import Session
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure, as typed."""
+
+    mixers: list[str] | None
+    sizes: Mapping[str, str | None]
+    phase: str
+    impl: str
+    dtype: str
+    device: str | None
+    seed: int
+    seconds: float
+    output: Path | None
+
+
+def _measuring(
+    mixers: Mixers = None,
+    phase: Annotated[
+        str, typer.Option("--phase", help="training (forward), inference (decode), both.")
+    ] = "training",
+    impl: Annotated[
+        str, typer.Option("--impl", metavar="A,B", help="all, names, or FILE.py:Class of your own.")
+    ] = "all",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; or a list.")
+    ] = "fp32",
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of parameters and inputs.", min=0)] = 0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01)
+    ] = 15.0,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
+    ] = None,
+) -> None:
+    """The options of every command that measures."""
+
+
+def measuring(command: Command) -> Command:
+    """Give the decorated command the options of `_measuring`; it receives them as one `asked`."""
+    signature = inspect.signature(command, eval_str=True)
+    shared = inspect.signature(_measuring, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def wrapped(sizes: Mapping[str, str | None], **arguments: Any) -> None:
+        own = {name: arguments.pop(name) for name in shared}
+        command(**arguments, asked=Asked(sizes=sizes, **own))
+
+    own = [p for name, p in signature.parameters.items() if name != "asked"]
+    sizes = inspect.Parameter("sizes", inspect.Parameter.KEYWORD_ONLY, annotation=Any)
+    parameters = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *shared.values(), sizes)
+    ]
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return sized(wrapped)
+
+
+def measured(asked: Asked) -> Session:
+    """Measure what a command line asks for; failures are told as they come to light."""
+    from costmodel.requests import given_sizes
+    from costmodel.table import selection
+    from profiler import session
+    from profiler.meters.latency import LatencyLimits
+    from profiler.plan import Plan, requests
+
+    selected, _ = selection([load_mixer(name) for name in asked.mixers or ()], None, False)
+    plan = Plan(
+        selected,
+        given_sizes(asked.sizes),
+        phases(asked.phase),
+        asked.impl,
+        asked.dtype,
+        asked.device,
+        asked.seed,
+    )
+    limits = LatencyLimits(max_seconds=asked.seconds)
+    wanted = requests(plan)
+    try:
+        with bar() as progress:
+            found = session.run(wanted, asked.output, limits=limits, progress=progress)
+    except KeyboardInterrupt:
+        kept = f"is in {asked.output}" if asked.output else "is lost: -o FILE.jsonl keeps it"
+        told([f"interrupted: what was measured before {kept}"])
+        raise Failed from None
+    told(found.failures)
+    return found
+
+
+@measuring
+def profile(
+    context: typer.Context,
+    asked: Asked,
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+) -> None:
+    """Run the real modules: time, memory, operations as dispatched, other counters, energy."""
+    from profiler import report
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    found = measured(asked)
+    width, colour = screen(None)
+    if found.measurements:
+        text = report.measurements(
+            found.measurements, format_, regenerating(context), width, colour=colour
+        )
+        emit(text, None, False)
+    if found.failures:
+        raise Failed
+
+
+@measuring
+def reconcile(
+    context: typer.Context,
+    asked: Asked,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE.jsonl", help="Records, not new runs.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+) -> None:
+    """Theory against measurement, rung by rung, every gap with its cause or left bare."""
+    from profiler import report, session
+    from profiler.ladder import left_bare
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    if source is not None:
+        if beside := typed_beside(context, "source", "format_"):
+            listed = ", ".join(beside)
+            raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
+        records, problems = session.recorded(source)
+        told(problems)
+    else:
+        found = measured(asked)
+        records, problems = found.measurements, found.failures
+    ladders, unknown = session.ladders(records)
+    told(unknown)
+    width, colour = screen(None)
+    if ladders:
+        text = report.ladders(ladders, format_, regenerating(context), width, colour=colour)
+        emit(text, None, False)
+    if bare := left_bare(ladders):
+        told([bare])
+    if problems or unknown:
+        raise Failed

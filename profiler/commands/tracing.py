@@ -1,0 +1,73 @@
+"""`costmodel trace` and `costmodel training`: modules counted as formulas, without running them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from costmodel.command_line import (
+    Force,
+    Mixers,
+    Output,
+    chosen,
+    emit,
+    regenerating,
+    screen,
+)
+from costmodel.load import mixer as load_mixer
+
+
+def trace(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MODULE", help="package.module:factory, or path/file.py:Class."),
+    ],
+    over: Annotated[str, typer.Option("--over", metavar="l,h,n", help="Letters of the formulas.")],
+    let: Annotated[
+        list[str] | None,
+        typer.Option("--let", metavar="d=n*h", help="A size that follows from them."),
+    ] = None,
+    backend: Annotated[
+        str, typer.Option("--backend", help="math (torch's decompositions) or fused.")
+    ] = "math",
+    against: Annotated[
+        str | None, typer.Option("--against", metavar="MIXER", help="Subtract its equations.")
+    ] = None,
+    format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Any nn.Module counted as formulas in its sizes, forward and backward, without running it."""
+    from profiler import tracing
+    from profiler.tracing import against as comparing, render
+
+    chosen(format_, "--format", ("rich", "markdown", "json"))
+    lets = [part for text in let or () for part in text.split(",")]
+    found = tracing.trace(target, over=over, let=lets, backend=backend)
+    apart_ = comparing.passes(found, against) if against else []
+    width, colour = screen(output)
+    text = {
+        "rich": lambda: render.as_terminal(found, apart_, width, colour=colour),
+        "markdown": lambda: render.as_markdown(found, apart_),
+        "json": lambda: render.as_json(found, apart_),
+    }[format_]()
+    emit(text, output, force)
+
+
+def training(
+    context: typer.Context,
+    mixers: Mixers = None,
+    modules: Annotated[
+        bool, typer.Option("--modules/--equations", help="Trace every module, too: minutes.")
+    ] = True,
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """A page on training: forward and backward of every mixer, by the equations and as traced."""
+    from costmodel.table import selection
+    from profiler import training as pages
+
+    selected, _ = selection([load_mixer(name) for name in mixers or ()], None, not mixers)
+    text = f"<!-- {regenerating(context)} -->\n{pages.page(selected, modules=modules)}"
+    emit(text, output, force)
