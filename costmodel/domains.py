@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, partial
 from itertools import permutations
-from math import comb
+from math import comb, gcd, lcm
 from typing import TYPE_CHECKING
 
-from costmodel.polynomial import Fn, Poly, call, ceil_div, to_sympy
+from costmodel.polynomial import Fn, Monomial, Number, Poly, by_text, call, ceil_div, to_sympy
 
 if TYPE_CHECKING:
     import sympy
@@ -237,7 +237,7 @@ def _without_denominators(poly: Poly) -> Poly:
 
 def variables_of(constraints: Iterable[Poly]) -> set[str]:
     """The index and axis variables that occur."""
-    return set().union(*(c.variables for c in constraints))
+    return set().union(*[c.variables for c in constraints])
 
 
 @lru_cache(maxsize=200_000)
@@ -289,32 +289,41 @@ def _sizes_contradict(constraints: Constraints) -> bool:
     if len(constraints) < 2 and not floors:
         return False
     constraints = constraints | floors
-    rows = {tuple(sorted((m, Fraction(x)) for m, x in c.terms.items())) for c in constraints}
+    rows = {frozenset(_whole(c.terms).items()) for c in constraints}
     atoms = {m[0][0] for row in rows for m, _ in row if len(m) == 1 and m[0][1] == 1}
     rows |= {
-        tuple(sorted([(((atom, 1),), Fraction(1)), ((), Fraction(-least))]))
+        frozenset([(((atom, 1),), 1), *([((), -least)] if least else [])])
         for atom in atoms
         if (least := _least(atom)) is not None
     }
     while rows:
-        if any(len(r) == 1 and not r[0][0] and r[0][1] < 0 for r in rows):
+        if any(len(row) == 1 and not m and x < 0 for row in rows for m, x in row):
             return True
-        columns = sorted({m for row in rows for m, _ in row if m})
-        if not columns or len(rows) > 60:
+        times = Counter(m for row in rows for m, _ in row if m)
+        if not times or len(rows) > 60:
             return False
-        column = min(columns, key=lambda m: (sum(m in dict(r) for r in rows), m))
-        above = [dict(r) for r in rows if dict(r).get(column, 0) > 0]
-        below = [dict(r) for r in rows if dict(r).get(column, 0) < 0]
-        rows = {r for r in rows if column not in dict(r)}
-        for up in above:
-            for down in below:
-                merged = {
-                    m: up.get(m, Fraction(0)) / up[column] - down.get(m, Fraction(0)) / down[column]
-                    for m in {*up, *down} - {column}
-                }
-                rows.add(tuple(sorted((m, c) for m, c in merged.items() if c)))
-        rows.discard(())
+        column = min(times, key=lambda m: (times[m], m))
+        held = [terms for row in rows if column in (terms := dict(row))]
+        rows = {row for row in rows if all(m != column for m, _ in row)}
+        for up in held:
+            for down in held:
+                if up[column] > 0 > down[column]:
+                    scales = (-down[column], up[column])
+                    merged = {
+                        m: up.get(m, 0) * scales[0] + down.get(m, 0) * scales[1]
+                        for m in {*up, *down}
+                    }
+                    rows.add(frozenset(_whole(merged).items()))
+        rows.discard(frozenset())
     return False
+
+
+def _whole(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
+    """The terms of a constraint times a positive number, as integers with no common factor."""
+    least = lcm(*(x.denominator for x in terms.values()))
+    whole = {m: int(x * least) for m, x in terms.items() if x}
+    shared = gcd(*whole.values())
+    return {m: x // shared for m, x in whole.items()} if shared > 1 else whole
 
 
 def _least(atom: str) -> int | None:
@@ -486,7 +495,7 @@ def is_plain(constraints: Iterable[Poly], variable: str) -> bool:
 
 def _solved(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly] | None:
     """The innermost variable that an equality fixes, and its value; None if there is none."""
-    for constraint in sorted((c for c in constraints if -c in constraints), key=str):
+    for constraint in by_text([c for c in constraints if -c in constraints]):
         for variable in reversed(variables):
             if variable in constraint.letters:
                 scale, sign = stride(constraint, variable)
@@ -662,7 +671,7 @@ def _difference(region: Constraints, removed: Constraints) -> list[Constraints]:
     """The points of `region` outside `removed`, as disjoint regions."""
     pieces: list[Constraints] = []
     kept = region
-    for constraint in sorted(removed, key=str):
+    for constraint in by_text(removed):
         if implied(kept, constraint):
             continue
         outside = kept | {-constraint - 1}

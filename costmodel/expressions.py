@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from costmodel.domains import Constraints, Unsupported
 from costmodel.functions import TABLE
-from costmodel.polynomial import Poly
+from costmodel.polynomial import Poly, call
 
 T = TypeVar("T")
 
@@ -423,7 +423,9 @@ class Fft(Node):
     (1 real, 2 imaginary). `irfft`: `over` is (bin, part); the left side adds a position in
     1..length. `rfft-adjoint` and `irfft-adjoint`, their transposes, carry gradients back from the
     left side of each to its operand. The arithmetic is nominal: radix-2 at powers of two, half of
-    a complex transform.
+    a complex transform. Libraries carry gradients back otherwise: `rfft-adjoint-complex` is a
+    complex transform of all points, and `irfft-adjoint-doubled` multiplies the bins that stand for
+    two by 2.
     """
 
     kind: str
@@ -434,6 +436,22 @@ class Fft(Node):
     @property
     def children(self) -> tuple[Node, ...]:
         return (self.body,)
+
+    @property
+    def work(self) -> dict[str, Poly]:
+        """Operations by class: N log2 N multiplications and 3/2 N log2 N additions, half of a
+        complex transform."""
+        work = self.length * call("ceil_log2", self.length)
+        if self.kind == "rfft-adjoint-complex":
+            work = work * 2
+        doubled = self.length - 2 if self.kind == "irfft-adjoint-doubled" else Poly()
+        return {"mul": work + doubled, "add": work * 3 / 2}
+
+    @property
+    def levels(self) -> Poly:
+        """How deep it is: every radix-2 level is a product of twiddles (2) and a sum (1)."""
+        doubled = 1 if self.kind == "irfft-adjoint-doubled" else 0
+        return call("ceil_log2", self.length) * 3 + doubled
 
 
 @dataclass(frozen=True)
@@ -654,18 +672,26 @@ def outer_first(indices: Sequence[Index]) -> list[Index]:
     return ordered
 
 
-def walk(
-    expression: Node, over: tuple[Index, ...] = ()
-) -> Iterator[tuple[Node, tuple[Index, ...]]]:
+Walked = tuple[tuple["Node", tuple[Index, ...]], ...]
+
+
+def walk(expression: Node) -> Walked:
     """Every node with the reduction indices around it."""
+    known: dict[str, Walked] = expression.__dict__
+    if "walked" not in known:
+        known["walked"] = tuple(_walked(expression, ()))
+    return known["walked"]
+
+
+def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, tuple[Index, ...]]]:
     yield expression, over
     inner = over
     if isinstance(expression, (Reduce, Fft, Select)):
-        inner = over + tuple(i for i in outer_first(expression.over))
+        inner = over + tuple(outer_first(expression.over))
     elif isinstance(expression, Composite):
         inner = over + tuple(i for i in expression.over if i not in over)
     for child in expression.children:
-        yield from walk(child, inner)
+        yield from _walked(child, inner)
 
 
 def rebuilt(

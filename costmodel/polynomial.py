@@ -8,9 +8,9 @@ d*n**-1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from costmodel.sizes import LETTERS, ceil_log2
@@ -37,15 +37,20 @@ class Poly:
     Errors: dividing by a sum, or evaluating at missing or non-integral values, raises ValueError.
     """
 
-    __slots__ = ("_hash", "_letters", "_negative", "_text", "_variables", "terms")
+    __slots__ = ("_atoms", "_hash", "_letters", "_negative", "_text", "_variables", "terms")
+
+    _atoms: frozenset[str]
+    _hash: int
+    _letters: frozenset[str]
+    _negative: Poly
+    _text: str
+    _variables: frozenset[str]
+    """What was asked for before; absent until then, as most polynomials are never asked."""
 
     def __init__(self, terms: Mapping[Monomial, Number] | None = None) -> None:
-        self.terms: dict[Monomial, Number] = {m: _tidy(c) for m, c in (terms or {}).items() if c}
-        self._hash: int | None = None
-        self._letters: frozenset[str] | None = None
-        self._variables: frozenset[str] | None = None
-        self._negative: Poly | None = None
-        self._text: str | None = None
+        self.terms: dict[Monomial, Number] = (
+            {m: c if type(c) is int else _tidy(c) for m, c in terms.items() if c} if terms else {}
+        )
 
     @staticmethod
     def of(value: Any) -> Poly:
@@ -68,58 +73,79 @@ class Poly:
     @staticmethod
     def atom(name: str) -> Poly:
         """The polynomial that is one atom."""
-        return Poly._of_tidy({((name, 1),): 1})
+        return _atom(name)
 
     @staticmethod
     def _of_tidy(terms: dict[Monomial, Number]) -> Poly:
         """A polynomial from terms that hold no zero and no integral Fraction."""
-        self = Poly.__new__(Poly)
+        self = _new(Poly)
         self.terms = terms
-        self._hash = self._letters = self._negative = self._text = self._variables = None
         return self
 
     def __hash__(self) -> int:
-        if self._hash is None:
+        try:
+            return self._hash
+        except AttributeError:
             self._hash = hash(frozenset(self.terms.items()))
-        return self._hash
+            return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Poly) and isinstance(other, (int, Fraction)):
-            other = Poly.of(other)
-        return isinstance(other, Poly) and self.terms == other.terms
+        if type(other) is Poly:
+            return self is other or self.terms == other.terms
+        return isinstance(other, (int, Fraction)) and self.terms == Poly.of(other).terms
 
     def __add__(self, other: Any) -> Poly:
-        other = Poly.of(other)
-        if not other.terms:
+        added = other.terms if type(other) is Poly else Poly.of(other).terms
+        if not added:
             return self
-        terms = dict(self.terms)
-        for monomial, coefficient in other.terms.items():
-            number = terms.get(monomial, 0) + coefficient
-            if number:
-                terms[monomial] = _tidy(number)
+        terms = self.terms.copy()
+        for monomial, coefficient in added.items():
+            if monomial not in terms:
+                terms[monomial] = coefficient
+            elif number := terms[monomial] + coefficient:
+                terms[monomial] = number if type(number) is int else _tidy(number)
             else:
                 del terms[monomial]
-        return Poly._of_tidy(terms)
+        self = _new(Poly)
+        self.terms = terms
+        return self
 
     __radd__ = __add__
 
     def __neg__(self) -> Poly:
-        if self._negative is None:
+        try:
+            return self._negative
+        except AttributeError:
             self._negative = Poly._of_tidy({m: -c for m, c in self.terms.items()})
-        return self._negative
+            return self._negative
 
     def __sub__(self, other: Any) -> Poly:
-        return self + -Poly.of(other)
+        taken = other.terms if type(other) is Poly else Poly.of(other).terms
+        if not taken:
+            return self
+        terms = self.terms.copy()
+        for monomial, coefficient in taken.items():
+            if monomial not in terms:
+                terms[monomial] = -coefficient
+            elif number := terms[monomial] - coefficient:
+                terms[monomial] = number if type(number) is int else _tidy(number)
+            else:
+                del terms[monomial]
+        self = _new(Poly)
+        self.terms = terms
+        return self
 
     def __rsub__(self, other: Any) -> Poly:
         return Poly.of(other) - self
 
-    def __mul__(self, other: Any) -> Poly:
-        other = Poly.of(other)
+    def __mul__(self, by: Any) -> Poly:
+        other: Poly = by if type(by) is Poly else Poly.of(by)
         terms: dict[Monomial, Number] = {}
         if len(other.terms) == 1 and () in other.terms:
             number = other.terms[()]
             return Poly({m: c * number for m, c in self.terms.items()}) if number != 1 else self
+        if len(self.terms) == 1 and self.terms.get(()) == 1:
+            return other
         for m1, c1 in self.terms.items():
             for m2, c2 in other.terms.items():
                 product = _times(m1, m2)
@@ -154,34 +180,42 @@ class Poly:
         return f"Poly({self})"
 
     def __str__(self) -> str:
-        if self._text is None:
+        try:
+            return self._text
+        except AttributeError:
             self._text = to_text(self)
-        return self._text
+            return self._text
 
     @property
     def atoms(self) -> frozenset[str]:
         """The atoms that occur, not looking inside functions."""
-        return frozenset(atom for monomial in self.terms for atom, _ in monomial)
+        try:
+            return self._atoms
+        except AttributeError:
+            self._atoms = frozenset([atom for monomial in self.terms for atom, _ in monomial])
+            return self._atoms
 
     @property
     def letters(self) -> frozenset[str]:
         """Sizes, indices and axes that occur, inside functions too."""
-        if self._letters is None:
-            found: set[str] = set()
-            for atom in self.atoms:
-                if isinstance(atom, Fn):
-                    found.update(*(argument.letters for argument in atom.args))
-                else:
-                    found.add(atom)
-            self._letters = frozenset(found)
-        return self._letters
+        try:
+            return self._letters
+        except AttributeError:
+            found = self.atoms
+            if functions := [atom for atom in found if type(atom) is Fn]:
+                inside = [argument.letters for atom in functions for argument in atom.args]
+                found = found.difference(functions).union(*inside)
+            self._letters = found
+            return found
 
     @property
     def variables(self) -> frozenset[str]:
         """The indices and axes that occur."""
-        if self._variables is None:
-            self._variables = frozenset(a for a in self.letters if a[0] in "@#")
-        return self._variables
+        try:
+            return self._variables
+        except AttributeError:
+            self._variables = frozenset([a for a in self.letters if a[0] in "@#"])
+            return self._variables
 
     def constant(self) -> Number | None:
         """The value when no atom occurs, else None."""
@@ -205,21 +239,25 @@ class Poly:
 
     def substitute(self, values: Mapping[str, Poly]) -> Poly:
         """Replace atoms, inside functions too."""
-        if not values or not (self.letters & values.keys() or self.atoms & values.keys()):
+        if self.letters.isdisjoint(values) and self.atoms.isdisjoint(values):
             return self
         kept: dict[Monomial, Number] = {}
         changed = Poly()
         for monomial, number in self.terms.items():
-            bases = [(_replaced(atom, values), power) for atom, power in monomial]
-            if all(base is None for base, _ in bases):
+            rest, factor = monomial, None
+            for pair in monomial:
+                atom, power = pair
+                base = values.get(atom) if type(atom) is str else _replaced(atom, values)
+                if base is not None:
+                    rest = tuple([p for p in rest if p is not pair])
+                    raised = base if power == 1 else base**power
+                    factor = raised if factor is None else factor * raised
+            if factor is None:
                 kept[monomial] = number
                 continue
-            rest = tuple(p for p, (base, _) in zip(monomial, bases, strict=True) if base is None)
-            term = Poly._of_tidy({rest: number})
-            for base, power in bases:
-                if base is not None:
-                    term = term * base**power
-            changed = changed + term
+            if rest or number != 1:
+                factor = factor * Poly._of_tidy({rest: number})
+            changed = changed + factor
         return changed + Poly._of_tidy(kept) if kept else changed
 
     def at(self, sizes: Mapping[str, int]) -> int:
@@ -238,6 +276,14 @@ class Poly:
                 number = number * base**power if power > 0 else Fraction(number) / base**-power
             total = total + number
         return _tidy(total)
+
+
+_new = object.__new__
+
+
+@cache
+def _atom(name: str) -> Poly:
+    return Poly._of_tidy({((name, 1),): 1})
 
 
 class Fn(str):
@@ -285,9 +331,13 @@ FUNCTIONS: Mapping[str, Callable[..., int]] = {
 
 def call(function: str, *args: Any) -> Poly:
     """A function of polynomials: a number where all arguments are, else an atom."""
-    polys = tuple(Poly.of(a) for a in args)
+    return _called(function, tuple([Poly.of(a) for a in args]))
+
+
+@lru_cache(maxsize=100_000)
+def _called(function: str, polys: tuple[Poly, ...]) -> Poly:
     if function in ("Max", "Min"):
-        polys = tuple(sorted(set(polys), key=str))
+        polys = tuple(by_text(set(polys)))
         if len(polys) == 1:
             return polys[0]
     constants = [p.constant() for p in polys]
@@ -390,6 +440,11 @@ def _order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
 def sorted_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
     """The terms in printing order."""
     return sorted(poly.terms.items(), key=_order)
+
+
+def by_text(polys: Collection[Poly]) -> Collection[Poly]:
+    """Polynomials in one order, whatever the order in which they came."""
+    return polys if len(polys) < 2 else sorted(polys, key=str)
 
 
 def to_text(poly: Poly) -> str:

@@ -93,12 +93,20 @@ WRAPPED = 24
 
 def _width(grid: Grid, words: int | None = None) -> int:
     """The width with columns of words at most so wide; two spaces stand between columns."""
-    widths = []
-    for k, column in enumerate(grid.columns):
-        cells = [plain(column.header), *(plain(row[k]) for row in grid.rows)]
-        natural = max(len(line) for cell in cells for line in cell.split("\n"))
-        widths.append(min(natural, words) if words and column.wide else natural)
+    widths = [
+        min(natural, words) if words and column.wide else natural
+        for column, natural in zip(grid.columns, _widths(grid), strict=True)
+    ]
     return sum(widths) + 2 * max(len(widths) - 1, 0)
+
+
+def _widths(grid: Grid) -> list[int]:
+    """The width of the longest line of each column."""
+    columns = [
+        [plain(column.header), *(plain(row[k]) for row in grid.rows)]
+        for k, column in enumerate(grid.columns)
+    ]
+    return [max(len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
 
 
 def _drawn(grid: Grid, width: int, colour: bool) -> str:
@@ -116,7 +124,8 @@ def _drawn(grid: Grid, width: int, colour: bool) -> str:
         collapse_padding=True,
         header_style="bold" if colour else "",
     )
-    for column in grid.columns:
+    fitting = width >= _width(grid)
+    for column, natural in zip(grid.columns, _widths(grid), strict=True):
         justify = "right" if column.numeric else "left"
         header = Text(plain(column.header))
         table.add_column(
@@ -124,6 +133,7 @@ def _drawn(grid: Grid, width: int, colour: bool) -> str:
             justify=justify,  # type: ignore[arg-type]
             no_wrap=not column.wide,
             overflow="fold",
+            width=natural if fitting else None,
             vertical="bottom" if column.numeric else "top",
         )
     for row in grid.rows:
