@@ -1,13 +1,14 @@
 """Is the maximum path length that of a breadth-first search over what was read?
 
-The search walks over executed instances: rows that read rows, through arrays without rows. On which
-axis an array has its rows is written here by hand.
+The search walks over executed instances: rows that read rows, through arrays without rows. Where an
+array has its rows is written here by hand.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -20,41 +21,53 @@ from costmodel.execution.tallying import Entry
 from costmodel.expressions import Array, Index, Node
 from costmodel.formulas import parse
 from costmodel.mixers import builtin, names
-from costmodel.polynomial import size
+from costmodel.polynomial import Poly, size
+from costmodel.rules.path_length import OUTER, Chunks, require_in_order
 from costmodel.rules.printing import formula_text, formula_words
-from tests import systems
+from tests import chunk_systems, systems
 
-Axes = Mapping[str, int | None]
-"""Array -> the axis of its rows, counted from 0, None where it has none."""
-
-
-def axis_of(array: Array, own: Axes) -> int | None:
-    """Where an array has its rows: on the first axis of l entries, unless a system says another."""
-    if array.name in own:
-        return own[array.name]
-    return next((axis for axis, extent in enumerate(array.shape) if extent == size("l")), None)
+Row = Callable[[tuple[int, ...], Mapping[str, int]], int]
+"""The row of the entry at some positions, at some sizes."""
+Places = Mapping[str, int | Row]
+"""Array -> the axis of its rows, counted from 0, or how to find the row."""
 
 
-def furthest(mixer: Mixer, form: str, sizes: Mapping[str, int], own: Axes) -> int:
+def row_of(entry: Entry, sizes: Mapping[str, int], own: Places) -> int | None:
+    """The row of an entry: on the first axis of l entries, or of l + 1 with one for what is before
+    the first row, unless a system says otherwise; None where there is no such axis."""
+    array, where = entry
+    place = own.get(array.name)
+    if callable(place):
+        return place(where, sizes)
+    if place is not None:
+        return where[place]
+    for before in (0, 1):
+        for axis, extent in enumerate(array.shape):
+            if extent == size("l") + before:
+                return where[axis] - before
+    return None
+
+
+def furthest(mixer: Mixer, form: str, sizes: Mapping[str, int], own: Places) -> int:
     """The largest number of hops between two positions that are joined, by search.
 
     A hop ends at a row; an array without rows passes on what it was made of, in no hop.
     """
     run = execute(mixer.forms[form], sizes)
+    place = partial(place_of, sizes=run.sizes, own=own)
     after: dict[object, set[object]] = {}
     for instance in run.instances:
         for read in filter(lambda entry: run.trace.memory[entry].token > 0, instance.reads):
             for written in instance.writes:
-                after.setdefault(place(read, own), set()).add(place(written, own))
+                after.setdefault(place(read), set()).add(place(written))
     length = run.sizes["l"]
     return max(max(hops(after, start).values()) for start in range(1, length + 1))
 
 
-def place(entry: Entry, own: Axes) -> object:
+def place_of(entry: Entry, sizes: Mapping[str, int], own: Places) -> object:
     """The row of an entry, or the entry itself where it has none."""
-    array, where = entry
-    axis = axis_of(array, own)
-    return (array.name, where) if axis is None else where[axis]
+    row = row_of(entry, sizes, own)
+    return (entry[0].name, entry[1]) if row is None else row
 
 
 def hops(after: Mapping[object, set[object]], start: int) -> dict[int, int]:
@@ -85,30 +98,115 @@ def test_the_search() -> None:
     assert hops({1: {2, ("M", (1,))}, 2: {3}, ("M", (1,)): {3}}, 1) == {1: 0, 2: 1, 3: 1}
 
 
-IN_CHUNKS = {("linear-attention", "chunked")}
+def in_pairs(where: tuple[int, ...], sizes: Mapping[str, int]) -> int:
+    """Head, chunk, row in it, and another row in it that the row reads."""
+    return (where[1] - 1) * sizes["C"] + where[2]
+
+
+def at_end(where: tuple[int, ...], sizes: Mapping[str, int]) -> int:
+    """The last row of a chunk."""
+    return where[0] * sizes["C"]
+
+
+def at_start(where: tuple[int, ...], sizes: Mapping[str, int]) -> int:
+    """The first row of a chunk."""
+    return (where[0] - 1) * sizes["C"] + 1
+
+
+def of_head(row: Row) -> Row:
+    """A row by the positions after that of the head."""
+    return lambda where, sizes: row(where[1:], sizes)
+
+
+OWN: Mapping[tuple[str, str], Places] = {
+    ("linear-attention", "chunked"): {
+        "A": in_pairs,
+        "S": of_head(at_end),
+        "Z": of_head(at_end),
+    },
+}
+"""Rows that lie on no axis of one entry per token."""
 FORMS = [
     (name, form)
     for name in (*names(), "self-attention+bidirectional", "self-attention+cross")
     for form in cm.mixer(name).forms
-    if (name, form) not in IN_CHUNKS
 ]
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_every_mixer_is_as_far_across_as_the_search_finds(name: str, form: str) -> None:
     mixer = cm.mixer(name)
-    derived = cm.path_length(mixer, form)
+    derived, own = cm.path_length(mixer, form), OWN.get((name, form), {})
     for length in (1, 2, 3, 5, 8):
-        for wide in (1, 2, 3, 4, 9) if {"k", "w"} & {*mixer.letters} else (1,):
-            sizes = dict.fromkeys(mixer.letters, 1) | {"l": length, "k": wide, "w": wide}
-            assert derived.at(**sizes) == furthest(mixer, form, sizes, {}), sizes
+        for wide in (1, 2, 3, 4, 9) if {"k", "w", "C"} & {*mixer.letters} else (1,):
+            sizes = dict.fromkeys(mixer.letters, 1) | {"l": length}
+            sizes |= dict.fromkeys("kwC", wide)
+            assert derived.at(**sizes) == furthest(mixer, form, sizes, own), sizes
 
 
-@pytest.mark.parametrize(("name", "form"), sorted(IN_CHUNKS))
-def test_rows_in_chunks_are_refused(name: str, form: str) -> None:
-    """Its sums have an entry for each chunk: which row they belong to is not said."""
-    with pytest.raises(Unsupported, match="lie on no axis of one entry per token"):
-        cm.path_length(cm.mixer(name), form)
+CHUNKED = [key for key in OWN if key[1] == "chunked"]
+
+
+@pytest.mark.parametrize(("name", "form"), CHUNKED)
+def test_chunks_of_every_length(name: str, form: str) -> None:
+    """Chunks that divide the length or not, of one row, and longer than the sequence."""
+    mixer = cm.mixer(name)
+    derived = cm.path_length(mixer, form)
+    for length, chunk in lengths_and_chunks(12):
+        sizes = dict.fromkeys(mixer.letters, 1) | {"l": length, "C": chunk}
+        assert derived.at(**sizes) == furthest(mixer, form, sizes, OWN[name, form]), sizes
+
+
+def lengths_and_chunks(longest: int) -> list[tuple[int, int]]:
+    """Every length up to one, with chunks of one row up to two rows more than there are."""
+    return [(l, chunk) for l in range(1, longest + 1) for chunk in range(1, l + 3)]
+
+
+def test_linear_attention_in_chunks_by_hand() -> None:
+    """From row 1 to the end of its chunk, then an end a hop, the last one to row l: l/C, rounded
+    up. C = 1 begins at an end and so saves a hop, a recurrence; C >= l is attention."""
+    derived = cm.path_length(cm.mixer("linear-attention"), "chunked")
+    assert [derived.at(l=10, C=chunk) for chunk in (1, 2, 3, 4, 5, 9, 10, 11)] == [
+        9, 5, 4, 3, 2, 2, 1, 1,
+    ]  # fmt: skip
+    assert derived.at(l=4096, C=64) == 64
+    assert [derived.at(l=1, C=chunk) for chunk in (1, 2, 5)] == [0, 0, 0]
+
+
+def rounded_up(length: int, chunk: int) -> int:
+    """l/C, wrong for chunks of one row."""
+    return -(-length // chunk)
+
+
+def from_the_end_of_the_first_chunk(length: int, chunk: int) -> int:
+    """The hop to there forgotten."""
+    return -(-max(0, length - chunk) // chunk)
+
+
+def whole_chunks(length: int, chunk: int) -> int:
+    """The last chunk, which is incomplete, forgotten."""
+    return length - 1 if chunk == 1 else max(length // chunk, int(length > 1))
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [rounded_up, from_the_end_of_the_first_chunk, whole_chunks],
+    ids=lambda mistake: mistake.__name__,
+)
+def test_the_search_tells_a_mistake(mistake: Callable[[int, int], int]) -> None:
+    """Lengths and chunks as they are compared above tell right from nearly right."""
+    mixer = cm.mixer("linear-attention")
+    own = OWN["linear-attention", "chunked"]
+    assert any(
+        mistake(length, chunk)
+        != furthest(
+            mixer,
+            "chunked",
+            dict.fromkeys(mixer.letters, 1) | {"l": length, "C": chunk},
+            own,
+        )
+        for length, chunk in lengths_and_chunks(6)
+    )
 
 
 def test_table_1_of_vaswani_et_al() -> None:
@@ -132,6 +230,13 @@ def test_table_1_of_vaswani_et_al() -> None:
 )
 def test_as_printed(name: str, printed: str) -> None:
     assert formula_words(cm.path_length(cm.mixer(name)).exact) == printed
+
+
+def test_chunks_as_printed() -> None:
+    """ceil(l/C) is floor((l - 1)/C) + 1."""
+    assert formula_words(cm.path_length(cm.mixer("linear-attention"), "chunked").exact) == (
+        "floor((l - 1)/C) + 1 if C >= 2 and l >= 2; 0 if l <= 1; l - 1 if C <= 1 and l >= 2"
+    )
 
 
 @pytest.mark.parametrize("name", ["convolution", "convolution-same", "restricted-attention"])
@@ -163,7 +268,7 @@ Writer = Callable[[Mixer, Form, Index], Node | None]
 def written(write: Writer) -> Mixer:
     """y[i] = what the writer gives, over x (l); or what it writes itself."""
     mixer = Mixer("written")
-    l = mixer.sizes("l k w r")[0]
+    l = mixer.sizes("l k w r C")[0]
     mixer.input("x", l)
     y = mixer.output("y", l)
     with mixer.form("direct") as form:
@@ -187,6 +292,14 @@ def running_sum(m: Mixer, f: Form, i: Index) -> None:
     y[1] = x[1] * 2
     rest = f.index("rest", 2, m.sizes("l")[0])
     y[rest] = y[rest - 1] + x[rest]
+
+
+def from_a_start(m: Mixer, f: Form, i: Index) -> Node:
+    """A running sum of l + 1 entries, the first of which is learned and belongs to no row."""
+    sums = f.array("S", m.sizes("l")[0] + 1)
+    sums[1] = m.parameter("start", 1)[1] * 2
+    sums[i + 1] = sums[i] + m.arrays["x"][i]
+    return sums[i + 1] * 2
 
 
 def window_and_recurrence(m: Mixer, f: Form, i: Index) -> None:
@@ -269,9 +382,10 @@ def ones(m: Mixer, f: Form, i: Index) -> Node:
     return m.arrays["x"][i] * 2
 
 
-WRITERS: dict[Writer, Axes] = {
+WRITERS: dict[Writer, Places] = {
     row_before: {},
     running_sum: {},
+    from_a_start: {},
     window_and_recurrence: {},
     uneven: {},
     past_and_near_future: {},
@@ -294,6 +408,204 @@ def test_a_system_is_as_far_across_as_the_search_finds(write: Writer) -> None:
             for r in (1, 2, 5):
                 sizes = {"l": length, "w": w, "r": r, "k": 1}
                 assert derived.at(**sizes) == furthest(mixer, "direct", sizes, WRITERS[write])
+
+
+def chunk(f: Form, C: Poly, l: Poly, name: str = "") -> tuple[Index, Index]:
+    """Every chunk, and every row in it; the last chunk may be short or empty."""
+    q = f.index(f"q{name}", 1, l // C + 1)
+    return q, f.index(f"e{name}", 1, cm.min_(C, l - (q - 1) * C))
+
+
+def later_chunk(f: Form, C: Poly, l: Poly, first: int = 2) -> tuple[Index, Index, Index]:
+    """Every row before a chunk, that chunk or a later one, and every row in it."""
+    g = f.index("g", first, l // C + 1)
+    k = f.index("k", 1, cm.min_((first - 1) * C, l))
+    return k, g, f.index("u", 1, cm.min_(C, l - (g - 1) * C))
+
+
+def sums_up_to(f: Form, x: Array, C: Poly, l: Poly, *, running: bool = True) -> Array:
+    """S (l//C): the sum over each complete chunk, or over all rows up to its end."""
+    sums, s = f.array("S", l // C), f.index("s", 1, C)
+    first, rest = f.index("o", 1, cm.min_(1, l // C)), f.index("r", 2, l // C)
+    sums[first] = cm.sum_(x[(first - 1) * C + s], over=s)
+    added = cm.sum_(x[(rest - 1) * C + s], over=s)
+    sums[rest] = sums[rest - 1] + added if running else added
+    return sums
+
+
+def carried(m: Mixer, f: Form, i: Index, *, running: bool = True) -> None:
+    """The rows of the chunk so far, and the sums up to the chunk before."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    sums, (k, g, u) = sums_up_to(f, x, C, l, running=running), later_chunk(f, C, l)
+    a, b = f.index("a", 1, k), f.index("b", 1, u)
+    y[k] = cm.sum_(x[a], over=a)
+    y[(g - 1) * C + u] = cm.sum_(x[(g - 1) * C + b], over=b) + sums[g - 1]
+
+
+def one_chunk_back(m: Mixer, f: Form, i: Index) -> None:
+    """The sums of the chunk before alone: row 1 is read by the next chunk, the end of which by the
+    one after it only if it is in its sum."""
+    carried(m, f, i, running=False)
+
+
+def handed_on(m: Mixer, f: Form, i: Index) -> None:
+    """The sums, from a learned start, are handed on through a second array."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    sums, other = f.array("S", l // C + 1), f.array("M", l // C + 1)
+    r, s, (q, e) = f.index("r", 1, l // C), f.index("s", 1, C), chunk(f, C, l)
+    t, b = f.index("t", 1, l // C + 1), f.index("b", 1, e)
+    sums[1] = m.parameter("start", 1)[1] * 2
+    sums[r + 1] = sums[r] + cm.sum_(x[(r - 1) * C + s], over=s)
+    other[t] = sums[t] * sums[t]
+    y[(q - 1) * C + e] = cm.sum_(x[(q - 1) * C + b], over=b) + other[q]
+
+
+def carried_back(m: Mixer, f: Form, i: Index) -> None:
+    """The mirror image: the rows of the chunk from here on, and the sums of the chunks after it.
+
+    The number of chunks is rounded up, and the last of them may be short.
+    """
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    many = (l - 1) // C + 1
+    sums, last, rest = f.array("S", many), f.index("o", many, many), f.index("r", 1, many - 1)
+    s, z = f.index("s", 1, C), f.index("z", 1, cm.min_(C, l - (last - 1) * C))
+    sums[last] = cm.sum_(x[(last - 1) * C + z], over=z)
+    sums[rest] = sums[rest + 1] + cm.sum_(x[(rest - 1) * C + s], over=s)
+    before, e = f.index("g", 1, many - 1), f.index("e", 1, C)
+    u = f.index("u", 1, cm.min_(C, l - (last - 1) * C))
+    a, b = f.index("a", e, C), f.index("b", u, cm.min_(C, l - (last - 1) * C))
+    y[(before - 1) * C + e] = cm.sum_(x[(before - 1) * C + a], over=a) + sums[before + 1]
+    y[(last - 1) * C + u] = cm.sum_(x[(last - 1) * C + b], over=b)
+
+
+def both_ways_in_a_chunk(m: Mixer, f: Form, i: Index) -> None:
+    """All rows of the chunk, later ones too, and the sums up to the chunk before."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    sums, (k, g, u) = sums_up_to(f, x, C, l), later_chunk(f, C, l)
+    a, b = f.index("a", 1, cm.min_(C, l)), f.index("b", 1, cm.min_(C, l - (g - 1) * C))
+    y[k] = cm.sum_(x[a], over=a)
+    y[(g - 1) * C + u] = cm.sum_(x[(g - 1) * C + b], over=b) + sums[g - 1]
+
+
+def chunks_alone(m: Mixer, f: Form, i: Index) -> None:
+    """The rows of the chunk so far, and none of other chunks."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    q, e = chunk(f, C, l)
+    s = f.index("s", 1, e)
+    y[(q - 1) * C + e] = cm.sum_(x[(q - 1) * C + s], over=s)
+
+
+def overlapping(m: Mixer, f: Form, i: Index) -> None:
+    """All rows from the beginning of the chunk before on: windows that jump by a chunk."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    q, e = chunk(f, C, l)
+    j = f.index("j", cm.max_(1, (q - 2) * C + 1), (q - 1) * C + e)
+    y[(q - 1) * C + e] = cm.sum_(x[j], over=j)
+
+
+def overlapping_and_carried(m: Mixer, f: Form, i: Index) -> None:
+    """The chunk before and its own row by row, and the sums up to two chunks back."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    sums, (k, g, u) = sums_up_to(f, x, C, l), later_chunk(f, C, l, 3)
+    j, a = f.index("j", (g - 2) * C + 1, (g - 1) * C + u), f.index("a", 1, k)
+    y[k] = cm.sum_(x[a], over=a)
+    y[(g - 1) * C + u] = cm.sum_(x[j], over=j) + sums[g - 2]
+
+
+def chunk_and_row_before(m: Mixer, f: Form, i: Index) -> None:
+    """The rows of the chunk so far, and the row before, which the first row of a chunk needs."""
+    x, l = m.arrays["x"], m.sizes("l")[0]
+    chunks_alone(m, f, i)
+    before, rest = f.array("B", l), f.index("rest", 2, l)
+    before[1] = x[1] * 2
+    before[rest] = x[rest] + x[rest - 1]
+
+
+def carried_and_ahead(m: Mixer, f: Form, i: Index) -> None:
+    """By chunks from behind, and a window of w rows ahead."""
+    x, (l, w) = m.arrays["x"], m.sizes("l w")
+    ahead, j = f.array("B", l), f.index("j", i, cm.min_(l, i + w))
+    ahead[i] = cm.sum_(x[j], over=j)
+    carried(m, f, i)
+
+
+IN_CHUNKS: dict[Writer, Places] = {
+    carried: {"S": at_end},
+    one_chunk_back: {"S": at_end},
+    handed_on: {
+        "S": lambda where, sizes: (where[0] - 1) * sizes["C"],
+        "M": lambda where, sizes: (where[0] - 1) * sizes["C"],
+    },
+    carried_back: {"S": at_start},
+    both_ways_in_a_chunk: {"S": at_end},
+    chunks_alone: {},
+    overlapping: {},
+    overlapping_and_carried: {"S": at_end},
+    chunk_and_row_before: {},
+    carried_and_ahead: {"S": at_end},
+}
+
+
+@pytest.mark.parametrize("write", IN_CHUNKS, ids=lambda write: write.__name__)
+def test_a_system_in_chunks_is_as_far_across_as_the_search_finds(write: Writer) -> None:
+    mixer = written(write)
+    derived = cm.path_length(mixer)
+    for length, chunk in lengths_and_chunks(12):
+        for w in (1, 3) if write is carried_and_ahead else (1,):
+            sizes = {"l": length, "w": w, "r": 1, "k": 1, "C": chunk}
+            assert derived.at(**sizes) == furthest(mixer, "direct", sizes, IN_CHUNKS[write]), sizes
+
+
+def test_chunks_by_hand() -> None:
+    """l = 10 in chunks of 3.
+
+    Carried back: 10 is the first row of its chunk, so that no hop is lost: 10 -> 7 -> 4 -> 1.
+    Overlapping: 1 -> 6 -> 9 -> 10. Overlapping and carried: 1 -> 6 -> 10 (6 is an end).
+    The row before: 1 -> 3 -> 4 -> 6 -> 7 -> 9 -> 10. Ahead, one row a hop: 9.
+    """
+    at = {"l": 10, "C": 3}
+    assert cm.path_length(written(carried_back)).at(**at) == 3
+    assert cm.path_length(written(chunks_alone)).at(**at) == 1
+    assert cm.path_length(written(overlapping)).at(**at) == 3
+    assert cm.path_length(written(overlapping_and_carried)).at(**at) == 2
+    assert cm.path_length(written(chunk_and_row_before)).at(**at) == 6
+    assert cm.path_length(written(carried_and_ahead)).at(**at, w=1) == 9
+    assert cm.path_length(written(carried_and_ahead)).at(**at, w=5) == 4
+
+
+def own_sums(mixer: Mixer) -> Places:
+    """The sums of a random system in chunks, which later rows alone read."""
+    return {e.array.name: at_end for e in mixer.forms["direct"].equations if e.array.name[0] == "S"}
+
+
+@given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
+@settings(max_examples=100)
+def test_random_systems_in_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
+    try:
+        derived = cm.path_length(mixer)
+    except Unsupported:
+        return
+    for rows in (1, 2, sizes["C"], sizes["l"] + 1):
+        at = {**sizes, "C": rows}
+        assert derived.at(**at) == furthest(mixer, "direct", at, own_sums(mixer)), at
+
+
+def test_many_random_systems_in_chunks_have_a_path_length() -> None:
+    """A window and chunks in one system, and sums that no row reads, are refused."""
+    asked: list[bool] = []
+
+    @given(mixer=chunk_systems.mixers())
+    @settings(max_examples=60)
+    def ask(mixer: Mixer) -> None:
+        try:
+            cm.path_length(mixer)
+        except Unsupported:
+            asked.append(False)
+        else:
+            asked.append(True)
+
+    ask()
+    assert sum(asked) >= 0.5 * len(asked)
 
 
 @given(mixer=systems.mixers(), sizes=systems.sizes(), length=st.integers(1, 6))
@@ -380,6 +692,35 @@ def two_axes(m: Mixer, f: Form, i: Index) -> Node:
     return cm.sum_(table[j, k], over=(j, k))
 
 
+def two_chunks_back(m: Mixer, f: Form, i: Index) -> None:
+    """The rows of the chunk so far, and the sums up to two chunks back: none of the one before."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    sums, (q, e) = sums_up_to(f, x, C, l), chunk(f, C, l)
+    _, g, u = later_chunk(f, C, l, 3)
+    own, s = f.array("B", l), f.index("c", 1, e)
+    own[(q - 1) * C + e] = cm.sum_(x[(q - 1) * C + s], over=s)
+    k = f.index("v", 1, cm.min_(2 * C, l))
+    y[k] = own[k] * 2
+    y[(g - 1) * C + u] = own[(g - 1) * C + u] + sums[g - 2]
+
+
+def within_a_chunk(m: Mixer, f: Form, i: Index) -> None:
+    """Sums that the rows read of which they are made: neither end of the chunk is nearest."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    q, e = chunk(f, C, l)
+    sums, z = f.array("S", l // C + 1), f.index("z", 1, cm.min_(C, l - (q - 1) * C))
+    sums[q] = cm.sum_(x[(q - 1) * C + z], over=z)
+    y[(q - 1) * C + e] = x[(q - 1) * C + e] + sums[q]
+
+
+def window_and_chunks(m: Mixer, f: Form, i: Index) -> None:
+    """Which of the two reaches further depends on the place in the chunk."""
+    x, l, w = m.arrays["x"], *m.sizes("l w")
+    near, j = f.array("B", l), f.index("j", cm.max_(1, i - w), i)
+    near[i] = cm.sum_(x[j], over=j)
+    carried(m, f, i)
+
+
 @pytest.mark.parametrize(
     ("write", "said"),
     [
@@ -389,12 +730,24 @@ def two_axes(m: Mixer, f: Form, i: Index) -> Node:
         (mean_and_first, "M is made of some rows and belongs to none"),
         (half_a_mean, "M is made of some rows and belongs to none"),
         (two_axes, "the rows of P lie on one of several axes"),
+        (two_chunks_back, "depends on more than how far away they are, or leaves some out between"),
+        (window_and_chunks, "depends on more than how far away they are, or leaves some out"),
+        (within_a_chunk, "which row an entry of S belongs to is not known"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
 def test_what_is_not_derived(write: Writer, said: str) -> None:
     with pytest.raises(Unsupported, match=said):
         cm.path_length(written(write))
+
+
+def test_an_earlier_row_may_not_reach_further() -> None:
+    """Were all rows but the ends of chunks read by all rows after them, and the ends by the next
+    row alone, it would be one hop from 1 to l, and two from C to l."""
+    chunks, end = Chunks(size("l"), "C"), Poly.atom(OUTER) * size("C")
+    require_in_order(chunks, [end, end + 1])
+    with pytest.raises(Unsupported, match="an earlier row may be read by later rows than the rows"):
+        require_in_order(chunks, [size("l"), end + 1])
 
 
 def test_it_belongs_to_a_form() -> None:
