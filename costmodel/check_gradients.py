@@ -129,7 +129,7 @@ class Gradients(Comparison):
         values: dict[str, np.ndarray[Any, Any]] = {}
         for array, values_of in done.arrays.items():
             owner = system.mixer.arrays[array]
-            if owner.role in ("input", "context", "parameter") and owner.below is None:
+            if owner.role in system.trained and owner.below is None:
                 values[gradient_name(owner)] = np.zeros(values_of.shape)
         values.pop(gradient_name(_given(system)), None)
         for (owner, where), scalar in done.trace.memory.items():

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from costmodel.conventions import WANTED, Convention
 from costmodel.sizes import LETTERS
 
 FAILED, MISUSED = 1, 2
@@ -90,6 +91,20 @@ Symbols = Annotated[
     typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in latex and markdown."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+Recompute = Annotated[
+    str | None,
+    typer.Option(
+        "--recompute", metavar="A,B", help="Of a backward pass: arrays computed again, or all."
+    ),
+]
+Only = Annotated[
+    str | None,
+    typer.Option("--only", help="Of a backward pass: gradients of parameters, or of inputs."),
+]
+Optimiser = Annotated[
+    str | None,
+    typer.Option("--optimiser", help="Of a training step: its state, sgd, momentum or adamw."),
+]
 
 
 def chosen(text: str, option: str, choices: Sequence[str]) -> str:
@@ -114,6 +129,36 @@ def phases(text: str) -> tuple[str, ...]:
 
     several = {"both": PHASES, "all": EVERY}
     return several.get(text) or (NAMES[chosen(text, "--phase", (*NAMES, *several))],)
+
+
+def trained(
+    given: Convention,
+    asked_for: Sequence[str],
+    recompute: str | None,
+    only: str | None,
+    optimiser: str | None,
+) -> Convention:
+    """The convention with what a backward pass computes again, and of what it takes gradients.
+
+    Raises:
+        UsageError: an unknown choice, or an optimiser without a phase that has one.
+        ConventionError: something to recompute, or to train, without a phase that has gradients.
+    """
+    from costmodel.rules.asking import Training, asked
+    from costmodel.rules.peak import OPTIMISERS
+    from costmodel.tokens import TRAINING_STEP
+
+    if optimiser is not None:
+        chosen(optimiser, "--optimiser", list(OPTIMISERS))
+        if "training-step" not in asked_for:
+            raise UsageError("--optimiser is for a training step only: add --phase training-step")
+    options = Training()
+    if recompute is not None:
+        options["recompute"] = recompute
+    if only is not None:
+        chosen(only, "--only", list(WANTED))
+        options["only"] = "parameters" if only == "parameters" else "inputs"
+    return asked(given, next((p for p in asked_for if p in TRAINING_STEP), asked_for[0]), options)
 
 
 def emit(text: str, output: Path | None, force: bool) -> None:

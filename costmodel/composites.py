@@ -40,6 +40,7 @@ from costmodel.expressions import (
     walk,
 )
 from costmodel.loops import Block, blocks
+from costmodel.padding import padded
 from costmodel.polynomial import Poly
 
 SCALES = ("scale=per-score", "scale=mul", "scale=folded")
@@ -50,11 +51,19 @@ REWRITES: Mapping[str, str] = {
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
     "softmax-gradient": "the gradient of a softmax comes from its result alone: (g - sum of g y) y",
+    "quotient-gradient": "the gradient of a divisor b takes a / b again: -g (a / b) / b",
+    "cases-gradient": "the gradients of both branches of a function by cases are added up",
+    "padded": "the zeros around an array are part of it, and their gradients are computed",
+    "padded-rows": "the sequence stands between rows of zeros, whose gradients are computed",
+    "fft-gradient": "gradients of real transforms by complex ones, those of inverses doubled",
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
 
 
-OF_GRADIENTS = ("softmax-gradient",)
+PADDINGS = ("padded", "padded-rows")
+OF_GRADIENTS = (
+    "softmax-gradient", "quotient-gradient", "cases-gradient", "fft-gradient", *PADDINGS,
+)  # fmt: skip
 """Rewrites that change the backward pass alone."""
 
 
@@ -90,6 +99,8 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
             written.append(replace(part, value=value))
     system = System(form.mixer, form.name, tuple(written))
     system = _dense(_filled(system)) if "dense" in rewrites else _range_by_range(system)
+    if "padded" in rewrites or "padded-rows" in rewrites:
+        system = padded(system, rows="padded-rows" in rewrites)
     return _zero_state(system) if "zero-state" in rewrites else system
 
 

@@ -144,6 +144,46 @@ class ConventionError(ValueError):
     """A convention that does not exist or does not combine; the message lists the choices."""
 
 
+RECOMPUTE, ONLY = "recompute=", "only="
+"""How the names begin that choose what a backward pass computes."""
+
+WANTED: Mapping[str, tuple[str, ...]] = {
+    "parameters": ("parameter",),
+    "inputs": ("input", "context"),
+}
+"""What may stand after `only=` -> the roles of the arrays that get a gradient."""
+
+
+@dataclass(frozen=True)
+class Backward:
+    """What a backward pass computes, as names among the rewrites say it.
+
+    `recompute` names arrays of the forward pass that are computed again in place of being kept;
+    `only` is one of `WANTED`, or empty for the gradients of all inputs, contexts and parameters.
+    """
+
+    recompute: tuple[str, ...] = ()
+    only: str = ""
+
+    @property
+    def caption(self) -> Sequence[str]:
+        """What a caption says about it."""
+        said = []
+        if self.recompute:
+            every = "all that it reads of the forward pass"
+            named = every if "all" in self.recompute else ", ".join(self.recompute)
+            said.append(f"the backward pass computes {named} again, in place of keeping it")
+        return said + [f"gradients of {self.only} only"] * bool(self.only)
+
+
+def parted(rewrites: Sequence[str]) -> tuple[tuple[str, ...], Backward]:
+    """The rewrites of the equations, and what a backward pass computes."""
+    again = tuple(r.removeprefix(RECOMPUTE) for r in rewrites if r.startswith(RECOMPUTE))
+    only = "".join(r.removeprefix(ONLY) for r in rewrites if r.startswith(ONLY))
+    others = tuple(r for r in rewrites if not r.startswith((RECOMPUTE, ONLY)))
+    return others, Backward(again, only)
+
+
 @dataclass(frozen=True)
 class Convention:
     """One accounting and any rewrites, or one peer alone."""
@@ -174,7 +214,12 @@ class Convention:
         else:
             parts.append("masked pairs are not computed")
         parts += [REWRITES[r] for r in ("zero-state", *OF_GRADIENTS) if r in self.rewrites]
-        return "; ".join(parts)
+        return "; ".join([*parts, *self.backward.caption])
+
+    @property
+    def backward(self) -> Backward:
+        """What a backward pass computes."""
+        return parted(self.rewrites)[1]
 
 
 def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
@@ -189,23 +234,28 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     parts = list(dict.fromkeys(p.strip() for p in parts if p.strip()))
     if isinstance(names, str) and not parts:
         raise ConventionError(f"an empty convention: the default is {next(iter(ACCOUNTINGS))}")
-    known = [*ACCOUNTINGS, *REWRITES, *PEERS]
+    known = [*ACCOUNTINGS, *REWRITES, *PEERS, *(ONLY + name for name in WANTED)]
     for part in parts:
-        if part not in known:
+        if part not in known and not (part.startswith(RECOMPUTE) and part != RECOMPUTE):
             near = difflib.get_close_matches(part, known, 1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise ConventionError(
                 f"unknown convention '{part}'{hint} One accounting ({', '.join(ACCOUNTINGS)}) and "
-                f"any rewrites ({', '.join(REWRITES)}), or one peer alone ({', '.join(PEERS)})."
+                f"any rewrites ({', '.join(REWRITES)}), or one peer alone ({', '.join(PEERS)}); "
+                f"for a backward pass {RECOMPUTE}all, {RECOMPUTE}ARRAY, "
+                f"{' or '.join(ONLY + name for name in WANTED)}."
             )
     peers = [p for p in parts if p in PEERS]
     accountings = [p for p in parts if p in ACCOUNTINGS]
     scales = [p for p in parts if p in SCALES]
     if peers and len(parts) > 1:
         raise ConventionError(f"peer '{peers[0]}' stands alone: it cannot be combined")
+    wanted = [p for p in parts if p.startswith(ONLY)]
     if len(accountings) > 1 or len(scales) > 1:
         raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
+    if len(wanted) > 1:
+        raise ConventionError(f"choose one of {', '.join(wanted)}, or neither: both is the default")
     if peers:
         return Convention(peer=peers[0])
-    rewrites = tuple(sorted(p for p in parts if p in REWRITES and p != SCALES[0]))
+    rewrites = tuple(sorted(p for p in parts if p not in (*ACCOUNTINGS, SCALES[0])))
     return Convention(accountings[0] if accountings else "strict", rewrites)

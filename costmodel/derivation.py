@@ -22,13 +22,13 @@ from costmodel.domains import (
 )
 from costmodel.expressions import Binary, Fft, Index, Joined, Node, Reduce, Reduction, Select
 from costmodel.functions import TABLE
-from costmodel.polynomial import Poly, call
+from costmodel.polynomial import Poly
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty
 from costmodel.rules.count import RULES, rows_of, sorted_entries, transforms
 from costmodel.rules.latex import Notation
 from costmodel.rules.points import Points
 from costmodel.rules.selections import network
-from costmodel.rules.span import terms_of
+from costmodel.rules.terms import terms_of
 from costmodel.tokens import Instances
 
 
@@ -244,9 +244,8 @@ def _steps(node: Node, points: Points) -> list[str]:
 
 def _transform(node: Fft, around: _Around) -> Iterator[tuple[str, Sum]]:
     (piece,) = transforms(around.points, node).pieces
-    work = node.length * call("ceil_log2", node.length)
-    yield "mul", Sum((), piece[1] * work)
-    yield "add", Sum((), piece[1] * work * 3 / 2)
+    for name, work in node.work.items():
+        yield name, Sum((), piece[1] * work)
 
 
 def _at(index: Index, values: Mapping[str, Poly]) -> Index:

@@ -108,6 +108,9 @@ class System:
     backward: Mapping[Equation, str] = field(default_factory=dict)
     """The equations of the gradients, if there are any, each with how often a batch needs it."""
 
+    trained: tuple[str, ...] = TRAINED
+    """The roles of what gets a gradient."""
+
     def with_equations(self, changed: Mapping[Equation, Equation]) -> System:
         """The same system with every equation replaced by another one."""
         backward = {changed[e]: kind for e, kind in self.backward.items()}

@@ -25,6 +25,7 @@ from costmodel.rules.critical_path import STEP_WORDS, critical_path
 from costmodel.rules.latex import Notation, equation
 from costmodel.rules.parameters import parameters
 from costmodel.rules.path_length import PathLength, path_length
+from costmodel.rules.peak import peak
 from costmodel.rules.peers import peer_equations
 from costmodel.rules.printing import Names, identifier, poly_latex
 from costmodel.rules.sequential import Sequential, sequential
@@ -32,7 +33,14 @@ from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.sizes import LETTERS
 from costmodel.table import rational
-from costmodel.tokens import Instances, Unanswered, inference_reason, instances, system_of
+from costmodel.tokens import (
+    TRAINING_STEP,
+    Instances,
+    Unanswered,
+    inference_reason,
+    instances,
+    system_of,
+)
 
 PHASE_TITLES = {
     "training": "Forward pass (the papers' training phase)",
@@ -46,6 +54,7 @@ OCCASIONS = {
     "backward": "In a backward pass",
     "training-step": "In a training step",
 }
+AGAIN = "what is computed again of the forward pass has a tilde; "
 CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
                "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
 
@@ -60,6 +69,8 @@ class Explanation:
     sizes: Mapping[str, int]
     convention: Convention = Convention()
     names: Names | None = None
+    optimiser: str | None = None
+    """Whose state a training step holds; None where it is not asked for."""
 
     def parts(self) -> list[Part]:
         """The whole explanation.
@@ -97,9 +108,10 @@ class Explanation:
         for phase in self.phases:
             try:
                 system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
-            except Unsupported:
+            except (Unanswered, Unsupported):
                 continue
-            found = {**{e.name: e.array for e in system.equations}, **found}
+            written = {equation.name: equation.array for equation in system.equations}
+            found = {**system.mixer.arrays, **written, **found}
         return found
 
     def _introduction(self) -> Paragraph:
@@ -156,6 +168,9 @@ class Explanation:
     def _phase(self, phase: str) -> Iterator[Part]:
         try:
             system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
+        except Unanswered as error:
+            yield Paragraph((f"It has none: {error}.",))
+            return
         except Unsupported as error:
             yield Paragraph((f"It is not derived: {error}.",))
             return
@@ -176,13 +191,34 @@ class Explanation:
             path = [Paragraph((f"Critical path and span are not derived: {error}.",))]
         yield from path
         yield from self._distances(phase)
+        if phase in TRAINING_STEP:
+            yield self._memory(phase)
+
+    def _memory(self, phase: str) -> Paragraph:
+        """The largest live set, and what stands apart from it."""
+        try:
+            found = peak(self.mixer, phase, self.form, self.convention)
+        except Unsupported as error:
+            return Paragraph((f"The largest live set is not derived: {error}.",))
+        line: list[render.Cell] = [
+            f"Largest live set: {found.at(**self.sizes):,} elements at these sizes, held while ",
+            self.array(found.when(**self.sizes)),
+            " is computed, the equations running one after another. Apart from it: ",
+            *(self.math(found.parameters), " parameters, "),
+            *(self.math(found.gradients), " entries of their gradients"),
+        ]
+        if self.optimiser and phase == "training-step":
+            state = found.optimiser(self.optimiser)
+            line += [f", and {self.optimiser} keeps ", self.math(state), " numbers besides"]
+        return Paragraph((*line, "."))
 
     def _gradients(self, system: System) -> Iterator[Part]:
         """The equations of the gradients, and what they read of the forward pass."""
         forward = system.forward.equations
         yield Paragraph(
             (
-                "The gradient of an array has a bar. That of the output is given; a product hands "
+                "The gradient of an array has a bar. That of the output is given, and no loss is "
+                f"counted; {AGAIN if self.convention.backward.recompute else ''}a product hands "
                 "on its gradient times the other factor, a quotient a/b its gradient over b, and "
                 "that times the stored quotient, a function its gradient times its slope, from "
                 "the stored result where that is enough; a sum hands on its gradient as it is.",

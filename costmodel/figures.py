@@ -114,6 +114,9 @@ def _counts(mixer: Mixer, phase: str, form: str | None, names: Convention) -> Co
 def weighed(counts: Counts, name: str, reading: Reading) -> Answer:
     """The operations of one class, or of all of them, of b sequences."""
     value = _of(counts, name, reading) * BATCH
+    if name in ("add", "total"):
+        weight = 1 if name == "add" else WEIGHTINGS[reading.weighting].of("add")
+        value = value + counts.joined * (BATCH - 1) * weight
     if reading.once and counts.once:
         value = value + _of(counts.once, name, reading)
     quotient = value * (Poly.of(1) / L)

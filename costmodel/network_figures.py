@@ -12,9 +12,7 @@ from costmodel.domains import Exact
 from costmodel.figures import QUANTITIES, Answer, weighed
 from costmodel.polynomial import Poly
 from costmodel.readings import Reading
-from costmodel.rules.counts import Counts
 from costmodel.tokens import Unanswered, phase_name
-from costmodel.weightings import WEIGHTINGS
 
 if TYPE_CHECKING:
     from costmodel.models import Network
@@ -60,19 +58,9 @@ def _operations(name: str) -> Callable[[Network, Reading], Exact]:
     def derive(network: Network, reading: Reading) -> Exact:
         phase = phase_name(reading.phase or "training")
         counts = network.count(phase, ",".join(reading.convention))
-        found = weighed(counts, name, replace(reading, phase=phase)).exact
-        return found + _joined(counts, name, reading)
+        return weighed(counts, name, replace(reading, phase=phase)).exact
 
     return derive
-
-
-def _joined(counts: Counts, name: str, reading: Reading) -> Exact:
-    """The additions that join gradients of b sequences."""
-    if name not in ("add", "total") or not counts.joined.pieces:
-        return Exact()
-    weight = WEIGHTINGS[reading.weighting].of("add") if name == "total" else 1
-    found = counts.joined * (Poly.atom("b") - 1) * weight
-    return found * (Poly.of(1) / Poly.atom("l")) if reading.per_token else found
 
 
 OF_NETWORKS: Mapping[str, Callable[[Network, Reading], Exact]] = {

@@ -14,15 +14,17 @@ from functools import cached_property
 
 from costmodel.answers import BATCH, Answers, Dtypes, Missing, answers
 from costmodel.conventions import Convention
-from costmodel.domains import Exact
+from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.expressions import EquationError
 from costmodel.mixers import BASELINE, DEFAULT, UnknownMixer, builtin, groups, names
 from costmodel.polynomial import Poly
 from costmodel.requests import Given, combinations, default, fit, letters_of
 from costmodel.rules.critical_path import CriticalPath
+from costmodel.rules.peak import OPTIMISERS
 from costmodel.rules.printing import Quotient
 from costmodel.sizes import LETTERS, SizeError
+from costmodel.tokens import Unanswered, system_of
 
 PHASES = ("training", "inference")
 """The phases of the papers' tables, which `both` means."""
@@ -47,6 +49,7 @@ class Request:
         symbolic: formulas in the sizes that were not given (b is 1 unless given).
         per_token: operations and bytes of the forward pass divided by its b*l tokens.
         sort: a column, "-" in front for descending.
+        optimiser: whose state a training step holds; None where it is not asked for.
     """
 
     mixers: tuple[Mixer, ...]
@@ -60,6 +63,7 @@ class Request:
     sort: str | None = None
     symbolic: bool = False
     per_token: bool = False
+    optimiser: str | None = None
 
 
 def selection(
@@ -162,7 +166,12 @@ class Row:
                 fit(mixer, sizes)
             except SizeError as error:
                 return Missing(f"no ratio: {error}")
-        return Row(self.request, answers(mixer, form, self.phase, self.answers.convention), sizes)
+        convention = self.answers.convention
+        try:
+            system_of(mixer, form, convention.rewrites, self.phase)
+        except (EquationError, Unanswered, Unsupported) as error:
+            return Missing(f"no ratio: {error}")
+        return Row(self.request, answers(mixer, form, self.phase, convention), sizes)
 
 
 def rational(answer: Exact, sizes: Mapping[str, int]) -> int | Fraction:
@@ -265,6 +274,13 @@ def _peak(row: Row) -> Value:
     return tuple(dict.fromkeys(terms))
 
 
+def _optimiser(row: Row) -> Value:
+    if row.request.optimiser is None:
+        return Missing("no optimiser is named: give --optimiser sgd, momentum or adamw")
+    size = row.request.dtypes.bytes_of("weights")
+    return row.settled(row.answers.parameters * OPTIMISERS[row.request.optimiser] * size)
+
+
 def _bytes(kind: str) -> Callable[[Row], Value]:
     return lambda row: row.shared(row.answers.bytes_moved(kind, row.request.dtypes))
 
@@ -342,6 +358,13 @@ COLUMNS: Mapping[str, Column] = {
         _peak,
         phases=("training", "backward", "training-step"),
     ),
+    "optimiser": Column(
+        "state of the optimiser beside parameters and their gradients, in bytes",
+        "optimiser\n(B)",
+        _optimiser,
+        phases=("training-step",),
+        always=True,
+    ),
     "traffic": Column(
         "compulsory traffic, in bytes", "compulsory\ntraffic (B)", _bytes("compulsory")
     ),
@@ -352,7 +375,7 @@ COLUMNS: Mapping[str, Column] = {
 """Name for --columns -> the column. A size letter is a column too."""
 
 SHOWN = ("mul", "add", "div", "exp", "other", "once", "total", "ratio", "to_forward", "parameters",
-         "path", "span", "weights", "state", "activations")  # fmt: skip
+         "path", "span", "weights", "state", "activations", "optimiser")  # fmt: skip
 """The columns of the plain table, in order."""
 
 
@@ -468,6 +491,8 @@ def _worth(name: str, rows: Sequence[Row], request: Request, phase: str) -> bool
     """`other` and `once` are shown where there are any, and no ratio of formulas."""
     if name == "weights":
         return phase == "inference"
+    if name == "optimiser":
+        return request.optimiser is not None
     if name in ("ratio", "to_forward"):
         return not request.symbolic
     if name not in ("other", "once"):

@@ -13,7 +13,12 @@ from costmodel.functions import CLASSES
 from costmodel.requests import letters_of
 from costmodel.rules.printing import formula_text
 from costmodel.sizes import LETTERS
-from costmodel.table import Block, Row, Table, Value, path_of
+from costmodel.table import COLUMNS, Block, Row, Table, Value, path_of
+from costmodel.tokens import TRAINING_STEP
+
+HELD = {"activations": "activations_elements", "peak": "peak_elements",
+        "optimiser": "optimiser_bytes"}  # fmt: skip
+"""Column -> the key of a row of a phase with gradients."""
 
 
 def as_csv(table: Table) -> str:
@@ -108,6 +113,10 @@ def json_row(row: Row) -> dict[str, Any]:
         "intensity": exact("intensity", row.value("intensity")),
         "order": exact("order", row.value("order")),
     }
+    if row.phase in TRAINING_STEP:
+        for name, key in HELD.items():
+            if row.phase in COLUMNS[name].phases and (name != "optimiser" or row.request.optimiser):
+                result[key] = exact(key, row.value(name))
     if row.request.per_token:
         result["per_token"] = True
     return {**result, "reasons": reasons}

@@ -16,9 +16,11 @@ from costmodel.functions import CLASSES
 from costmodel.mixers import BASELINE
 from costmodel.polynomial import Poly
 from costmodel.requests import default, letters_of
+from costmodel.rules.peak import OPTIMISERS
 from costmodel.rules.printing import Names, formula_latex, formula_words, poly_latex
 from costmodel.sizes import LETTERS, SizeError
 from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Value, forms_of
+from costmodel.tokens import TRAINING_STEP
 
 DIGITS = 4
 """Significant digits of a ratio, stated below every table that has one."""
@@ -161,7 +163,12 @@ def notes(block: Block, request: Request) -> Iterator[render.Note]:
     if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
         where = "where no short decimal exists"
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
-    yield _note(f"bytes: {request.dtypes.caption}", "traffic", "unfused", "intensity")
+    yield _note(f"bytes: {request.dtypes.caption}", "traffic", "unfused", "intensity", "optimiser")
+    if block.phase in TRAINING_STEP:
+        yield _note("the gradient of the output is given: no loss is counted")
+    if request.optimiser:
+        each = OPTIMISERS[request.optimiser]
+        yield _note(f"optimiser {request.optimiser}: {each} times the parameters", "optimiser")
     if block.phase == "inference" and "dense" in request.convention.rewrites:
         yield _note("one new token has no masked pairs: dense changes nothing here")
     if any(_transforms(row) for row in block.rows):

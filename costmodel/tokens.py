@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from costmodel.composites import lower
+from costmodel.composites import OF_GRADIENTS, lower
+from costmodel.conventions import WANTED, parted
 from costmodel.domains import (
     Constraints,
     Unsupported,
@@ -24,7 +25,7 @@ from costmodel.domains import (
     projected,
     variables_of,
 )
-from costmodel.equations import JOINED, STEP, Equation, Mixer, System
+from costmodel.equations import JOINED, STEP, TRAINED, Equation, Mixer, System
 from costmodel.expressions import (
     Array,
     EquationError,
@@ -229,6 +230,8 @@ class Tokens:
         """The points of an equation, in parts that depend on an input or a context, or on none."""
         if equation.array not in self.given:
             return [(equation.domain, False)]
+        if equation.array in self._whole:
+            return [(equation.domain, True)]
         if self.underivable:
             return [(equation.domain, self._throughout(equation))]
         return _dependent(equation.domain, self._dependence[1].get(equation, ()), ())
@@ -629,10 +632,12 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     """The equations that a question about a phase counts.
 
     `dense` widens axes, and one new token at position t has no axis beyond t: it is left out of
-    inference.
+    inference. What changes the backward pass alone is left out where there is none.
 
     Raises:
-        EquationError: no such form, or one that reads or defines entries that it must not.
+        EquationError: no such form, or one that reads or defines entries that it must not; an array
+            to recompute that the form does not compute.
+        Unanswered: the mixer has nothing of what alone is to get a gradient.
     """
     name = form or mixer.default_form
     if name not in mixer.forms:
@@ -641,14 +646,24 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         )
     if not mixer.checked:
         check_form(lower(mixer.forms[name]))
+    rewrites, backward = parted(rewrites)
     if phase == "inference":
         rewrites = tuple(r for r in rewrites if r != "dense")
     system = lower(mixer.forms[name], rewrites)
-    if phase in TRAINING_STEP:
-        from costmodel.adjoint import adjoint
+    if phase not in TRAINING_STEP:
+        return system
+    from costmodel.adjoint import adjoint
 
-        return adjoint(system, softmax="softmax-gradient" in rewrites)
-    return system
+    trained = WANTED.get(backward.only, TRAINED)
+    step = adjoint(
+        system,
+        rewrites=frozenset(OF_GRADIENTS).intersection(rewrites),
+        trained=trained,
+        recompute=backward.recompute,
+    )
+    if not step.backward:
+        raise Unanswered(f"the output of {mixer.name} depends on no {' or '.join(trained)}")
+    return step
 
 
 def underivable(system: System) -> str | None:

@@ -36,7 +36,7 @@ from costmodel.expressions import (
 from costmodel.held_against import Comparison
 from costmodel.mixers import builtin
 from costmodel.polynomial import Poly
-from costmodel.rules import count, evaluate, points, span, state, traffic
+from costmodel.rules import count, evaluate, points, row_depths, span, state, terms, traffic
 from tests.small import complete
 
 Patch = pytest.MonkeyPatch
@@ -234,7 +234,7 @@ def tokens_are_one_late(patch: Patch) -> None:
 
 
 def a_sum_takes_one_level(patch: Patch) -> None:
-    patch.setattr(span, "terms_of", lambda over: Poly.of(2))
+    patch.setattr(terms, "terms_of", lambda over: Poly.of(2))
 
 
 def the_last_term_is_the_first_to_be_ready(patch: Patch) -> None:
@@ -282,13 +282,13 @@ def the_first_row_is_counted_like_the_rest(patch: Patch) -> None:
 
 def rows_follow_each_other_once_more(patch: Patch) -> None:
     """l times the levels of a row instead of l - 1."""
-    true = span.Growth.levels
+    true = row_depths.Growth.levels
 
     def levels(growth: Any, low: Any, where: Any) -> Iterator[Any]:
         for array, level in true(growth, low, where):
             yield array, level + (growth.rate or 0)
 
-    patch.setattr(span.Growth, "levels", levels)
+    patch.setattr(row_depths.Growth, "levels", levels)
 
 
 def rows_do_not_wait_for_each_other(patch: Patch) -> None:
@@ -322,7 +322,7 @@ def a_term_that_is_no_term_takes_levels(patch: Patch) -> None:
 
 
 def _every_term(node: Reduce) -> Iterator[tuple[Poly, Any]]:
-    yield span.terms_of(node.over), frozenset()
+    yield terms.terms_of(node.over), frozenset()
 
 
 def a_row_that_reads_nothing_has_a_token(patch: Patch) -> None:
@@ -368,7 +368,7 @@ def the_sums_of_two_ranges_are_added_up(patch: Patch) -> None:
 
 
 def only_the_first_range_takes_levels(patch: Patch) -> None:
-    true = span.numbers_of_terms
+    true = terms.numbers_of_terms
 
     def first(node: Any, part: Any, around: Any) -> Any:
         return true(node.parts[0], part, around)

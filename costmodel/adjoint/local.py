@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from costmodel.expressions import Call, Constant, Div, Mul, Neg, Node, Sub, Where
+from costmodel.expressions import Add, Call, Constant, Div, Mul, Neg, Node, Sub, Where
 from costmodel.polynomial import Poly
 
 ONE, TWO, ZERO = (Constant(Poly.of(number)) for number in (1, 2, 0))
@@ -80,5 +80,14 @@ OF_OPERAND: Mapping[str, Callable[[Node, Node], Node]] = {
     "gelu": _slope("gelu_slope"),
 }
 """Function -> its gradient from that of its result and the stored operand."""
+
+
+def _both_of_elu_plus_1(g: Node, y: Node) -> Node:
+    return Add(Where(y, ONE.base, g, ZERO), Where(y, ONE.base, ZERO, Mul(g, y)))
+
+
+OF_BOTH: Mapping[str, Callable[[Node, Node], Node]] = {"elu_plus_1": _both_of_elu_plus_1}
+"""Function by cases -> its gradient where each branch has one of its own, zero where the other
+holds, and the two are added up; from the stored result."""
 
 CALLS = {**OF_RESULT, **OF_OPERAND}

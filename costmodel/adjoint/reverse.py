@@ -15,7 +15,8 @@ from functools import cache
 
 from costmodel.adjoint.fusion import fused, fused_equations
 from costmodel.adjoint.inversion import Share, entries, inverted, moved_index, ranges, substituted
-from costmodel.adjoint.local import OF_OPERAND, OF_RESULT
+from costmodel.adjoint.local import OF_BOTH, OF_OPERAND, OF_RESULT
+from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.stored import Shared, active, extent, is_active, stored
 from costmodel.domains import Constraints, Unsupported, implied, infeasible, irredundant, outside
 from costmodel.equations import (
@@ -56,6 +57,7 @@ from costmodel.expressions import (
 )
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly, call
+from costmodel.rules.printing import identifier
 from costmodel.tokens import tokens
 from costmodel.wellformed import defined, region, whole
 
@@ -64,23 +66,40 @@ ROUNDS = 8
 
 
 @cache
-def adjoint(system: System, *, softmax: bool = False) -> System:
+def adjoint(
+    system: System,
+    *,
+    rewrites: frozenset[str] = frozenset(),
+    trained: tuple[str, ...] = TRAINED,
+    recompute: tuple[str, ...] = (),
+) -> System:
     """The equations of a training step.
 
-    The gradient of the output is a context, `y.grad`; every input, context and parameter gets its
-    own gradient, unless no output depends on it.
+    The gradient of the output is a context, `y.grad`: it is given, and no loss is counted. Every
+    input, context and parameter gets its own gradient, unless no output depends on it.
 
     Args:
-        softmax: the gradient of a softmax from its result y alone, (g - sum of g y) y, as kernels
-            compute it, and not through its exponentials and their sum.
+        rewrites: those that change the backward pass alone. `softmax-gradient` takes the gradient
+            of a softmax from its result y alone, (g - sum of g y) y, as kernels compute it, and
+            not through its exponentials and their sum; `quotient-gradient` divides again for that
+            of a divisor, -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up what both
+            branches of a function by cases hand on; `fft-gradient` takes those of real transforms
+            as libraries do, from a complex one, and doubles bins that stand for two.
+        trained: the roles of what gets a gradient; what only the others need is left out.
+        recompute: the arrays of the forward pass that the backward pass computes again; see
+            `recomputed`.
 
     Raises:
         Unsupported: an expression without a rule here, or a reference that cannot be turned round.
+        EquationError: an array to recompute that the forward pass does not compute.
     """
-    return _Builder(stored(_with_gradient(system)), softmax).built()
+    forward = _with_gradient(system, trained)
+    kept = stored(forward, quotients="quotient-gradient" not in rewrites)
+    step = _Builder(kept, rewrites).built()
+    return recomputed(step, recompute) if recompute else step
 
 
-def _with_gradient(system: System) -> System:
+def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
     """The same equations, of a mixer that is given the gradient of its output."""
     mixer: Mixer = copy.copy(system.mixer)
     output = mixer.role("output")
@@ -88,11 +107,14 @@ def _with_gradient(system: System) -> System:
     mixer.arrays = {**mixer.arrays, given.name: given}
     form = mixer.forms[system.form]
     mixer.forms = {system.form: Form(mixer, form.name, form.indices, form.arrays, form.equations)}
-    return System(mixer, system.form, system.equations)
+    return System(mixer, system.form, system.equations, trained=trained)
 
 
-def _bar(array: Array) -> str:
-    return rf"\bar{{{array.latex or array.name}}}"
+def _bar(array: Array, name: str = "") -> str:
+    """How LaTeX prints the gradient of an array, or another array on the way to it by its name."""
+    part = name.removeprefix(gradient_name(array)).lstrip(".")
+    place = f"({part})" if part.isdecimal() else rf"\mathrm{{{part}}}"
+    return rf"\bar{{{array.latex or identifier(array.name)}}}" + (f"^{{{place}}}" if part else "")
 
 
 @dataclass(frozen=True)
@@ -129,7 +151,7 @@ class _Builder:
     """The state of one reversal."""
 
     system: System
-    softmax: bool = False
+    rewrites: frozenset[str] = frozenset()
     grads: dict[Array, Array] = field(default_factory=dict)
     regions: dict[Array, list[Constraints]] = field(default_factory=dict)
     """The entries of each array that have a gradient, in its axes; they may overlap."""
@@ -146,11 +168,11 @@ class _Builder:
         for block in reversed(blocks(self.system)):
             self._block(block)
         for array in self.system.mixer.arrays.values():
-            if array.role in TRAINED and array is not given and self.handed.get(array):
+            if array.role in self.system.trained and array is not given and self.handed.get(array):
                 self._collect(array)
         backward = fused_equations(self.written)
         equations = (*self.system.equations, *backward)
-        return System(self.system.mixer, self.system.form, equations, backward)
+        return replace(self.system, equations=equations, backward=backward)
 
     def _block(self, block: Block) -> None:
         """The gradients of a block's arrays, and what they hand on."""
@@ -177,7 +199,7 @@ class _Builder:
 
     def _array(self, name: str, shape: tuple[Poly, ...], of: Array) -> Array:
         owner = self.system.mixer
-        return Array(name, "intermediate", shape, owner, of.cite, _bar(of), of.kernel)
+        return Array(name, "intermediate", shape, owner, of.cite, _bar(of, name), of.kernel)
 
     def _settled(self, block: Block, arrays: Sequence[Array]) -> dict[Array, dict[Equation, str]]:
         """Hand the gradients of a block's arrays on; what is computed on the way, by array.
@@ -206,7 +228,7 @@ class _Builder:
         before, self.written = self.written, {}
         for equation in reversed(block.equations):
             if equation.array is array:
-                if self.softmax and (scores := softmax_of(self.system, equation)) is not None:
+                if scores := self._softmax(equation):
                     self._from_result(equation, scores)
                     continue
                 for scope in self._scopes(equation):
@@ -238,6 +260,12 @@ class _Builder:
         for k, where in enumerate(regions):
             for piece in outside(where, regions[:k]):
                 yield equation.domain | {c.substitute(at) for c in piece}
+
+    def _softmax(self, equation: Equation) -> Ref | None:
+        """The scores of an equation whose gradient is to be taken as that of a softmax."""
+        if "softmax-gradient" not in self.rewrites:
+            return None
+        return softmax_of(self.system, equation)
 
     def _from_result(self, equation: Equation, scores: Ref) -> None:
         """Hand the gradient of a softmax on from its result alone."""
@@ -342,7 +370,13 @@ class _Builder:
     def _kinds(
         self, array: Array, cell: Constraints, share: Share
     ) -> list[tuple[Constraints, bool]]:
-        """A cell in parts that are for each sequence, or on weights alone."""
+        """A cell in parts that are for each sequence, or on weights alone.
+
+        Constants among the entries of an array that sequences give stand in it for each sequence.
+        """
+        constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
+        if constant and array in tokens(self.system).given:
+            return [(cell, True)]
         return tokens(self.system).dependent_entries(Ref(array, share.positions), cell)
 
     def _flattened(self, array: Array, handed: _Handed) -> _Handed:
@@ -563,8 +597,14 @@ def _mul(builder: _Builder, node: Mul, gradient: Node, scope: _Scope) -> None:
 def _div(builder: _Builder, node: Div, gradient: Node, scope: _Scope) -> None:
     """u = g / b for the numerator; -u times the stored quotient for the denominator."""
     arrays = active(builder.system)
+    both = is_active(node.left, arrays) and is_active(node.right, arrays)
+    if "quotient-gradient" in builder.rewrites:
+        gradient = builder.named(gradient, scope) if both else gradient
+        builder._hand(node.left, Div(gradient, node.right), scope)
+        builder._hand(node.right, Neg(Mul(gradient, Div(node, node.right))), scope)
+        return
     share: Node = Div(gradient, node.right)
-    if is_active(node.left, arrays) and is_active(node.right, arrays):
+    if both:
         share = builder.named(share, scope)
     builder._hand(node.left, share, scope)
     quotient = Ref(scope.equation.array, scope.equation.positions)
@@ -574,7 +614,8 @@ def _div(builder: _Builder, node: Div, gradient: Node, scope: _Scope) -> None:
 def _call(builder: _Builder, node: Call, gradient: Node, scope: _Scope) -> None:
     """A function, from its stored result or its operand."""
     if node.function in OF_RESULT:
-        rule = OF_RESULT[node.function]
+        by_cases = OF_BOTH if "cases-gradient" in builder.rewrites else {}
+        rule = by_cases.get(node.function, OF_RESULT[node.function])
         known: Node = Ref(scope.equation.array, scope.equation.positions)
     elif node.function in OF_OPERAND:
         rule, known = OF_OPERAND[node.function], node.body
@@ -608,6 +649,13 @@ def _folded(builder: _Builder, node: Folded, gradient: Node, scope: _Scope) -> N
     builder._hand(node.body, Folded(gradient, node.factor), scope)
 
 
+OF_LIBRARIES: Mapping[str, str] = {
+    "rfft-adjoint": "rfft-adjoint-complex",
+    "irfft-adjoint": "irfft-adjoint-doubled",
+}
+"""Transposed transform -> how libraries compute it."""
+
+
 def _fft(builder: _Builder, node: Fft, gradient: Node, scope: _Scope) -> None:
     """The transposed transform, in an array of its own."""
     assert isinstance(gradient, Ref)
@@ -616,7 +664,10 @@ def _fft(builder: _Builder, node: Fft, gradient: Node, scope: _Scope) -> None:
     by_place = names_in(scope.equation.positions)
     made = tuple(sorted(made, key=lambda i: by_place.index(i.atom)))
     indices = tuple(outer_first([*(i for i in scope.free if i.atom in read), *node.over]))
-    value = Fft(f"{node.kind}-adjoint", gradient, made, node.length)
+    kind = f"{node.kind}-adjoint"
+    if "fft-gradient" in builder.rewrites:
+        kind = OF_LIBRARIES[kind]
+    value = Fft(kind, gradient, made, node.length)
     array = builder.handed_by(node.body.array)
     equation = Equation(array, node.body.positions, value, indices, gradient_name(node.body.array))
     builder.written[equation] = SEQUENCE if scope.sequence else STEP

@@ -13,7 +13,7 @@ from functools import cache
 
 from costmodel.adjoint.local import OF_RESULT
 from costmodel.domains import Unsupported, implied
-from costmodel.equations import TRAINED, Equation, System
+from costmodel.equations import Equation, System
 from costmodel.expressions import (
     Array,
     Binary,
@@ -40,7 +40,8 @@ from costmodel.polynomial import Poly
 @cache
 def active(system: System) -> frozenset[Array]:
     """The arrays that depend on something that gets a gradient; positions get none."""
-    found = {a for a in system.mixer.arrays.values() if a.role in TRAINED and a.below is None}
+    arrays = system.mixer.arrays.values()
+    found = {a for a in arrays if a.role in system.trained and a.below is None}
     while True:
         more = {
             e.array
@@ -96,12 +97,13 @@ def _outline(node: Node) -> str:
     return f"{kind}({', '.join(map(_outline, node.children))})"
 
 
-def stored(system: System) -> System:
-    """The same equations, with an array for every value that a gradient reads."""
+def stored(system: System, *, quotients: bool = True) -> System:
+    """The same equations, with an array for every value that a gradient reads: for the gradient of
+    a divisor the quotient, or else what was divided."""
     equations: list[Equation] = []
     shared = Shared()
     for equation in system.equations:
-        splitter = _Splitter(equation, active(system), equations, shared)
+        splitter = _Splitter(equation, active(system), equations, shared, quotients)
         whole = equation.value
         if isinstance(whole, Fft):
             equations.append(equation)
@@ -118,6 +120,7 @@ class _Splitter:
     active: frozenset[Array]
     written: list[Equation]
     shared: Shared
+    quotients: bool = True
     made: dict[Node, Ref] = field(default_factory=dict)
 
     def rewritten(self, node: Node, over: tuple[Index, ...], *, top: bool = False) -> Node:
@@ -138,9 +141,11 @@ class _Splitter:
         if isinstance(node, Div):
             below = is_active(node.right, self.active)
             quotient = Div(
-                self.rewritten(node.left, over), self._operand(node.right, over, needed=True)
+                self._operand(node.left, over, needed=below and not self.quotients),
+                self._operand(node.right, over, needed=True),
             )
-            return self._named(quotient, over) if below and not top else quotient
+            kept = below and self.quotients and not top
+            return self._named(quotient, over) if kept else quotient
         if isinstance(node, Call):
             result = node.function in OF_RESULT
             called = replace(node, body=self._operand(node.body, over, needed=not result))

@@ -113,10 +113,28 @@ def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
     return bins
 
 
+def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The same by a complex transform, no half of which is spared."""
+    found = rfft_adjoint(operands, points, tally)
+    tally.operations.update(dict(tally.operations))
+    return found
+
+
+def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The same, every part of a bin that stands for two multiplied by 2; the tally is of twice
+    what is counted."""
+    found = irfft_adjoint(operands, points, tally)
+    tally.operations["mul"] += 2 * sum(1 for bin_, _ in found if 1 < bin_ < points // 2 + 1)
+    tally.deepest += 1
+    return found
+
+
 ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = {
     "rfft": (1, 2, rfft),
     "irfft": (2, 1, irfft),
     "rfft-adjoint": (2, 1, rfft_adjoint),
     "irfft-adjoint": (1, 2, irfft_adjoint),
+    "rfft-adjoint-complex": (2, 1, rfft_adjoint_complex),
+    "irfft-adjoint-doubled": (1, 2, irfft_adjoint_doubled),
 }
 """Kind -> how many indices it transforms, how many it adds, and how."""

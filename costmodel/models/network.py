@@ -8,7 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from costmodel.answers import Answers, Missing, answers
-from costmodel.conventions import Convention, ConventionError, convention as named_convention
+from costmodel.conventions import (
+    Backward,
+    Convention,
+    ConventionError,
+    convention as named_convention,
+)
 from costmodel.domains import Exact
 from costmodel.models.assembly import LAYERS, Use, assemble
 from costmodel.models.choices import Choices, ModelError
@@ -66,6 +71,11 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
         )
     others = [part for part in parts if part not in chosen]
     found = named_convention(",".join(others) if others or not chosen else "strict")
+    if found.backward != Backward():
+        raise ConventionError(
+            "recompute= and only= are about a mixer by itself: of a network, --recompute layers "
+            "computes layers again"
+        )
     return Counting(found, *chosen)
 
 

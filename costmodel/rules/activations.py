@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from costmodel.conventions import Convention, convention as named_convention
+from costmodel.conventions import Convention
 from costmodel.domains import Constraints, Exact, union_size
 from costmodel.equations import Mixer, System, gradient_name
 from costmodel.expressions import Array
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
+from costmodel.rules.asking import Training, asked
 from costmodel.rules.state import entries, variables_in
 from costmodel.tokens import instances, reads, system_of, tokens
 from costmodel.wellformed import axes_of
@@ -97,8 +98,12 @@ def activations(
     mixer: Mixer,
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
 ) -> Activations:
     """The entries of the forward pass that the backward pass reads, by the equations.
+
+    Args:
+        training: what is computed again in place of being kept, and which gradients are taken.
 
     Raises:
         Unsupported: an equation whose gradient is not derived.
@@ -107,5 +112,5 @@ def activations(
     >>> cm.activations(cm.mixer("me")).at(l=128, d=128)
     16384
     """
-    rewrites = named_convention(convention).rewrites
+    rewrites = asked(convention, "backward", training).rewrites
     return kept_entries(system_of(mixer, form, rewrites, "backward"))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Unpack
 
-from costmodel.conventions import Convention, convention as named_convention
+from costmodel.conventions import Convention
 from costmodel.domains import Constraints, Exact, Unsupported, total, variables_of
 from costmodel.equations import Mixer, System, rows
 from costmodel.expressions import (
@@ -34,12 +35,13 @@ from costmodel.expressions import (
     names_in,
 )
 from costmodel.functions import TABLE
-from costmodel.polynomial import Poly, call
+from costmodel.polynomial import Poly
+from costmodel.rules.asking import Training, asked
 from costmodel.rules.counts import Counts, Tally
 from costmodel.rules.peers import peer_count
 from costmodel.rules.points import ONE, Points
 from costmodel.rules.selections import network
-from costmodel.rules.span import terms_of
+from costmodel.rules.terms import terms_of
 from costmodel.tokens import Instances, instances, phase_name, system_of
 
 
@@ -85,11 +87,10 @@ def transforms(points: Points, node: Fft) -> Exact:
 
 
 def _fft(node: Fft, points: Points) -> Iterator[tuple[str, Exact]]:
-    """N log2 N multiplications and 3/2 N log2 N additions: half of a complex radix-2 transform."""
-    work = node.length * call("ceil_log2", node.length)
+    """The nominal work of every transform."""
     number = transforms(points, node)
-    yield "mul", number * work
-    yield "add", number * (work * 3 / 2)
+    for name, work in node.work.items():
+        yield name, number * work
 
 
 def _select(node: Select, points: Points) -> Iterator[tuple[str, Exact]]:
@@ -157,13 +158,32 @@ def _tally(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
         yield from _tally(child, inner)
 
 
+def _points(part: Instances, accounting: str) -> Points:
+    return Points(part.equation, part.variables, part.constraints, accounting)
+
+
 def count_instances(part: Instances, accounting: str = "strict") -> Tally:
     """Operations per class of some points of one equation."""
-    points = Points(part.equation, part.variables, part.constraints, accounting)
     found: Tally = {}
-    for name, number in _tally(part.equation.value, points):
+    for name, number in _tally(part.equation.value, _points(part, accounting)):
         found[name] = found[name] + number if name in found else number
     return {name: value for name, value in found.items() if not value.is_zero}
+
+
+def _joined(node: Node, points: Points) -> Exact:
+    """How many additions it takes to add up one more sequence: none for a sum over no term.
+
+    A sum goes on over the rows of all sequences: by `mac` each term has had its addition. Of two
+    shares each is added up first, so that one addition is spared for every further sequence.
+    """
+    if isinstance(node, (Neg, Folded)):
+        return _joined(node.body, points)
+    if isinstance(node, (Add, Sub)):
+        shares = _joined(node.left, points) + _joined(node.right, points)
+        return shares - points.carried_out(node)
+    if isinstance(node, (Reduce, Joined)) and points.accounting != "strict":
+        return Exact()
+    return points.number(points.present(node))
 
 
 def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
@@ -173,7 +193,7 @@ def count_equations(system: System, phase: str, accounting: str = "strict") -> M
         tally = count_instances(part, accounting)
         counts = Counts({}, Counts(tally)) if part.once else Counts(tally, Counts({}))
         if part.joined:
-            counts = replace(counts, joined=total(part.variables, part.constraints, ONE))
+            counts = replace(counts, joined=_joined(part.equation.value, _points(part, accounting)))
         name = part.equation.part_of
         found[name] = found[name] + counts if name in found else counts
     return found
@@ -184,13 +204,17 @@ def count(
     phase: str = "training",
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
 ) -> Counts:
     """Count a mixer's operations in a phase.
 
     Args:
-        phase: `training` (the forward pass over l tokens) or `inference` (one token at t).
+        phase: `training` (the forward pass over l tokens), `inference` (one token at t),
+            `backward` or `training-step`.
         form: the form's name; the default form if None.
         convention: one accounting and any rewrites, or one peer.
+        training: of a backward pass, `recompute` (all or arrays) and `only` (parameters or inputs);
+            see `Training`. Every question about a phase takes them.
 
     Returns:
         Exact counts for one sequence; the work on parameters alone apart in `.once`.
@@ -204,7 +228,7 @@ def count(
     >>> cm.count(cm.mixer("self-attention")).mul
     4*d**2*l + d*l**2 + d*l
     """
-    chosen = named_convention(convention)
+    chosen = asked(convention, phase, training)
     phase = phase_name(phase)
     if chosen.peer:
         return peer_count(mixer, phase, form, chosen.peer)

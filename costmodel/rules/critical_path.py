@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from typing import Any
+from functools import cache, cached_property, partial
+from typing import Any, Unpack
 
-from costmodel.conventions import Convention, convention as named_convention
+from costmodel.conventions import Convention
 from costmodel.domains import Constraints, Unsupported, infeasible, projected, variables_of
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import (
@@ -42,22 +42,12 @@ from costmodel.functions import TABLE
 from costmodel.loops import Block, ascending, blocks, references
 from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
+from costmodel.rules.asking import Training, asked
+from costmodel.rules.levels import MOST, Level, dominates, guarded, largest, maximised
+from costmodel.rules.loop_rows import first_row, in_turn, later_row, points_of
 from costmodel.rules.selections import levels as levels_of
 from costmodel.rules.sequential import Steps
-from costmodel.rules.span import (
-    MOST,
-    Level,
-    dominates,
-    first_row,
-    guarded,
-    in_turn,
-    largest,
-    later_row,
-    maximised,
-    number_kept,
-    numbers_of_terms,
-    points_of,
-)
+from costmodel.rules.terms import number_kept, numbers_of_terms
 from costmodel.tokens import Instances, phase_name, system_of
 
 STEP_WORDS: Mapping[str, str] = {
@@ -107,16 +97,17 @@ class Chain:
 
     def then(self, equation: str, names: tuple[str, ...], levels: Poly) -> Chain:
         """The chain with steps at its end."""
-        steps = self.steps + tuple(Step(name, equation) for name in names)
-        return replace(self, steps=steps, levels=self.levels + levels)
+        steps = self.steps + tuple([Step(name, equation) for name in names])
+        return Chain(steps, self.levels + levels, self.ties, self.origin, self.before)
 
-    @property
+    @cached_property
     def length(self) -> Poly:
         """How many steps there are."""
-        length = self.before.length if self.before else Poly()
-        for step in self.steps:
-            length = length + (step.times * len(step.steps) if isinstance(step, Repeat) else 1)
-        return length
+        repeats = [step for step in self.steps if isinstance(step, Repeat)]
+        length = Poly.of(len(self.steps) - len(repeats))
+        for step in repeats:
+            length = length + step.times * len(step.steps)
+        return length + self.before.length if self.before else length
 
     @property
     def deepest(self) -> Poly:
@@ -213,8 +204,10 @@ class _Loop:
 @dataclass(frozen=True)
 class _Context:
     system: System
-    steps: Steps
+    phase: str
     sizes: Sizes | None
+    alike: bool
+    """Whether all entries of an array have equally many steps before them."""
     arrays: dict[Array, Chain] = field(default_factory=dict)
     """The longest chain to any entry."""
     parts: dict[Array, list[Instances]] = field(default_factory=dict)
@@ -225,6 +218,17 @@ class _Context:
     """While a row of a loop is worked out: what a reference to the row before goes on from."""
     open: set[Array] = field(default_factory=set)
     """The arrays of which a single row is being worked out."""
+
+    @cached_property
+    def steps(self) -> Steps:
+        """After how many steps every entry is known."""
+        return Steps(self.system, self.phase)
+
+    def reads(self, ref: Ref, around: Constraints) -> bool:
+        """Whether a reference reads an entry, at some point, that this phase computes."""
+        if ref.array not in self.arrays:
+            return False
+        return self.alike or any(self.exists(p) for p in self.steps.fresh(ref, around))
 
     def longer(self, first: Chain, second: Chain, *, alike: bool = False) -> Chain:
         """The chain with more steps, then the larger span, then the first.
@@ -244,7 +248,8 @@ class _Context:
         else:
             at = dict(self.sizes)
             larger = second.deepest.at(at) > first.deepest.at(at)
-        return replace(second if larger else first, ties=ties)
+        chosen = second if larger else first
+        return Chain(chosen.steps, chosen.levels, ties, chosen.origin, chosen.before)
 
     def _sign(self, difference: Poly) -> int:
         """-1, 0 or 1; without sizes, what holds for large ones."""
@@ -297,12 +302,9 @@ def _ready(context: _Context, node: Node, part: Instances, around: Constraints) 
 def _ref(context: _Context, node: Ref, part: Instances, around: Constraints) -> Chain:
     if (part.equation, node) in context.before:
         return context.before[part.equation, node]
-    if context.steps.may_be_fresh(node):
+    if not context.alike and context.steps.may_be_fresh(node):
         return _gathered(context, node, part, around)
-    longest = Chain()
-    fresh = context.steps.fresh(node, around)
-    if node.array in context.arrays and any(context.exists(points) for points in fresh):
-        longest = _entries(context, node, around)
+    longest = _entries(context, node, around) if context.reads(node, around) else Chain()
     for child in node.children:
         gather = context.chain(child, part, around)
         longest = context.longer(longest, gather) if gather.steps else longest
@@ -323,6 +325,8 @@ def _entries(context: _Context, node: Ref, around: Constraints) -> Chain:
     """The longest chain to the entries that a reference reads: to the last row among them, where
     rows differ."""
     array = node.array
+    if context.alike:
+        return context.arrays[array]
     levels = context.steps.arrays.get(array, ())
     axes = variables_of([c for level in levels for c in (level.depth, *level.where)])
     if len(axes) != 1 or array in context.open:
@@ -442,10 +446,22 @@ def _exists(part: Instances, sizes: Mapping[str, int]) -> bool:
     return all(condition.rational(sizes) >= 0 for condition in conditions)
 
 
+def _alike(system: System, phase: str) -> bool:
+    """Whether all entries of an array are computed by the same steps: each by one equation, without
+    loops and without sums that some entries lack, in a forward pass over whole arrays."""
+    return (
+        phase == "training"
+        and not any(block.is_loop for block in blocks(system))
+        and all(len(equations) == 1 for equations in system.defining.values())
+        and not any(map(may_be_empty, system.equations))
+    )
+
+
 @cache
-def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
+def _path(system: System, phase: str, sizes: Sizes | None, written: bool) -> CriticalPath:
+    """`written`: as the mixer's author wrote it, so that no reference reads outside its array."""
     system = ascending(system)
-    context = _Context(system, Steps(system, phase), sizes)
+    context = _Context(system, phase, sizes, written and _alike(system, phase))
     for block in blocks(system):
         parts = [p for p in points_of(system, phase) if p.equation in block.equations]
         if sizes is not None:
@@ -461,7 +477,8 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     for array in ends:
         chain = context.longer(chain, context.arrays.get(array, Chain()))
     path = CriticalPath(chain)
-    _check(path, context.steps.deepest(*ends), sizes)
+    if not context.alike:
+        _check(path, context.steps.deepest(*ends), sizes)
     return path
 
 
@@ -532,10 +549,9 @@ def _loop(context: _Context, block: Block, parts: Sequence[Instances]) -> Mappin
     if number >= MOST and _steps(loop.rows[-1]) != _steps(loop.rows[-2]):
         raise Unsupported("the longest chain through the rows of a loop changes from row to row")
     context.loops.update(dict.fromkeys(block.axes, loop))
-    return {
-        array: _row_of_loop(context, loop, array.shape[axis]).get(array, Chain())
-        for array, axis in block.axes.items()
-    }
+    lasts = {array: array.shape[axis] for array, axis in block.axes.items()}
+    rows = {row: _row_of_loop(context, loop, row) for row in dict.fromkeys(lasts.values())}
+    return {array: rows[row].get(array, Chain()) for array, row in lasts.items()}
 
 
 def _value(context: _Context, row: Poly) -> int | None:
@@ -634,6 +650,7 @@ def critical_path(
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
     sizes: Mapping[str, int] | None = None,
+    **training: Unpack[Training],
 ) -> CriticalPath:
     """The longest chain of dependent steps to the output.
 
@@ -650,5 +667,6 @@ def critical_path(
     ('mul', 'sum', 'mul', 'mul', 'sum')
     """
     phase = phase_name(phase)
-    system = system_of(mixer, form, named_convention(convention).rewrites, phase)
-    return _path(system, phase, tuple(sorted(sizes.items())) if sizes else None)
+    rewrites = asked(convention, phase, training).rewrites
+    system = system_of(mixer, form, rewrites, phase)
+    return _path(system, phase, tuple(sorted(sizes.items())) if sizes else None, not rewrites)

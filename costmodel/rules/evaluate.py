@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.conventions import Convention, convention as named_convention
 from costmodel.domains import Unsupported
@@ -39,6 +39,7 @@ from costmodel.expressions import (
 )
 from costmodel.loops import Block, blocks
 from costmodel.polynomial import Fn, Poly
+from costmodel.rules.asking import Training, asked
 from costmodel.tokens import system_of
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def gradients(
     sizes: Mapping[str, int],
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
 ) -> dict[str, Values]:
     """Evaluate the gradients of a loss with respect to inputs, contexts and parameters, by name.
 
@@ -119,9 +121,8 @@ def gradients(
         Unsupported: an equation whose gradient is not derived.
     """
     given = gradient_name(mixer.role("output"))
-    known = evaluate_all(
-        mixer, {**arrays, given: gradient}, sizes, form, convention, "training-step"
-    )
+    names = asked(convention, "backward", training)
+    known = evaluate_all(mixer, {**arrays, given: gradient}, sizes, form, names, "training-step")
     found = {a.name: known.get(gradient_name(a)) for a in mixer.arrays.values()}
     return {
         name: value
@@ -466,6 +467,8 @@ TRANSFORMS: Mapping[str, Callable[[Any, int], Any]] = {
     "irfft": _irfft,
     "rfft-adjoint": _rfft_adjoint,
     "irfft-adjoint": _irfft_adjoint,
+    "rfft-adjoint-complex": _rfft_adjoint,
+    "irfft-adjoint-doubled": _irfft_adjoint,
 }
 
 

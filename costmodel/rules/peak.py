@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from costmodel.conventions import Convention, convention as named_convention
+from costmodel.conventions import Convention
 from costmodel.domains import Exact, Unsupported, nonnegative, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array
 from costmodel.loops import blocks, references
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
+from costmodel.rules.asking import Training, asked
 from costmodel.rules.parameters import parameters
 from costmodel.tokens import Unanswered, instances, phase_name, system_of, tokens
 from costmodel.wellformed import axes_of, defined, whole
@@ -203,6 +204,7 @@ def peak(
     phase: str = "training",
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
 ) -> Peak:
     """The largest live set of a forward pass, a backward pass or a training step, in elements.
 
@@ -217,7 +219,7 @@ def peak(
     phase = phase_name(phase)
     if phase == "inference":
         raise Unanswered("the memory of one new token is its state, and what one row needs")
-    system = system_of(mixer, form, named_convention(convention).rewrites, phase)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     gradients = Poly()
     for array in system.results(phase) & system.weights:
         number = Poly.of(1)

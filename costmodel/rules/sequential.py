@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from costmodel.conventions import Convention, convention as named_convention
+from costmodel.conventions import Convention
 from costmodel.domains import Constraints, Exact, Unsupported
 from costmodel.equations import Mixer, System
 from costmodel.expressions import Fft, Joined, Node, Reduce, Reduction, Select
 from costmodel.polynomial import Poly, call
 from costmodel.quantity import Quantity
-from costmodel.rules.span import RULES, Depth, Depths, pruned, reduced
+from costmodel.rules.asking import Training, asked
+from costmodel.rules.levels import Depth, pruned
+from costmodel.rules.span import RULES, Depths, reduced
 from costmodel.tokens import Instances, phase_name, system_of
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ def sequential(
     phase: str = "training",
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
 ) -> Sequential:
     """The number of steps on the critical path, as an expression in the sizes; exact.
 
@@ -101,4 +104,5 @@ def sequential(
     5
     """
     phase = phase_name(phase)
-    return _answer(system_of(mixer, form, named_convention(convention).rewrites, phase), phase)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
+    return _answer(system, phase)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from costmodel.conventions import Convention, convention as named_convention
+from costmodel.conventions import Convention
 from costmodel.domains import Constraints, Exact, Unsupported, total, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array, Ref
 from costmodel.polynomial import Poly
+from costmodel.rules.asking import Training, asked
 from costmodel.rules.state import entries, gathered, held, variables_in
 from costmodel.tokens import (
     Instances,
@@ -29,7 +30,7 @@ from costmodel.tokens import (
     tokens,
     up_to_token,
 )
-from costmodel.wellformed import axes_of
+from costmodel.wellformed import axes_of, whole
 
 if TYPE_CHECKING:
     import sympy
@@ -223,7 +224,8 @@ def _weights(system: System, phase: str) -> Exact:
     for part in parts:
         for read in reads(part.equation):
             array = read.ref.array
-            if array in known.given or array in computed:
+            everything = whole(array) in regions.get(array, ())
+            if array in known.given or array in computed or everything:
                 continue
             around = part.constraints | read.constraints
             variables = variables_in(part.equation, read.over)
@@ -253,6 +255,7 @@ def weights_read(
     phase: str = "training",
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
 ) -> Exact:
     """The distinct entries of token 0 that a phase reads and does not compute, in elements.
 
@@ -262,7 +265,7 @@ def weights_read(
         Unanswered: inference of a form that has none.
     """
     phase = phase_name(phase)
-    system = system_of(mixer, form, named_convention(convention).rewrites, phase)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return _weights(system, phase)
 
 
@@ -271,6 +274,7 @@ def traffic(
     phase: str = "training",
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
 ) -> Traffic:
     """The entries that a phase moves, distinct ones, by kind.
 
@@ -278,5 +282,5 @@ def traffic(
         Unanswered: inference of a form that has none.
     """
     phase = phase_name(phase)
-    system = system_of(mixer, form, named_convention(convention).rewrites, phase)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Traffic(_compulsory(system, phase), _unfused(system, phase))

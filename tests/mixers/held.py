@@ -13,10 +13,10 @@ from torch import Tensor
 import costmodel as cm
 from profiler import modules
 from profiler.ladder import Ladder
-from profiler.measure import Request
 from profiler.meters.latency import LatencyLimits
 from profiler.modules import SequenceMixer, build
 from profiler.session import ladders, run
+from profiler.work import Request
 
 Array = NDArray[np.float64]
 Arrays = dict[str, Array]

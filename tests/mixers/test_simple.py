@@ -20,9 +20,10 @@ from costmodel.tokens import Unanswered, inference_reason, system_of
 from profiler import modules
 from profiler.check import check, module_equals
 from profiler.check_work import dispatched_equals
-from profiler.measure import MeasureError, Request, measure
+from profiler.measure import measure
 from profiler.modules import Mixer, SequenceMixer, implementation, without_token
 from profiler.modules.simple import SimpleKvFirst
+from profiler.work import MeasureError, Request
 from tests.mixers.held import (
     Array,
     Arrays,

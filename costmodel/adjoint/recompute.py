@@ -1,0 +1,126 @@
+"""What if the backward pass computes values of the forward pass again, in place of keeping them?
+
+The equations of these arrays join those of the gradients, each in an array of its own: `S.again`
+is S. An array is computed again just before the first gradient that needs it, and held until the
+last one that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from costmodel.adjoint.inversion import ranges
+from costmodel.equations import SEQUENCE, STEP, Equation, System
+from costmodel.expressions import Array, EquationError, Gather, Node, Position, Ref, rebuilt
+from costmodel.loops import blocks, in_order, references
+from costmodel.rules.printing import identifier
+from costmodel.tokens import tokens
+
+ALL = "all"
+"""In place of names: every array of the forward pass."""
+
+Copies = Mapping[Array, Array]
+"""Array of the forward pass -> the array in which it is computed again."""
+
+
+def recomputed(system: System, names: Sequence[str]) -> System:
+    """A training step whose backward pass computes arrays of the forward pass again.
+
+    They are computed from what is kept: inputs, contexts, parameters, and the arrays not named.
+    What no gradient needs is not computed again.
+
+    Args:
+        names: arrays as the file calls them, with all that their equations are written out as
+            (`P` of a softmax is `P.exp`, `P.sum` and `P`); a part by its own name; or `all`.
+
+    Raises:
+        EquationError: a name that the forward pass does not compute.
+    """
+    chosen = _chosen(system.forward, names)
+    needed = _closure(system.forward, chosen, _read(system.backward))
+    copies = {array: _copy(system, array) for array in system.forward.defining if array in needed}
+    backward = dict(_in_turn(system, copies))
+    return replace(system, equations=(*system.forward.equations, *backward), backward=backward)
+
+
+def _chosen(forward: System, names: Sequence[str]) -> frozenset[Array]:
+    """The arrays that the names mean."""
+    found: set[Array] = set()
+    for name in names:
+        meant = {e.array for e in forward.equations if name in (ALL, e.part_of, e.name)}
+        if not meant:
+            known = dict.fromkeys(n for e in forward.equations for n in (e.part_of, e.name))
+            raise EquationError(
+                f"form '{forward.form}' of {forward.mixer.name} computes no array '{name}' that "
+                f"could be recomputed: expected {ALL}, or some of {', '.join(known)}"
+            )
+        found |= meant
+    return frozenset(found)
+
+
+def _read(equations: Iterable[Equation]) -> set[Array]:
+    return {ref.array for equation in equations for ref in references(equation)}
+
+
+def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> set[Array]:
+    """The chosen arrays that are wanted, and those that it takes to compute them."""
+    found: set[Array] = set()
+    while more := (wanted & chosen) - found:
+        found |= more
+        wanted = _read(e for e in forward.equations if e.array in more)
+    return found
+
+
+def _copy(system: System, array: Array) -> Array:
+    """The array in which an array is computed again."""
+    tilde = rf"\tilde{{{array.latex or identifier(array.name)}}}"
+    return replace(array, name=f"{array.name}.again", role="intermediate",
+                   owner=system.mixer, latex=tilde)  # fmt: skip
+
+
+def _in_turn(system: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
+    """The equations of the gradients, each after what it, or its loop, needs that is computed
+    again."""
+    forward, waiting = system.forward, frozenset(copies)
+    loops = {
+        e: block.equations for block in blocks(system) if block.is_loop for e in block.equations
+    }
+    for equation, kind in system.backward.items():
+        needed = _closure(forward, waiting, _read(loops.get(equation, (equation,))))
+        waiting -= {*needed}
+        again = {
+            copy: how
+            for value in forward.equations
+            if value.array in needed
+            for copy, how in _again(forward, value, copies)
+        }
+        for copy in in_order(replace(forward, equations=tuple(again))):
+            yield copy, again[copy]
+        yield replace(equation, value=_from_copies(equation.value, copies)), kind
+
+
+def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
+    """An equation of the forward pass once more, its points on weights alone apart."""
+    array, value = copies[equation.array], _from_copies(equation.value, copies)
+    whole = f"{equation.part_of}.again"
+    part_of = whole if whole in {copy.name for copy in copies.values()} else array.name
+    for around, sequence in tokens(forward).dependent(equation):
+        indices = equation.indices
+        if around != equation.domain:
+            indices, _ = ranges(around, [index.atom for index in indices])
+        copy = Equation(array, equation.positions, value, indices, part_of)
+        yield copy, SEQUENCE if sequence else STEP
+
+
+def _from_copies(node: Node, copies: Copies) -> Node:
+    """An expression that reads what is computed again in place of what was kept."""
+
+    def entry(ref: Ref) -> Ref:
+        positions = tuple(position(p) for p in ref.positions)
+        return Ref(copies.get(ref.array, ref.array), positions)
+
+    def position(place: Position) -> Position:
+        return Gather(entry(place.at)) if isinstance(place, Gather) else place
+
+    return rebuilt(node, entry, lambda index: index)

@@ -1,0 +1,308 @@
+"""How deep is something at most, if its depth is the largest of polynomials that hold somewhere?
+
+Branches that are provably smaller are dropped; variables are eliminated at their ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from costmodel.domains import (
+    ONE,
+    Constraints,
+    Unsupported,
+    bounds,
+    implied,
+    irredundant,
+    is_plain,
+    nonnegative,
+    projected,
+    variables_of,
+)
+from costmodel.polynomial import Fn, Poly, by_text, call
+from costmodel.rules.peaks import direction, highest
+
+
+class Level(NamedTuple):
+    """A depth in the indices around an expression, at the points where `where` holds too."""
+
+    depth: Poly
+    where: Constraints = frozenset()
+
+    def __add__(self, levels: Poly | int) -> Level:  # type: ignore[override]  # it is no sequence
+        return Level(self.depth + levels, self.where)
+
+    def substitute(self, values: Mapping[str, Poly]) -> Level:
+        """Replace indices or axes in both."""
+        where = frozenset([c.substitute(values) for c in self.where]) if self.where else self.where
+        return Level(self.depth.substitute(values), where)
+
+
+Depth = tuple[Level, ...]
+"""The largest of these."""
+
+
+def dominates(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
+    """Whether `larger >= smaller` is proven, matching logarithms by their arguments."""
+    difference = larger - smaller
+    if isinstance(number := difference.constant(), int):
+        return number >= 0
+    return _never_negative(constraints, difference)
+
+
+@lru_cache(maxsize=100_000)
+def _never_negative(constraints: Constraints, difference: Poly) -> bool:
+    logs = [
+        (atom, number)
+        for monomial, number in difference.terms.items()
+        for atom, power in monomial
+        if isinstance(atom, Fn) and atom.function == "ceil_log2" and len(monomial) == power == 1
+    ]
+    spare = {atom: number for atom, number in logs if number > 0}
+    for atom, number in logs:
+        if number > 0:
+            continue
+        for rival, available in spare.items():
+            if available >= -number and proven(constraints, rival.args[0] - atom.args[0]):
+                spare[rival] = available + number
+                moved = Poly.atom(atom) * -number - Poly.atom(rival) * -number
+                difference = difference + moved
+                break
+    difference = with_positive_extrema(difference, constraints)
+    if any(a[0] in "@#" for a in difference.letters):
+        return False
+    return nonnegative(difference)
+
+
+def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
+    """The same with a variable, at least 0, for every minimum or maximum of what is at least 0."""
+    extrema = [
+        atom
+        for atom in sorted(poly.atoms)
+        if isinstance(atom, Fn)
+        and atom.function in ("Min", "Max")
+        and all(proven(known, argument) for argument in atom.args)
+    ]
+    return poly.substitute({a: Poly.atom(f"^extremum {k}") for k, a in enumerate(extrema)})
+
+
+def proven(constraints: Constraints, claim: Poly) -> bool:
+    """Whether a claim is at least 0 at all points; what cannot be told is not proven."""
+    if claim in constraints:
+        return True
+    try:
+        return implied(constraints, claim)
+    except Unsupported:
+        return False
+
+
+def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
+    """Drop the levels that another one provably reaches wherever they exist."""
+
+    def reached(level: Level, rival: Level) -> bool:
+        known = constraints | level.where
+        if not all(proven(known, c) for c in rival.where):
+            return False
+        if not level.where or not (least := _least(level.where)):
+            return dominates(known, rival.depth, level.depth)
+        known = frozenset(c.substitute(least) for c in known)
+        return dominates(known, rival.depth.substitute(least), level.depth.substitute(least))
+
+    several = tuple(dict.fromkeys(levels))
+    if len(several) < 2:
+        return several
+    kept: list[Level] = []
+    for level in several:
+        if not any(reached(level, rival) for rival in kept):
+            kept = [k for k in kept if not reached(k, level)]
+            kept.append(level)
+    return tuple(kept)
+
+
+def _least(where: Constraints) -> Mapping[str, Poly]:
+    """Sizes moved so that guards such as `l >= 3` hold for every positive integer."""
+    found: dict[str, Poly] = {}
+    for guard in by_text(where):
+        for letter in guard.letters:
+            least = (Poly.atom(letter) - guard).constant()
+            if isinstance(least, int) and least > 1:
+                found[letter] = Poly.atom(letter) + (least - 1)
+    return found
+
+
+def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
+    """The largest depth over variables.
+
+    The last variable is eliminated first; where that does not tell, those first that the depth does
+    not depend on; or all of them are as large, or as small, as they can be.
+    """
+    inner = tuple(reversed(tuple(variables)))
+    if not level.where and level.depth.letters.isdisjoint(inner):
+        return level
+    reasons = []
+    for way in (_eliminated, _with_the_rest_first, _at_the_corner):
+        try:
+            return way(level, inner, constraints)
+        except Unsupported as reason:
+            reasons.append(reason)
+    raise reasons[0]
+
+
+def _with_the_rest_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+    """Eliminate the variables first that the depth does not depend on, a row in a chunk being one
+    variable."""
+    by_row, names = _by_row(level, waiting)
+    still = [v for v in names if v not in by_row.depth.letters]
+    both_sides = (irredundant(c) for c in (constraints | by_row.where, constraints))
+    full, plain = (projected(c, still) for c in both_sides)
+    rest = [v for v in names if v not in still]
+    return _eliminated(Level(by_row.depth, full - plain), rest, plain)
+
+
+def _at_the_corner(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+    """Where a depth only grows, or only falls, with each variable, and a point is proven to exist
+    at which every one of them is at its end, it is the deepest."""
+    full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
+    exists, known = projected(full, waiting), projected(plain, waiting)
+    corner: dict[str, Poly] = {}
+    for variable in waiting:
+        if sign := direction(level.depth, variable):
+            lower, upper, _ = bounds(
+                projected(full, [v for v in waiting if v != variable]), variable
+            )
+            ends = upper if sign > 0 else lower
+            if any(scale != ONE for scale, _ in ends):
+                raise Unsupported(f"index {variable[1:]} is bounded with a stride")
+            corner[variable] = the_tightest([end for _, end in ends], exists, -sign)
+    there = frozenset(c.substitute(corner) for c in full)
+    if not all(
+        proven(exists, c) for c in projected(there, [v for v in waiting if v not in corner])
+    ):
+        raise Unsupported("a depth that is largest at no proven point")
+    where = frozenset(c for c in exists if c not in known and not proven(known, c))
+    return Level(level.depth.substitute(corner), where)
+
+
+def _by_row(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str]]:
+    """The same depth in one variable more, for a sum of indices that it depends on in no other way:
+    the row of a place in a chunk."""
+    sums = {moving for part in _affine(level.depth) if (moving := _moving(part)).terms}
+    names = variables_of(sums)
+    if len(sums) != 1 or len(names) < 2 or not names <= {*variables}:
+        return level, variables
+    (joint,) = sums
+    last = next((v for v in variables if joint.terms.get(((v, 1),)) == 1), None)
+    if last is None or last in (joint - Poly.atom(last)).letters:
+        return level, variables
+    row = "@row of " + " and ".join(name[1:] for name in sorted(names))
+    apart = Poly.atom(row) - joint
+    depth = level.depth.substitute({last: apart + Poly.atom(last)})
+    return Level(depth, level.where | {apart, -apart}), (row, *variables)
+
+
+def _moving(poly: Poly) -> Poly:
+    """What is left of a polynomial without its terms in sizes alone."""
+    return Poly({m: x for m, x in poly.terms.items() if variables_of([Poly({m: 1})])})
+
+
+def _affine(poly: Poly) -> Iterator[Poly]:
+    """The polynomials inside a depth's functions, and what stands outside of them."""
+    functions = [a for a in poly.atoms if isinstance(a, Fn) and variables_of([Poly.atom(a)])]
+    for atom in functions:
+        for argument in atom.args:
+            yield from _affine(argument)
+    yield Poly({m: x for m, x in poly.terms.items() if not any(a in functions for a, _ in m)})
+
+
+def _eliminated(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+    term, full, plain = level.depth, constraints | level.where, constraints
+    waiting = list(waiting)
+    while waiting:
+        variable = next((v for v in waiting if is_plain(full, v)), waiting[0])
+        waiting.remove(variable)
+        term = highest(term, variable, full)
+        full, plain = projected(full, [variable]), projected(plain, [variable])
+    return Level(term, frozenset(c for c in full if c not in plain and not proven(plain, c)))
+
+
+def largest(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
+    """The largest value of a depth that exists everywhere."""
+    return maximised(Level(depth), variables, constraints).depth
+
+
+def guarded(level: Level) -> Poly:
+    """The depth where all of its size conditions hold, else 0."""
+    term = level.depth
+    if not level.where:
+        return term
+    clamped: dict[str, Poly] = {
+        atom: call("ceil_log2", call("Max", 1, atom.args[0]))
+        for atom in term.atoms
+        if isinstance(atom, Fn) and atom.function == "ceil_log2"
+        and not nonnegative(atom.args[0] - 1)
+    }  # fmt: skip
+    term = term.substitute(clamped)
+    for guard in by_text(level.where):
+        term = term * call("Min", 1, call("Max", 0, guard + 1))
+    return term
+
+
+def tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None:
+    """The largest (1) or smallest (-1) of some ends, if one is proven to be it."""
+    found = (x for x in ends if all(proven(where, (x - other) * sign) for other in ends))
+    return next(found, None)
+
+
+def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
+    """The same; Unsupported where none is proven to be it."""
+    found = tightest(ends, where, sign)
+    if found is None:
+        raise Unsupported("which rows of a loop have an operand depends on the sizes")
+    return found
+
+
+def settled(ends: Sequence[Level]) -> Depth:
+    """The deepest ends; a guard is dropped where below it another end is as deep anyway."""
+    kept = list(pruned(frozenset(), ends))
+    for k, level in enumerate(kept):
+        for guard in by_text(level.where):
+            others = [x for j, x in enumerate(kept) if j != k and not x.where]
+            if _needless(guard, kept[k], others):
+                kept[k] = Level(level.depth, kept[k].where - {guard})
+    return pruned(frozenset(), kept)
+
+
+def _needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
+    """Whether an end is no deeper than another one at the few sizes that its guard excludes."""
+    for letter in guard.letters:
+        least = Poly.atom(letter) - guard
+        number = least.constant()
+        if not isinstance(number, int) or not 2 <= number <= MOST:
+            return False
+        for value in range(1, number):
+            at = {letter: Poly.of(value)}
+            if not _proper(level.depth, at):
+                return False
+            depth = level.depth.substitute(at)
+            deepest = [x.depth.substitute(at) for x in others if _proper(x.depth, at)]
+            if not any(dominates(frozenset(), other, depth) for other in deepest):
+                return False
+    return True
+
+
+def _proper(depth: Poly, at: Mapping[str, Poly]) -> bool:
+    """Whether every logarithm in a depth is one of a positive integer at some sizes."""
+    return all(
+        nonnegative(atom.args[0].substitute(at) - 1)
+        for atom in depth.atoms
+        if isinstance(atom, Fn) and atom.function == "ceil_log2"
+    )
+
+
+MOST = 4
+"""Rows of a loop that are worked out, and the guards `size >= 4` and below that are tried."""
+
+
+READY: Depth = (Level(Poly()),)

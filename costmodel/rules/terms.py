@@ -1,0 +1,105 @@
+"""How many terms does a reduction have, in the indices around it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from costmodel.domains import (
+    ONE,
+    Constraints,
+    Exact,
+    Unsupported,
+    infeasible,
+    total,
+    variables_of,
+)
+from costmodel.equations import rank
+from costmodel.expressions import (
+    Index,
+    Joined,
+    Reduce,
+    Reduction,
+)
+from costmodel.polynomial import Poly, call
+from costmodel.presence import EVERYWHERE, Places, may_be_empty, present
+from costmodel.rules.levels import MOST, proven
+from costmodel.tokens import Instances
+
+
+def terms_of(over: tuple[Index, ...]) -> Poly:
+    """How many terms a reduction has, in the indices around it."""
+    names = {index.atom for index in over}
+    coupled = any(names & b.letters for i in over for b in i.lower + i.upper)
+    if coupled:
+        constraints: Constraints = frozenset().union(*(index.constraints for index in over))
+        outer = {a: Poly.atom("outer " + a) for c in constraints for a in c.letters - names}
+        exact = total(
+            tuple(index.atom for index in over),
+            frozenset(
+                c.substitute({k: v for k, v in outer.items() if k[0] == "@"}) for c in constraints
+            ),
+            Poly.of(1),
+        )
+        if len(exact.pieces) != 1:
+            raise Unsupported("the number of terms of a reduction depends on cases")
+        return exact.pieces[0][1].substitute({f"outer {a}": Poly.atom(a) for a in outer})
+    number = Poly.of(1)
+    for index in over:
+        number = number * call("Min", *(u - low + 1 for u in index.upper for low in index.lower))
+    return number
+
+
+def numbers_of_terms(
+    node: Reduction, part: Instances, around: Constraints
+) -> Iterator[tuple[Poly, Constraints]]:
+    """How many terms a reduction has, in the indices around it, and where; sums over no term are no
+    terms."""
+    there = dict.fromkeys(node.parts, EVERYWHERE)
+    if may_be_empty(part.equation):
+        for one in node.parts:
+            inner = around.union(*(index.constraints for index in one.over))
+            there[one] = present(one.body, inner)
+    if isinstance(node, Reduce) and there[node] == EVERYWHERE:
+        try:
+            yield terms_of(node.over), frozenset()
+            return
+        except Unsupported:
+            pass
+    number_of_all = Exact()
+    for one, places in there.items():
+        number_of_all = number_of_all + _terms_at(one.over, places)
+    cases = number_of_all.chambers()
+    if isinstance(node, Joined) and _smallest(cases, around):
+        cases = [(frozenset(), call("Min", *(number for _, number in cases)))]
+    for guards, number in cases:
+        where = frozenset(c for c in guards if not proven(around, c))
+        if number.terms and not infeasible(around | where):
+            yield number, where
+
+
+def _smallest(cases: Sequence[tuple[Constraints, Poly]], around: Constraints) -> bool:
+    """Whether each of some cases is proven to give the smallest number wherever it holds."""
+    return all(
+        proven(around | guards, other - number) for guards, number in cases for _, other in cases
+    )
+
+
+def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
+    """How many points the ranges of a reduction have at some places, in the indices around it."""
+    ranges: Constraints = frozenset().union(*(index.constraints for index in over))
+    names = tuple(index.atom for index in over)
+    around = {a for c in ranges.union(*places) for a in variables_of([c])} - {*names}
+    fixed = {a: Poly.atom("outer " + a) for a in around}
+    number = Exact()
+    for place in places:
+        inside = frozenset(c.substitute(fixed) for c in ranges | place)
+        number = number + total(names, inside, ONE)
+    if len(number.pieces) > MOST:
+        raise Unsupported("the number of terms of a reduction depends on cases")
+    return number.substitute({f"outer {a}": Poly.atom(a) for a in around})
+
+
+def number_kept(part: Instances) -> Poly:
+    """How many positions are chosen in each row, in the indices of the row."""
+    numbers = rank(part.equation)
+    return ONE if numbers is None else terms_of((numbers,))

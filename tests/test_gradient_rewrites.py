@@ -1,0 +1,132 @@
+"""Do rewrites of the backward pass keep its values, and cost what running the equations costs?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import costmodel as cm
+from costmodel.composites import OF_GRADIENTS, PADDINGS, lower
+from costmodel.expressions import Constant
+from costmodel.mixers import builtin
+from costmodel.padding import padded
+from tests import small
+from tests.test_adjoint import agree
+
+CASES = [
+    ("linear-attention", "recurrent", ("quotient-gradient",)),
+    ("linear-attention", "recurrent", ("cases-gradient",)),
+    ("linear-attention", "parallel", ("cases-gradient", "quotient-gradient")),
+    ("self-attention", "direct", ("quotient-gradient",)),
+    ("self-attention", "direct", ("softmax-gradient",)),
+    ("he", "fft", ("fft-gradient",)),
+    ("she-extraction", "fft", ("fft-gradient",)),
+    ("me", "direct", ("dense", "padded")),
+    ("he-extraction", "direct", ("dense", "padded-rows")),
+    ("she-extraction", "direct", ("dense", "padded-rows")),
+    ("convolution", "direct", ("dense", "padded-rows")),
+    ("convolution-same", "direct", ("dense", "padded-rows")),
+]
+
+
+@pytest.mark.parametrize(("name", "form", "rewrites"), CASES)
+def test_costs_are_those_of_execution(name: str, form: str, rewrites: tuple[str, ...]) -> None:
+    agree(builtin(name), form, rewrites)
+
+
+@pytest.mark.parametrize(("name", "form", "rewrites"), CASES)
+def test_values_stay(name: str, form: str, rewrites: tuple[str, ...]) -> None:
+    """The gradients under a rewrite are those without it, to rounding of float64."""
+    mixer = builtin(name)
+    sizes = small.complete(mixer, {"l": 4, "d": 4, "n": 2})
+    generator = np.random.default_rng(3)
+    arrays = {
+        array.name: generator.normal(size=tuple(e.at(sizes) for e in array.shape))
+        for array in mixer.arrays.values()
+        if array.role in ("input", "context", "parameter")
+    }
+    given = generator.normal(size=tuple(e.at(sizes) for e in mixer.role("output").shape))
+    known = {k: v for k, v in sizes.items() if k in ("l", *mixer.letters)}
+    plain = cm.gradients(mixer, arrays, given, known, form)
+    other = cm.gradients(mixer, arrays, given, known, form, ("strict", *rewrites))
+    assert plain.keys() == other.keys()
+    for array, value in plain.items():
+        np.testing.assert_allclose(other[array], value, rtol=1e-12, atol=1e-12)
+
+
+def test_a_quotient_taken_again_in_numbers() -> None:
+    """y = N / D with D for h entries of a head: two more quotients an entry, nothing else.
+
+    torch's derivatives.yaml: div(self, other) gives -grad * ((self / other) / other).
+    """
+    mixer, sizes = builtin("linear-attention"), {"d": 6, "l": 5, "n": 2}
+    plain = cm.count(mixer, "backward", "recurrent").at(**sizes)
+    again = cm.count(mixer, "backward", "recurrent", "quotient-gradient").at(**sizes)
+    assert again.div - plain.div == 2 * 5 * 6
+    assert (again.mul, again.add, again.exp) == (plain.mul, plain.add, plain.exp)
+
+
+def test_both_branches_in_numbers() -> None:
+    """elu + 1 of queries and of keys: one more addition for each of their l d entries."""
+    mixer, sizes = builtin("linear-attention"), {"d": 6, "l": 5, "n": 2}
+    plain = cm.count(mixer, "backward", "recurrent").at(**sizes)
+    both = cm.count(mixer, "backward", "recurrent", "cases-gradient").at(**sizes)
+    assert both.add - plain.add == 2 * 5 * 6
+    assert both.mul == plain.mul
+
+
+def test_a_transform_back_in_numbers() -> None:
+    """ME at l = 4, N = 8: N log2 N = 24 multiplications more for each of the d transforms of x and
+    the one of w; N - 2 doublings for each of the d inverses."""
+    mixer, sizes = builtin("me"), {"d": 3, "l": 4}
+
+    def total(convention: str) -> tuple[int, int]:
+        found = cm.count(mixer, "backward", "fft", convention).at(**sizes)
+        assert found.once is not None
+        return found.mul + found.once.mul, found.add + found.once.add
+
+    plain, other = total("strict"), total("fft-gradient")
+    assert other[0] - plain[0] == (3 + 1) * 24 + 3 * 6
+    assert other[1] - plain[1] == (3 + 1) * 36
+
+
+def test_zeros_around_a_weight_in_numbers() -> None:
+    """ME: the gradients of all l l entries of its Toeplitz matrix, each a sum of d products, and
+    not of those on and below the diagonal alone."""
+    mixer, (d, l) = builtin("me"), (3, 5)
+    plain = cm.count(mixer, "backward", convention="dense").at(d=d, l=l)
+    whole = cm.count(mixer, "backward", convention="dense,padded").at(d=d, l=l)
+    assert whole.mul - plain.mul == d * l * (l - 1) // 2
+    # all products, less one for each of the 2 l - 1 diagonals, in place of the l lower ones
+    assert whole.add - plain.add == (d * l * l - (2 * l - 1)) - (d * l * (l + 1) // 2 - l)
+
+
+def test_padding_is_free_forward() -> None:
+    for name in ("me", "she-extraction", "convolution"):
+        plain, whole = (
+            cm.count(builtin(name), convention=c).total for c in ("dense", "dense,padded-rows")
+        )
+        assert plain == whole
+
+
+def test_what_reads_inside_alone_is_not_padded() -> None:
+    mixer = builtin("self-attention")
+    system = lower(mixer.forms[mixer.default_form], ("dense",))
+    assert padded(system).equations == system.equations
+
+
+def test_the_zeros_are_constants_around_the_array() -> None:
+    """A Toeplitz matrix of l lags reads 2 l - 1 places, l - 1 of them before the first lag."""
+    mixer = builtin("me")
+    system = padded(lower(mixer.forms["direct"], ("dense",)))
+    made = [e for e in system.equations if e.array.name == "w_ext.pad"]
+    assert sum(isinstance(e.value, Constant) for e in made) == 2
+    (extent,) = made[0].array.shape
+    assert extent.at({"l": 5}) == 9
+
+
+def test_every_rewrite_of_gradients_leaves_the_forward_pass_as_it_is() -> None:
+    mixer = builtin("linear-attention")
+    for rewrite in OF_GRADIENTS:
+        assert rewrite in PADDINGS or rewrite.endswith("-gradient")
+        assert cm.count(mixer, convention=rewrite).total == cm.count(mixer).total
