@@ -1,6 +1,6 @@
 """Of models that other people wrote, how many are traced, and where not, which operation refuses?
 
-    python benchmarks/traced_corpus.py [NAME...]
+    python -m benchmarks.traced_corpus [NAME...]
 
 Every model is made from a configuration, without weights, on the meta device; models of libraries
 that are not installed are left out and said so. One line a model: whether everything has a formula
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks.timing import environment
 from profiler.tracing import Trace, TraceError, trace
 
 
@@ -190,10 +191,13 @@ def main(names: list[str]) -> None:
     """Trace the corpus, or the models with these names."""
     whole = tried = 0
     missing: set[str] = set()
+    libraries = dict.fromkeys(entry.library for entry in corpus())
+    installed = [name for name in libraries if importlib.util.find_spec(name) is not None]
+    sys.stdout.write(f"{environment(*installed)}\n\n")
     for entry in corpus():
         if names and entry.name not in names:
             continue
-        if importlib.util.find_spec(entry.library) is None:
+        if entry.library not in installed:
             missing.add(entry.library)
             continue
         started = time.perf_counter()
