@@ -1,33 +1,94 @@
-"""How many joules does one call take, gross and net of idle, by a counter that is read in steps?
+"""What is energy measured with, by which protocol, and which errors does that leave?
 
-The counter of current NVIDIA GPUs moves about every 100 ms. Both ends of the window are therefore
-placed on such a step, read by polling while the load goes on, which removes the step's size from
-the error; what remains is the sensor's gain (5 % is what the makers' meters have been held to).
+The sensors of an NVIDIA board are slow: its energy counter moves in steps, every 20 or 100 ms, and
+its power reading is a mean over a window of 10 ms to 1 s that is refreshed as seldom. A call takes
+micro- to milliseconds. So the call is repeated without a gap, and energy per call is
+
+    E = P x t,    P = joules between two steps of the counter / seconds between them,
+                  t = seconds between the ends of two batches of calls / calls between them.
+
+Both steps are found by polling while the load goes on, so the counter's period is not in the error.
+What is in it, and where it shows in a reading's details:
+
+- When a step happened, between two polls: half a poll at each end over the window's length
+  (`edge_error`). Calls are counted exactly (`calls`, `call_s`): whole batches, two completions.
+- The sensor's gain, the same in every trial, so that no repetition removes it: 5 % at best, more on
+  consumer boards (`systematic`). It cancels in ratios of loads that took turns.
+- Drift, clocks, other work: what repeated trials show (`sd`, `ci_low`, `ci_high`: Student t).
+- A load in bursts, in step with a sensor that looks at a part of the time: wrong by up to 100 %.
+  Trials start at random phases, and the integral of the power reading over the counter's own
+  window is a second opinion (`relative_sd`, `power_spread`, `check_J`, `check_gap`).
+- Leakage, which grows with temperature: trials start within 3 C of each other (`start_C`).
+
+Net energy subtracts *active idle*, the power of the board with the context up and no work, drawn as
+a line in time from its reading before the trials to that after them (`idle_before_W`,
+`idle_after_W`). For the sensors' periods, windows and gains see Yang, Adamek and Armour,
+"Part-time Power Measurements: nvidia-smi's Lack of Attention" (2023, arXiv 2312.02741).
+
+The files: `energy_window` watches one window, `energy_trials` repeats it, `energy_estimate` draws
+the conclusion, `energy_tokens` says it per token; `nvml` is the board, `nvml_load` its load.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.interface import Reading
 
-SENSOR_GAIN = 0.05
+SYSTEMATIC = 0.05
+"""Relative error of the sensor's gain, at best: boards differ from an external meter by as much."""
+
+
+class SensorError(RuntimeError):
+    """A sensor that cannot be read, or whose readings cannot be used; the message says why.
+
+    `code` is NVML's number of the error, where NVML said it.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class CounterFault(SensorError):
+    """A counter that went down or jumped: what was read around it is void."""
 
 
 class Sensor(Protocol):
     """A device's meters. Each method raises SensorError where the device refuses."""
 
+    counter: bool
+    """Whether it counts energy."""
+    power: str | None
+    """What its power reading is: "instant", "averaged" (over about 1 s), or None."""
+    limit_W: float | None
+    """The most that the board may draw for long, None where it does not say."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What a reader must know of what is measured: "whole module", "vGPU", ..."""
+        ...
+
     def energy_mJ(self) -> int:
         """Millijoules since some moment in the past, never decreasing."""
         ...
 
-    def power_mW(self) -> float:
-        """Milliwatts now."""
+    def power_mW(self) -> float | None:
+        """Milliwatts, as `power` says; None where this reading failed."""
+        ...
+
+    def temperature_C(self) -> float | None:
+        """The chip's temperature, None where the board does not tell."""
+        ...
+
+    def slowdowns(self) -> Mapping[str, int]:
+        """Label of a slowdown -> how long it has held the clocks down, since some moment."""
+        ...
+
+    def require_alone(self) -> None:
+        """SensorError where somebody else works on the board; asked while this process idles."""
         ...
 
     def now_ns(self) -> int:
@@ -35,231 +96,115 @@ class Sensor(Protocol):
         ...
 
 
-class SensorError(RuntimeError):
-    """A sensor that cannot be read, or whose readings cannot be used; the message says why."""
+class Load(Protocol):
+    """Work that keeps a device busy: batches of calls, each queued before the last one ends."""
+
+    calls: int
+    """Calls in a batch."""
+
+    def submit(self) -> None:
+        """Queue one more batch."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether the queue wants another batch; turns true as a batch completes."""
+        ...
+
+    def drain(self) -> None:
+        """Wait until nothing is queued."""
+        ...
 
 
 @dataclass(frozen=True)
 class EnergyLimits:
-    """How long to load and to idle, in seconds, and what counts as steady."""
+    """How long to load and to idle (seconds), how often, and what is accepted."""
 
-    min_periods: int = 20  # of the counter's update period, in one window
+    trials: int = 5
+    window_s: float = 5.0
     min_window_s: float = 2.0
-    window_s: float | None = None  # None: the shortest window that the two lines above allow
-    settle_s: float = 1.0
+    min_periods: int = 20  # of the counter's steps, in one window
+    min_batches: int = 8  # whole batches in one window
+    max_window_s: float = 60.0  # a window is made no longer than this for `min_batches`
+    phase_s: float = 0.1  # each trial starts after a random pause of up to this
+    seed: int = 0  # of the phases and of the order of candidates
+    settle_s: float = 1.0  # of load, before a window
+    averaged_settle_s: float = 1.5  # the same where power is averaged: its mean reaches back 1 s
+    warm_s: float = 1.0
+    warm_cap_s: float = 10.0  # longest warm-up while the temperature still rises
+    warm_rise_C: float = 1.0  # a rise in `warm_s` that counts as none
+    idle_discard_s: float = 1.0
     idle_s: float = 3.0
+    temperature_C: float = 3.0  # trials start within this of each other
+    cooldown_s: float = 60.0  # longest wait for that, all trials together
     patience_s: float = 2.0  # longest wait for the counter to move
     poll_s: float = 0.001
-    steady: float = 0.10  # relative standard deviation of power between parts of the window
+    power_poll_s: float = 0.02
+    steady: float = 0.10  # relative sd of power between parts of a window, and between trials
     parts: int = 10
+    accept: float = 0.02  # relative sd between trials that needs no label
     sensors_agree: float = 0.05
+    edge_error: float = 0.01
+    confidence: float = 0.95
 
+    def __post_init__(self) -> None:
+        if self.trials < 2:
+            raise ValueError(f"expected 2 trials or more, for their spread; got {self.trials}")
+        times = ("window_s", "min_window_s", "settle_s", "warm_s", "idle_s", "poll_s")
+        for name in times:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"expected {name} > 0 seconds, got {getattr(self, name)}")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"expected a confidence between 0 and 1, got {self.confidence}")
 
-@dataclass
-class Polled:
-    """What the counter showed: every moment it moved, and the calls that were done by then."""
+    def window(self, period_s: float, batch_s: float = 0.0) -> float:
+        """Seconds of one window where the counter moves every `period_s` and a batch takes so long.
 
-    sensor: Sensor
-    work: Callable[[], Any]
-    limits: EnergyLimits
-    calls: int = 0
-    last_mJ: int | None = None
-    polled_ns: int = 0
-    edges: list[tuple[int, int, int]] = field(default_factory=list)  # ns, mJ, calls
-    powers_mW: list[float] = field(default_factory=list)
+        A window that was asked for is lengthened where it is too short for the sensor.
 
-    def step(self) -> bool:
-        """Work once and read the counter if it is time; whether the counter moved."""
-        self.work()
-        self.calls += 1
-        now = self.sensor.now_ns()
-        if now - self.polled_ns < self.limits.poll_s * 1e9:
-            return False
-        self.polled_ns = now
-        energy = self.sensor.energy_mJ()
-        before, self.last_mJ = self.last_mJ, energy
-        if before is None or energy == before:
-            return False
-        if energy < before:
-            raise SensorError(
-                f"the energy counter went down from {before} to {energy} mJ: the driver was "
-                "reloaded or the counter wrapped"
-            )
-        self.edges.append((self.sensor.now_ns(), energy, self.calls))
-        self.powers_mW.append(self.sensor.power_mW())
-        return True
+        >>> EnergyLimits(window_s=0.05).window(0.1)
+        2.0
+        """
+        batches = min(self.min_batches * batch_s, self.max_window_s)
+        return max(self.window_s, self.min_window_s, self.min_periods * period_s, batches)
 
-    def until_edge(self) -> tuple[int, int, int]:
-        """Work on until the counter moves; SensorError if it does not."""
-        deadline = self.sensor.now_ns() + self.limits.patience_s * 1e9
-        while not self.step():
-            if self.sensor.now_ns() > deadline:
-                raise SensorError(
-                    f"the energy counter did not move in {self.limits.patience_s:g} s"
-                )
-        return self.edges[-1]
+    def settling(self, power: str | None) -> float:
+        """Seconds of load before a window, for a sensor with such a power reading."""
+        return max(self.settle_s, self.averaged_settle_s) if power == "averaged" else self.settle_s
 
-    def during(self, seconds: float) -> None:
-        """Work on for so long."""
-        end = self.sensor.now_ns() + seconds * 1e9
-        while self.sensor.now_ns() < end:
-            self.step()
+    def seconds(
+        self, period_s: float = 0.1, *, candidates: int = 1, power: str | None = "instant"
+    ) -> float:
+        """How long a measurement takes, cooling and repeated trials not counted.
 
-
-@dataclass(frozen=True)
-class Window:
-    """Energy between two steps of the counter, and how steady the power was in between."""
-
-    energy_J: float
-    elapsed_s: float
-    calls: int
-    spread: float  # relative standard deviation of the parts' power
-    sensor_W: float  # mean of the power readings
-
-    @property
-    def power_W(self) -> float:
-        """Mean power by the counter."""
-        return self.energy_J / self.elapsed_s
-
-
-def estimate_energy(
-    sensor: Sensor,
-    work: Callable[[], Any],
-    *,
-    calls_per_work: int = 1,
-    pause: Callable[[float], None] = time.sleep,
-    limits: EnergyLimits | None = None,
-) -> Reading | Unavailable:
-    """Joules per call, gross, with net of active idle and mean power (W) in details.
-
-    `work()` keeps the device busy for a few milliseconds and makes `calls_per_work` calls; it is
-    repeated without a gap. `pause(s)` lets the device idle. Unavailable where the counter cannot
-    be read, stands still, goes down, where the window would be shorter than 20 update periods, or
-    where power is not steady over the window (load in bursts aliases with the sensor).
-    """
-    limits = limits or EnergyLimits()
-    try:
-        load = Polled(sensor, work, limits)
-        load.during(limits.settle_s)
-        period_s = update_period(load)
-        window_s = window_length(limits, period_s)
-        idle_before = idle_power(sensor, pause, limits)
-        load = Polled(sensor, work, limits)
-        load.during(limits.settle_s)
-        window = measured_window(load, window_s)
-        idle_after = idle_power(sensor, pause, limits)
-    except SensorError as error:
-        return Unavailable(f"energy: {error}")
-    if window.spread > limits.steady:
-        return Unavailable(
-            f"energy: power varied by {window.spread:.0%} between parts of the window (at most "
-            f"{limits.steady:.0%} is accepted): the load comes in bursts, and a sensor that looks "
-            f"every {period_s:.3g} s misreads bursts"
-        )
-    idle_W = (idle_before + idle_after) / 2
-    return energy_reading(
-        window, idle_W, (idle_before, idle_after), period_s, calls_per_work, limits
-    )
-
-
-def energy_reading(
-    window: Window,
-    idle_W: float,
-    idles_W: tuple[float, float],
-    period_s: float,
-    calls_per_work: int,
-    limits: EnergyLimits,
-) -> Reading:
-    """The reading and everything that it was derived from."""
-    calls = window.calls * calls_per_work
-    gross = window.energy_J / calls
-    labels = []
-    if abs(window.sensor_W - window.power_W) > limits.sensors_agree * window.power_W:
-        labels.append("sensor disagreement")
-    if window.power_W < 2 * idle_W:
-        labels.append("mostly idle")
-    return Reading(
-        "energy",
-        gross,
-        "J",
-        (gross,),
-        {
-            "net_J": gross - idle_W * window.elapsed_s / calls,
-            "power_W": window.power_W,
-            "idle_W": idle_W,
-            "idle_before_W": idles_W[0],
-            "idle_after_W": idles_W[1],
-            "idle": "active: context up, no work",
-            "sensor_power_W": window.sensor_W,
-            "calls": calls,
-            "window_s": window.elapsed_s,
-            "update_period_s": period_s,
-            "power_spread": window.spread,
-            "sensor_gain": SENSOR_GAIN,
-            "labels": labels,
-        },
-    )
+        >>> round(EnergyLimits().seconds(0.1))
+        41
+        """
+        trial = self.phase_s / 2 + self.settling(power) + self.window(period_s) + period_s
+        idle = 2 * (self.idle_discard_s + self.idle_s + period_s)
+        return candidates * (2 * self.warm_s + self.trials * trial) + idle
 
 
 def split(energy: Reading) -> tuple[Reading, ...]:
     """Gross and net energy (J per call) and mean power (W), as readings of their own."""
-    net, power = energy.details["net_J"], energy.details["power_W"]
+    details = energy.details
+    shared = {key: details[key] for key in ("method", "stop_rule", "systematic", "labels")}
     return (
         energy,
-        replace(energy, name="energy_net", value=net, samples=(net,), details={}),
-        replace(energy, name="power", value=power, unit="W", samples=(power,), details={}),
+        replace(
+            energy,
+            name="energy_net",
+            value=details["net_J"],
+            samples=tuple(details["net_samples_J"]),
+            details=shared
+            | {key: details[f"net_{key}"] for key in ("sd", "ci_low", "ci_high")}
+            | {key: details[key] for key in ("idle", "idle_W", "idle_before_W", "idle_after_W")},
+        ),
+        replace(
+            energy,
+            name="power",
+            value=details["power_W"],
+            unit="W",
+            samples=tuple(details["trial_power_W"]),
+            details=shared,
+        ),
     )
-
-
-def update_period(load: Polled, edges: int = 6) -> float:
-    """Seconds between steps of the counter under load, the mean over a few of them."""
-    moments = [load.until_edge()[0] for _ in range(edges)]
-    return (moments[-1] - moments[0]) * 1e-9 / (len(moments) - 1)
-
-
-def window_length(limits: EnergyLimits, period_s: float) -> float:
-    """Seconds to measure for; SensorError if a window that was asked for is too short."""
-    least = max(limits.min_window_s, limits.min_periods * period_s)
-    if limits.window_s is not None and limits.window_s < least:
-        raise SensorError(
-            f"a window of {limits.window_s:g} s is too short: the counter moves every "
-            f"{period_s:.3g} s, and {least:.3g} s or more are needed"
-        )
-    return limits.window_s or least
-
-
-def measured_window(load: Polled, window_s: float) -> Window:
-    """From one step of the counter to the first one after `window_s`, the load going on."""
-    first = load.until_edge()
-    start = len(load.edges) - 1
-    load.during(window_s)
-    last = load.until_edge()
-    edges = load.edges[start:]
-    energy_mJ = last[1] - first[1]
-    if energy_mJ <= 0:
-        raise SensorError("the energy counter shows 0 J over the window")
-    return Window(
-        energy_J=energy_mJ * 1e-3,
-        elapsed_s=(last[0] - first[0]) * 1e-9,
-        calls=last[2] - first[2],
-        spread=power_spread(edges, load.limits.parts),
-        sensor_W=statistics.fmean(load.powers_mW[start + 1 :]) * 1e-3,
-    )
-
-
-def power_spread(edges: list[tuple[int, int, int]], parts: int) -> float:
-    """Relative standard deviation of mean power over equal groups of the counter's steps."""
-    size = max((len(edges) - 1) // parts, 1)
-    marks = edges[::size]
-    powers = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(marks)]
-    return statistics.pstdev(powers) / statistics.fmean(powers) if len(powers) > 1 else 0.0
-
-
-def idle_power(sensor: Sensor, pause: Callable[[float], None], limits: EnergyLimits) -> float:
-    """Watts with the context up and no work, by the counter between two of its steps."""
-    pause(limits.settle_s)
-    rest = Polled(sensor, lambda: pause(limits.poll_s), limits)
-    first = rest.until_edge()
-    rest.during(limits.idle_s)
-    last = rest.until_edge()
-    return (last[1] - first[1]) * 1e-3 / ((last[0] - first[0]) * 1e-9)

@@ -1,291 +1,245 @@
-"""How long does one call take, measured until the median is settled or a cap says stop?"""
+"""How long does one call take: back to back, from cold caches, and without launching?
+
+Three readings, never mixed: `latency` (hot), `latency_cold` and `latency_graph` (CUDA graph).
+"""
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 
-from profiler.meters.interface import Reading, Unavailable, reason_of
+from profiler.meters.disturbance import Watch, watch_for
+from profiler.meters.interface import Measured, Reading, Unavailable
+from profiler.meters.latency_caches import CacheError, Flush, flush_for
+from profiler.meters.latency_graph import Captured, GraphError, capture
+from profiler.meters.latency_sampling import BLOCK_TICKS, Setting, sampled
+from profiler.meters.latency_stopping import LatencyLimits
+from profiler.meters.latency_timers import (
+    AheadTimer,
+    Call,
+    CudaTimer,
+    Timer,
+    ahead_timer_for,
+    nothing,
+    timer_for,
+)
+from profiler.meters.memory_failure import why_failed
 
-CONFIDENCE = 0.95
-CHECK_EVERY = 10
-BLOCK_TICKS = 50  # a timed block lasts at least so many ticks of the clock
-CUDA_TICK_S = 0.5e-6  # resolution of CUDA events, by the documentation of cudaEventElapsedTime
+__all__ = ["LatencyLimits", "latencies", "latency", "latency_cold", "latency_graph"]
 
-
-@dataclass(frozen=True)
-class LatencyLimits:
-    """When a measurement of latency may stop; seconds are read from the clock that times it."""
-
-    min_samples: int = 30
-    max_samples: int = 1000
-    max_seconds: float = 15.0
-    settled: float = 0.01  # both ends of the median's interval within this part of the median
-    warmup_calls: int = 50
-    warmup_seconds: float = 5.0
-    warmup_steady: float = 0.05  # three calls in a row within this part of the longest
-
-    def __post_init__(self) -> None:
-        if self.min_samples < 1 or self.max_samples < self.min_samples or self.warmup_calls < 1:
-            raise ValueError(f"expected 1 <= min_samples <= max_samples, warmup_calls >= 1: {self}")
-
-
-class Timer(Protocol):
-    """Times a block of work; `tick_s` is the smallest interval that it tells from zero."""
-
-    tick_s: float
-    name: str
-
-    def elapsed_s(self, work: Callable[[], Any]) -> float:
-        """Seconds from the start of `work` to the end of everything that it started."""
-        ...
-
-    def now_s(self) -> float:
-        """Seconds of a monotonic clock, for the caps."""
-        ...
-
-
-class ClockTimer:
-    """Times work that is done when the call returns, with a clock in nanoseconds."""
-
-    name = "perf_counter"
-
-    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
-        self.clock = clock
-        self.tick_s = tick_of(clock)
-
-    def elapsed_s(self, work: Callable[[], Any]) -> float:
-        """Seconds between two readings of the clock, one on each side of `work`."""
-        start = self.clock()
-        work()
-        return (self.clock() - start) * 1e-9
-
-    def now_s(self) -> float:
-        """The clock in seconds."""
-        return self.clock() * 1e-9
-
-
-class CudaTimer:
-    """Times work on a GPU's current stream with a pair of events around it."""
-
-    name = "cuda events"
-    tick_s = CUDA_TICK_S
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.enqueue_s: list[float] = []
-
-    def elapsed_s(self, work: Callable[[], Any]) -> float:
-        """Seconds between the two events; the time to enqueue is noted beside it."""
-        with torch.cuda.device(self.device):
-            start, end = timing_event(), timing_event()
-            torch.cuda.synchronize()
-            called = time.perf_counter_ns()
-            start.record()
-            work()
-            end.record()
-            self.enqueue_s.append((time.perf_counter_ns() - called) * 1e-9)
-            end.synchronize()
-            return float(start.elapsed_time(end)) * 1e-3
-
-    def now_s(self) -> float:
-        """The host's monotonic clock in seconds."""
-        return time.perf_counter_ns() * 1e-9
-
-
-def timing_event() -> Any:
-    """A CUDA event that notes the time."""
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-
-
-def tick_of(clock: Callable[[], int], tries: int = 200) -> float:
-    """The smallest step, in seconds, between readings of a clock in nanoseconds.
-
-    A clock that stands still while it is read counts as exact to the nanosecond.
-    """
-    readings = [clock() for _ in range(tries)]
-    steps = [b - a for a, b in pairwise(readings) if b > a]
-    return (min(steps) if steps else 1) * 1e-9
-
-
-@lru_cache(maxsize=4096)
-def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
-    """The ranks (from 1) of the two order statistics that bracket the median of any continuous
-    distribution with at least this confidence; None where n samples are too few.
-
-    Exact: the rank k is the largest with P(Binomial(n, 1/2) < k) <= (1 - confidence) / 2.
-
-    >>> median_ranks(30)
-    (10, 21)
-    """
-    allowed = math.floor((1 - confidence) / 2 * 2**64) * 2**n >> 64
-    below, term, k = 0, 1, 0  # term = comb(n, k)
-    while below + term <= allowed:
-        below += term
-        term = term * (n - k) // (k + 1)
-        k += 1
-    return (k, n + 1 - k) if k else None
-
-
-def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the median by order statistics, None for fewer than six samples."""
-    ranks = median_ranks(len(samples))
-    if ranks is None:
-        return None
-    ordered = sorted(samples)
-    return ordered[ranks[0] - 1], ordered[ranks[1] - 1]
-
-
-def is_settled(samples: Sequence[float], tolerance: float) -> bool:
-    """Whether both ends of the interval lie within `tolerance` of the median."""
-    interval = median_interval(samples)
-    if interval is None:
-        return False
-    middle = statistics.median(samples)
-    return max(interval[1] - middle, middle - interval[0]) <= tolerance * middle
-
-
-def quantile(samples: Sequence[float], part: float) -> float:
-    """The value at `part` of the way through the ordered samples, interpolated.
-
-    >>> quantile([1.0, 2.0, 3.0], 0.25)
-    1.5
-    """
-    ordered = sorted(samples)
-    place = part * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+LAUNCH_BOUND = 1.3  # a GPU that needs less than this times what enqueueing takes waits for the host
+GRAPH_GAIN = 1.2  # so much slower than its graph, and a call is bound by its launches
 
 
 def latency(
-    fn: Callable[[], Any],
+    fn: Call,
     *,
     device: str | torch.device = "cpu",
-    reset: Callable[[], Any] | None = None,
+    reset: Call | None = None,
     reset_is_trivial: bool = False,
     limits: LatencyLimits | None = None,
     clock: Callable[[], int] | None = None,
     timer: Timer | None = None,
+    watch: Watch | None = None,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
-    """The median duration of `fn()`, in seconds, caches warm.
+    """The median duration of `fn()` back to back, in seconds: caches as the calls leave them.
+
+    On a GPU regions of several calls between two events, the queue kept full; a call whose GPU
+    time is less than 1.3 times what enqueueing it takes is labelled "launch-bound". On a CPU the
+    clock around each region.
 
     `reset` restores what a call changes (the position of a decoding state) and runs before every
     call. It stays outside the timed region, one call to a region; a trivial one (an assignment)
     may be timed along, so that short calls can share a region. Details tell which.
-    `clock` (nanoseconds, monotonic) and `timer` replace the real ones in tests.
+    `clock` (nanoseconds, monotonic), `timer`, `watch` and `pause` replace the real ones in tests.
 
     Unavailable when a call fails, out of memory for instance.
     """
-    limits = limits or LatencyLimits()
+    place = torch.device(device)
+    alone = reset is not None and not reset_is_trivial
+    try:
+        setting = Setting(
+            limits or LatencyLimits(),
+            timer or timer_for(place, clock),
+            watch or watch_for(place),
+            pause,
+        )
+        work = fn if reset is None or alone else in_turn(reset, fn)
+        found = sampled(setting, work, (reset or nothing) if alone else nothing, alone=alone)
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(why_failed(error, "while it was timed", place))
+    details = found.details | setting.timer.facts(len(found.samples)) | {
+        "reset": "none" if reset is None else ("outside" if alone else "inside"),
+        "timer": setting.timer.name,
+        "cache": "hot",
+    }  # fmt: skip
+    if isinstance(setting.timer, CudaTimer):
+        bound = statistics.median(found.samples) < LAUNCH_BOUND * details["enqueue_s"]
+        details["launch_bound"] = bound
+        details["labels"] += ["launch-bound"] if bound else []
+    return reading("latency", found.samples, details)
+
+
+def latency_cold(
+    fn: Call,
+    *,
+    device: str | torch.device = "cpu",
+    reset: Call | None = None,
+    limits: LatencyLimits | None = None,
+    timer: Timer | None = None,
+    watch: Watch | None = None,
+    flush: Flush | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Reading | Unavailable:
+    """The median duration of one call of `fn()` after the caches were flushed, in seconds.
+
+    On a GPU a buffer of at least twice its L2 and 256 MiB is overwritten before each call, and the
+    GPU sleeps until flush, events and launches are all in its queue; within `fn` only what comes
+    first finds cold caches. On a CPU a buffer of at least twice its last-level caches is read and
+    written. Details tell the buffer's size and where the size of the cache was found.
+
+    Unavailable when a call fails, when the buffer finds no room, or when nothing tells how large
+    the caches are.
+    """
     place = torch.device(device)
     try:
-        if timer is None:
-            timer = timer_for(place, clock)
-        warmup = warm_up(timer, fn, reset, limits)
-        block = block_size(timer, warmup[-3:], alone=reset is not None and not reset_is_trivial)
-        samples, rule = sample(timer, fn, reset, block, limits)
-    except RuntimeError as error:
-        return Unavailable(f"the call failed while it was timed: {reason_of(error)}")
-    details = summary(samples) | {
-        "stop_rule": rule,
-        "warmup": len(warmup),
-        "block": block,
-        "reset": "none" if reset is None else ("inside" if block > 1 else "outside"),
-        "timer": timer.name,
+        setting = Setting(
+            limits or LatencyLimits(),
+            timer or ahead_timer_for(place),
+            watch or watch_for(place),
+            pause,
+        )
+        caches = flush or flush_for(place)
+        before = caches if reset is None else in_turn(reset, caches)
+        found = sampled(setting, fn, before, alone=True)
+    except CacheError as error:
+        return Unavailable(f"caches cannot be flushed: {error}")
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(why_failed(error, "while it was timed with cold caches", place))
+    details = found.details | setting.timer.facts(len(found.samples)) | {
+        "reset": "none" if reset is None else "outside",
+        "timer": setting.timer.name,
+        "cache": "cold",
+        "flushed_bytes": caches.size,
+        "cache_bytes": caches.cache_bytes,
+        "cache_source": caches.source,
+    }  # fmt: skip
+    if isinstance(setting.timer, AheadTimer) and details["queued_ahead"] < 1:
+        details["labels"].append("not queued ahead")
+    if statistics.median(found.samples) < BLOCK_TICKS * setting.timer.tick_s:
+        details["labels"].append("near the clock's step")
+    return reading("latency_cold", found.samples, details)
+
+
+def latency_graph(
+    fn: Call,
+    *,
+    device: str | torch.device = "cpu",
+    reset: Call | None = None,
+    reset_is_trivial: bool = False,
+    limits: LatencyLimits | None = None,
+    timer: Timer | None = None,
+    watch: Watch | None = None,
+    capturing: Callable[[Call, torch.device], Captured] | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Reading | Unavailable:
+    """The median duration of a replay of `fn()` captured as a CUDA graph, in seconds.
+
+    What the host does in a call, a trivial reset among it, is done once, at the capture, and is
+    not in the replays. `latency_graph.py` says how a capture that cannot succeed is refused, and
+    what is done after one that failed.
+
+    Unavailable, with the reason, on a CPU, where the call cannot be captured, and where work on
+    the device comes before every call (a forward pass before the backward pass): it would be
+    captured along.
+
+    Raises:
+        ContextLost: the device cannot be used by this process any more.
+    """
+    place = torch.device(device)
+    if place.type != "cuda" and capturing is None:
+        return Unavailable(f"a CUDA graph needs an NVIDIA GPU, and the device is {place}")
+    if reset is not None and not reset_is_trivial:
+        return Unavailable(
+            "no CUDA graph of the call alone: what must be done before every call would be in it"
+        )
+    try:
+        captured = (capturing or capture)(fn if reset is None else in_turn(reset, fn), place)
+    except GraphError as error:
+        return Unavailable(str(error))
+    try:
+        setting = Setting(
+            limits or LatencyLimits(), timer or timer_for(place), watch or watch_for(place), pause
+        )
+        found = sampled(setting, captured.replay, nothing, alone=False)
+    except Exception as error:  # a replay fails as any call may
+        return Unavailable(why_failed(error, "while its graph was replayed", place))
+    finally:
+        captured.release()
+    details = found.details | setting.timer.facts(len(found.samples)) | dict(captured.facts) | {
+        "reset": "none" if reset is None else "once, at the capture",
+        "timer": setting.timer.name,
         "cache": "hot",
-    }
-    if isinstance(timer, CudaTimer):
-        details["enqueue_s"] = statistics.median(timer.enqueue_s[-len(samples) :]) / block
-        details["launch_bound"] = statistics.median(samples) < 1.3 * details["enqueue_s"]
-    return Reading("latency", statistics.median(samples), "s", tuple(samples), details)
+    }  # fmt: skip
+    details["labels"] += captured.labels
+    return reading("latency_graph", found.samples, details)
 
 
-def timer_for(device: torch.device, clock: Callable[[], int] | None) -> Timer:
-    """Events on a GPU, the clock elsewhere."""
-    if device.type == "cuda" and clock is None:
-        return CudaTimer(device)
-    return ClockTimer(clock or time.perf_counter_ns)
+KINDS = ("latency", "latency_cold", "latency_graph")
+"""The readings of one call, by name: hot, cold, as a graph."""
 
 
-def warm_up(
-    timer: Timer,
-    fn: Callable[[], Any],
-    reset: Callable[[], Any] | None,
-    limits: LatencyLimits,
-) -> list[float]:
-    """Call until three in a row agree, or a cap is reached; the durations, in seconds."""
-    durations: list[float] = []
-    began = timer.now_s()
-    while True:
-        if reset is not None:
-            reset()
-        durations.append(timer.elapsed_s(fn))
-        last = durations[-3:]
-        if len(last) == 3 and max(last) - min(last) <= limits.warmup_steady * max(last):
-            return durations
-        spent = timer.now_s() - began
-        if len(durations) >= limits.warmup_calls or spent >= limits.warmup_seconds:
-            return durations
+def latencies(
+    fn: Call,
+    *,
+    device: str | torch.device = "cpu",
+    reset: Call | None = None,
+    reset_is_trivial: bool = False,
+    limits: LatencyLimits | None = None,
+) -> dict[str, Measured]:
+    """The three readings by name; what is bound by its launches is labelled so in all of them."""
+    same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
+    return with_launches_labelled(
+        {
+            "latency": latency(fn, reset_is_trivial=reset_is_trivial, **same),
+            "latency_cold": latency_cold(fn, **same),
+            "latency_graph": latency_graph(fn, reset_is_trivial=reset_is_trivial, **same),
+        }
+    )
 
 
-def block_size(timer: Timer, durations: Sequence[float], *, alone: bool) -> int:
-    """How many calls share a timed region: one, unless a call is too short for the clock."""
-    needed = BLOCK_TICKS * timer.tick_s
-    typical = max(statistics.median(durations), timer.tick_s)
-    return 1 if alone or typical >= needed else math.ceil(needed / typical)
+def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]:
+    """The hot reading labelled "launch-bound", too, where its graph is 1.2 times as fast."""
+    hot, graph = found.get("latency"), found.get("latency_graph")
+    if not (isinstance(hot, Reading) and isinstance(graph, Reading) and graph.value > 0):
+        return dict(found)
+    gain = hot.value / graph.value
+    details = dict(hot.details) | {"graph_gain": gain}
+    if gain > GRAPH_GAIN:
+        details["launch_bound"] = True
+        labels = [label for label in details.get("labels", []) if label != "launch-bound"]
+        details["labels"] = [*labels, "launch-bound"]
+    return dict(found) | {"latency": replace(hot, details=details)}
 
 
-def sample(
-    timer: Timer,
-    fn: Callable[[], Any],
-    reset: Callable[[], Any] | None,
-    block: int,
-    limits: LatencyLimits,
-) -> tuple[list[float], str]:
-    """Seconds per call, one entry per timed region, and the name of the rule that stopped."""
-
-    def run_block() -> None:
-        for _ in range(block):
-            if reset is not None:
-                reset()
-            fn()
-
-    samples: list[float] = []
-    began = timer.now_s()
-    while True:
-        if block > 1:
-            samples.append(timer.elapsed_s(run_block) / block)
-        else:
-            if reset is not None:
-                reset()
-            samples.append(timer.elapsed_s(fn))
-        count = len(samples)
-        due = count == limits.min_samples or (count - limits.min_samples) % CHECK_EVERY == 0
-        if count >= limits.min_samples and due and is_settled(samples, limits.settled):
-            return samples, "median settled"
-        if count >= limits.max_samples:
-            return samples, "sample cap"
-        if timer.now_s() - began >= limits.max_seconds:
-            return samples, "time cap"
+def reading(name: str, samples: Sequence[float], details: Mapping[str, Any]) -> Reading:
+    """The median of the samples, in seconds."""
+    return Reading(name, statistics.median(samples), "s", tuple(samples), dict(details))
 
 
-def summary(samples: Sequence[float]) -> dict[str, Any]:
-    """Spread of the samples, in seconds; the interval's ends are None for fewer than six."""
-    interval = median_interval(samples) or (None, None)
-    return {
-        "p20": quantile(samples, 0.2),
-        "p80": quantile(samples, 0.8),
-        "iqr": quantile(samples, 0.75) - quantile(samples, 0.25),
-        "n": len(samples),
-        "ci_low": interval[0],
-        "ci_high": interval[1],
-    }
+def in_turn(*calls: Call) -> Call:
+    """One after the other, the last one's result."""
+
+    def all_of_them() -> Any:
+        result = None
+        for call in calls:
+            result = call()
+        return result
+
+    return all_of_them

@@ -3,55 +3,124 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from profiler.counters.trace import traced
-from profiler.meters.interface import Reading, Unavailable, reason_of
+from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.memory_failure import why_failed
+
+Call = Callable[[], Any]
+
+MOST_RUNS = 6
+"""Measured calls at most, until two in a row agree."""
+
+STATISTICS = ("requested_bytes", "allocated_bytes", "reserved_bytes")
+"""Of torch's CUDA allocator, each with a current value and a peak."""
+
+
+class NotTold(RuntimeError):
+    """Nobody counts the allocations here; one sentence says why."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """One measured call: bytes over the baseline, and what else was seen."""
+
+    peak: int
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def peak_memory(
-    fn: Callable[[], Any],
+    fn: Call,
     *,
     device: str | torch.device = "cpu",
-    reset: Callable[[], Any] | None = None,
+    reset: Call | None = None,
 ) -> Reading | Unavailable:
     """Peak of the bytes that tensors allocated during `fn()` hold at once, its result included.
 
     Inputs, parameters and state that existed before are not in it. On a GPU the unrounded size
     that was requested from torch's allocator, with allocated (512 B granules) and reserved bytes
-    in details; on a CPU the sum of every allocation and release that torch's profiler recorded.
-    Scratch space that a library takes from elsewhere (oneDNN, MKL, cuDNN) is not seen.
+    in details, and the workspaces that cuBLAS keeps apart; on a CPU the sum of every allocation
+    and release that torch's profiler recorded. Scratch space that a library takes from elsewhere
+    (oneDNN, MKL, cuDNN) is not seen.
 
-    One unmeasured call first, then two; `details["agree"]` says whether both gave the same.
+    One unmeasured call first; then calls until two in a row agree to the byte, six at most.
+    Where none do, the largest is given with the label "runs disagree" and `agree` false.
     """
     place = torch.device(device)
-    measure = cuda_peak if place.type == "cuda" else cpu_peak
     try:
-        run_once(fn, reset)
-        first, second = (measure(fn, reset, place) for _ in range(2))
-    except RuntimeError as error:
-        return Unavailable(f"the call failed while its memory was measured: {reason_of(error)}")
-    if "unavailable" in first:
-        return Unavailable(first["unavailable"])
-    peaks = (first["peak"], second["peak"])
-    details: dict[str, Any] = {key: n for key, n in first.items() if key != "peak"}
-    details["agree"] = peaks[0] == peaks[1]
-    return Reading("peak_memory", max(peaks), "B", tuple(float(p) for p in peaks), details)
+        if place.type == "cuda":
+            workspace = warm_cuda(fn, reset, place)
+            once = partial(cuda_peak, fn, reset, place)
+        else:
+            require_cpu_accounting()
+            workspace = {}
+            run_once(fn, reset)
+            once = partial(cpu_peak, fn, reset)
+        runs = steady_runs(once)
+    except NotTold as error:
+        return Unavailable(str(error))
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(why_failed(error, "while its memory was measured", place))
+    return peak_reading(runs, workspace)
 
 
-def run_once(fn: Callable[[], Any], reset: Callable[[], Any] | None) -> Any:
+def steady_runs(once: Callable[[], Peak]) -> list[Peak]:
+    """Measured calls until two in a row agree, or `MOST_RUNS` of them."""
+    runs = [once()]
+    while len(runs) < MOST_RUNS:
+        runs.append(once())
+        if runs[-1].peak == runs[-2].peak:
+            break
+    return runs
+
+
+def peak_reading(runs: list[Peak], workspace: Mapping[str, Any]) -> Reading:
+    """The last two runs where they agree, else all of them, with the largest as the value."""
+    agree = runs[-1].peak == runs[-2].peak
+    told = runs[-2:] if agree else runs
+    chosen = max(told, key=lambda run: run.peak)
+    details = dict(chosen.details) | dict(workspace) | {
+        "agree": agree,
+        "runs": len(runs),
+        "labels": [] if agree else ["runs disagree"],
+    }  # fmt: skip
+    return Reading("peak_memory", chosen.peak, "B", tuple(float(r.peak) for r in told), details)
+
+
+def run_once(fn: Call, reset: Call | None) -> Any:
     """One call on a restored state; the result, so that the caller keeps it alive."""
     if reset is not None:
         reset()
     return fn()
 
 
-def cpu_peak(
-    fn: Callable[[], Any], reset: Callable[[], Any] | None, device: torch.device
-) -> dict[str, Any]:
+@lru_cache(maxsize=1)
+def profiler_sees_allocations() -> bool:
+    """Whether torch's profiler records a buffer of known size, its release included."""
+    size = 4096
+    with traced(memory=True) as trace:
+        buffer = torch.empty(size, dtype=torch.uint8)
+        del buffer
+    return allocations(trace) == [size, -size]
+
+
+def require_cpu_accounting() -> None:
+    """NotTold where the profiler would show no allocation: 0 bytes would mean nothing."""
+    if not profiler_sees_allocations():
+        raise NotTold(
+            "this build of torch has a profiler that records no allocation on the CPU: install a "
+            "build with Kineto (the ones from pytorch.org have it)"
+        )
+
+
+def cpu_peak(fn: Call, reset: Call | None) -> Peak:
     """The peak in bytes, what the call keeps, and the number of allocations."""
     if reset is not None:
         reset()
@@ -60,12 +129,12 @@ def cpu_peak(
         kept = fn()
     changes = allocations(trace)
     del kept
-    return {
-        "peak": peak_of(changes),
+    details = {
         "kept": sum(changes),
         "allocations": sum(change > 0 for change in changes),
         "method": "torch.profiler",
     }
+    return Peak(peak_of(changes), details)
 
 
 def allocations(trace: Any) -> list[int]:
@@ -92,29 +161,98 @@ def peak_of(changes: Iterable[int]) -> int:
     return peak
 
 
-def cuda_peak(
-    fn: Callable[[], Any], reset: Callable[[], Any] | None, device: torch.device
-) -> dict[str, Any]:
-    """Peaks over the baseline, in bytes: requested, allocated, reserved."""
+def statistics_of(device: torch.device) -> Mapping[str, int]:
+    """What torch's CUDA allocator counts.
+
+    A build of torch without CUDA answers 0 to some of these questions: it is not asked.
+
+    Raises:
+        NotTold: there is no GPU, or its allocator does not count what is needed.
+    """
+    if torch.version.cuda is None and not torch.cuda.is_available():
+        raise NotTold(f"peak memory on {device}: this torch was built without CUDA")
     if not torch.cuda.is_available():
-        return {"unavailable": f"peak memory on {device}: torch finds no NVIDIA GPU"}
+        raise NotTold(f"peak memory on {device}: torch finds no NVIDIA GPU")
+    found = torch.cuda.memory_stats(device)
+    wanted = [f"{name}.all.{kind}" for name in STATISTICS for kind in ("current", "peak")]
+    if missing := [name for name in wanted if name not in found]:
+        raise NotTold(
+            f"the CUDA allocator in use does not count {missing[0]}: leave "
+            f"PYTORCH_CUDA_ALLOC_CONF without another backend than torch's own"
+        )
+    return {name: int(found[name]) for name in wanted}
+
+
+def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, Any]:
+    """Call once, so that libraries have their workspaces, and say how large these are.
+
+    cuBLAS keeps a workspace per handle and stream in torch's allocator from the first product on.
+    Where torch can release them (a private function), what a release frees is theirs, and another
+    call takes them again; elsewhere it is what the first call leaves behind, which may be more:
+    what a module keeps for itself from its first call on.
+    """
+    start = held(device)
+    run_once(fn, reset)
+    left = held(device) - start
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is None:
+        return {
+            "workspace": left,
+            "workspace_method": "what the first call left; no way to tell whose it is",
+        }
+    before = held(device)
+    clear()
+    freed = before - held(device)
+    run_once(fn, reset)
+    held(device)  # the result is gone, and the queue is empty
+    return {
+        "workspace": freed,
+        "workspace_method": "what torch._C._cuda_clearCublasWorkspaces released",
+        "left_by_first_call": left,
+    }
+
+
+def held(device: torch.device) -> int:
+    """Requested bytes held now, once the device has done its work."""
+    statistics_of(device)  # says so where there is no GPU
+    torch.cuda.synchronize(device)
+    return statistics_of(device)["requested_bytes.all.current"]
+
+
+def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> Peak:
+    """Peaks over the baseline, in bytes: requested, allocated, reserved."""
     if reset is not None:
         reset()
+    gc.collect()
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_stats(device)
+    before = statistics_of(device)
     kept = fn()
     torch.cuda.synchronize(device)
-    after = torch.cuda.memory_stats(device)
+    after = statistics_of(device)
+    refuse_foreign_allocator(kept, after)
     del kept
-    requested, allocated, reserved = (
-        int(after[f"{name}.all.peak"]) - int(before[f"{name}.all.current"])
-        for name in ("requested_bytes", "allocated_bytes", "reserved_bytes")
-    )
-    return {
-        "peak": requested,
-        "allocated": allocated,
-        "reserved_growth": reserved,
-        "reserved_total": int(after["reserved_bytes.all.peak"]),
+    over = {name: after[f"{name}.all.peak"] - before[f"{name}.all.current"] for name in STATISTICS}
+    details = {
+        "allocated": over["allocated_bytes"],
+        "reserved": over["reserved_bytes"],
+        "reserved_total": after["reserved_bytes.all.peak"],
+        "kept": after["requested_bytes.all.current"] - before["requested_bytes.all.current"],
         "method": "torch.cuda.memory_stats",
     }
+    return Peak(over["requested_bytes"], details)
+
+
+def refuse_foreign_allocator(kept: Any, after: Mapping[str, int]) -> None:
+    """NotTold where a result lies on the GPU and torch's allocator holds nothing at all."""
+    on_gpu = any(isinstance(leaf, torch.Tensor) and lies_on_gpu(leaf) for leaf in tree_leaves(kept))
+    if on_gpu and after["allocated_bytes.all.current"] == 0:
+        raise NotTold(
+            "torch counts no allocation though the result lies on the GPU: another allocator is in "
+            "use, and its bytes are not told"
+        )
+
+
+def lies_on_gpu(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has bytes on a CUDA device."""
+    return tensor.is_cuda and tensor.numel() > 0

@@ -1,34 +1,67 @@
-"""Which NVIDIA board is torch's device, and what do its energy and power sensors read?"""
+"""Which NVIDIA board is torch's device, and what do its sensors read of it alone?"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from profiler.meters.energy import EnergyLimits, SensorError, estimate_energy
+from profiler.meters.energy import EnergyLimits, SensorError
+from profiler.meters.energy_estimate import PairedEnergy, estimate_energy, paired_energy
 from profiler.meters.interface import Reading, Unavailable, reason_of
+from profiler.meters.nvml_load import QueuedLoad
 
-POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT
 INSTALL = "pip install nvidia-ml-py"
+NOT_FOUND = (2, 6)
+"""Invalid argument and not found: how drivers say that no board has this UUID."""
 EXPLAINED = {
     1: "NVML is not initialised",
     3: "not supported by this device",
     4: "no permission to read this device",
+    6: "NVML knows no such board",
     9: "the NVIDIA driver is not loaded",
+    10: "NVML did not answer in time",
     12: "library not found: there is no NVIDIA driver on this machine",
     13: "the driver is too old for this function",
     15: "the GPU is lost",
+    16: "the GPU must be reset",
     18: "driver and library versions differ: reload the driver",
 }
+
+INSTANT, AVERAGE = 186, 185
+"""NVML_FI_DEV_POWER_INSTANT and _AVERAGE, mW."""
+BOARD, MODULE = 0, 1
+"""NVML_POWER_SCOPE_GPU and _MODULE."""
+VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Members of a field's value, by nvmlValueType_t."""
+SLOWDOWNS = {
+    74: "power-capped",  # NVML_FI_DEV_PERF_POLICY_POWER
+    75: "throttled",  # NVML_FI_DEV_PERF_POLICY_THERMAL
+    269: "throttled",  # NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN
+    270: "throttled",  # NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN
+    271: "throttled",  # NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN
+}
+"""Field that counts how long the clocks were held down -> label."""
+VIRTUAL = {2: "vGPU", 3: "vGPU"}
+"""nvmlGpuVirtualizationMode_t -> label: guest and host share the board with other machines."""
+MODULES = ("GH200", "GB200", "GB300")
+"""Boards on one module with a CPU, whose counter covers both: seen on GH200 (Zeus, pull request
+172), supposed of the other two."""
+ALLOWANCE_BYTES = 2 * 2**30
+"""Memory that contexts, libraries and the driver take beside torch's: more is somebody else's."""
+BUSY_PERCENT = 5
+"""Utilisation of a board at rest above which somebody else works on it."""
 
 
 def load_nvml() -> Any:
     """NVIDIA's Python binding, initialised; SensorError with one sentence where that fails."""
     try:
-        import pynvml  # type: ignore[import-untyped]  # no stubs
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # how older packages say they are old
+            import pynvml  # type: ignore[import-untyped]  # no stubs
     except ImportError:
         raise SensorError(f"the package nvidia-ml-py is not installed ({INSTALL})") from None
     if not hasattr(pynvml, "_nvmlGetFunctionPointer"):
@@ -45,80 +78,192 @@ def asked(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     except nvml.NVMLError as error:
         code = int(getattr(error, "value", 0) or 0)
-        raise SensorError(EXPLAINED.get(code, reason_of(error))) from None
+        raise SensorError(EXPLAINED.get(code, reason_of(error)), code) from None
 
 
 def handle_of(nvml: Any, properties: Any) -> Any:
-    """The board with the UUID of torch's device, or its PCI bus id where torch knows no UUID."""
+    """The board with the UUID of torch's device, or its PCI bus id where torch knows no UUID.
+
+    Never by index: NVML counts boards by bus, and CUDA_VISIBLE_DEVICES hides and reorders them.
+    The UUID may be that of a part of a board (MIG).
+    """
     uuid = getattr(properties, "uuid", None)
-    if uuid is not None:
-        text = str(uuid)
-        name = text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}"
-        return asked(nvml, nvml.nvmlDeviceGetHandleByUUID, name.encode())
-    address = (
-        f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}"
-        f":{properties.pci_device_id:02x}.0"
-    )
-    return asked(nvml, nvml.nvmlDeviceGetHandleByPciBusId, address.encode())
+    if uuid is None:
+        address = (
+            f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}"
+            f":{properties.pci_device_id:02x}.0"
+        )
+        return asked(nvml, nvml.nvmlDeviceGetHandleByPciBusId, address.encode())
+    text = str(uuid)
+    names = [text] if text.startswith(("GPU-", "MIG-")) else [f"GPU-{text}", f"MIG-{text}"]
+    for name in names[:-1]:
+        try:
+            return asked(nvml, nvml.nvmlDeviceGetHandleByUUID, name.encode())
+        except SensorError as error:
+            if error.code not in NOT_FOUND:
+                raise
+    return asked(nvml, nvml.nvmlDeviceGetHandleByUUID, names[-1].encode())
+
+
+def field_of(nvml: Any, handle: Any, number: int, scope: int = BOARD) -> float | None:
+    """The value of a field, None where the board has none.
+
+    The call succeeds even where the field failed, with 0 as its value: each carries its own code.
+    """
+    try:
+        (field,) = nvml.nvmlDeviceGetFieldValues(handle, [(number, scope)])
+    except nvml.NVMLError:
+        return None
+    if field.nvmlReturn != nvml.NVML_SUCCESS:
+        return None
+    return float(getattr(field.value, VALUES[field.valueType]))
 
 
 class NvmlSensor:
-    """The energy counter and the power sensor of one whole NVIDIA board, through NVML."""
+    """The energy counter and the power sensor of one whole NVIDIA board; an `energy.Sensor`.
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self.nvml = nvml
-        self.handle = handle
-        self.refuse_shared()
-        self.refuse_others()
-        self.energy_mJ()
-        self.instant = self.instant_mW() is not None
+    What the board can do is found once, by asking. With `force`, other users of the board are a
+    label and no refusal. `own_bytes()` is the device memory that this process holds.
 
-    def refuse_shared(self) -> None:
-        """SensorError where the board is split (MIG): its sensors then cover all the parts."""
+    Raises:
+        SensorError: it can neither count energy nor tell power, or belongs to others too.
+    """
+
+    def __init__(
+        self,
+        nvml: Any,
+        handle: Any,
+        *,
+        force: bool = False,
+        own_bytes: Callable[[], int] = lambda: 0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.nvml, self.handle = nvml, handle
+        self.force, self.own_bytes, self.clock = force, own_bytes, clock
+        self.shared = ""
+        self.require_whole()
+        self.others()
+        self.counter = self.answers(self.energy_mJ)
+        self.scope = self.power_scope()
+        instant = field_of(nvml, handle, INSTANT, self.scope) is not None
+        averaged = not instant and self.answers(self.power_mW_averaged)
+        self.power = "instant" if instant else "averaged" if averaged else None
+        if not self.counter and self.power is None:
+            raise SensorError("this board has neither an energy counter nor a power sensor")
+        limit_mW = self.maybe(nvml.nvmlDeviceGetEnforcedPowerLimit)
+        self.limit_W = None if limit_mW is None else limit_mW * 1e-3
+
+    def maybe(self, question: Callable[..., Any], *args: Any) -> Any:
+        """A function's value for this board, None where the board does not answer it."""
         try:
-            current, _ = self.nvml.nvmlDeviceGetMigMode(self.handle)
+            return question(self.handle, *args)
         except self.nvml.NVMLError:
-            return  # boards without MIG refuse the question
-        if current:
-            raise SensorError("MIG mode is on, and NVML measures the whole board only")
+            return None
 
-    def refuse_others(self) -> None:
-        """SensorError where other processes compute on the board: its sensors cover them too.
+    def answers(self, question: Callable[[], Any]) -> bool:
+        """Whether the board has this sensor; other errors than that are raised."""
+        try:
+            question()
+        except SensorError as error:
+            if error.code in (3, 13):
+                return False
+            raise
+        return True
 
-        Inside a container NVML names processes by the host's ids, so only their number counts.
+    def power_scope(self) -> int:
+        """The board alone, or the whole module where instant power is told of that only."""
+        board = field_of(self.nvml, self.handle, INSTANT, BOARD)
+        module = None if board else field_of(self.nvml, self.handle, INSTANT, MODULE)
+        return BOARD if module is None else MODULE
+
+    def require_whole(self) -> None:
+        """SensorError where the device is a part of a board: the sensors cover all the parts."""
+        part = self.maybe(self.nvml.nvmlDeviceIsMigDeviceHandle)
+        mode = self.maybe(self.nvml.nvmlDeviceGetMigMode)
+        if part or (mode and mode[0]):
+            raise SensorError(
+                "unsupported (shared): MIG mode is on, and NVML measures the whole board only"
+            )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the figures cover beyond this board and this process."""
+        name = self.maybe(self.nvml.nvmlDeviceGetName)
+        model = name.decode() if isinstance(name, bytes) else str(name)
+        module = self.scope == MODULE or any(word in model.split() for word in MODULES)
+        virtual = VIRTUAL.get(self.maybe(self.nvml.nvmlDeviceGetVirtualizationMode) or 0)
+        found = (
+            "whole module" if module else None,
+            virtual,
+            "shared device" if self.shared else None,
+        )
+        return tuple(label for label in found if label)
+
+    def require_alone(self) -> None:
+        """SensorError where others work on the board; to be asked when this process is at rest."""
+        self.others()
+        rates = self.maybe(self.nvml.nvmlDeviceGetUtilizationRates)
+        if rates is not None and rates.gpu > BUSY_PERCENT:
+            self.share(f"the board is {rates.gpu} % busy though this process is at rest")
+
+    def others(self) -> None:
+        """Refuse other processes on the board, by their number, or else by their memory.
+
+        Process ids do not help: inside a container NVML names the host's.
         """
-        try:
-            processes = len(self.nvml.nvmlDeviceGetComputeRunningProcesses(self.handle))
-        except self.nvml.NVMLError:
-            return  # not every board tells
-        if processes > 1:
-            raise SensorError(f"{processes} processes compute on this board, one was expected")
+        processes = self.maybe(self.nvml.nvmlDeviceGetComputeRunningProcesses)
+        if processes is not None and len(processes) > 1:
+            self.share(f"{len(processes)} processes compute on this board, one was expected")
+        if processes:
+            return
+        memory = self.maybe(self.nvml.nvmlDeviceGetMemoryInfo)
+        if memory is not None and memory.used > self.own_bytes() + ALLOWANCE_BYTES:
+            self.share(
+                f"{memory.used - self.own_bytes()} bytes of the board's memory are held by others"
+            )
+
+    def share(self, reason: str) -> None:
+        """Refuse to measure, or note it where that was asked for."""
+        if not self.force:
+            raise SensorError(
+                f"{reason}; its energy would be in the figure: stop it, or measure with force"
+            )
+        self.shared = reason
 
     def energy_mJ(self) -> int:
         """Millijoules since the driver was loaded."""
         return int(asked(self.nvml, self.nvml.nvmlDeviceGetTotalEnergyConsumption, self.handle))
 
-    def instant_mW(self) -> int | None:
-        """The instantaneous power field, None where the board has none."""
-        try:
-            (field,) = self.nvml.nvmlDeviceGetFieldValues(self.handle, [POWER_INSTANT])
-        except self.nvml.NVMLError:
-            return None
-        return int(field.value.uiVal) if field.nvmlReturn == self.nvml.NVML_SUCCESS else None
-
-    def power_mW(self) -> float:
+    def power_mW(self) -> float | None:
         """Milliwatts now where the board can tell, else averaged by its driver (up to 1 s)."""
-        instant = self.instant_mW() if self.instant else None
-        if instant is not None:
-            return float(instant)
+        if self.power == "instant":
+            return field_of(self.nvml, self.handle, INSTANT, self.scope)
+        return self.power_mW_averaged()
+
+    def power_mW_averaged(self) -> float:
+        """What the driver says by default: a mean over 1 s on most boards since Ampere."""
         return float(asked(self.nvml, self.nvml.nvmlDeviceGetPowerUsage, self.handle))
+
+    def temperature_C(self) -> float | None:
+        """The chip's temperature."""
+        found = self.maybe(self.nvml.nvmlDeviceGetTemperature, 0)
+        return None if found is None else float(found)
+
+    def slowdowns(self) -> dict[str, int]:
+        """Label -> nanoseconds, since the driver was loaded, in which clocks were held down."""
+        found: dict[str, int] = {}
+        for number, label in SLOWDOWNS.items():
+            held = field_of(self.nvml, self.handle, number)
+            if held is not None:
+                found[label] = found.get(label, 0) + int(held)
+        return found
 
     def now_ns(self) -> int:
         """The host's monotonic clock."""
-        return time.monotonic_ns()
+        return self.clock()
 
 
-def open_sensor(device: str | torch.device) -> NvmlSensor | Unavailable:
+def open_sensor(device: str | torch.device, *, force: bool = False) -> NvmlSensor | Unavailable:
     """The sensor of torch's CUDA device, found by UUID; Unavailable with the reason otherwise."""
     place = torch.device(device)
     try:
@@ -128,7 +273,10 @@ def open_sensor(device: str | torch.device) -> NvmlSensor | Unavailable:
         if not torch.cuda.is_available():
             return Unavailable("NVML: a board is present, but torch finds no usable NVIDIA GPU")
         index = torch.cuda.current_device() if place.index is None else place.index
-        return NvmlSensor(nvml, handle_of(nvml, torch.cuda.get_device_properties(index)))
+        handle = handle_of(nvml, torch.cuda.get_device_properties(index))
+        return NvmlSensor(
+            nvml, handle, force=force, own_bytes=lambda: torch.cuda.memory_reserved(index)
+        )
     except SensorError as error:
         return Unavailable(f"NVML: {error}")
 
@@ -139,54 +287,42 @@ def energy(
     device: str | torch.device,
     reset: Callable[[], Any] | None = None,
     limits: EnergyLimits | None = None,
+    force: bool = False,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
     """Joules per call of `fn()` on an NVIDIA GPU, by `estimate_energy`; else why not.
 
-    `reset` runs before every call and its energy is in the result.
+    `reset` runs before every call and its energy is in the result. `force` measures, with a label,
+    where other processes use the board.
     """
-    sensor = open_sensor(device)
+    sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):
         return sensor
     try:
         load = QueuedLoad(fn, reset, torch.device(device))
-        return estimate_energy(sensor, load, calls_per_work=load.batch, limits=limits)
+        return estimate_energy(sensor, load, pause=pause, limits=limits)
     except RuntimeError as error:
         return Unavailable(f"the call failed while its energy was measured: {reason_of(error)}")
 
 
-class QueuedLoad:
-    """Keeps a GPU's queue filled: each call enqueues one batch and waits for the one before."""
+def energies_in_turn(
+    calls: Mapping[str, tuple[Callable[[], Any], Callable[[], Any] | None]],
+    *,
+    device: str | torch.device,
+    limits: EnergyLimits | None = None,
+    force: bool = False,
+    pause: Callable[[float], None] = time.sleep,
+) -> PairedEnergy | Unavailable:
+    """Joules per call of several `(fn, reset)`, whose trials take turns: `paired_energy`.
 
-    def __init__(
-        self, fn: Callable[[], Any], reset: Callable[[], Any] | None, device: torch.device
-    ) -> None:
-        self.fn = fn
-        self.reset = reset
-        self.device = device
-        self.batch = 1
-        self.pending: Any = None
-        self.batch = self.fitting()
-
-    def enqueue(self) -> Any:
-        """One batch of calls and the event behind it."""
-        for _ in range(self.batch):
-            if self.reset is not None:
-                self.reset()
-            self.fn()
-        event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        event.record(torch.cuda.current_stream(self.device))
-        return event
-
-    def fitting(self, target_s: float = 0.005) -> int:
-        """How many calls take about `target_s`."""
-        self.enqueue().synchronize()
-        began = time.perf_counter()
-        for _ in range(3):
-            self.enqueue().synchronize()
-        return max(1, round(target_s * 3 / (time.perf_counter() - began)))
-
-    def __call__(self) -> None:
-        event = self.enqueue()
-        if self.pending is not None:
-            self.pending.synchronize()
-        self.pending = event
+    All of them stay in the device's memory meanwhile.
+    """
+    sensor = open_sensor(device, force=force)
+    if isinstance(sensor, Unavailable):
+        return sensor
+    place = torch.device(device)
+    try:
+        loads = {name: QueuedLoad(fn, reset, place) for name, (fn, reset) in calls.items()}
+        return paired_energy(sensor, loads, pause=pause, limits=limits)
+    except RuntimeError as error:
+        return Unavailable(f"a call failed while energy was measured: {reason_of(error)}")

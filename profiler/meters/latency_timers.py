@@ -1,0 +1,285 @@
+"""How is a region of work timed: by the host's clock, or by events in a GPU's queue?"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+
+Call = Callable[[], Any]
+
+CUDA_TICK_S = 0.5e-6  # resolution of CUDA events, by the documentation of cudaEventElapsedTime
+QUEUED_REGIONS = 3
+"""Regions in a GPU's queue at once: the host waits for the oldest only."""
+
+SLEEP_MARGIN_S = 50e-6
+"""A GPU sleeps for twice what enqueueing takes, and for this long besides."""
+MOST_SLEEP_S = 0.1
+CALIBRATED_CYCLES = 1_000_000
+
+
+def nothing() -> None:
+    """What is done before a region where there is nothing to do."""
+
+
+class Timer(Protocol):
+    """Times regions of work; `tick_s` is the smallest interval that it tells from zero."""
+
+    tick_s: float
+    name: str
+
+    def now_s(self) -> float:
+        """Seconds of a monotonic clock, for the caps."""
+        ...
+
+    def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
+        """Seconds from the start of `work` to the end of everything that it started, waited for;
+        `prepare()` is done before."""
+        ...
+
+    def several_s(
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
+    ) -> list[float]:
+        """Seconds of up to `count` regions, at least one, none begun once `stop()` holds."""
+        ...
+
+    def facts(self, samples: int) -> dict[str, Any]:
+        """What else was seen during the last so many regions, for the reading's details."""
+        ...
+
+
+class ClockTimer:
+    """Times work that is done when the call returns, with a clock in nanoseconds."""
+
+    name = "perf_counter"
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.clock = clock
+        self.tick_s = tick_of(clock)
+
+    def now_s(self) -> float:
+        """The clock in seconds."""
+        return self.clock() * 1e-9
+
+    def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
+        """Seconds between two readings of the clock, one on each side of `work`."""
+        prepare()
+        start = self.clock()
+        work()
+        return (self.clock() - start) * 1e-9
+
+    def several_s(
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
+    ) -> list[float]:
+        """One region after the other."""
+        found = [self.elapsed_s(work, prepare)]
+        while len(found) < count and not stop():
+            found.append(self.elapsed_s(work, prepare))
+        return found
+
+    def facts(self, samples: int) -> dict[str, Any]:
+        """The threads that torch works with."""
+        return {
+            "threads": torch.get_num_threads(),
+            "interop_threads": torch.get_num_interop_threads(),
+        }
+
+
+class Stream(Protocol):
+    """A GPU's queue, as far as timing needs it."""
+
+    def event(self) -> Any:
+        """An event that notes the time, recorded at the end of the queue."""
+        ...
+
+    def wait(self) -> None:
+        """Until the queue is empty."""
+        ...
+
+    def sleep(self, cycles: int) -> None:
+        """Enqueue doing nothing for so many cycles of the clock; AttributeError where it cannot."""
+        ...
+
+    def clock_ns(self) -> int:
+        """The host's clock."""
+        ...
+
+
+class TorchStream:
+    """The current stream of a CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def event(self) -> Any:
+        """Recorded on whatever stream of the device is current."""
+        made: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        made.record(torch.cuda.current_stream(self.device))
+        return made
+
+    def wait(self) -> None:
+        """Until every stream of the device is empty."""
+        torch.cuda.synchronize(self.device)
+
+    def sleep(self, cycles: int) -> None:
+        """By a kernel of torch's own, which is private and may go."""
+        with torch.cuda.device(self.device):
+            torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def clock_ns(self) -> int:
+        """Monotonic."""
+        return time.perf_counter_ns()
+
+
+class CudaTimer:
+    """Times work on a GPU with a pair of events around each region, the queue kept full.
+
+    The host waits for a region only when others are queued behind it, so that the GPU never waits
+    for the host's waiting. `elapsed_s`, one region on an empty queue, also notes what the host
+    needs to enqueue it.
+    """
+
+    name = "cuda events"
+    tick_s = CUDA_TICK_S
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.enqueued_s: deque[float] = deque(maxlen=3)
+
+    def now_s(self) -> float:
+        """The host's monotonic clock in seconds."""
+        return self.stream.clock_ns() * 1e-9
+
+    def enqueue(self, work: Call) -> tuple[Any, Any]:
+        """The events on both sides of a region, which the GPU has yet to reach."""
+        start = self.stream.event()
+        work()
+        return start, self.stream.event()
+
+    def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
+        """Seconds between the two events."""
+        prepare()
+        self.stream.wait()
+        called = self.stream.clock_ns()
+        start, end = self.enqueue(work)
+        self.enqueued_s.append((self.stream.clock_ns() - called) * 1e-9)
+        return between_s(start, end)
+
+    def several_s(
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
+    ) -> list[float]:
+        """Seconds between the events of each region, `QUEUED_REGIONS` of them in the queue."""
+        found: list[float] = []
+        queued: deque[tuple[Any, Any]] = deque()
+        for place in range(count):
+            if place and stop():
+                break
+            prepare()
+            queued.append(self.enqueue(work))
+            if len(queued) == QUEUED_REGIONS:
+                found.append(between_s(*queued.popleft()))
+        found.extend(between_s(*events) for events in queued)
+        return found
+
+    @property
+    def enqueue_s(self) -> float:
+        """Seconds that the host needs to enqueue one call, of the last calls on an empty queue."""
+        return statistics.median(self.enqueued_s)
+
+    def facts(self, samples: int) -> dict[str, Any]:
+        """What enqueueing a call takes the host."""
+        return {"enqueue_s": self.enqueue_s, "queued_regions": QUEUED_REGIONS}
+
+
+class AheadTimer(CudaTimer):
+    """Times single calls, all of whose launches are in the queue before the GPU begins with them.
+
+    The GPU sleeps first, for longer than the host needs to enqueue what follows: the sleep, then
+    what `prepare` enqueues, then the call between its events. Where torch has no sleep, or the
+    sleep was too short (a call that waits for the GPU itself), `facts` says so.
+    """
+
+    name = "cuda events, launches queued ahead"
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream)
+        self.ahead: list[bool] = []
+        self.no_sleep = ""
+        self.cycle_s = self.calibrated()
+
+    def calibrated(self) -> float:
+        """Seconds of one cycle of the sleep, by events around a long one; 0 where there is none."""
+        try:
+            self.stream.sleep(CALIBRATED_CYCLES)
+            slept = between_s(*self.enqueue(lambda: self.stream.sleep(CALIBRATED_CYCLES)))
+        except (AttributeError, RuntimeError) as error:
+            self.no_sleep = f"torch.cuda._sleep cannot be used: {error}"
+            return 0.0
+        return slept / CALIBRATED_CYCLES
+
+    def sleep(self, seconds: float) -> None:
+        """Enqueue a sleep, if there is one."""
+        if self.cycle_s > 0:
+            self.stream.sleep(round(min(seconds, MOST_SLEEP_S) / self.cycle_s))
+
+    def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
+        """Seconds between the two events, the GPU asleep while the host enqueues."""
+        self.stream.wait()
+        called = self.stream.clock_ns()
+        self.sleep(2 * max(self.enqueued_s, default=0.0) + SLEEP_MARGIN_S)
+        prepare()
+        start, end = self.enqueue(work)
+        in_time = not start.query()
+        self.enqueued_s.append((self.stream.clock_ns() - called) * 1e-9)
+        self.ahead.append(in_time)
+        return between_s(start, end)
+
+    def several_s(
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
+    ) -> list[float]:
+        """One call after the other, each on an empty queue."""
+        found = [self.elapsed_s(work, prepare)]
+        while len(found) < count and not stop():
+            found.append(self.elapsed_s(work, prepare))
+        return found
+
+    def facts(self, samples: int) -> dict[str, Any]:
+        """The part of the calls that were wholly enqueued before the GPU began with them."""
+        last = self.ahead[-samples:]
+        found: dict[str, Any] = {"queued_ahead": sum(last) / max(len(last), 1)}
+        return found | ({"no_sleep": self.no_sleep} if self.no_sleep else {})
+
+
+def between_s(start: Any, end: Any) -> float:
+    """Seconds between two recorded events, once the GPU has reached the second."""
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3  # torch gives milliseconds
+
+
+def timer_for(device: torch.device, clock: Callable[[], int] | None = None) -> Timer:
+    """Events on a GPU, the clock elsewhere."""
+    if device.type == "cuda" and clock is None:
+        return CudaTimer(TorchStream(device))
+    return ClockTimer(clock or time.perf_counter_ns)
+
+
+def ahead_timer_for(device: torch.device, clock: Callable[[], int] | None = None) -> Timer:
+    """The same, with launches queued ahead on a GPU."""
+    if device.type == "cuda" and clock is None:
+        return AheadTimer(TorchStream(device))
+    return ClockTimer(clock or time.perf_counter_ns)
+
+
+def tick_of(clock: Callable[[], int], tries: int = 200) -> float:
+    """The smallest step, in seconds, between readings of a clock in nanoseconds.
+
+    A clock that stands still while it is read counts as exact to the nanosecond.
+    """
+    readings = [clock() for _ in range(tries)]
+    steps = [b - a for a, b in pairwise(readings) if b > a]
+    return (min(steps) if steps else 1) * 1e-9

@@ -1,0 +1,1 @@
+"""Which boards, sensors and loads can be simulated behind NVIDIA's own binding?"""

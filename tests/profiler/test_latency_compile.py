@@ -1,0 +1,165 @@
+"""Is the time of compiling kept apart from the calls, and are inputs fit to be timed with?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from profiler.meters.latency_compile import Compiled, compile_call, difference
+from profiler.meters.latency_inputs import ConstantInput, another, refuse_constant, rotated
+from profiler.meters.latency_timers import ClockTimer
+from tests.fake_devices import MS, Clock, Work, refused
+
+ROOT = Path(__file__).parents[2]
+
+NO_COMPILER = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None,
+    reason="torch.compile on a CPU needs a C++ compiler",
+)
+
+
+def compiled_on(clock: Clock, work: Callable[..., Any], fn: Callable[..., Any]) -> Any:
+    """With a compiler that gives `work` for `fn`, on a fake clock."""
+    return compile_call(fn, timer=ClockTimer(clock), compiler=lambda _: work)
+
+
+def made(found: Any) -> Compiled:
+    assert isinstance(found, Compiled), found
+    return found
+
+
+def test_compile_is_what_came_before_the_first_settled_call() -> None:
+    """10 s of compiling, 1 s of tuning, then calls of 2 ms."""
+    clock = Clock()
+    work = Work(clock, 10_000 * MS, 1_000 * MS, 2 * MS)
+    found = made(compiled_on(clock, work, lambda: None))
+    assert found.reading.name == "compile"
+    assert found.reading.unit == "s"
+    assert found.reading.value == pytest.approx(11.0)
+    assert found.reading.details["calls"] == 3  # two that compile, and the first settled one
+    assert found.reading.details["settled_call_s"] == pytest.approx(2e-3)
+    assert found.fn is work
+
+
+def test_a_call_of_compile_and_work_gives_its_compiling_alone() -> None:
+    clock = Clock()
+    found = made(compiled_on(clock, Work(clock, 10_002 * MS, 2 * MS), lambda: None))
+    assert found.reading.value == pytest.approx(10.002)
+    clock = Clock()  # nothing to compile
+    assert made(compiled_on(clock, Work(clock, 2 * MS), lambda: None)).reading.value == 0
+
+
+def test_calls_that_never_settle_are_a_reason() -> None:
+    clock = Clock()
+    work = Work(clock, *[MS, 2 * MS] * 100)
+    assert "in 50 calls" in refused(compiled_on(clock, work, lambda: None))
+
+
+def test_without_a_compiler_its_own_reason_is_given() -> None:
+    def failing(fn: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            raise FileNotFoundError("No working C++ compiler found")
+        except FileNotFoundError as error:
+            raise RuntimeError("backend='inductor' raised") from error
+
+    found = compile_call(lambda: torch.ones(1), compiler=failing)
+    assert refused(found) == "torch.compile: FileNotFoundError: No working C++ compiler found"
+
+
+WITHOUT_COMPILER = """
+import torch
+from profiler.meters.latency_compile import compile_call
+print(compile_call(lambda x: torch.softmax(x + x, -1), (torch.randn(3, 4),)).reason)
+"""
+
+
+def test_a_missing_compiler_is_a_reason_from_torch_itself() -> None:
+    """In a process of its own: torch remembers which compilers it has found."""
+    environment = os.environ | {"CXX": "no-such-compiler"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT_COMPILER],
+        env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("torch.compile: ")
+    assert "compiler" in done.stdout.lower()
+
+
+def test_resets_run_before_every_call() -> None:
+    clock, resets = Clock(), []
+    work = Work(clock, MS)
+    made(compile_call(work, reset=lambda: resets.append(1), timer=ClockTimer(clock),
+                      compiler=lambda fn: fn))  # fmt: skip
+    assert len(resets) == work.calls
+
+
+def test_what_the_compiled_call_gives_is_held_against_the_call() -> None:
+    one, two = torch.tensor([1.0, 4.0]), torch.tensor([1.0, 4.2])
+    assert difference([one], [two]) == pytest.approx(0.05)
+    assert difference([one], [one]) == 0
+    assert difference([], []) is None
+    assert difference([one], [torch.ones(3)]) is None
+
+
+@NO_COMPILER
+def test_a_real_module_is_compiled() -> None:
+    layer, x = torch.nn.Linear(4, 4), torch.randn(3, 4)
+
+    @torch.no_grad()
+    def call(value: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(layer(value), -1)
+
+    found = made(compile_call(call, (x,)))
+    assert found.reading.value > 10 * found.reading.details["settled_call_s"]
+    assert found.reading.details["graph_breaks"] == 0
+    assert found.reading.details["difference"] < 1e-5  # rounding of float32
+    assert torch.allclose(found.fn(x), call(x), atol=1e-6)
+
+
+# Inputs
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2, 3), torch.full((4,), 0.5)])
+def test_zeros_as_input_are_refused_with_what_to_do(value: torch.Tensor) -> None:
+    with pytest.raises(ConstantInput, match=r"input 2, .* throughout: .* torch.randn"):
+        refuse_constant([torch.randn(2), value])
+
+
+def test_random_single_and_integer_inputs_are_let_through() -> None:
+    refuse_constant([torch.randn(2, 3), torch.zeros(1), torch.zeros(5, dtype=torch.long), 3, None])
+    refuse_constant([torch.tensor([1.0, float("nan")])])  # not constant; whatever else it is
+
+
+def test_inputs_take_turns() -> None:
+    seen: list[float] = []
+    a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    call = rotated(lambda x: seen.append(float(x[0])), [[a], [b]])
+    for _ in range(5):
+        call()
+    assert seen == [1, 3, 1, 3, 1]
+
+
+def test_rotation_refuses_what_is_none() -> None:
+    x = torch.randn(3)
+    with pytest.raises(ValueError, match="at least two sets of inputs to rotate, got 1"):
+        rotated(lambda x: x, [[x]])
+    with pytest.raises(ValueError, match="same shapes and types"):
+        rotated(lambda x: x, [[x], [torch.randn(4)]])
+    with pytest.raises(ConstantInput):
+        rotated(lambda x: x, [[x], [torch.zeros(3)]])
+
+
+def test_another_input_has_the_scale_of_the_first() -> None:
+    x = torch.randn(4000) * 3 + 5
+    y = another(x, seed=1)
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+    assert float(y.std()) == pytest.approx(3, rel=0.1)  # 4000 draws: 1.1 % standard error
+    assert float(y.mean()) == pytest.approx(5, rel=0.05)
+    assert not torch.equal(x, y) and torch.equal(y, another(x, seed=1))

@@ -1,0 +1,233 @@
+"""Do the watches see what a board or an operating system shows, and say what they cannot see?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from profiler.meters import disturbance
+from profiler.meters.disturbance import (
+    CpuWatch,
+    Judge,
+    NoWatch,
+    NvmlWatch,
+    Seen,
+    cpu_frequency_MHz,
+    switches_and_faults,
+    watch_for,
+)
+from profiler.meters.energy import SensorError
+from tests.fake_devices import ScriptedWatch
+
+
+class NVMLError(Exception):
+    """As NVIDIA's: an error with a number."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(f"NVML error {value}")
+        self.value = value
+
+
+class Board:
+    """NVIDIA's binding for one board whose counters and clock the test moves."""
+
+    NVMLError = NVMLError
+    NVML_SUCCESS = 0
+
+    def __init__(self) -> None:
+        self.counters = {74: 500, 75: 100, 269: 0, 270: 0, 271: 0}
+        self.clock = 1980
+        self.reasons = 0
+        self.refusing: dict[str, int] = {}
+
+    def answer(self, name: str) -> None:
+        """Raise what was told."""
+        if name in self.refusing:
+            raise NVMLError(self.refusing[name])
+
+    def nvmlDeviceGetFieldValues(self, handle: Any, wanted: Any) -> list[Any]:
+        self.answer("fields")
+        numbers = [entry[0] if isinstance(entry, tuple) else entry for entry in wanted]
+        return [
+            SimpleNamespace(
+                nvmlReturn=0 if number in self.counters else 3,
+                valueType=3,
+                value=SimpleNamespace(ullVal=self.counters.get(number, 0)),
+            )
+            for number in numbers
+        ]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any) -> int:
+        self.answer("reasons")
+        return self.reasons
+
+    def nvmlDeviceGetClockInfo(self, handle: Any, kind: int) -> int:
+        assert kind == 1  # NVML_CLOCK_SM
+        self.answer("clock")
+        return self.clock
+
+
+def looked(board: Any, *, meanwhile: Any = lambda: None) -> tuple[Seen, NvmlWatch]:
+    watch = NvmlWatch(board, "handle")
+    watch.before()
+    meanwhile()
+    return watch.after(), watch
+
+
+def test_a_quiet_board() -> None:
+    seen, watch = looked(Board())
+    assert seen == Seen(clock_MHz=1980.0)
+    assert watch.missing() == {}
+
+
+@pytest.mark.parametrize("number", [75, 269, 270, 271])
+def test_a_thermal_counter_that_moved_is_throttling(number: int) -> None:
+    board = Board()
+    seen, _ = looked(board, meanwhile=lambda: board.counters.update({number: 101 + number}))
+    assert seen.slowed == ("a thermal counter moved",)
+    assert not seen.power_capped
+
+
+def test_the_power_counter_is_a_power_cap_and_no_slowdown() -> None:
+    board = Board()
+    seen, _ = looked(board, meanwhile=lambda: board.counters.update({74: 501}))
+    assert seen == Seen(clock_MHz=1980.0, power_capped=True)
+
+
+@pytest.mark.parametrize(
+    ("bits", "slowed", "capped"),
+    [
+        (0x4, (), True),
+        (0x8, ("hardware slowdown",), False),
+        (0x20, ("software thermal slowdown",), False),
+        (0x44, ("hardware thermal slowdown",), True),
+        (0x80, ("hardware power brake",), False),
+        (0x1 | 0x2 | 0x10 | 0x100, (), False),  # idle, clocks as set, boost and display
+    ],
+)
+def test_reasons_of_held_down_clocks(bits: int, slowed: tuple[str, ...], capped: bool) -> None:
+    board = Board()
+    board.reasons = bits
+    seen, _ = looked(board)
+    assert (seen.slowed, seen.power_capped) == (slowed, capped)
+
+
+def test_an_older_driver_calls_them_throttle_reasons() -> None:
+    board: Any = Board()
+    board.reasons = 0x20
+    board.nvmlDeviceGetCurrentClocksThrottleReasons = board.nvmlDeviceGetCurrentClocksEventReasons
+
+    def too_new(handle: Any) -> int:
+        raise NVMLError(13)
+
+    board.nvmlDeviceGetCurrentClocksEventReasons = too_new
+    seen, watch = looked(board)
+    assert seen.slowed == ("software thermal slowdown",)
+    assert watch.missing() == {}
+
+
+def test_hidden_field_errors_are_missing_counters_not_zeros() -> None:
+    board = Board()
+    board.counters = {}
+    seen, watch = looked(board)
+    assert seen == Seen(clock_MHz=1980.0)
+    assert watch.missing() == {"counters": "the board has no counters of held-down clocks"}
+
+
+def test_what_a_board_refuses_has_a_reason() -> None:
+    board = Board()
+    board.refusing = {"fields": 3, "reasons": 3, "clock": 4}
+    seen, watch = looked(board)
+    assert seen == Seen()
+    assert set(watch.missing()) == {"counters", "event_reasons", "clock"}
+    assert watch.missing()["clock"] == "no permission to read this device"
+
+
+def test_without_nvml_nothing_is_watched_and_the_reason_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def absent() -> Any:
+        raise SensorError("library not found")
+
+    monkeypatch.setattr(disturbance, "load_nvml", absent)
+    watch = watch_for(torch.device("cuda"))
+    assert isinstance(watch, NoWatch)
+    watch.before()
+    assert watch.after() == Seen()
+    assert "library not found" in watch.missing()["watch"]
+
+
+def test_a_cpu_is_watched_by_its_operating_system() -> None:
+    counts = iter([(10, 100), (17, 130)])
+    watch = CpuWatch(lambda: 2600.0, lambda: next(counts), lambda: 0.5)
+    watch.before()
+    seen = watch.after()
+    assert seen == Seen(clock_MHz=2600.0, switches=7, page_faults=30, notes={"load_average": 0.5})
+    assert watch.missing() == {}
+    assert isinstance(watch_for(torch.device("cpu")), CpuWatch)
+
+
+def test_what_a_system_does_not_tell_has_a_reason() -> None:
+    def none_kept() -> float:
+        raise OSError("load averages are not kept")
+
+    def none_counted() -> tuple[int, int]:
+        raise ImportError("No module named 'resource'")
+
+    watch = CpuWatch(lambda: None, none_counted, none_kept)
+    watch.before()
+    assert watch.after() == Seen()
+    assert set(watch.missing()) == {"clock", "involuntary_switches", "load_average"}
+
+
+def test_the_frequency_is_that_of_the_fastest_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disturbance, "processors", lambda: [0, 1, 2])
+    for cpu, kHz in ((0, "800000"), (1, "3600000"), (2, "<unknown>")):
+        (tmp_path / f"cpu{cpu}" / "cpufreq").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}" / "cpufreq" / "scaling_cur_freq").write_text(kHz)
+    assert cpu_frequency_MHz(tmp_path) == 3600.0
+
+
+def test_the_frequency_may_stand_in_proc_or_nowhere(tmp_path: Path) -> None:
+    proc = tmp_path / "cpuinfo"
+    assert cpu_frequency_MHz(tmp_path, proc) is None
+    proc.write_text("model name : x\ncpu MHz\t\t: 2596.102\ncpu MHz : 1800.0\n")
+    assert cpu_frequency_MHz(tmp_path, proc) == 2596.102
+
+
+def test_counts_of_a_real_process() -> None:
+    """16 MiB that were never touched before are at least 8 pages, however large these are."""
+    before = switches_and_faults()
+    torch.ones(2**22)
+    after = switches_and_faults()
+    assert after[0] >= before[0] >= 0
+    assert after[1] >= before[1] + 8
+
+
+def test_a_board_without_a_clock_disturbs_nothing() -> None:
+    judge = Judge(ScriptedWatch(Seen()), 0.75)
+    assert judge.disturbance(Seen()) == ""
+    assert judge.labels == []
+    assert judge.details()["clock_MHz"] is None
+
+
+def test_a_clock_is_held_against_the_median_of_all_rounds() -> None:
+    judge = Judge(ScriptedWatch(Seen()), 0.75)
+    for clock in (1980.0, 1980.0, 1960.0):
+        assert judge.disturbance(Seen(clock_MHz=clock)) == ""
+    assert judge.disturbance(Seen(clock_MHz=1400.0)) == "clock at 1400 of 1970 MHz"
+
+
+@pytest.mark.gpu
+def test_a_real_board_is_watched() -> None:
+    watch = watch_for(torch.device("cuda"))
+    if isinstance(watch, NoWatch):
+        pytest.skip(watch.reason)
+    watch.before()
+    assert (watch.after().clock_MHz or 0) > 100

@@ -1,0 +1,413 @@
+"""Do hot, cold and graph each time what they say, on a queue that is known and on a real CPU?"""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from profiler.meters.interface import Measured, Reading, Unavailable
+from profiler.meters.latency import (
+    LatencyLimits,
+    latencies,
+    latency,
+    latency_cold,
+    latency_graph,
+    with_launches_labelled,
+)
+from profiler.meters.latency_caches import (
+    LEAST_GPU_BYTES,
+    CacheError,
+    Flush,
+    bytes_of,
+    cpu_flush,
+    l2_bytes,
+    last_level_bytes,
+)
+from profiler.meters.latency_graph import ContextLost, GraphError, capture, close
+from profiler.meters.latency_timers import AheadTimer, ClockTimer, CudaTimer
+from tests.fake_devices import (
+    MS,
+    UNWATCHED,
+    US,
+    Clock,
+    Gpu,
+    ScriptedGraphs,
+    Work,
+    read,
+    refused,
+)
+
+BRIEF = LatencyLimits(max_seconds=0.05, warmup_seconds=0.05)
+SAME: dict[str, Any] = {"watch": UNWATCHED, "pause": lambda seconds: None}
+
+
+def hot_on(gpu: Gpu, fn: Any, **changes: Any) -> Reading:
+    return read(latency(fn, timer=CudaTimer(gpu), **(SAME | changes)))
+
+
+def cold_on(gpu: Gpu, fn: Any, **changes: Any) -> Reading:
+    flush = Flush(gpu.flush, 2**28, 2**26, "invented")
+    return read(latency_cold(fn, timer=AheadTimer(gpu), flush=flush, **(SAME | changes)))
+
+
+# Hot
+
+
+def test_hot_is_what_the_gpu_takes_and_its_queue_never_runs_dry() -> None:
+    gpu = Gpu()
+    found = hot_on(gpu, gpu.kernels(device_ns=200 * US))
+    assert found.value == pytest.approx(200e-6)
+    assert found.details["block"] == 5  # 1 ms of calls between two events
+    assert found.details["enqueue_s"] == pytest.approx(20e-6)
+    assert (found.details["launch_bound"], found.details["labels"]) == (False, [])
+    calls = found.details["block"] * found.details["n"]
+    began = found.details["warmup"] * 20 * US  # the warm-up waits for each of its calls
+    assert gpu.idle_ns < began + calls * US
+
+
+def test_one_call_per_synchronisation_would_have_left_the_queue_dry() -> None:
+    """The same, waiting for each region: what the queue of several regions is for."""
+    gpu = Gpu()
+    timer, call = CudaTimer(gpu), gpu.kernels(device_ns=200 * US)
+    for _ in range(100):
+        timer.elapsed_s(call)
+    waiting, gpu.idle_ns = gpu.idle_ns, 0
+    timer.several_s(call, 100, lambda: False)
+    assert waiting == 100 * 20 * US
+    assert gpu.idle_ns == 20 * US
+
+
+def test_launch_bound_work_is_labelled() -> None:
+    gpu = Gpu()
+    found = hot_on(gpu, gpu.kernels(device_ns=5 * US))
+    assert found.value == pytest.approx(20e-6, rel=0.01)  # the host's launches, one after another
+    assert (found.details["launch_bound"], found.details["labels"]) == (True, ["launch-bound"])
+
+
+@pytest.mark.parametrize(("device_us", "bound"), [(25, True), (27, False)])
+def test_launch_bound_is_less_than_one_and_a_third_of_enqueueing(
+    device_us: int, bound: bool
+) -> None:
+    gpu = Gpu()
+    assert hot_on(gpu, gpu.kernels(device_ns=device_us * US)).details["launch_bound"] is bound
+
+
+def test_a_gpu_warms_up_for_a_second() -> None:
+    gpu = Gpu()
+    found = hot_on(gpu, gpu.kernels(device_ns=10 * MS))
+    assert found.details["warmup"] == 100
+    cpu = Clock()
+    short = read(latency(Work(cpu, 10 * MS), clock=cpu, **SAME))
+    assert short.details["warmup"] == 3
+
+
+def test_a_reset_that_works_on_the_gpu_lies_between_regions() -> None:
+    gpu = Gpu()
+    reset = gpu.kernels(device_ns=500 * US)
+    found = hot_on(gpu, gpu.kernels(device_ns=100 * US), reset=reset)
+    assert found.value == pytest.approx(100e-6)
+    assert (found.details["block"], found.details["reset"]) == (1, "outside")
+
+
+# Cold
+
+
+def test_cold_is_a_call_after_a_flush_with_its_launches_queued_ahead() -> None:
+    """Three launches of 5 us, 20 us of host time each, the first one 30 us longer when cold."""
+    gpu = Gpu()
+    found = cold_on(gpu, gpu.kernels(3, device_ns=5 * US, cold_ns=30 * US))
+    assert found.name == "latency_cold"
+    assert found.value == pytest.approx(45e-6)
+    assert found.details["queued_ahead"] == 1
+    assert found.details["labels"] == []
+    assert found.details["flushed_bytes"] == 2**28
+    assert (found.details["cache_bytes"], found.details["cache_source"]) == (2**26, "invented")
+    assert (found.details["cache"], found.details["block"]) == ("cold", 1)
+
+
+def test_hot_does_not_see_the_cold_caches() -> None:
+    gpu = Gpu()
+    found = hot_on(gpu, gpu.kernels(device_ns=50 * US, cold_ns=30 * US))
+    assert found.value == pytest.approx(50e-6)
+
+
+def test_the_gpu_sleeps_for_longer_than_enqueueing_takes() -> None:
+    gpu = Gpu(cycle_ns=0.5)
+    cold_on(gpu, gpu.kernels(3, device_ns=5 * US))
+    # sleep and flush take the host 5 us each, three launches 20 us each: 70 us, slept twice
+    assert gpu.slept[-1] * gpu.cycle_ns == pytest.approx(2 * 70 * US + 50 * US)
+
+
+def test_without_the_private_sleep_the_reason_is_kept_and_launch_gaps_are_labelled() -> None:
+    gpu = Gpu(sleeps=False)
+    found = cold_on(gpu, gpu.kernels(8, device_ns=5 * US))
+    assert "torch.cuda._sleep cannot be used" in found.details["no_sleep"]
+    # the flush keeps the GPU busy for 100 us only: it waits for the last of eight launches
+    assert found.value > 40e-6
+    gpu = Gpu()
+    assert cold_on(gpu, gpu.kernels(8, device_ns=5 * US)).value == pytest.approx(40e-6)
+
+
+def test_a_call_that_waits_for_the_gpu_itself_is_not_queued_ahead() -> None:
+    gpu = Gpu()
+
+    def waiting() -> None:
+        gpu.kernels(device_ns=5 * US)()
+        gpu.wait()
+        gpu.kernels(device_ns=5 * US)()
+
+    found = cold_on(gpu, waiting)
+    assert found.details["queued_ahead"] == 0
+    assert found.details["labels"] == ["not queued ahead"]
+
+
+def test_cold_counts_the_flushes_among_the_half_second() -> None:
+    """A call of 10 us after a flush of 10 ms: 50 samples, not 50,000."""
+    clock = Clock()
+    flush = Flush(Work(clock, 10 * MS), 64, 32, "invented")
+    work = Work(clock, 10 * US)
+    found = read(latency_cold(work, timer=ClockTimer(clock), flush=flush, **SAME))
+    assert found.value == pytest.approx(10e-6)
+    assert found.details["n"] == 50
+    assert found.details["stop_rule"] == "median settled"
+
+
+def test_a_cold_call_near_the_step_of_the_clock_is_labelled() -> None:
+    clock = Clock()
+    flush = Flush(Work(clock, MS), 64, 32, "invented")
+    found = read(latency_cold(Work(clock, 10), timer=ClockTimer(clock), flush=flush, **SAME))
+    assert found.details["labels"] == ["near the clock's step"]
+
+
+def test_the_order_is_reset_flush_call() -> None:
+    clock = Clock()
+    order: list[str] = []
+
+    def noting(name: str) -> None:
+        order.append(name)
+        clock.ns += MS
+
+    flush = Flush(partial(noting, "flush"), 64, 32, "invented")
+    latency_cold(
+        partial(noting, "call"),
+        reset=partial(noting, "reset"),
+        timer=ClockTimer(clock),
+        flush=flush,
+        **SAME,
+    )
+    assert order == ["reset", "flush", "call"] * (len(order) // 3)
+
+
+def test_cold_on_a_real_cpu_flushes_twice_its_last_level_cache() -> None:
+    try:
+        held, _ = last_level_bytes()
+    except CacheError as error:
+        pytest.skip(str(error))
+    found = read(latency_cold(lambda: torch.ones(8) + 1, limits=BRIEF))
+    assert found.value > 0
+    assert found.details["flushed_bytes"] >= 2 * held
+    assert "level" in found.details["cache_source"]
+
+
+def test_flushing_reads_and_writes_the_whole_buffer() -> None:
+    flush = cpu_flush((1024, "invented"))
+    assert (flush.size, flush.cache_bytes, flush.source) == (2048, 1024, "invented")
+    buffer = inspect.getclosurevars(flush.act).nonlocals["buffer"]
+    flush()
+    assert bool((buffer == 2).all()) and buffer.numel() * 4 == 2048
+
+
+def test_unknown_caches_are_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "profiler.meters.latency.flush_for", lambda place: cpu_flush(last_level_bytes(tmp_path))
+    )
+    assert refused(latency_cold(lambda: None)).startswith(
+        "caches cannot be flushed: expected the sizes of the processors' caches in"
+    )
+
+
+def cache(root: Path, cpu: int, index: int, level: int, size: str, shared: str, kind: str) -> None:
+    place = root / f"cpu{cpu}" / "cache" / f"index{index}"
+    place.mkdir(parents=True)
+    for name, text in {
+        "level": str(level), "size": size, "shared_cpu_list": shared, "type": kind
+    }.items():  # fmt: skip
+        (place / name).write_text(text + "\n")
+
+
+def test_caches_that_processors_share_count_once(tmp_path: Path) -> None:
+    """Four processors, two of them to a last-level cache of 32 MiB."""
+    for cpu in range(4):
+        pair = "0-1" if cpu < 2 else "2-3"
+        cache(tmp_path, cpu, 0, 1, "48K", str(cpu), "Data")
+        cache(tmp_path, cpu, 1, 1, "32K", str(cpu), "Instruction")
+        cache(tmp_path, cpu, 3, 3, "32768K", pair, "Unified")
+    (tmp_path / "cpu0" / "cache" / "index9").mkdir()  # one that says nothing
+    size, source = last_level_bytes(tmp_path)
+    assert size == 2 * 32 * 2**20
+    assert source.endswith("2 of level 3")
+
+
+def test_sizes_of_caches_are_read() -> None:
+    assert [bytes_of(text) for text in ("48K", "2M", "1G", "512")] == [49152, 2**21, 2**30, 512]
+    with pytest.raises(ValueError, match="invalid literal"):
+        bytes_of("many")
+
+
+def test_the_l2_of_a_gpu_is_what_torch_tells() -> None:
+    class Told:
+        L2_cache_size = 50 * 2**20
+
+    assert l2_bytes(Told()) == 50 * 2**20
+    assert l2_bytes(object()) is None  # an older torch: 256 MiB are flushed all the same
+    assert LEAST_GPU_BYTES == 256 * 2**20
+
+
+# Graph
+
+
+def graphed(graphs: ScriptedGraphs, **changes: Any) -> Any:
+    return latency_graph(
+        lambda: None,
+        device="cuda",
+        capturing=lambda fn, place: capture(fn, place, graphs),
+        **(SAME | changes),
+    )
+
+
+def test_graph_times_replays_and_gives_the_graph_back() -> None:
+    gpu, y = Gpu(), torch.tensor([1.0, 2.0])
+    graphs = ScriptedGraphs(gpu.kernels(host_ns=2 * US, device_ns=40 * US), results=[y])
+    found = read(graphed(graphs, timer=CudaTimer(gpu)))
+    assert found.name == "latency_graph"
+    assert found.value == pytest.approx(40e-6)
+    assert found.details["graph_agrees"] is True
+    assert found.details["labels"] == []
+    assert graphs.released
+
+
+def test_graph_that_gives_something_else_is_labelled() -> None:
+    gpu = Gpu()
+    results = [torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.1])]
+    found = read(
+        graphed(ScriptedGraphs(gpu.kernels(device_ns=US), results=results), timer=CudaTimer(gpu))
+    )
+    assert found.details["graph_agrees"] is False
+    assert found.details["labels"] == ["graph differs from the call"]
+
+
+def test_results_of_half_precision_agree_within_its_rounding() -> None:
+    one = torch.ones(4, dtype=torch.bfloat16)
+    assert close(one, one + 2**-7)  # the step of bfloat16 at 1
+    assert not close(torch.ones(4), torch.ones(4) * 1.01)
+    assert not close(torch.ones(4), torch.full((4,), float("nan")))
+    assert not close(torch.ones(4), torch.ones(3))
+
+
+def test_graph_capture_fails_of_a_call_that_waits_for_the_gpu() -> None:
+    error = RuntimeError("called a synchronizing CUDA operation")
+    assert refused(graphed(ScriptedGraphs(rehearsal=error))) == (
+        "the call cannot be captured as a CUDA graph: called a synchronizing CUDA operation"
+    )
+
+
+def test_graph_capture_fails_and_the_first_error_is_the_reason() -> None:
+    """Ending a broken capture raises another error, which says nothing."""
+    error = RuntimeError("operation failed due to a previous error during capture")
+    error.__context__ = RuntimeError("operation not permitted when stream is capturing")
+    assert refused(graphed(ScriptedGraphs(capture=error))) == (
+        "the call failed while a CUDA graph was captured: operation not permitted when stream is "
+        "capturing"
+    )
+
+
+def test_graph_capture_that_poisons_the_context_is_noticed() -> None:
+    graphs = ScriptedGraphs(capture=RuntimeError("capture invalidated"), lost=True)
+    with pytest.raises(ContextLost, match="cannot be used by this process any more") as caught:
+        graphed(graphs)
+    assert "capture invalidated" in str(caught.value)
+    assert not isinstance(caught.value, GraphError)
+
+
+def test_a_replay_that_breaks_the_device_is_noticed() -> None:
+    with pytest.raises(ContextLost, match="illegal memory access"):
+        graphed(ScriptedGraphs(lambda: None, lost=True))
+
+
+def test_no_graph_on_a_cpu() -> None:
+    assert refused(latency_graph(lambda: None)) == (
+        "a CUDA graph needs an NVIDIA GPU, and the device is cpu"
+    )
+
+
+def test_no_graph_where_work_comes_before_each_call() -> None:
+    reason = refused(graphed(ScriptedGraphs(), reset=lambda: None))
+    assert "what must be done before every call would be in it" in reason
+
+
+def test_eager_over_graph_beyond_a_fifth_is_launch_bound() -> None:
+    def found(eager: float, graph: float) -> Any:
+        before = {"labels": ["power-capped"], "launch_bound": False}
+        hot = Reading("latency", eager, "s", (), before)
+        return with_launches_labelled(
+            {"latency": hot, "latency_graph": Reading("latency_graph", graph, "s")}
+        )["latency"]
+
+    bound = found(1.3, 1.0).details
+    assert bound["labels"] == ["power-capped", "launch-bound"]
+    assert (bound["launch_bound"], bound["graph_gain"]) == (True, pytest.approx(1.3))
+    assert found(1.1, 1.0).details["labels"] == ["power-capped"]
+
+
+def test_without_a_graph_nothing_is_compared() -> None:
+    hot = Reading("latency", 1.0, "s")
+    given: dict[str, Measured] = {"latency": hot, "latency_graph": Unavailable("no GPU")}
+    assert with_launches_labelled(given) == given
+
+
+# All three
+
+
+def test_the_three_readings_by_name() -> None:
+    x = torch.randn(16, 16)
+    found = latencies(lambda: x @ x, limits=BRIEF)
+    assert list(found) == ["latency", "latency_cold", "latency_graph"]
+    assert read(found["latency"]).name == "latency"
+    assert isinstance(found["latency_graph"], Unavailable)
+
+
+@pytest.mark.gpu
+def test_hot_cold_and_graph_on_a_gpu() -> None:
+    """A product far from launch-bound: all three within a factor of two, cold the slowest."""
+    x = torch.randn(4096, 4096, device="cuda")
+    found = latencies(lambda: x @ x, device="cuda")
+    hot, cold, graph = (read(found[name]) for name in found)
+    assert hot.details["timer"] == "cuda events"
+    assert hot.details["launch_bound"] is False
+    assert 0.5 < graph.value / hot.value < 1.2
+    assert 0.8 < cold.value / hot.value < 2
+    assert cold.details["queued_ahead"] > 0.9
+    assert cold.details["flushed_bytes"] >= 2**28
+    assert graph.details["graph_agrees"] is True
+
+
+@pytest.mark.gpu
+def test_a_small_addition_is_launch_bound_on_a_gpu() -> None:
+    x = torch.randn(8, device="cuda")
+    found = latencies(lambda: x + x + x + x, device="cuda")
+    assert "launch-bound" in read(found["latency"]).details["labels"]
+    assert read(found["latency_graph"]).value < read(found["latency"]).value
+
+
+@pytest.mark.gpu
+def test_a_call_that_waits_cannot_be_captured_and_the_gpu_stays_usable() -> None:
+    x = torch.randn(8, device="cuda")
+    waiting = latency_graph(lambda: (x + x).sum().item(), device="cuda")
+    assert "cannot be captured" in refused(waiting)
+    assert float((torch.ones(2, device="cuda") * 2).sum()) == 4.0
+    assert read(latency_graph(lambda: x + x, device="cuda")).value > 0
