@@ -89,6 +89,50 @@ class PeerFigure:
 
 
 @dataclass(frozen=True)
+class MemoryCause:
+    """A named re-count: what a switch or a class of bytes adds."""
+
+    name: str
+    bytes: int
+    meaning: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """name, bytes, meaning."""
+        return {"name": self.name, "bytes": self.bytes, "meaning": self.meaning}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by the equations and as measured, and the causes of what lies between.
+
+    `reason` says why one of the two is None.
+    """
+
+    derived: int | None = None
+    measured: int | None = None
+    causes: tuple[MemoryCause, ...] = ()
+    reason: str = ""
+
+    @property
+    def unexplained(self) -> int | None:
+        """What no cause names; None where there is nothing to compare."""
+        if self.derived is None or self.measured is None:
+            return None
+        return self.measured - self.derived - sum(cause.bytes for cause in self.causes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields and what is unexplained, in bytes."""
+        return {
+            "unit": "B",
+            "derived": self.derived,
+            "measured": self.measured,
+            "causes": [cause.to_json() for cause in self.causes],
+            "unexplained": self.unexplained,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
 class Ladder:
     """Theory and measurement of one implementation, rung by rung.
 
@@ -111,6 +155,8 @@ class Ladder:
     """Why something is missing, nominal or empty: by rung, by gap, by quantity of rung 5."""
     uncounted: tuple[str, ...] = ()
     """Dispatched operations without a counting rule: what they did is in no rung."""
+    memory: Mapping[str, Memory] = field(default_factory=dict)
+    """`activations` (what is kept for the backward pass) and `peak`: by quantity."""
 
     @property
     def explained(self) -> bool:
@@ -136,6 +182,7 @@ class Ladder:
             "peers": [peer.to_json() for peer in self.peers],
             "reasons": dict(self.reasons),
             "uncounted": list(self.uncounted),
+            "memory": {name: found.to_json() for name, found in self.memory.items()},
         }
 
 

@@ -7,172 +7,33 @@ reason, never a zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from costmodel.equations import Mixer
 from costmodel.tokens import phase_name
 from profiler.counters.dispatch import DispatchCounts, count_dispatch
 from profiler.counters.hardware import hardware_operations
+from profiler.counters.operations import NOTHING, Operations
 from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counters.trace import OperationTimes, count_kernels, operation_times
+from profiler.counters.zeros import spent_on_zeros
 from profiler.environment import environment
+from profiler.keeping import held_at_most, kept_by
 from profiler.meters.energy import split
 from profiler.meters.interface import Measured, Reading, Unavailable, reason_of
-from profiler.meters.latency import LatencyLimits, latency
+from profiler.meters.latency import KINDS, LatencyLimits, latencies as latency_kinds, latency
+from profiler.meters.latency_compile import compile_call
 from profiler.meters.memory import peak_memory
+from profiler.meters.memory_saved import saved_bytes
 from profiler.meters.nvml import energy
-from profiler.modules import STEPLESS, Implementation, State, build, without_token
+from profiler.modules import STEPLESS, without_token
 from profiler.store import Measurement, divide
-
-DTYPES: Mapping[str, torch.dtype] = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
-ALIASES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-
-
-class MeasureError(ValueError):
-    """A measurement that cannot be made; one sentence says what was expected and what came."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """One implementation at one set of sizes: what to measure."""
-
-    mixer: Mixer
-    implementation: Implementation
-    sizes: Mapping[str, int]
-    """b and every letter of the mixer; t for inference."""
-    phase: str = "training"
-    dtype: str = "fp32"
-    device: str = "cpu"
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Work:
-    """A call to measure: `fn(*args)` after `reset()`."""
-
-    module: nn.Module
-    fn: Callable[..., Any]
-    args: tuple[torch.Tensor, ...]
-    reset: Callable[[], None] | None
-    state: State | None = None
-    """What `step` keeps between tokens; none in a forward pass."""
-
-    def once(self) -> Any:
-        """The call on a restored state."""
-        if self.reset is not None:
-            self.reset()
-        return self.fn(*self.args)
-
-    def bare(self) -> Any:
-        """The call alone."""
-        return self.fn(*self.args)
-
-
-def dtype_name(name: str) -> str:
-    """The short name of a dtype; MeasureError lists the choices."""
-    short = ALIASES.get(name, name)
-    if short not in DTYPES:
-        raise MeasureError(f"unknown dtype '{name}': expected one of {', '.join(DTYPES)}")
-    return short
-
-
-def default_device() -> str:
-    """The GPU where there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def device_name(name: str | None) -> str:
-    """A usable device; MeasureError says what is missing."""
-    if name is None:
-        return default_device()
-    try:
-        place = torch.device(name)
-    except RuntimeError:
-        raise MeasureError(f"unknown device '{name}': expected cpu, cuda or cuda:N") from None
-    if place.type not in ("cpu", "cuda"):
-        raise MeasureError(f"device '{name}' is not measured: expected cpu, cuda or cuda:N")
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise MeasureError("device 'cuda' was asked for, but torch finds no NVIDIA GPU: use cpu")
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise MeasureError(f"there is no '{name}': torch finds {torch.cuda.device_count()} GPUs")
-    return str(place)
-
-
-def prepare(request: Request) -> Work:
-    """Build the module with random parameters and the call that a phase times.
-
-    Inference fills the state with t-1 random tokens, and every call is the t-th one.
-    """
-    dtype, sizes = DTYPES[request.dtype], dict(request.sizes)
-    phase, t = phase_name(request.phase), sizes.get("t", sizes["l"])
-    if phase == "inference":
-        sizes["l"] = max(sizes["l"], t) if not _bounded(request) else sizes["l"]
-    module = build(
-        request.implementation, sizes, device=request.device, dtype=dtype, seed=request.seed
-    )
-    module.eval()
-    contexts = _contexts(request, sizes)
-    if phase == "training":
-        x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1)
-        return Work(module, _without_gradients(module), (x, *contexts), None)
-    return _step_work(request, module, sizes, t, contexts)
-
-
-def _contexts(request: Request, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
-    """What is whole before the first token, (b, ...) each."""
-    shapes = [tuple(extent.at(sizes) for extent in a.shape) for a in request.mixer.contexts]
-    return tuple(random((sizes["b"], *s), request, 100 + k) for k, s in enumerate(shapes))
-
-
-def _bounded(request: Request) -> bool:
-    return bool(getattr(request.implementation.module, "bounded", False))
-
-
-def _without_gradients(module: nn.Module) -> Callable[..., Any]:
-    @torch.no_grad()
-    def forward(*args: torch.Tensor) -> Any:
-        return module(*args)
-
-    return forward
-
-
-def _step_work(
-    request: Request,
-    module: nn.Module,
-    sizes: Mapping[str, int],
-    t: int,
-    contexts: tuple[torch.Tensor, ...],
-) -> Work:
-    state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
-    for k, name in enumerate(sorted(state.arrays)):
-        state.arrays[name].copy_(random(tuple(state.arrays[name].shape), request, 2 + k))
-    x_t = random((sizes["b"], sizes["d"]), request, 1)
-
-    def reset() -> None:
-        state.position = t - 1
-
-    @torch.no_grad()
-    def step(row: torch.Tensor) -> Any:
-        return module.step(row, state)  # type: ignore[operator]
-
-    return Work(module, step, (x_t,), reset, state)
-
-
-def random(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
-    """Normal numbers, equal for equal seeds on every device: (shape) in the request's dtype."""
-    generator = torch.Generator().manual_seed(request.seed * 1000 + stream)
-    values = torch.randn(shape, generator=generator, dtype=torch.float32)
-    return values.to(device=request.device, dtype=DTYPES[request.dtype])
+from profiler.words import PHASES
+from profiler.work import MeasureError, Request, Work, options_of, prepare
 
 
 def measure(
@@ -220,23 +81,31 @@ def _measured(
     request: Request, work: Work, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
     note("counting operations")
-    dispatched = count_dispatch(work.once)
+    dispatched = dispatched_by(work)
     note("asking other counters")
     peers = peers_of(work)
     note("measuring memory")
     measured: dict[str, Measured] = {
-        "peak_memory": peak_memory(work.bare, device=request.device, reset=work.reset),
+        "peak_memory": memory_of(work, request.device),
+        "tensors_at_peak": tensors_at_peak(work, phase_name(request.phase)),
+        "activations": activation_bytes(work),
         "weights": weight_bytes(work.module),
-        "state": state_bytes(work),
+        "state": state_bytes(work, phase_name(request.phase)),
         "kernels": kernels_of(work, request.device, dispatched),
         "hardware": hardware_operations(),
     }
-    note("measuring latency")
-    measured |= latencies(work, request, dispatched, limits)
     note("sharing out the time")
-    times = operation_times(work.once, cuda=request.device.startswith("cuda"))
-    note("measuring energy")
-    measured |= energies(work, request.device)
+    times = operation_times(work.bare, reset=work.reset, cuda=request.device.startswith("cuda"))
+    if request.compile:
+        note("compiling")
+        work, measured["compile"] = compiled(work, request, limits)
+    if isinstance(failed := measured.get("compile"), Unavailable):
+        measured |= dict.fromkeys((*KINDS, "launch_estimate", *ENERGIES), failed)
+    else:
+        note("measuring latency")
+        measured |= latencies(work, request, dispatched, limits)
+        note("measuring energy")
+        measured |= energies(work, request.device, shared=request.shared)
     readings, reasons = divide(measured)
     reasons |= {f"peer {name}": p.reason for name, p in peers.items() if isinstance(p, Unavailable)}
     return Measurement(
@@ -251,12 +120,15 @@ def _measured(
         reasons=reasons,
         counts={
             "dispatch": dispatched.to_json(),
+            "zeros": zeros_of(work).to_json(),
             "peers": {
                 name: peer_json(peer, times)
                 for name, peer in peers.items()
                 if isinstance(peer, PeerCount)
             },
             "seed": request.seed,
+            "call": dict(work.details),
+            **({"options": options} if (options := options_of(request)) else {}),
         },
         environment=environment(request.device),
     )
@@ -287,14 +159,36 @@ def _named(request: Request, reason: str) -> str:
     return f"{request.mixer.name} {request.implementation.name} ({request.dtype}): {reason}"
 
 
+def dispatched_by(work: Work) -> DispatchCounts:
+    """What the call alone dispatches: what comes before it is not counted."""
+    work.restore()
+    return count_dispatch(work.bare)
+
+
+def zeros_of(work: Work) -> Operations:
+    """What the backward pass does with zeros that stand for no gradient; nothing without one."""
+    if work.halves is None:
+        return NOTHING
+    forward, backward = work.halves
+    work.restore()
+    forward()
+    return spent_on_zeros(backward)
+
+
+FORWARD_ONLY = "fvcore traces forward passes alone: it counts no gradient"
+
+
 def peers_of(work: Work) -> dict[str, PeerCount | Unavailable]:
     """What other counters print for the same call."""
 
     def call(*_: torch.Tensor) -> Any:
         return work.once()
 
+    work.restore()
+    if work.forward is not None:
+        return {"torch": flop_counter_mode(work.bare), "fvcore": Unavailable(FORWARD_ONLY)}
     return {
-        "torch": flop_counter_mode(work.once),
+        "torch": flop_counter_mode(work.bare),
         "fvcore": fvcore_count(work.module, *work.args, call=call if work.reset else None),
     }
 
@@ -311,10 +205,10 @@ def weight_bytes(module: nn.Module) -> Reading:
     return Reading("weights", held, "B", (float(held),))
 
 
-def state_bytes(work: Work) -> Measured:
+def state_bytes(work: Work, phase: str = "training") -> Measured:
     """Bytes of the rows held once the token is in the state; those allocated are in details."""
     if work.state is None:
-        return Unavailable("a forward pass keeps no state between tokens")
+        return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
     if not hasattr(work.state, "held"):
         return Unavailable("its state has no `held`, which says which of its rows are valid")
     work.once()
@@ -325,10 +219,59 @@ def state_bytes(work: Work) -> Measured:
     return Reading("state", valid, "B", (float(valid),), {"allocated": allocated})
 
 
+def owned(work: Work) -> list[torch.Tensor]:
+    """Parameters and buffers."""
+    return [*work.module.parameters(), *work.module.buffers()]
+
+
+RELEASES_UNSEEN = (
+    "on a CPU the release of what stood in memory before a call is not recorded, and a backward "
+    "pass releases what the forward pass kept: measure the training step"
+)
+
+
+def memory_of(work: Work, device: str) -> Measured:
+    """The peak of the call, or why it cannot be told."""
+    if not (work.trivial or device.startswith("cuda")):
+        return Unavailable(RELEASES_UNSEEN)
+    return peak_memory(work.bare, device=device, reset=work.reset)
+
+
+def tensors_at_peak(work: Work, phase: str) -> Measured:
+    """Bytes of all tensors that are alive at the call's worst moment and were not before; what they
+    consist of is in details."""
+    if phase == "inference":
+        return Unavailable("what one new token holds is not told apart: its memory is its state")
+    if not work.trivial:
+        return Unavailable("what the forward pass kept is not told from what the call holds")
+    try:
+        work.restore()
+        found = held_at_most(work.bare, owned(work), work.args)
+    except Exception as error:  # what follows every operation may disturb a module of a user's own
+        return Unavailable(f"the call failed while its tensors were followed: {reason_of(error)}")
+    details = {"classes": found.by_class()}
+    return Reading("tensors_at_peak", found.total, "B", (float(found.total),), details)
+
+
+def activation_bytes(work: Work) -> Measured:
+    """Bytes that the forward pass keeps for the backward pass, parameters left out; what they
+    consist of is in details."""
+    if work.forward is None:
+        return Unavailable("nothing is kept for a backward pass: the call takes no gradients")
+    try:
+        saved = saved_bytes(work.forward, parameters=owned(work), inputs=work.args)
+        classes = kept_by(work.forward, owned(work), work.args)
+    except Exception as error:  # what follows every operation may disturb a module of a user's own
+        return Unavailable(f"what is kept could not be followed: {reason_of(error)}")
+    held = classes.total + (saved.unseen or 0)
+    details = {"classes": classes.by_class(), "unseen": saved.unseen, "saved": saved.to_json()}
+    return Reading("activations", held, "B", (float(held),), details)
+
+
 def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
     """Kernels launched: by CUPTI on a GPU; on a CPU the dispatched operations that are no view."""
     if device.startswith("cuda"):
-        return count_kernels(work.once)
+        return count_kernels(work.bare, reset=work.reset)
     number = float(dispatched.launched)
     return Reading("kernels", number, "1", (number,), {"method": "dispatched non-view operations"})
 
@@ -336,17 +279,17 @@ def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
 def latencies(
     work: Work, request: Request, dispatched: DispatchCounts, limits: LatencyLimits | None
 ) -> dict[str, Measured]:
-    """The call's latency, and an estimate of what launching its operations alone takes."""
-    return {
-        "latency": latency(
-            work.bare,
-            device=request.device,
-            reset=work.reset,
-            reset_is_trivial=True,
-            limits=limits,
-        ),
-        "launch_estimate": launch_estimate(request.device, dispatched.launched, limits),
-    }
+    """The call's latency, hot, cold and as a graph, and an estimate of what launching its
+    operations alone takes."""
+    readings = latency_kinds(
+        work.bare,
+        device=request.device,
+        reset=work.reset,
+        reset_is_trivial=work.trivial,
+        limits=limits,
+    )
+    launches = launch_estimate(request.device, dispatched.launched, limits)
+    return readings | {"launch_estimate": launches}
 
 
 def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
@@ -370,9 +313,28 @@ def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = N
     )
 
 
-def energies(work: Work, device: str) -> dict[str, Measured]:
+def compiled(work: Work, request: Request, limits: LatencyLimits | None) -> tuple[Work, Measured]:
+    """The call as torch.compile makes it, and how long that took; or the call and why not."""
+    made = compile_call(work.fn, work.args, device=request.device, reset=work.reset, limits=limits)
+    if isinstance(made, Unavailable):
+        return work, made
+    return replace(work, fn=made.fn), made.reading
+
+
+NO_STEADY_LOAD = (
+    "energy is read over a steady load of calls, and a forward pass comes before each of these: "
+    "measure the training step, and the forward pass"
+)
+
+
+ENERGIES = ("energy", "energy_net", "power")
+
+
+def energies(work: Work, device: str, *, shared: bool = False) -> dict[str, Measured]:
     """Gross and net energy and mean power, each a reading or the reason why not."""
-    measured = energy(work.bare, device=device, reset=work.reset)
+    if not work.trivial:
+        return dict.fromkeys(ENERGIES, Unavailable(NO_STEADY_LOAD))
+    measured = energy(work.bare, device=device, reset=work.reset, force=shared)
     if isinstance(measured, Unavailable):
-        return dict.fromkeys(("energy", "energy_net", "power"), measured)
+        return dict.fromkeys(ENERGIES, measured)
     return {reading.name: reading for reading in split(measured)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,10 +12,11 @@ from torch import nn
 from costmodel.equations import Mixer
 from costmodel.load import user_module
 from costmodel.requests import Given, combinations, fit, letters_of
+from costmodel.sizes import SizeError
 from costmodel.tokens import phase_name
 from profiler.check import module_equals, step_equals
-from profiler.measure import MeasureError, Request, device_name, dtype_name
 from profiler.modules import Implementation, implementations
+from profiler.work import MeasureError, Request, device_name, dtype_name
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,15 @@ class Plan:
     dtype: str = "fp32"
     device: str | None = None
     seed: int = 0
+    compile: bool = False
+    shared: bool = False
 
 
-def requests(plan: Plan) -> list[Request]:
+def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
     """The measurements of a plan, mixer by mixer.
+
+    Args:
+        refused: keep those at sizes that their mixer refuses, as long as there are others.
 
     Raises:
         MeasureError: an implementation, device or dtype that does not exist, or a module of a
@@ -49,8 +55,7 @@ def requests(plan: Plan) -> list[Request]:
             for phase in map(phase_name, plan.phases)
             for sizes in combinations(letters_of(mixer, phase), plan.given)
         ]
-        for _, sizes in combined:
-            fit(mixer, sizes)
+        _fit(mixer, [sizes for _, sizes in combined], refused)
         chosen = chosen_implementations(mixer, plan.implementation, plan.mixers)
         for implementation in chosen:
             if implementation.home and not is_class(implementation.name):
@@ -60,8 +65,20 @@ def requests(plan: Plan) -> list[Request]:
             for implementation in chosen:
                 for dtype in dtypes:
                     asked = (implementation, sizes, phase, dtype, device, plan.seed)
-                    found.append(Request(mixer, *asked))
+                    found.append(Request(mixer, *asked, plan.compile, plan.shared))
     return found
+
+
+def _fit(mixer: Mixer, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
+    """Refuse sizes that a mixer refuses, or only if it refuses all where `refused` are kept."""
+    complaints = []
+    for sizes in combined:
+        try:
+            fit(mixer, sizes)
+        except SizeError as error:
+            complaints.append(error)
+    if complaints and not (refused and len(complaints) < len(combined)):
+        raise complaints[0]
 
 
 def chosen_implementations(
@@ -98,6 +115,20 @@ def described(mixer: Mixer) -> dict[str, Implementation]:
         return implementations(mixer)
     except ValueError as error:
         raise MeasureError(str(error)) from error
+
+
+def implementation_of(mixer: Mixer, name: str) -> Implementation:
+    """The implementation that a record names.
+
+    Raises:
+        MeasureError: it does not exist (any more).
+    """
+    if is_class(name):
+        return users_class(mixer, name)
+    known = described(mixer)
+    if name not in known:
+        raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
+    return known[name]
 
 
 def is_class(name: str) -> bool:

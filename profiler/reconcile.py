@@ -9,22 +9,23 @@ stands there is unexplained.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from costmodel.composites import REWRITES
+from costmodel.composites import PADDINGS, REWRITES
 from costmodel.conventions import PEERS, Peer
 from costmodel.equations import Mixer
 from costmodel.functions import CLASSES
 from costmodel.rules.count import count
 from costmodel.rules.counts import CountsAt
-from costmodel.rules.peers import contraction_counts
-from costmodel.tokens import phase_name, system_of
+from costmodel.rules.peers import contraction_counts, no_backward
+from costmodel.tokens import TRAINING_STEP, phase_name, system_of
 from profiler.cost import cost_of
 from profiler.counters.rules import nominal
 from profiler.ladder import EXHAUSTED, Cause, Classes, Ladder, PeerFigure
 from profiler.modules import Implementation, without_token
+from profiler.reconcile_memory import memory
 from profiler.store import Measurement
 
 
@@ -38,8 +39,28 @@ class Described:
     """Array -> kernel class; empty where the description names none."""
 
 
+OF_AUTOGRAD = ("quotient-gradient", "cases-gradient", "fft-gradient")
+"""How torch takes gradients of what is written in operations of its own (derivatives.yaml):
+whatever the module, unless a kernel below takes them otherwise."""
+
+OF_KERNELS: Mapping[str, tuple[str, ...]] = {
+    "softmax": ("softmax-gradient",),
+    "fused-attention": ("softmax-gradient",),
+}
+"""Kernel class -> how its own backward pass takes the gradient of what it computed."""
+
+
+def gradient_rewrites(kernels: Mapping[str, str], rewrites: Sequence[str]) -> tuple[str, ...]:
+    """How the gradients of what these kernels computed are taken, under the rewrites of the
+    forward pass: what is dense has zeros in memory."""
+    used = set(kernels.values())
+    own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
+    padding = ["padded-rows" if "convolution" in used else "padded"] * ("dense" in rewrites)
+    return tuple(name for name in REWRITES if name in (*OF_AUTOGRAD, *own, *padding))
+
+
 def described(mixer: Mixer, implementation: Implementation, phase: str) -> Described:
-    """The description of `forward` or of `step`."""
+    """The description of `forward`, of its backward pass or of `step`."""
     if phase == "inference":
         form, rewrites = implementation.step_form, implementation.step_rewrites
         kernels = implementation.step_kernels
@@ -51,9 +72,11 @@ def described(mixer: Mixer, implementation: Implementation, phase: str) -> Descr
             f"{mixer.name} {implementation.name} mixes no new token: "
             f"{without_token(mixer, implementation)}"
         )
-    widened = phase == "inference"  # "dense" widens sums over a whole sequence
-    rewrites = tuple(r for r in REWRITES if r in rewrites and not (widened and r == "dense"))
-    return Described(form, rewrites, kernels or {})
+    if phase == "inference":  # "dense" widens sums over a whole sequence
+        rewrites = tuple(r for r in rewrites if r != "dense")
+    if phase in TRAINING_STEP:
+        rewrites = (*rewrites, *gradient_rewrites(kernels or {}, rewrites))
+    return Described(form, tuple(r for r in REWRITES if r in rewrites), kernels or {})
 
 
 def classes(counts: CountsAt) -> Classes:
@@ -76,6 +99,24 @@ def executed(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
     return classes(count(mixer, phase, does.form, ("strict", *does.rewrites)).at(**sizes))
 
 
+def steps(
+    mixer: Mixer, form: str, rewrites: Sequence[str]
+) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """The switches that lead from the default form to a description: name, meaning, and the form
+    and rewrites with which the equations are counted again."""
+    if form != mixer.default_form:
+        meaning = f"form '{form}' computes the same function by other equations"
+        yield f"form={form}", meaning, form, ()
+    for k, rewrite in enumerate(rewrites):
+        yield rewrite, REWRITES[rewrite], form, tuple(rewrites[: k + 1])
+
+
+def held_steps(mixer: Mixer, does: Described) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """The switches that change what is held; zeros around arrays are measured, as copies."""
+    rewrites = [name for name in does.rewrites if name not in PADDINGS]
+    return list(steps(mixer, does.form, rewrites))
+
+
 def recounts(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> tuple[Classes, Classes, tuple[Cause, ...]]:
@@ -85,13 +126,7 @@ def recounts(
     """
     first = current = executed(mixer, Described(mixer.default_form, ()), phase, sizes)
     causes: list[Cause] = []
-    switches: list[tuple[str, str, str, tuple[str, ...]]] = []
-    if does.form != mixer.default_form:
-        meaning = f"form '{does.form}' computes the same function by other equations"
-        switches.append((f"form={does.form}", meaning, does.form, ()))
-    for k, rewrite in enumerate(does.rewrites):
-        switches.append((rewrite, REWRITES[rewrite], does.form, does.rewrites[: k + 1]))
-    for name, meaning, form, rewrites in switches:
+    for name, meaning, form, rewrites in steps(mixer, does.form, does.rewrites):
         after = executed(mixer, Described(form, rewrites), phase, sizes)
         causes.append(Cause(1, 2, name, difference(after, current), meaning))
         current = after
@@ -118,8 +153,11 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         raise ValueError(f"record {measurement.id} holds no dispatched operations")
     dispatch = measurement.counts["dispatch"]
     third = dispatched_classes(dispatch["operations"])
+    causes = (*causes, *zeros(measurement))
     cost, why = cost_of(measurement, mixer, does.form, sum(third.values()))
-    explained = sum_classes(cause.counts for cause in causes)
+    explained = {
+        gap: sum_classes(cause.counts for cause in causes if cause.start == gap) for gap in (1, 2)
+    }
     return Ladder(
         mixer=mixer.origin,
         implementation=implementation.name,
@@ -131,15 +169,26 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         rungs={"1": first, "2": second, "3": third, "4": None, "5": cost},
         causes=causes,
         unexplained={
-            "1-2": difference(difference(second, first), explained),
-            "2-3": difference(third, second),
+            "1-2": difference(difference(second, first), explained[1]),
+            "2-3": difference(difference(third, second), explained[2]),
         },
         peers=tuple(
             peer_figure(peer, measurement, mixer, does, phase, sizes) for peer in PEERS.values()
         ),
         reasons={"1-2": EXHAUSTED} | unobserved(measurement) | why,
         uncounted=tuple(dispatch["unknown"]),
+        memory=memory(measurement, mixer, held_steps(mixer, does), phase),
     )
+
+
+ZEROS = "arithmetic with zeros that fill up the gradients of parts, which the equations leave out"
+
+
+def zeros(measurement: Measurement) -> tuple[Cause, ...]:
+    """What the backward pass did with zeros that stand for no gradient, counted again without."""
+    counted = measurement.counts.get("zeros")
+    found = difference(dispatched_classes(counted), {}) if counted else {}
+    return (Cause(2, 3, "zeros", found, ZEROS),) if found else ()
 
 
 def unobserved(measurement: Measurement) -> dict[str, str]:
@@ -179,7 +228,9 @@ def peer_figure(
     predicted: int | None = None
     causes: list[tuple[str, int]] = []
     reasons: dict[str, str] = {}
-    if unnamed := without_kernel(mixer, does, phase):
+    if phase in TRAINING_STEP:
+        reasons["predicted"] = reasons["unexplained"] = no_backward(peer.name)
+    elif unnamed := without_kernel(mixer, does, phase):
         reasons["predicted"] = reasons["unexplained"] = _unpredicted(unnamed, phase)
     else:
         backend = measurement.device.split(":")[0]

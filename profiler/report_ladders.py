@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costmodel.functions import CLASSES
-from costmodel.render import Column, Grid, Line, Note
+from costmodel.render import Cell, Column, Grid, Line, Note
 from profiler.cost import spread_words
-from profiler.ladder import Classes, Ladder
+from profiler.ladder import Classes, Ladder, Memory
 from profiler.report_measurements import MEMORY, Reasons
 from profiler.words import PHASES, scaled, sizes_words
 
 
 def ladder_grids(ladders: Sequence[Ladder]) -> list[Grid]:
-    """Three tables a ladder: operations rung by rung, peers, and what it cost."""
+    """Four tables a ladder: operations rung by rung, peers, memory, and what it cost; no memory
+    where a phase has none to compare."""
     return [grid for ladder in ladders for grid in _ladder(ladder)]
 
 
@@ -24,6 +25,8 @@ def _ladder(ladder: Ladder) -> list[Grid]:
         f"{PHASES[ladder.phase]}, {sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
     )
     grids = [_operations(ladder, f"{name}: {where}"), _peers(ladder, f"{name}: what others print")]
+    if any(found.derived is not None for found in ladder.memory.values()):
+        grids.append(_memory(ladder, f"{name}: memory, by the equations and as measured"))
     return [*grids, _cost(ladder, f"{name}: rung 5, time, memory and energy")]
 
 
@@ -34,10 +37,10 @@ def _operations(ladder: Ladder, title: str) -> Grid:
     names = [c for c in dict.fromkeys([*CLASSES, *(n for p in parts for n in p)])
              if any(p.get(c) for p in parts)]  # fmt: skip
     rows: list[Line] = [_rung("1 equations", "", ladder.rungs["1"], names)]
-    for cause in ladder.causes:
-        rows.append(_gap(f"  + {cause.name}", cause.meaning, cause.counts, names))
+    rows += _causes(ladder, 1, names)
     rows.append(_gap("  unexplained", "", ladder.unexplained["1-2"], names))
     rows.append(_rung("2 executed algorithm", "", ladder.rungs["2"], names))
+    rows += _causes(ladder, 2, names)
     rows.append(_gap("  unexplained", "", ladder.unexplained["2-3"], names))
     third = ladder.reasons.get("3", "")
     rows.append(_rung("3 dispatched", third, ladder.rungs["3"], names))
@@ -52,6 +55,12 @@ def _operations(ladder: Ladder, title: str) -> Grid:
     notes = (Note((f"gap 1-2: {ladder.reasons['1-2']}",)),)
     drop = ("cause", *reversed(names))
     return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes, drop)
+
+
+def _causes(ladder: Ladder, start: int, names: Sequence[str]) -> list[Line]:
+    """The causes of the gap above one rung."""
+    found = [cause for cause in ladder.causes if cause.start == start]
+    return [_gap(f"  + {cause.name}", cause.meaning, cause.counts, names) for cause in found]
 
 
 def _rung(name: str, note: str, counts: Classes, names: Sequence[str]) -> Line:
@@ -90,6 +99,40 @@ def _peers(ladder: Ladder, title: str) -> Grid:
         Column("figure", "figure"),
     )
     return Grid(title, columns, tuple(rows), tuple(reasons.texts))
+
+
+KEPT = {
+    "activations": "kept for the backward pass",
+    "peak": "held at the worst moment",
+}
+"""Quantity of memory -> its words."""
+
+
+def _memory(ladder: Ladder, title: str) -> Grid:
+    reasons = Reasons()
+    rows: list[Line] = []
+    for name, found in ladder.memory.items():
+        if found.derived is None and found.measured is None:
+            continue
+        rows.append((KEPT[name], "by the equations", _bytes(found.derived, found, reasons)))
+        rows += [("", cause.name, _signed(cause.bytes)) for cause in found.causes]
+        gap = found.unexplained
+        rows.append(("", "unexplained", _bytes(gap, found, reasons, signed=True)))
+        rows.append(("", "measured", _bytes(found.measured, found, reasons)))
+    columns = (
+        Column("memory", "memory", numeric=False),
+        Column("step", "step", numeric=False, wide=True),
+        Column("bytes", "bytes"),
+    )
+    causes = {c.name: c.meaning for found in ladder.memory.values() for c in found.causes}
+    notes = tuple(Note((f"{name}: {meaning}",)) for name, meaning in causes.items())
+    return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes)
+
+
+def _bytes(number: int | None, found: Memory, reasons: Reasons, *, signed: bool = False) -> Cell:
+    if number is None:
+        return reasons.dash(found.reason)
+    return _signed(number) if signed else f"{number:,}"
 
 
 COSTS = (
@@ -151,6 +194,13 @@ def csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
         for words, figure in (("predicted", peer.predicted), ("printed", peer.printed)):
             why = None if figure is not None else peer.reasons[words]
             rows.append((*lead, "peer", f"{peer.name} {words}", peer.unit, figure, why))
+    for name, memory in x.memory.items():
+        figures = [("derived", memory.derived)]
+        figures += [(cause.name, cause.bytes) for cause in memory.causes]
+        figures += [("unexplained", memory.unexplained), ("measured", memory.measured)]
+        for entry, number in figures:
+            why = memory.reason if number is None else None
+            rows.append((*lead, "memory", entry, f"{name}_bytes", number, why))
     rows.append((*lead, "4", "rung", None, None, x.reasons["4"]))
     cost = x.rungs["5"]
     if cost is None:

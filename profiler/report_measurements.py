@@ -9,6 +9,8 @@ from typing import Any
 from costmodel.functions import CLASSES
 from costmodel.render import Cell, Column, Dash, Grid, Line, Note
 from profiler.cost import contention
+from profiler.meters.energy_tokens import per_token
+from profiler.meters.interface import Unavailable
 from profiler.store import Measurement
 from profiler.words import DIGITS, PHASES, scaled, sizes_words
 
@@ -17,9 +19,11 @@ COLUMNS = (
     Column("implementation", "implementation", numeric=False),
     Column("sizes", "sizes", numeric=False),
     Column("dtype", "dtype", numeric=False),
-    Column("latency", "latency"),
+    Column("latency", "latency,\nhot"),
     Column("20-80 %", "20-80 %"),
     Column("n samples", "n samples"),
+    Column("cold", "latency,\ncold"),
+    Column("graph", "latency,\ngraph"),
     Column("weights", "weights"),
     Column("state", "state"),
     Column("peak memory", "peak memory\n(during the call)"),
@@ -30,17 +34,24 @@ COLUMNS = (
     Column("energy", "energy"),
     Column("net J", "net J"),
     Column("power", "power"),
+    Column("per token", "energy\na token"),
+    Column("per watt", "tokens/s\nper W"),
 )
 
 DROP = (
-    "n samples", "20-80 %", "net J", "power", "energy", "kernels", "fvcore", "torch", "dtype",
-    "state", "weights", "operations", "peak memory", "sizes",
+    "n samples", "20-80 %", "per watt", "net J", "power", "per token", "energy", "graph", "kernels",
+    "fvcore", "torch", "dtype", "cold", "state", "weights", "operations", "peak memory", "sizes",
 )  # fmt: skip
 """What a narrow terminal loses, in this order; mixer, implementation and latency stay."""
 
 MEMORY = (
     "peak memory: what the call allocates at its worst moment, its result included; weights, "
     "inputs and state were there before and are not in it"
+)
+
+
+COMPILED = Note(
+    ("compiled: time and energy are of what torch.compile made; the rest is of the module itself",)
 )
 
 
@@ -67,14 +78,18 @@ def measurement_grids(measurements: Sequence[Measurement]) -> list[Grid]:
 
 def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
     reasons = Reasons()
-    rows = tuple(_row(m, reasons) for m in found)
+    hidden = [name for name, of in ONLY_WHERE_READ.items() if not _read(found, of)]
+    rows = tuple(_row(m, reasons, hidden) for m in found)
     held = Note(("state: what is held once the token is in it",), ("state",))
     notes = [
-        Note(("latency: median of calls with warm caches",)),
-        Note(("20-80 %: spread of the samples",), ("20-80 %",)),
+        Note(("latency, hot: median of calls back to back, caches as the calls leave them",)),
+        Note(("latency, cold: median of calls before each of which caches were flushed",)),
+        Note(("20-80 %: spread of the samples of the hot latency",), ("20-80 %",)),
+        *_labelled(found),
         *_contended(found),
         Note((MEMORY,), ("peak memory",)),
         *([held] if any("state" in m.readings for m in found) else []),
+        *([COMPILED] if any("compile" in m.readings for m in found) else []),
         Note(("operations: as dispatched, every class counted 1",), ("operations",)),
         Note(("torch: FlopCounterMode, a multiply-add is 2",), ("torch",)),
         Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",), ("fvcore",)),
@@ -83,7 +98,7 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
     ]
     machine = found[0].environment
     where = machine.get("device_name") or machine.get("cpu") or device
-    return Grid(
+    grid = Grid(
         f"Measured: {PHASES[phase]}, on {device} ({where})",
         COLUMNS,
         rows,
@@ -91,9 +106,18 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
         tuple(notes),
         DROP,
     )
+    return grid.without(hidden)
 
 
-def _row(m: Measurement, reasons: Reasons) -> Line:
+ONLY_WHERE_READ = {"graph": "latency_graph", "per token": "energy", "per watt": "energy"}
+"""Columns that are shown where some record has the reading that they are of."""
+
+
+def _read(found: Sequence[Measurement], name: str) -> bool:
+    return any(name in m.readings for m in found)
+
+
+def _row(m: Measurement, reasons: Reasons, hidden: Sequence[str]) -> Line:
     latency = m.readings.get("latency")
     median = _reading(m, "latency", "s", reasons)
     spread = samples = median
@@ -103,12 +127,14 @@ def _row(m: Measurement, reasons: Reasons) -> Line:
         samples = str(latency.details["n"])
     return (
         m.mixer,
-        m.implementation,
+        named(m),
         sizes_words(m.sizes),
         m.dtype,
         median,
         spread,
         samples,
+        _reading(m, "latency_cold", "s", reasons),
+        "" if "graph" in hidden else _reading(m, "latency_graph", "s", reasons),
         *(_plain(m, name, " B", reasons) for name in ("weights", "state", "peak_memory")),
         _plain(m, "kernels", "", reasons),
         _operations_of(m, reasons),
@@ -117,7 +143,28 @@ def _row(m: Measurement, reasons: Reasons) -> Line:
         _reading(m, "energy", "J", reasons),
         _reading(m, "energy_net", "J", reasons),
         _reading(m, "power", "W", reasons),
+        *(("", "") if "per token" in hidden else _per_token(m, reasons)),
     )
+
+
+def _per_token(m: Measurement, reasons: Reasons) -> tuple[Cell, Cell]:
+    """Joules a token, and tokens a second for each watt."""
+    found = per_token(m)
+    joules, tokens = found["J_per_token"], found["tokens_per_s_per_W"]
+    return (
+        reasons.dash(joules.reason)
+        if isinstance(joules, Unavailable)
+        else scaled(joules.value, "J"),
+        reasons.dash(tokens.reason)
+        if isinstance(tokens, Unavailable)
+        else scaled(tokens.value, "/J"),
+    )
+
+
+def named(m: Measurement) -> str:
+    """The implementation, and whether it was compiled."""
+    compiled = m.counts.get("options", {}).get("compile")
+    return f"{m.implementation}, compiled" if compiled else m.implementation
 
 
 def _operations_of(m: Measurement, reasons: Reasons) -> Cell:
@@ -153,12 +200,25 @@ def _peer(m: Measurement, name: str, reasons: Reasons) -> Cell:
 
 def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
     """Each measurement with the words that tell it from the others of its table."""
-    rows = Counter((m.mixer, m.implementation) for m in found)
-    named = []
+    rows = Counter((m.mixer, named(m)) for m in found)
+    told = []
     for m in found:
-        row = f" ({sizes_words(m.sizes)}, {m.dtype})" if rows[m.mixer, m.implementation] > 1 else ""
-        named.append((m, f"{m.mixer} {m.implementation}{row}"))
-    return named
+        row = f" ({sizes_words(m.sizes)}, {m.dtype})" if rows[m.mixer, named(m)] > 1 else ""
+        told.append((m, f"{m.mixer} {named(m)}{row}"))
+    return told
+
+
+def _labelled(found: Sequence[Measurement]) -> list[Note]:
+    """What a reader must know of readings: each label with the readings that carry it."""
+    carried: dict[str, list[str]] = {}
+    for m, row in _about(found):
+        for name, reading in m.readings.items():
+            for label in reading.details.get("labels", ()):
+                carried.setdefault(f"{name.replace('_', ' ')} {label}", []).append(row)
+    return [
+        Note((f"{label}: {'all' if len(rows) == len(found) > 1 else ', '.join(rows)}",))
+        for label, rows in carried.items()
+    ]
 
 
 def _contended(found: Sequence[Measurement]) -> list[Note]:

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 
 from costmodel.sizes import LETTERS
 
-PHASES = {"training": "forward pass", "inference": "one new token"}
+PHASES = {
+    "training": "forward pass",
+    "inference": "one new token",
+    "backward": "backward pass",
+    "training-step": "training step",
+}
 DIGITS = 4
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
 LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))

@@ -30,6 +30,7 @@ from costmodel.command_line import (
 from costmodel.load import mixer as load_mixer
 
 if TYPE_CHECKING:
+    from profiler.plan import Plan
     from profiler.session import Session
 
 
@@ -45,13 +46,19 @@ class Asked:
     device: str | None
     seed: int
     seconds: float
+    compile_: bool
+    shared: bool
     output: Path | None
 
 
 def _measuring(
     mixers: Mixers = None,
     phase: Annotated[
-        str, typer.Option("--phase", help="training (forward), inference (decode), both.")
+        str,
+        typer.Option(
+            "--phase",
+            help="training (forward), inference (decode), both; backward, training-step; or all.",
+        ),
     ] = "training",
     impl: Annotated[
         str, typer.Option("--impl", metavar="A,B", help="all, names, or FILE.py:Class of your own.")
@@ -66,6 +73,12 @@ def _measuring(
     seconds: Annotated[
         float, typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01)
     ] = 15.0,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Time what torch.compile makes of the modules.")
+    ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Energy even where others use the GPU, labelled.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
@@ -93,16 +106,14 @@ def measuring(command: Command) -> Command:
     return sized(wrapped)
 
 
-def measured(asked: Asked) -> Session:
-    """Measure what a command line asks for; failures are told as they come to light."""
+def planned(asked: Asked) -> Plan:
+    """What a command line asks to be measured."""
     from costmodel.requests import given_sizes
     from costmodel.table import selection
-    from profiler import session
-    from profiler.meters.latency import LatencyLimits
-    from profiler.plan import Plan, requests
+    from profiler.plan import Plan
 
     selected, _ = selection([load_mixer(name) for name in asked.mixers or ()], None, False)
-    plan = Plan(
+    return Plan(
         selected,
         given_sizes(asked.sizes),
         phases(asked.phase),
@@ -110,9 +121,19 @@ def measured(asked: Asked) -> Session:
         asked.dtype,
         asked.device,
         asked.seed,
+        asked.compile_,
+        asked.shared,
     )
+
+
+def measured(asked: Asked) -> Session:
+    """Measure what a command line asks for; failures are told as they come to light."""
+    from profiler import session
+    from profiler.meters.latency import LatencyLimits
+    from profiler.plan import requests
+
     limits = LatencyLimits(max_seconds=asked.seconds)
-    wanted = requests(plan)
+    wanted = requests(planned(asked))
     try:
         with bar() as progress:
             found = session.run(wanted, asked.output, limits=limits, progress=progress)

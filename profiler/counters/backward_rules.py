@@ -14,6 +14,8 @@ from functools import cache, partial
 from math import prod
 from typing import Any
 
+from torch import Tensor
+
 from profiler.counters.call import Call, CountError
 from profiler.counters.operations import COMPARE, FUNCTIONS, NOTHING, Operations, counted, other
 from profiler.counters.rules import (
@@ -28,6 +30,7 @@ from profiler.counters.rules import (
     scatter_add,
     softmax,
     sum_of,
+    visible_pairs,
 )
 
 # elementwise derivatives
@@ -155,6 +158,61 @@ def convolution_backward(call: Call) -> Operations:
     if wanted[2]:
         total += Operations(add=grad.numel() - grad.shape[1])
     return total
+
+
+def unfold_backward(call: Call) -> Operations:
+    """Every entry of every window is added to its place on the axis that the windows lie on."""
+    grad, axis = call.tensor("grad_in"), int(call.arguments["dim"])
+    windows, size = grad.shape[axis], grad.shape[-1]
+    if not grad.numel():
+        return NOTHING
+    places = covered(int(windows), int(size), int(call.arguments["step"]), 1)
+    return sum_of(grad) * (grad.numel() - grad.numel() // (windows * size) * places)
+
+
+# attention
+
+
+def attention_backward(
+    pairs: int, rows: int, keys: int, width: int, values: int, wanted: tuple[bool, ...]
+) -> Operations:
+    """Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its blocks, and the logarithm of the
+    row's sum kept as in Dao 2023, arXiv 2307.08691, Algorithm 2: the weights are computed again.
+
+    S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O);
+    dS = P * (dP - D);  dQ = scale dS K;  dK = scale dS^T Q.
+    """
+    again = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
+    total = again
+    if wanted[2]:
+        total += Operations(mul=pairs * values, add=(pairs - keys) * values)
+    if wanted[0] or wanted[1]:
+        total += Operations(mul=pairs * values, add=pairs * (values - 1))
+        total += Operations(mul=rows * values, add=rows * (values - 1))
+        total += Operations(mul=pairs, add=pairs)
+    if wanted[0]:
+        total += Operations(mul=pairs * width + rows * width, add=(pairs - rows) * width)
+    if wanted[1]:
+        total += Operations(mul=pairs * width + keys * width, add=(pairs - keys) * width)
+    return total
+
+
+def fused_attention_backward(call: Call) -> Operations:
+    """The gradients of queries, keys and values by torch's flash kernels; see
+    `attention_backward`."""
+    if call.arguments["dropout_p"]:
+        raise CountError(f"{call.name}: no rule for dropout inside attention")
+    query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
+    real_only(call, query)
+    if isinstance(call.arguments.get("attn_mask"), Tensor):
+        raise CountError(f"{call.name}: no rule for the gradient of a mask")
+    causal, keys = bool(call.arguments["is_causal"]), key.shape[-2]
+    *outer, rows, width = query.shape
+    pairs, seen = visible_pairs(rows, keys, causal), min(rows, keys) if causal else keys
+    if not pairs or not width:
+        return NOTHING
+    every = (True, True, True)
+    return attention_backward(pairs, rows, seen, width, value.shape[-1], every) * prod(outer)
 
 
 # pooling
@@ -331,6 +389,9 @@ LAYER_RULES: Mapping[str, Rule] = {
     "_safe_softmax": safe_softmax,
     "convolution": convolution,
     "convolution_backward": convolution_backward,
+    "unfold_backward": unfold_backward,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": fused_attention_backward,
+    "_scaled_dot_product_flash_attention_backward": fused_attention_backward,
     "var": variance,
     "std": partial(variance, root=True),
     "var_mean": variance,
@@ -344,3 +405,7 @@ LAYER_RULES: Mapping[str, Rule] = {
 
 TRACED_RULES: Mapping[str, Rule] = {**RULES, **LAYER_RULES}
 """What a symbolic trace counts by."""
+
+DISPATCHED_RULES: Mapping[str, Rule] = {**LAYER_RULES, **RULES}
+"""What the calls of a real module are counted by, forward and backward: where both have a rule, the
+one that refuses what it is not exact for."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profiler.counters.backward_rules import DISPATCHED_RULES
 from profiler.counters.call import Call, CountError, bind, bytes_read, bytes_written
 from profiler.counters.operations import NOTHING, Operations
 from profiler.counters.rules import operations_of, rule_for
@@ -109,7 +110,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if rule_for(func._schema.name) is None or func.is_view:
+        if rule_for(func._schema.name, DISPATCHED_RULES) is None or func.is_view:
             with self:  # inference mode dispatches composite operations whole
                 parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
@@ -133,7 +134,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
     def count(self, call: Call, touched: int) -> Operations:
         """The call's operations; what has no rule is put on the list of the unknown."""
         try:
-            counted = operations_of(call)
+            counted = operations_of(call, DISPATCHED_RULES)
         except CountError as error:
             counted, reason = None, str(error)
         else:

@@ -412,7 +412,8 @@ def nominal(name: str) -> str:
     operation = name.removeprefix("aten::")
     if operation.startswith("_fft_"):
         return "Fourier transforms"
-    return "fused attention" if RULES.get(operation) is fused_attention else ""
+    fused = RULES.get(operation.removesuffix("_backward")) is fused_attention
+    return "fused attention" if fused else ""
 
 
 def rule_for(name: str, rules: Mapping[str, Rule] = RULES) -> Rule | None:

@@ -66,19 +66,37 @@ class OperationTimes:
         return sum(s for path, s in self.by_path.items() if wanted.intersection(path)) / total
 
 
+BEFORE = "before the call"
+"""What the profiler calls everything that a call needs first."""
+
+
+def restored(reset: Callable[[], Any] | None) -> None:
+    """Run `reset`, under a name that tells it from the call that follows."""
+    if reset is not None:
+        with torch.profiler.record_function(BEFORE):
+            reset()
+
+
 def operation_times(
-    fn: Callable[..., Any], *args: Any, repeats: int = 10, cuda: bool | None = None
+    fn: Callable[..., Any],
+    *args: Any,
+    repeats: int = 10,
+    cuda: bool | None = None,
+    reset: Callable[[], Any] | None = None,
 ) -> OperationTimes | Unavailable:
     """Seconds per call in each operation, averaged over `repeats` calls after one unrecorded one.
 
     Self time on the CPU, or of the device's kernels when `cuda` (by default: when an argument
-    lies there). Tracing slows short operations down, so use shares, not absolute times.
+    lies there). Tracing slows short operations down, so use shares, not absolute times. `reset`
+    runs before every call and is not in the times.
     """
     device = on_cuda(args) if cuda is None else cuda
     try:
+        restored(reset)
         fn(*args)
         with traced(cuda=device) as trace:
             for _ in range(repeats):
+                restored(reset)
                 fn(*args)
             if device:
                 torch.cuda.synchronize()
@@ -99,9 +117,12 @@ def events_of(trace: profile) -> list[Any]:
 
 
 def call_path(event: Any) -> tuple[str, ...]:
-    """The names of an operation's callers and its own, outermost first; () for what is none."""
+    """The names of an operation's callers and its own, outermost first; () for what is none, or
+    comes before the call."""
     names: list[str] = []
     while event is not None:
+        if event.name == BEFORE:
+            return ()
         if "::" in event.name:
             names.append(event.name)
         elif not names:
@@ -110,7 +131,9 @@ def call_path(event: Any) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
-def count_kernels(fn: Callable[..., Any], *args: Any) -> Reading | Unavailable:
+def count_kernels(
+    fn: Callable[..., Any], *args: Any, reset: Callable[[], Any] | None = None
+) -> Reading | Unavailable:
     """Kernels that one call launches on an NVIDIA GPU, copies and fills counted apart in details.
 
     On a machine without one, Unavailable: see `DispatchCounts.launched`.
@@ -121,7 +144,11 @@ def count_kernels(fn: Callable[..., Any], *args: Any) -> Reading | Unavailable:
             "number of dispatched non-view operations stands in for them"
         )
     try:
+        if reset is not None:
+            reset()
         fn(*args)
+        if reset is not None:
+            reset()
         torch.cuda.synchronize()
         with traced(cuda=True) as trace:
             fn(*args)

@@ -8,10 +8,11 @@ leave the least unexplained are the causes, one switch turned at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
-from costmodel.composites import OF_GRADIENTS, REWRITES
+from costmodel.composites import OF_GRADIENTS, PADDINGS, REWRITES
 from costmodel.domains import Exact, Unsupported, nonnegative
 from costmodel.equations import Mixer
 from costmodel.load import mixer as load_mixer
@@ -117,15 +118,13 @@ def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[st
     """The form and the rewrites that leave the least unexplained, few rather than many.
 
     A backward pass is that of the forward pass that ran: it has the form and the rewrites of that
-    one, and those that concern gradients alone.
+    one, and those that concern gradients alone, each of which leaves less than without it.
     """
     if phase == "backward":
         before = against(found, mixer)
-        own = [(), *((name,) for name in OF_GRADIENTS)]
         ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
-        choices = [(before.form, (*ran, *more)) for more in own]
-    else:
-        choices = [(form, rewrites) for form in mixer.forms for rewrites in switches()]
+        return before.form, lessening(mixer, found, traced, before.form, ran)
+    choices = [(form, rewrites) for form in mixer.forms for rewrites in switches()]
     return min(
         choices,
         key=lambda choice: (
@@ -133,6 +132,28 @@ def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[st
             len(choice[1]) + (choice[0] != mixer.default_form),
         ),
     )
+
+
+def lessening(
+    mixer: Mixer, found: Trace, traced: Classes, form: str, rewrites: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The rewrites and those of gradients that leave less unexplained, the best one first."""
+
+    def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
+        return remaining(minus(traced, counted(mixer, form, chosen, found, "backward")))
+
+    least, waiting = left(rewrites), list(OF_GRADIENTS)
+    while waiting and least != NOTHING_LEFT:
+        tried = {}
+        for name in waiting:
+            with suppress(TraceError, Unsupported):  # a switch that cannot be counted is none
+                tried[name] = left((*rewrites, name))
+        best = min(tried, key=lambda name: tried[name], default=None)
+        if best is None or tried[best] >= least:
+            break
+        least, rewrites = tried[best], (*rewrites, best)
+        waiting = [name for name in waiting if name != best and not {name, best} <= {*PADDINGS}]
+    return rewrites
 
 
 def steps(
@@ -205,6 +226,9 @@ def minus(larger: Classes, smaller: Classes) -> Classes:
     names = dict.fromkeys([*larger, *smaller])
     found = {n: larger.get(n, Poly()) - smaller.get(n, Poly()) for n in names}
     return {name: poly for name, poly in found.items() if poly.terms}
+
+
+NOTHING_LEFT = (0, 0, 0)
 
 
 def remaining(left: Classes) -> tuple[int, int, int]:

@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from profiler.counters.backward_rules import attention_backward
 from profiler.counters.call import Call
 from profiler.counters.operations import FUNCTIONS, NOTHING, Operations, counted, other
 from profiler.counters.rules import fused_attention, visible_pairs
@@ -120,30 +121,6 @@ def attention(
         "fused attention", (query, key, value, attn_mask), (result,), forward, backward,
         keeps=(0, 1, 2, 3), keeps_results=(0,), workspace=rows * heads,
     )  # fmt: skip
-
-
-def attention_backward(
-    pairs: int, rows: int, keys: int, width: int, values: int, wanted: tuple[bool, ...]
-) -> Operations:
-    """Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its blocks, and the logarithm of the
-    row's sum kept as in Dao 2023, arXiv 2307.08691, Algorithm 2: the weights are computed again.
-
-    S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O);
-    dS = P * (dP - D);  dQ = scale dS K;  dK = scale dS^T Q.
-    """
-    again = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
-    total = again
-    if wanted[2]:
-        total += Operations(mul=pairs * values, add=(pairs - keys) * values)
-    if wanted[0] or wanted[1]:
-        total += Operations(mul=pairs * values, add=pairs * (values - 1))
-        total += Operations(mul=rows * values, add=rows * (values - 1))
-        total += Operations(mul=pairs, add=pairs)
-    if wanted[0]:
-        total += Operations(mul=pairs * width + rows * width, add=(pairs - rows) * width)
-    if wanted[1]:
-        total += Operations(mul=pairs * width + keys * width, add=(pairs - keys) * width)
-    return total
 
 
 # norms

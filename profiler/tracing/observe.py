@@ -22,6 +22,7 @@ from profiler.counters.backward_rules import TRACED_RULES
 from profiler.counters.call import CountError, bind, bytes_read, bytes_written
 from profiler.counters.operations import NOTHING, Operations
 from profiler.counters.rules import Rule, contraction, free, operations_of, rule_for
+from profiler.meters.memory_saved import keys, saving
 from profiler.tracing import constants
 from profiler.tracing.target import Built, Sizes, Target, build, explained
 
@@ -432,26 +433,17 @@ def differentiable(results: Any) -> Iterator[Tensor]:
 def saved_bytes(built: Built, backend: Backend, before: Recorder) -> int:
     """Bytes that the forward pass saves for the backward, each storage once and whole,
     parameters and buffers left out."""
-    skipped = {
-        t.untyped_storage()._cdata for t in (*built.module.parameters(), *built.module.buffers())
-    }
-    saved: dict[int, int] = {}
-    kept: list[Any] = []
-
-    def pack(tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in skipped:
-            saved[storage._cdata] = storage.nbytes()
-            kept.append(storage)  # so that no other storage takes its address
-
-    def unpack(nothing: None) -> Tensor:
-        raise AssertionError("no backward follows")
-
-    hooks = torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+    owned = keys((*built.module.parameters(), *built.module.buffers()))
     again = Recorder(like=before)
-    with hooks, backend(again), again:
-        built.module(*built.args, **built.kwargs)
-    return sum(saved.values())
+    with saving() as saved, backend(again), again:
+        results = built.module(*built.args, **built.kwargs)
+    storages = saved.storages()
+    del results  # and with them the graph that held what was saved
+    return sum(
+        tensors[0].untyped_storage().nbytes()
+        for place, tensors in storages.items()
+        if place not in owned
+    )
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,42 +14,20 @@ import costmodel as cm
 from profiler import measure as measuring
 from profiler.counters.peers import PeerCount
 from profiler.counters.trace import OperationTimes
-from profiler.measure import (
-    MeasureError,
-    Request,
-    default_device,
-    device_name,
-    dtype_name,
-    failure,
-    launch_estimate,
-    measure,
-    peer_json,
-    prepare,
-)
+from profiler.measure import failure, launch_estimate, measure, peer_json
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency import LatencyLimits
-from profiler.modules import Implementation, State, implementations
+from profiler.modules import Implementation, implementations
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.session import run
 from profiler.store import Measurement, line_of
-from tests.implementations import equations, every, label
-from tests.small import complete
+from profiler.work import MeasureError, Request, prepare
+from tests.profiler.test_work import NO_GPU, asked
 from tests.user_mixers import written
 
 BRIEF = LatencyLimits(
     min_samples=3, max_samples=3, max_seconds=0.02, warmup_calls=3, warmup_seconds=0.02
 )
-NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-
-
-def asked(mixer: str, implementation: str, **changes: Any) -> Request:
-    """A request at small sizes, with changes."""
-    known = cm.mixer(mixer)
-    sizes = {"b": 2, "l": 5, "d": 6, "n": 2, "t": 4} | changes.pop("sizes", {})
-    letters = (*known.letters, "b", *(("t",) if changes.get("phase") == "inference" else ()))
-    kept = {letter: s for letter, s in complete(known, sizes).items() if letter in letters}
-    made = Request(known, implementations(mixer)[implementation], kept, device="cpu")
-    return replace(made, **changes)
 
 
 def doctored(module: type[nn.Module], mixer: str = "me", implementation: str = "toeplitz") -> Any:
@@ -187,21 +163,6 @@ def test_the_floor_grows_with_the_operations() -> None:
 # One new token
 
 
-@pytest.mark.parametrize("chosen", [it for it in every() if it.step_form], ids=label)
-def test_every_call_is_the_tth_token_on_a_filled_state(chosen: Implementation) -> None:
-    """At t = 4: three tokens are held before, and what t needs to hold after."""
-    work = prepare(asked(chosen.mixer, chosen.name, phase="inference"))
-    state: State = inspect.getclosurevars(inspect.unwrap(work.fn)).nonlocals["state"]
-    for _ in range(3):
-        work.once()
-        assert state.position == 4
-    held = [state.held(name) for name in state.arrays]
-    assert all(bool((rows != 0).all()) for rows in held)
-    mixer = equations(chosen)
-    sizes = complete(mixer, {"l": 5, "d": 6, "n": 2, "t": 4})
-    assert state.elements == cm.state(mixer, chosen.step_form).at(**sizes)
-
-
 def test_one_token_costs_what_the_history_makes_it_cost() -> None:
     def dispatched(t: int) -> int:
         request = asked("we", "toeplitz", phase="inference", sizes={"t": t})
@@ -329,60 +290,7 @@ def test_a_dtype_that_torch_itself_refuses_is_a_sentence_too() -> None:
         measure(request, limits=BRIEF)
 
 
-@pytest.mark.parametrize("name", ["fp64", "fp32", "bf16", "fp16"])
-def test_a_dtype_that_is_there_is_never_cast(name: str) -> None:
-    work = prepare(asked("self-attention", "explicit", dtype=name))
-    assert {work.once().dtype, work.args[0].dtype} == {measuring.DTYPES[name]}
-    assert {p.dtype for p in work.module.parameters()} == {measuring.DTYPES[name]}
-
-
-# Names and seeds
-
-
-def test_names_of_dtypes() -> None:
-    assert list(map(dtype_name, ("fp16", "float64", "bfloat16"))) == ["fp16", "fp64", "bf16"]
-    with pytest.raises(MeasureError, match="unknown dtype 'int8': expected one of fp64, fp32"):
-        dtype_name("int8")
-
-
-@pytest.mark.parametrize("name", ["tpu", "", "mps", "meta"])
-def test_a_device_that_is_not_measured(name: str) -> None:
-    with pytest.raises(MeasureError, match="expected cpu, cuda or cuda:N"):
-        device_name(name)
-
-
-@NO_GPU
-def test_a_gpu_that_is_not_there() -> None:
-    assert default_device() == device_name(None) == device_name("cpu") == "cpu"
-    with pytest.raises(MeasureError, match="torch finds no NVIDIA GPU: use cpu"):
-        device_name("cuda")
-
-
-def test_a_gpu_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert device_name("cuda:1") == "cuda:1"
-    with pytest.raises(MeasureError, match="there is no 'cuda:2': torch finds 2 GPUs"):
-        device_name("cuda:2")
-
-
-@pytest.mark.parametrize("phase", ["training", "inference"])
-def test_equal_seeds_give_equal_numbers(phase: str) -> None:
-    def result(seed: int) -> Tensor:
-        made: Callable[[], Tensor] = prepare(
-            asked("self-attention", "sdpa", phase=phase, seed=seed)
-        ).once
-        return made()
-
-    assert torch.equal(result(3), result(3))
-    assert not torch.allclose(result(3), result(4))
-
-
-def test_torchs_own_seed_is_left_alone() -> None:
-    torch.manual_seed(11)
-    before = torch.get_rng_state()
-    prepare(asked("he", "fft"))
-    assert torch.equal(before, torch.get_rng_state())
+# Records
 
 
 def test_a_mixer_of_ones_own_is_recorded_under_its_file(tmp_path: Path) -> None:

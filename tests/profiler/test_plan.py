@@ -12,10 +12,10 @@ from costmodel.check import Proof
 from costmodel.mixers import names
 from costmodel.sizes import LETTERS, SizeError
 from profiler.check import module_equals
-from profiler.measure import MeasureError, Request
 from profiler.modules import Implementation, build, implementations
 from profiler.modules.extractor import MeToeplitz
 from profiler.plan import Plan, chosen_implementations, is_class, requests, users_class
+from profiler.work import MeasureError, Request
 from tests.user_mixers import written
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")

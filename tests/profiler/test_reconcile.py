@@ -16,15 +16,23 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel.execution.oracle import execute
-from profiler.counters.dispatch import count_dispatch
 from profiler.ladder import Ladder, left_bare
-from profiler.measure import MeasureError, Request, measure, peers_of, prepare
+from profiler.measure import (
+    activation_bytes,
+    dispatched_by,
+    measure,
+    memory_of,
+    peers_of,
+    tensors_at_peak,
+    zeros_of,
+)
 from profiler.meters.interface import Reading
 from profiler.modules import Implementation, implementations
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.reconcile import described, executed, ladder
-from profiler.store import Measurement
+from profiler.store import Measurement, divide
+from profiler.work import MeasureError, Request, prepare
 from tests.implementations import every, label
 from tests.recorded import latency
 from tests.small import complete, without_inference
@@ -65,7 +73,11 @@ def reconciled(
         for name, p in peers_of(work).items()
         if not hasattr(p, "reason")
     }
-    counts: dict[str, Any] = {"dispatch": count_dispatch(work.once).to_json(), "peers": peers}
+    counts: dict[str, Any] = {
+        "dispatch": dispatched_by(work).to_json(),
+        "zeros": zeros_of(work).to_json(),
+        "peers": peers,
+    }
     record = Measurement(
         mixer,
         implementation.name,
@@ -363,3 +375,286 @@ def test_ladders_with_a_gap_are_named() -> None:
     assert left_bare([holds, bare, bare]) == (
         "2 of 3 ladders have an unexplained gap: me toeplitz (forward pass)"
     )
+
+
+# Gradients
+
+SPREAD = (
+    "self-attention", "she", "he", "we", "me", "recurrent", "lstm", "gru", "linear-attention",
+    "ssa", "lsa", "vlsa-trained", "convolution", "convolution-same", "restricted-attention",
+    "additive-attention", "dot-product-attention", "simple-resl", "simple-causal", "fastformer",
+    "lstm+two-biases", "gru+two-biases", "gru+reset-before", "self-attention+cross",
+)  # fmt: skip
+TRAINED = [
+    (described, phase)
+    for mixer in SPREAD
+    for place, described in enumerate(implementations(mixer).values())
+    for phase in ("backward", *(["training-step"] if place == 0 else []))
+]
+LEFT_BARE = {"sdpa": {"mul", "add", "exp"}}
+"""Implementation -> the classes of what its backward pass does besides: fused attention computes
+scores and their exponentials again, and takes row sums and scales from other products."""
+
+each_trained = pytest.mark.parametrize(
+    ("chosen", "phase"), TRAINED, ids=[f"{label(it)}-{phase}" for it, phase in TRAINED]
+)
+
+
+@each_trained
+def test_gradients_are_explained_but_for_those_of_fused_attention(
+    chosen: Implementation, phase: str
+) -> None:
+    for place in range(len(SIZES)):
+        result = swept(chosen, phase, place)
+        left = result.unexplained["2-3"]
+        assert result.uncounted == () and result.unexplained["1-2"] == {}
+        assert left.keys() == LEFT_BARE.get(chosen.name, set()), left
+        assert result.explained == (not left)
+
+
+@each_trained
+def test_causes_lead_to_what_is_dispatched(chosen: Implementation, phase: str) -> None:
+    result = swept(chosen, phase, 1)
+    for name in {*result.rungs["1"], *result.rungs["3"]}:
+        added = sum(c.counts.get(name, 0) for c in result.causes)
+        rest = sum(gap.get(name, 0) for gap in result.unexplained.values())
+        assert result.rungs["1"].get(name, 0) + added + rest == result.rungs["3"].get(name, 0)
+
+
+def causes(result: Ladder) -> dict[str, dict[str, int]]:
+    """What every switch adds, by name."""
+    return {cause.name: cause.counts for cause in result.causes}
+
+
+def test_a_training_step_is_both_passes() -> None:
+    described = implementations("she")["conv"]
+    one, two, both = (
+        swept(described, phase, 1).rungs["3"] for phase in ("training", "backward", "training-step")
+    )
+    assert both == {name: n + two.get(name, 0) for name, n in one.items()}
+
+
+def test_the_gradient_of_a_softmax_comes_from_its_result() -> None:
+    """b n l^2 quotients u = g / sum are not taken."""
+    found = causes(swept(implementations("self-attention")["explicit"], "backward", 1))
+    assert found["softmax-gradient"]["div"] == -3 * 2 * 7 * 7
+
+
+def test_gradients_of_parts_are_added_up_with_zeros() -> None:
+    """SHE lag by lag: the gradient of W_ext is the sum of l whole arrays with one lag each, that of
+    x of l whole sequences, of which the later lags reach l - lag rows."""
+    b, l, d = 3, 7, 6
+    found = causes(swept(implementations("she")["direct"], "backward", 1))
+    assert found == {"zeros": {"add": (l - 1) * l * d * d + b * d * l * (l - 1) // 2}}
+
+
+def test_zeros_around_a_sequence_have_gradients() -> None:
+    """HE as a convolution: b d l(l-1)/2 products of taps with what lies before the first row."""
+    found = causes(swept(implementations("he")["toeplitz"], "backward", 1))
+    assert found["padded-rows"]["mul"] == 3 * 6 * 7 * 6 // 2
+
+
+def test_a_gate_that_the_first_row_does_not_need() -> None:
+    """Its gradient is zero there, and goes through its sigmoid (two products) and both maps."""
+    found = causes(swept(implementations("lstm")["explicit"], "backward", 1))
+    assert found["zeros"]["mul"] == 3 * (2 * 6 * 6 + 2 * 6)
+
+
+def test_peers_of_gradients_are_printed_and_not_predicted() -> None:
+    result = swept(implementations("self-attention")["explicit"], "backward", 1)
+    torch_, fvcore = result.peers
+    assert torch_.printed is not None and torch_.printed > 0
+    for peer in (torch_, fvcore):
+        assert peer.predicted is None and peer.unexplained is None
+        assert peer.reasons["predicted"] == (
+            f"what {peer.name} counts of a backward pass is measured, not derived"
+        )
+    assert fvcore.printed is None
+    assert result.explained
+
+
+class Squared(MeToeplitz):
+    """One more product per output entry, and two for its gradient."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        y = super().mix(x)
+        return y * y
+
+
+class Sliced(MeToeplitz):
+    """Two rows are added to themselves by hand: their gradient is added up."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        y = super().mix(x)
+        return y + torch.exp(y)
+
+
+@pytest.mark.parametrize(("module", "left"), [
+    (Squared, {"mul": 2, "add": 1}),  # 2 y as two products of the gradient, added up
+    (Sliced, {"mul": 1, "add": 1}),  # g exp(y), and the sum with g itself
+])  # fmt: skip
+def test_an_operation_put_in_surfaces_in_its_gradient(
+    module: type[nn.Module], left: dict[str, int]
+) -> None:
+    described = replace(implementations("me")["toeplitz"], module=module)
+    sizes = {"b": 2, "l": 5, "d": 6}
+    found = reconciled("me", described, sizes, "backward")
+    assert found.unexplained["2-3"] == {name: n * 2 * 5 * 6 for name, n in left.items()}
+    assert not found.explained
+
+
+# Memory
+
+
+def remembered(mixer: str, described: Implementation, phase: str, dtype: str = "fp32") -> Ladder:
+    """The ladder of one call, with its memory measured."""
+    equations = cm.mixer(mixer)
+    sizes = complete(equations, SIZES[1])
+    work = prepare(Request(equations, described, sizes, phase, dtype))
+    measured = {
+        "activations": activation_bytes(work),
+        "tensors_at_peak": tensors_at_peak(work, phase),
+        "peak_memory": memory_of(work, "cpu"),
+    }
+    readings, reasons = divide(measured)
+    counts = {"dispatch": dispatched_by(work).to_json()}
+    record = Measurement(
+        mixer, described.name, described.form, sizes, dtype, phase, "cpu",
+        readings=readings, reasons=reasons, counts=counts,
+    )  # fmt: skip
+    return ladder(record, equations, described)
+
+
+KEPT_APART = {
+    ("self-attention", "sdpa"): -504,
+    ("linear-attention", "recurrent"): 936,
+    ("lstm", "explicit"): 72,
+}
+"""Fused attention keeps the logarithms of its sums and no weights; a function by cases keeps its
+exponentials besides its result; a gate that the first row does not need is kept all the same."""
+
+
+@pytest.mark.parametrize(("mixer", "name"), [
+    ("self-attention", "explicit"), ("she", "direct"), ("she", "conv"), ("me", "toeplitz"),
+    ("he", "toeplitz"), ("recurrent", "explicit"), ("simple-resl", "kv-first"),
+    ("convolution", "conv"), ("fastformer", "explicit"), ("dot-product-attention", "rows"),
+    *KEPT_APART,
+])  # fmt: skip
+def test_what_is_kept_is_explained(mixer: str, name: str) -> None:
+    found = remembered(mixer, implementations(mixer)[name], "training-step").memory["activations"]
+    assert found.measured is not None and found.derived is not None
+    assert found.unexplained == KEPT_APART.get((mixer, name), 0)
+    added = sum(cause.bytes for cause in found.causes) + (found.unexplained or 0)
+    assert found.derived + added == found.measured
+
+
+def test_what_explicit_attention_keeps_in_bytes() -> None:
+    """x, Q, K, V and R of b l d numbers, A of b n l^2, and one mask of l^2 bytes."""
+    b, n, l, d = 3, 2, 7, 6
+    result = remembered("self-attention", implementations("self-attention")["explicit"], "backward")
+    found = result.memory["activations"]
+    named = {cause.name: cause.bytes for cause in found.causes}
+    assert named["masks"] == l * l
+    kept = 4 * (5 * b * l * d + b * n * l * l) + l * l
+    assert found.measured == kept + named.get("unseen", 0)
+    assert result.memory["peak"].unexplained is None
+    assert "compare the training step" in result.memory["peak"].reason
+
+
+def test_what_a_convolution_keeps_is_its_padded_input_and_turned_taps() -> None:
+    """l - 1 rows of zeros before x, and W_ext (l, d, d) in another order."""
+    b, l, d = 3, 7, 6
+    described = implementations("she-extraction")["conv"]
+    found = remembered("she-extraction", described, "training-step").memory["activations"]
+    named = {cause.name: cause.bytes for cause in found.causes}
+    assert named == {"copies": 4 * b * (l - 1) * d, "copies of parameters": 4 * l * d * d}
+
+
+class KeepsMore(MeToeplitz):
+    """Keeps one more array of b l d numbers for its backward pass, and gives the same."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        y = super().mix(x)
+        return y + 0 * torch.tanh(y)
+
+
+class KeptUnseen(torch.autograd.Function):
+    """The identity, which keeps a new array out of autograd's sight."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        ctx.kept = y + 1
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+class KeepsUnseen(MeToeplitz):
+    """Keeps b l d numbers as an attribute of a context."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        kept: Tensor = KeptUnseen.apply(super().mix(x))  # type: ignore[no-untyped-call]  # torch's
+        return kept
+
+
+def test_a_tensor_that_is_saved_besides_is_unexplained() -> None:
+    described = replace(implementations("me")["toeplitz"], module=KeepsMore)
+    found = remembered("me", described, "training-step").memory["activations"]
+    assert found.unexplained == 4 * 3 * 7 * 6
+
+
+def test_a_tensor_that_is_kept_unseen_is_named_so() -> None:
+    described = replace(implementations("me")["toeplitz"], module=KeepsUnseen)
+    found = remembered("me", described, "training-step").memory["activations"]
+    assert {c.name: c.bytes for c in found.causes}["unseen"] == 4 * 3 * 7 * 6
+    assert found.unexplained == 0
+
+
+PEAKS = [
+    ("self-attention", "explicit"),
+    ("me", "toeplitz"),
+    ("simple", "kv-first"),
+    ("lstm", "explicit"),
+]
+
+
+@pytest.mark.parametrize("phase", ["training", "training-step"])
+@pytest.mark.parametrize(("mixer", "name"), PEAKS)
+def test_causes_of_the_peak_add_up(mixer: str, name: str, phase: str) -> None:
+    found = remembered(mixer, implementations(mixer)[name], phase).memory["peak"]
+    equations = cm.mixer(mixer)
+    assert found.derived == cm.peak(equations, phase).at(**complete(equations, SIZES[1])) * 4
+    assert found.measured is not None and found.unexplained is not None
+    assert found.measured == found.derived + sum(c.bytes for c in found.causes) + found.unexplained
+    assert any(c.name == "there before" and c.bytes < 0 for c in found.causes)
+
+
+@pytest.mark.parametrize(("mixer", "name"), [("me", "toeplitz"), ("simple", "kv-first")])
+def test_the_peak_of_a_forward_pass_without_locals_is_explained(mixer: str, name: str) -> None:
+    found = remembered(mixer, implementations(mixer)[name], "training").memory["peak"]
+    assert found.unexplained == 0
+
+
+def test_twice_the_bytes_in_float64() -> None:
+    described = implementations("he")["toeplitz"]
+    one, two = (
+        remembered("he", described, "training-step", dtype).memory["activations"]
+        for dtype in ("fp32", "fp64")
+    )
+    assert one.derived is not None and one.measured is not None
+    assert (two.derived, two.measured) == (2 * one.derived, 2 * one.measured)
+
+
+def test_memory_that_was_not_measured_says_so() -> None:
+    result = reconciled("me", implementations("me")["fft"], SIZES[1], "training-step")
+    for found, words in ((result.memory["activations"], "activations were not measured"),
+                         (result.memory["peak"], "peak memory was not measured")):  # fmt: skip
+        assert found.reason == words and found.unexplained is None
+        assert found.derived is not None and found.measured is None
+    forward = reconciled("me", implementations("me")["fft"], SIZES[1])
+    assert forward.memory["activations"].derived is None
+    assert "only a phase with gradients" in forward.memory["activations"].reason
+    token = reconciled("me", implementations("me")["toeplitz"], SIZES[1], "inference")
+    assert "the memory of one new token is its state" in token.memory["peak"].reason

@@ -1,0 +1,111 @@
+"""Are bytes told apart that hold values, copies of them, masks and rests of storages?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from profiler.keeping import CLASSES, Consists, entry_bytes, held_at_most, kept_by
+
+ROWS, WIDTH = 5, 3
+ONE = 4 * ROWS * WIDTH
+"""Bytes of one array (5, 3) in float32."""
+
+
+def given() -> tuple[Tensor, Tensor]:
+    """x (5, 3) and a weight (3, 3), both wanting gradients."""
+    return torch.randn(ROWS, WIDTH).requires_grad_(), torch.randn(WIDTH, WIDTH).requires_grad_()
+
+
+def kept(call: Callable[[Tensor, Tensor], Tensor]) -> dict[str, int]:
+    """The classes that hold bytes, of what a call keeps."""
+    x, weight = given()
+    found = kept_by(lambda: call(x, weight), [weight], [x])
+    return {name: n for name, n in found.by_class().items() if n}
+
+
+def test_an_input_and_a_result_are_values() -> None:
+    assert kept(lambda x, w: torch.tanh(x @ w)) == {"values": 2 * ONE}
+
+
+def test_a_parameter_is_not_counted_and_its_copy_is_named() -> None:
+    turned = kept(lambda x, w: x @ w.t().contiguous())
+    assert turned == {"values": ONE, "copies of parameters": 4 * WIDTH * WIDTH}
+
+
+def test_a_copy_stands_for_a_value_that_is_not_kept_itself() -> None:
+    """exp keeps its result, and the product its turned copy: the copy is one more."""
+    both = kept(lambda x, w: w @ torch.exp(x).t().contiguous())
+    assert both == {"values": ONE, "copies": ONE}
+    alone = kept(lambda x, w: w @ (x + 1).t().contiguous())
+    assert alone == {"values": ONE}
+
+
+def test_zeros_around_a_value_are_no_values() -> None:
+    padded = kept(lambda x, w: torch.nn.functional.pad(x, (0, 0, 2, 0)) @ w)
+    assert padded == {"values": ONE, "copies": 4 * 2 * WIDTH}
+
+
+def test_masks_are_named() -> None:
+    def masked(x: Tensor, w: Tensor) -> Tensor:
+        return x.masked_fill(torch.ones(ROWS, WIDTH, dtype=torch.bool), 0.0) @ w
+
+    assert kept(masked) == {"values": ONE, "masks": ROWS * WIDTH}
+
+
+def test_the_rest_of_a_storage_is_named() -> None:
+    """Of x w + 1 only the first column is needed again."""
+    found = kept(lambda x, w: torch.sin((x @ w)[:, :1]))
+    assert found == {"values": ONE + 4 * ROWS, "whole storages": ONE - 4 * ROWS}
+
+
+def test_what_is_computed_into_a_copy_is_a_value() -> None:
+    """A copy of x that is multiplied in place is another value than x."""
+    found = kept(lambda x, w: torch.sin(x) + torch.sin(x.clone().mul_(2.0)) @ w)
+    assert found == {"values": 3 * ONE}  # x, 2 x, sin(2 x)
+
+
+def test_values_whose_storage_is_gone_are_not_taken_for_others() -> None:
+    """Storages are reused: two copies of two values are two values."""
+
+    def two(x: Tensor, w: Tensor) -> Tensor:
+        one = w @ (x + 1).t().contiguous()
+        other = w @ (x + 2).t().contiguous()
+        return one + other
+
+    assert kept(two) == {"values": 2 * ONE}
+
+
+def test_the_worst_moment() -> None:
+    """x + 1, its square and the square's exponential: two at a time."""
+    x = torch.randn(ROWS, WIDTH)
+    found = held_at_most(lambda: torch.exp(torch.square(x + 1)), [], [x])
+    assert found.by_class()["values"] == found.total == 2 * ONE
+
+
+def test_nothing_new_is_held_by_a_view() -> None:
+    x = torch.randn(ROWS, WIDTH)
+    assert held_at_most(lambda: x.t()[1:], [], [x]) == Consists()
+
+
+@pytest.mark.parametrize(
+    ("views", "entries"),
+    [
+        (lambda t: [t, t.t(), t.view(-1), t.view(5, 1, 3)], 15),
+        (lambda t: [t[:2], t[2:]], 15),
+        (lambda t: [t[:2], t[:2].t()], 6),
+        (lambda t: [t[:1].expand(5, 3)], 3),
+        (lambda t: [t, t[:2]], 15),
+    ],
+)
+def test_entries_that_views_name(views: Callable[[Tensor], list[Tensor]], entries: int) -> None:
+    """Of one storage of 15: in another order or shape they are the same, and never more."""
+    assert entry_bytes(views(torch.zeros(5, 3))) == 4 * entries
+
+
+def test_classes_have_a_meaning() -> None:
+    assert list(CLASSES) == list(Consists().by_class())
+    assert Consists(1, 2, 3, 4, 5).total == 15
