@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from profiler import environment as described
-from profiler.environment import environment, git_revision
+from profiler.board import IDENTITY, STATE, answers, cuda_facts, events, other_users
+from profiler.environment import differences, environment, flat, git_revision
 
 FACTS = {"python", "torch", "numpy", "package", "revision", "platform", "cpu", "cores", "threads"}
 
@@ -27,15 +28,17 @@ def test_cpu_facts() -> None:
     assert facts["python"] == platform.python_version()
     assert facts["torch"] == torch.__version__
     assert facts["threads"] == torch.get_num_threads()
+    assert facts["interop_threads"] == torch.get_num_interop_threads()
     assert facts["device"] == "cpu"
     assert json.loads(json.dumps(facts)) == facts
 
 
-def test_what_is_missing_has_a_reason() -> None:
+def test_what_is_missing_is_absent_and_has_a_reason() -> None:
     facts = environment("cpu")
-    for name in ("numpy", "package", "revision", "cpu", "gpu"):
-        key = described.PACKAGE if name == "package" else name
-        assert (facts[name] is None) == (key in facts["reasons"])
+    for name in ("numpy", "package", "triton", "revision", "cpu", "cuda", "cudnn", "gpu"):
+        assert (name in facts) != (name in facts["reasons"])
+    assert all(value is not None for value in flat(facts).values())
+    assert all(reason.strip() for reason in facts["reasons"].values())
 
 
 def test_says_nothing_about_whose_machine_it_is() -> None:
@@ -75,48 +78,195 @@ def test_a_missing_gpu_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     facts = environment("cuda")
     assert facts["device"] == "cuda"
-    assert facts["reasons"]["cuda"] == "torch finds no NVIDIA GPU"
+    assert facts["reasons"]["cuda_device"] == "torch finds no NVIDIA GPU"
+    assert "gpu" not in facts and "device_name" not in facts
     assert "nvidia-ml-py is not installed" in facts["reasons"]["gpu"]
 
 
-def test_board_values_that_nvml_refuses_are_null(monkeypatch: pytest.MonkeyPatch) -> None:
-    class NVMLError(Exception):
-        value = 3
+class NVMLError(Exception):
+    """NVML's, with the number of `not supported`."""
 
-    def refuse(*args: Any) -> Any:
-        raise NVMLError
+    value = 3
 
+
+def refuse(*args: Any) -> Any:
+    raise NVMLError
+
+
+def nvml(**changes: Any) -> SimpleNamespace:
+    """A board that answers; this process has the number 7."""
     answers: dict[str, Any] = {
-        "nvmlDeviceGetUUID": lambda handle: b"GPU-1",
+        "nvmlDeviceGetUUID": lambda board: b"GPU-1",
         "nvmlSystemGetDriverVersion": lambda: "575.1",
-        "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
-        "nvmlDeviceGetTemperature": lambda handle, sensor: 41,
-        "nvmlDeviceGetClockInfo": lambda handle, clock: 345,
-        "nvmlDeviceGetMigMode": refuse,
-        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [1, 2],
-    }
-    nvml = SimpleNamespace(NVMLError=NVMLError, **answers)
-    monkeypatch.setattr(described, "load_nvml", lambda: nvml)
-    monkeypatch.setattr(described, "handle_of", lambda nvml, properties: "board")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: None)
+        "nvmlDeviceGetEnforcedPowerLimit": lambda board: 700_000,
+        "nvmlDeviceGetPowerUsage": lambda board: 71_500,
+        "nvmlDeviceGetTemperature": lambda board, sensor: 41,
+        "nvmlDeviceGetClockInfo": lambda board, clock: {1: 345, 2: 3201}[clock],
+        "nvmlDeviceGetMaxClockInfo": lambda board, clock: {1: 1980, 2: 3201}[clock],
+        "nvmlDeviceGetMigMode": lambda board: [0, 1],
+        "nvmlDeviceGetVirtualizationMode": lambda board: 2,
+        "nvmlDeviceGetEccMode": lambda board: [1, 1],
+        "nvmlDeviceGetPersistenceMode": lambda board: 0,
+        "nvmlDeviceGetCurrentClocksEventReasons": lambda board: 0x4 | 0x20 | 0x1000,
+        "nvmlDeviceGetMemoryInfo": lambda board: SimpleNamespace(used=600),
+        "nvmlDeviceGetComputeRunningProcesses": lambda board: [
+            SimpleNamespace(pid=7, usedGpuMemory=100), SimpleNamespace(pid=8, usedGpuMemory=500),
+        ],
+    }  # fmt: skip
+    return SimpleNamespace(NVMLError=NVMLError, **answers | changes)
+
+
+def test_a_board_says_what_it_is_and_apart_from_that_its_state() -> None:
     reasons: dict[str, str] = {}
-    assert described.board_facts(torch.device("cuda"), reasons) == {
+    assert answers(IDENTITY, nvml(), "board", reasons, "gpu.") == {
         "uuid": "GPU-1",
         "driver": "575.1",
         "power_limit_W": 700.0,
+        "mig_mode": "off",
+        "virtualisation": "vGPU",
+        "ecc": "on",
+        "persistence": "off",
+        "max_sm_clock_MHz": 1980,
+        "max_memory_clock_MHz": 3201,
+    }
+    assert answers(STATE, nvml(), "board", reasons, "state.") == {
         "temperature_C": 41,
+        "power_W": 71.5,
         "sm_clock_MHz": 345,
-        "memory_clock_MHz": 345,
-        "mig_mode": None,
+        "memory_clock_MHz": 3201,
+        "clock_events": ["software power cap", "software thermal slowdown", "0x1000"],
+        "used_memory_bytes": 600,
         "compute_processes": 2,
     }
-    assert reasons == {"gpu.mig_mode": "not supported by this device"}
+    assert reasons == {}
+
+
+def test_what_nvml_refuses_is_absent_with_its_reason() -> None:
+    reasons: dict[str, str] = {}
+    some = nvml(nvmlDeviceGetMigMode=refuse, nvmlDeviceGetEccMode=refuse)
+    del some.nvmlDeviceGetPersistenceMode
+    found = answers(IDENTITY, some, "board", reasons, "gpu.")
+    assert found.keys() & {"mig_mode", "ecc", "persistence"} == set()
+    assert reasons["gpu.mig_mode"] == reasons["gpu.ecc"] == "not supported by this device"
+    assert "nvmlDeviceGetPersistenceMode" in reasons["gpu.persistence"]
+
+
+def test_older_drivers_say_what_throttles() -> None:
+    older = nvml(nvmlDeviceGetCurrentClocksThrottleReasons=lambda board: 0x8)
+    del older.nvmlDeviceGetCurrentClocksEventReasons
+    assert events(older, "board") == ["hardware slowdown"]
+    older.nvmlDeviceGetCurrentClocksEventReasons = refuse
+    assert events(older, "board") == ["hardware slowdown"]
+    assert events(nvml(nvmlDeviceGetCurrentClocksEventReasons=lambda board: 0), "board") == []
+
+
+def test_other_users_are_counted_without_this_process() -> None:
+    reasons: dict[str, str] = {}
+    found = other_users(nvml(), "board", reasons, "state.", own=7)
+    assert (found, reasons) == ({"other_processes": 1, "other_memory_bytes": 500}, {})
+    alone = nvml(nvmlDeviceGetComputeRunningProcesses=lambda board: [])
+    assert other_users(alone, "board", {}, "", own=7) == {
+        "other_processes": 0, "other_memory_bytes": 0,
+    }  # fmt: skip
+
+
+def test_in_a_container_the_others_cannot_be_told_apart() -> None:
+    reasons: dict[str, str] = {}
+    assert other_users(nvml(), "board", reasons, "state.", own=1) == {}
+    assert "does not list this process by its number" in reasons["state.other_processes"]
+    reasons = {}
+    assert other_users(
+        nvml(nvmlDeviceGetComputeRunningProcesses=refuse), "board", reasons, "", own=7
+    ) == {}  # fmt: skip
+    assert reasons == {"other_processes": "not supported by this device"}
+
+
+def test_what_others_hold_is_unknown_where_the_driver_hides_it() -> None:
+    listed = [SimpleNamespace(pid=7, usedGpuMemory=1), SimpleNamespace(pid=8, usedGpuMemory=None)]
+    reasons: dict[str, str] = {}
+    hidden = nvml(nvmlDeviceGetComputeRunningProcesses=lambda board: listed)
+    assert other_users(hidden, "board", reasons, "", own=7) == {"other_processes": 1}
+    assert "does not tell" in reasons["other_memory_bytes"]
+
+
+PROPERTIES = SimpleNamespace(
+    name="Example GPU", major=9, minor=0, multi_processor_count=132, total_memory=140 * 2**30,
+    L2_cache_size=50 * 2**20, uuid="1",
+)  # fmt: skip
+
+
+def test_a_gpu_is_described_by_torch_and_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(described, "load_nvml", nvml)
+    monkeypatch.setattr(described, "handle_of", lambda nvml, properties: "board")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: PROPERTIES)
+    facts = environment("cuda")
+    assert facts["device_name"] == "Example GPU"
+    assert facts["compute_capability"] == "9.0"
+    assert (facts["multiprocessors"], facts["l2_bytes"]) == (132, 50 * 2**20)
+    assert facts["gpu"]["uuid"] == "GPU-1"
+    assert facts["state"]["temperature_C"] == 41
+    assert "temperature_C" not in facts["gpu"]
+    assert json.loads(json.dumps(facts)) == facts
+    monkeypatch.setattr(PROPERTIES, "L2_cache_size", 0)
+    reasons: dict[str, str] = {}
+    assert "l2_bytes" not in cuda_facts(torch.device("cuda"), reasons)
+    assert "L2" in reasons["l2_bytes"]
+
+
+# Two environments
+
+
+def test_a_machine_does_not_differ_from_itself() -> None:
+    first, second = environment("cpu"), environment("cpu")
+    second["state"] = {"load_average": 99.0, "temperature_C": 90}
+    second["reasons"] = {"anything": "else"}
+    assert differences(first, second) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"torch": "2.6.0"}, "torch: 2.13.0 and 2.6.0"),
+        ({"threads": 4}, "threads: 2 and 4"),
+        ({"gpu": {"uuid": "GPU-1", "power_limit_W": 500.0}}, "gpu.power_limit_W: 700.0 and 500.0"),
+        ({"revision": "b+changes"}, "revision: a and b+changes"),
+        ({"variables": {}}, "variables.OMP_NUM_THREADS: 2 and not set"),
+    ],
+)
+def test_differences_are_named(changed: dict[str, Any], said: str) -> None:
+    facts = {
+        "torch": "2.13.0",
+        "threads": 2,
+        "gpu": {"uuid": "GPU-1", "power_limit_W": 700.0},
+        "revision": "a",
+        "variables": {"OMP_NUM_THREADS": "2"},
+    }
+    assert differences(facts, facts | changed) == [said]
+
+
+def test_what_one_does_not_know_cannot_differ() -> None:
+    old = {"torch": "2.13.0", "gpu": None, "package": None}
+    new = {"torch": "2.13.0", "gpu": {"uuid": "GPU-1"}, "package": "0.1.0", "variables": {"A": "1"}}
+    assert differences(old, new) == differences(new, old) == []
+
+
+def test_equal_boards_differ_only_where_that_is_asked_for() -> None:
+    one = {"gpu": {"uuid": "GPU-1"}, "variables": {"CUDA_VISIBLE_DEVICES": "0"}}
+    other = {"gpu": {"uuid": "GPU-2"}, "variables": {"CUDA_VISIBLE_DEVICES": "1"}}
+    assert differences(one, other) == []
+    assert differences(one, other, boards=True) == [
+        "gpu.uuid: GPU-1 and GPU-2",
+        "variables.CUDA_VISIBLE_DEVICES: 0 and 1",
+    ]
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_gpu_facts() -> None:
     facts = environment("cuda")
     assert facts["device_name"]
     assert facts["cuda"] == torch.version.cuda
+    assert facts["gpu"]["uuid"].startswith(("GPU-", "MIG-"))
+    assert facts["l2_bytes"] > 0
+    assert facts["state"]["temperature_C"] > 0
+    assert differences(facts, environment("cuda"), boards=True) == []

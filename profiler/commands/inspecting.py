@@ -1,0 +1,73 @@
+"""`costmodel doctor` and `costmodel statement`: what can be measured, and what was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from costmodel.command_line import (
+    Failed,
+    Force,
+    Output,
+    bar,
+    chosen,
+    emit,
+    regenerating,
+    screen,
+    told,
+)
+
+
+def doctor(
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Not what takes seconds: compiling, ncu.")
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit code 1 where a measurement is missing or disturbed."),
+    ] = False,
+    format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
+) -> None:
+    """What this machine can measure, why not the rest, and what would change that."""
+    from profiler import doctor as probing, doctor_report
+    from profiler.surroundings import Surroundings
+    from profiler.work import device_name
+
+    chosen(format_, "--format", ("rich", "markdown", "json"))
+    around = Surroundings(device_name(device))
+    with bar() as progress:
+        found = probing.diagnose(around, quick=quick, progress=progress)
+    width, colour = screen(None)
+    emit(doctor_report.text(found, format_, width, colour=colour), None, False)
+    if strict and not found.healthy:
+        raise Failed
+
+
+def statement(
+    context: typer.Context,
+    source: Annotated[
+        list[Path],
+        typer.Option("--from", metavar="FILE.jsonl", help="Records; may be given several times."),
+    ],
+    format_: Annotated[str, typer.Option("--format", help="plain, markdown or latex.")] = "plain",
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """The paragraph that paper checklists ask for: device, memory, time, energy, software, runs."""
+    from profiler import statement as stating
+    from profiler.session import recorded
+
+    chosen(format_, "--format", ("plain", "markdown", "latex"))
+    read = [recorded(path) for path in source]
+    problems = [problem for _, found in read for problem in found]
+    text = stating.statement([record for records, _ in read for record in records], format_)
+    remark = {"markdown": "<!-- {} -->\n", "latex": "% {}\n", "plain": ""}[format_]
+    emit(remark.format(regenerating(context)) + text, output, force)
+    told(problems)
+    if problems:
+        raise Failed

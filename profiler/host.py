@@ -1,0 +1,278 @@
+"""What are the processor and the system under a measurement, and how much of them may be used?
+
+Everything is read through a `Host`, so that tests can give files and variables of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+VARIABLES = (
+    "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_SCHEDULE", "OMP_PROC_BIND",
+    "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT", "KMP_AFFINITY",
+    "KMP_BLOCKTIME", "MKL_NUM_THREADS", "MKL_DYNAMIC", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR",
+    "OPENBLAS_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
+    "MALLOC_CONF", "MALLOC_ARENA_MAX", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",
+    "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUBLAS_WORKSPACE_CONFIG",
+    "CUBLASLT_WORKSPACE_SIZE", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING", "TORCHINDUCTOR_CPP_WRAPPER",
+    "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE", "PYTHONOPTIMIZE", "PYTHONMALLOC",
+)  # fmt: skip
+"""Environment variables that change how fast a call is, or where it runs."""
+
+UNLIMITED = "unlimited"
+NO_CONTAINER = "none found"
+"""What is said where nothing points to a container, which proves none."""
+
+SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def _load() -> tuple[float, float, float]:
+    return os.getloadavg()
+
+
+def _usable() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where facts about a machine are read from: files under `root`, variables, the scheduler."""
+
+    root: Path = Path("/")
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    load: Callable[[], tuple[float, float, float]] = _load
+    usable: Callable[[], int] = _usable
+    cores: Callable[[], int | None] = os.cpu_count
+
+    def text(self, path: str) -> str | None:
+        """A file's text without blanks around it, None where it cannot be read."""
+        try:
+            return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return None
+
+    def number(self, path: str) -> int | None:
+        """A file's whole number, None where it has none."""
+        text = self.text(path)
+        return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        return (self.root / path).exists()
+
+
+CPU = "sys/devices/system/cpu"
+SCALING = f"{CPU}/cpu0/cpufreq"
+
+
+def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
+    """What identifies processor, memory and limits; what is unknown is absent, with a reason."""
+    found = {
+        "cpu": cpu_model(host),
+        "cores": host.cores(),
+        "usable_cores": usable_cores(host),
+        "physical_cores": physical_cores(host),
+        "cpu_limit": cpu_limit(host),
+        "caches": caches(host) or None,
+        "host_memory_bytes": memory_bytes(host),
+        "cpu_governor": host.text(f"{SCALING}/scaling_governor"),
+        "cpu_max_MHz": megahertz(host, f"{SCALING}/cpuinfo_max_freq"),
+        "cpu_boost": boost(host),
+        "container": container(host),
+    }
+    return known(found, WHY, reasons)
+
+
+def host_state(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
+    """What varies from run to run: load and the first core's frequency."""
+    found = {
+        "load_average": load_average(host),
+        "cpu_MHz": megahertz(host, f"{SCALING}/scaling_cur_freq"),
+    }
+    return known(found, WHY, reasons, "state.")
+
+
+WHY = {
+    "cpu": "the system does not name its processor",
+    "cores": "the system does not tell",
+    "usable_cores": "the system has no processor affinity",
+    "physical_cores": "the system shows no topology of its cores",
+    "cpu_limit": "no control group tells a limit",
+    "caches": "the system does not describe its caches",
+    "host_memory_bytes": "the system has no /proc/meminfo",
+    "cpu_governor": "the system shows no frequency scaling, as in most virtual machines",
+    "cpu_max_MHz": "the system shows no frequency scaling, as in most virtual machines",
+    "cpu_boost": "the system does not show whether cores may boost",
+    "container": "the system has no /proc",
+    "load_average": "the system does not tell its load",
+    "cpu_MHz": "the system shows no frequency scaling, as in most virtual machines",
+}
+"""Fact -> why it is missing, where it is."""
+
+
+def known(
+    found: Mapping[str, Any], why: Mapping[str, str], reasons: dict[str, str], prefix: str = ""
+) -> dict[str, Any]:
+    """What is not None; for the others `reasons` gains a sentence."""
+    reasons |= {f"{prefix}{name}": why[name] for name, value in found.items() if value is None}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def cpu_model(host: Host) -> str | None:
+    """The processor's name."""
+    for line in (host.text("proc/cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or None
+
+
+def usable_cores(host: Host) -> int | None:
+    """On how many cores the process may run."""
+    try:
+        return host.usable()
+    except (AttributeError, OSError):
+        return None
+
+
+def physical_cores(host: Host) -> int | None:
+    """Cores, hardware threads of one core counted once."""
+    folders = (host.root / CPU).glob("cpu[0-9]*")
+    lists = {host.text(f"{CPU}/{f.name}/topology/thread_siblings_list") for f in folders}
+    return len(lists - {None}) or None
+
+
+def caches(host: Host) -> dict[str, int]:
+    """Bytes of each cache that the first core sees, such as `L1d`, `L2`, `L3`."""
+    found: dict[str, int] = {}
+    base = f"{CPU}/cpu0/cache"
+    for folder in sorted((host.root / base).glob("index[0-9]*")):
+        level, kind, size = (
+            host.text(f"{base}/{folder.name}/{name}") for name in ("level", "type", "size")
+        )
+        parts = re.fullmatch(r"(\d+)([KMG]?)", size or "")
+        if level and kind and parts:
+            letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
+            found[f"L{level}{letter}"] = int(parts[1]) * SUFFIXES[parts[2]]
+    return found
+
+
+def memory_bytes(host: Host) -> int | None:
+    """The machine's main memory."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB", host.text("proc/meminfo") or "", re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def megahertz(host: Host, path: str) -> float | None:
+    """A frequency that the kernel gives in kHz."""
+    number = host.number(path)
+    return None if number is None else number / 1000
+
+
+def boost(host: Host) -> str | None:
+    """Whether cores may run above their base frequency: on or off."""
+    allowed = host.number(f"{CPU}/cpufreq/boost")
+    forbidden = host.number(f"{CPU}/intel_pstate/no_turbo")
+    if allowed is None and forbidden is None:
+        return None
+    return "on" if allowed == 1 or forbidden == 0 else "off"
+
+
+def load_average(host: Host) -> float | None:
+    """Processes that ran or waited, on average over the last minute."""
+    try:
+        return round(host.load()[0], 2)
+    except (AttributeError, OSError):
+        return None
+
+
+def cpu_limit(host: Host) -> float | str | None:
+    """How many processors' time the control groups grant, or `unlimited`; None where none tells.
+
+    A group's limit holds for all groups in it, so the least from the process's group upwards.
+    """
+    limits: list[float | None] = []
+    for line in (host.text("proc/self/cgroup") or "").splitlines():
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        for folder in upwards(path):
+            if number == "0":
+                limits += quota(host.text(f"sys/fs/cgroup{folder}/cpu.max"))
+            elif "cpu" in controllers.split(","):
+                base = f"sys/fs/cgroup/{controllers}{folder}"
+                base = base if host.exists(base) else f"sys/fs/cgroup/cpu{folder}"
+                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                limits += quota(" ".join(host.text(f"{base}/{name}") or "" for name in names))
+    if not limits:
+        return None
+    return min((limit for limit in limits if limit is not None), default=UNLIMITED)
+
+
+def upwards(path: str) -> list[str]:
+    """A group's folder and those above it.
+
+    >>> upwards("/a/b")
+    ['/a/b', '/a', '']
+    """
+    parts = [part for part in path.split("/") if part and part != ".."]
+    return ["".join(f"/{part}" for part in parts[:k]) for k in range(len(parts), -1, -1)]
+
+
+def quota(text: str | None) -> list[float | None]:
+    """A limit in processors from `QUOTA PERIOD` in microseconds: [], [None] where there is none.
+
+    >>> quota("150000 100000"), quota("max 100000"), quota("-1 100000"), quota(None)
+    ([1.5], [None], [None], [])
+    """
+    parts = re.fullmatch(r"(max|-?\d+) (\d+)", text or "")
+    if not parts or int(parts[2]) == 0:
+        return []
+    return [None] if parts[1] == "max" or int(parts[1]) <= 0 else [int(parts[1]) / int(parts[2])]
+
+
+KINDS = ("docker", "podman", "kubepods", "containerd", "crio", "lxc", "garden", "machine.slice")
+
+
+def container(host: Host) -> str | None:
+    """What kind of container the process runs in, as far as it shows."""
+    if host.exists(".dockerenv"):
+        return "docker"
+    if host.exists("run/.containerenv"):
+        return "podman"
+    if named := host.variables.get("container"):
+        return named
+    if "KUBERNETES_SERVICE_HOST" in host.variables:
+        return "kubernetes"
+    for name in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
+        if name in host.variables:
+            return "apptainer"
+    groups = host.text("proc/self/cgroup")
+    if groups is None:
+        return None
+    return next((kind for kind in KINDS if kind in groups), NO_CONTAINER)
+
+
+def speed_variables(host: Host) -> dict[str, str]:
+    """The environment variables that change speed, as they are set; of paths the last part."""
+    return {name: pathless(host.variables[name]) for name in VARIABLES if name in host.variables}
+
+
+def pathless(value: str) -> str:
+    """A value in which each absolute path is cut to its last part.
+
+    >>> pathless("/vendor/lib/libjemalloc.so.2:other"), pathless("max_split_size_mb:64")
+    ('libjemalloc.so.2:other', 'max_split_size_mb:64')
+    """
+    return re.sub(r"(?<![^\s:,=])(?:~[^/\s:,]*|\.{1,2})?(?:/[^\s:,/]*)+", _last_part, value)
+
+
+def _last_part(found: re.Match[str]) -> str:
+    return found[0].rstrip("/").rpartition("/")[2] or "(a folder)"

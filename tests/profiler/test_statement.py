@@ -1,0 +1,182 @@
+"""Does the paragraph say what the records say, no more, and what they do not say?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from costmodel.data import data_dir
+from profiler.meters.interface import Reading
+from profiler.session import recorded as records_of
+from profiler.statement import OUTSIDE, groups, statement
+from profiler.store import Measurement
+from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, latency
+
+GPU: dict[str, Any] = {
+    "python": "3.12.1",
+    "torch": "2.11.0+cu130",
+    "cuda": "13.0",
+    "cudnn": "91300",
+    "triton": "3.6.0",
+    "package": "0.1.0",
+    "revision": "abc123",
+    "cpu": "Example CPU",
+    "cores": 16,
+    "host_memory_bytes": 128 * 2**30,
+    "device": "cuda",
+    "device_name": "Example GPU",
+    "device_memory_bytes": 141 * 2**30,
+    "compute_capability": "9.0",
+    "multiprocessors": 132,
+    "l2_bytes": 50 * 2**20,
+    "gpu": {"uuid": "GPU-1", "driver": "580.1", "power_limit_W": 700.0, "mig_mode": "off"},
+    "variables": {"OMP_NUM_THREADS": "8"},
+    "settings": {"float32_matmul_precision": "highest"},
+    "state": {"temperature_C": 41, "other_processes": 0},
+    "reasons": {},
+}
+
+
+def joules(value: float, trials: int = 5) -> Reading:
+    details = {
+        "method": "counter", "systematic": 0.05, "ci_low": 0.98 * value, "ci_high": 1.01 * value,
+        "labels": ["power-capped"],
+    }  # fmt: skip
+    return Reading("energy", value, "J", (value,) * trials, details)
+
+
+def on_gpu(**fields: Any) -> Measurement:
+    """A whole measurement on a GPU."""
+    timed = latency(1e-3, 1.1e-3, 1.2e-3, ci_low=1.08e-3, ci_high=1.14e-3, block=4, labels=[])
+    readings = {
+        "latency": timed,
+        "peak_memory": Reading("peak_memory", 2**20, "B", (2.0**20,), {"agree": True}),
+        "energy": joules(0.25),
+    }
+    given: dict[str, Any] = {
+        "device": "cuda:0", "environment": GPU, "readings": readings, "reasons": {},
+        "counts": {"seed": 7},
+    }  # fmt: skip
+    return replace(ATTENTION, **given | fields)
+
+
+def test_everything_that_a_checklist_asks_for() -> None:
+    said = statement([on_gpu(), on_gpu(sizes={"b": 1, "l": 16, "d": 8, "n": 2})])
+    for part in (
+        "Example GPU (141 GiB memory, 132 multiprocessors, 50 MiB L2 cache, compute capability "
+        "9.0, power limit 700 W, driver 580.1, MIG off)",
+        "host: Example CPU (16 cores, 128 GiB main memory)",
+        "GPU temperature 41 C, other processes on the GPU 0",
+        "2 runs of 1 implementation of 1 mixer",
+        "sizes b = 1; l = 8, 16; d = 8; n = 2, fp32",
+        "seed 7",
+        "Medians of latency with warm caches (calls back to back): 1.1 ms in 2 runs, 3 samples",
+        "(why sampling stopped: median settled 2)",
+        # 2 x 4 calls a sample x (1 + 1.1 + 1.2) ms
+        "The timed calls took 26.4 ms in all",
+        "Peak memory of a call beyond weights and inputs: 1,048,576 B in 2 runs",
+        "Gross energy a call: 250 mJ in 2 runs, 5 trials each, method: counter; the sensor's "
+        "systematic error of 5% comes on top",
+        "95 % confidence intervals of the median, by order statistics",
+        "the widest is 3.6% of its median",  # (1.14 - 1.1) / 1.1
+        "Student's t, which takes them as normal; the widest is 2.0% to one side",
+        "Labels of readings: power-capped (2)",
+        "Software: Python 3.12.1, PyTorch 2.11.0+cu130, CUDA 13.0, cuDNN 91300, Triton 3.6.0, "
+        "costmodel 0.1.0, revision abc123.",
+        "float32_matmul_precision = highest; OMP_NUM_THREADS=8",
+        OUTSIDE,
+    ):
+        assert part in said
+    assert "Environment" not in said and "Not recorded" not in said
+
+
+def test_what_was_not_measured_is_said_with_its_reason() -> None:
+    said = statement([UNTIMED])
+    assert "Latency was not measured (the call failed while it was timed: out of memory)" in said
+    assert "Memory was not measured (the call failed while its memory" in said
+    assert "Energy was not measured (NVML: library not found" in said
+    assert "How long the timed calls took in all is not recorded" in said
+    assert "Whether measurements were disturbed is not recorded" in said
+    assert "main memory not recorded" in said
+    assert "Not recorded: the version of Python, PyTorch, costmodel." in said
+    assert "revision not recorded" in said and "seeds not recorded" in said
+    assert "Error bars" not in said
+
+
+def test_a_part_without_energy_is_counted() -> None:
+    said = statement([on_gpu(), on_gpu(readings={}, reasons={"energy": "MIG mode is on"})])
+    assert "It was not measured in 1 run (MIG mode is on)." in said
+
+
+def test_a_gpu_without_its_software_says_so() -> None:
+    bare = {key: value for key, value in GPU.items() if key not in ("cuda", "cudnn", "triton")}
+    assert "the version of CUDA, cuDNN, Triton." in statement([on_gpu(environment=bare)])
+
+
+def test_a_latency_without_interval_is_counted() -> None:
+    assert "2 latencies without interval." in statement([ATTENTION, ATTENTION])
+
+
+def test_memory_that_did_not_repeat_is_told() -> None:
+    loose = Reading("peak_memory", 8, "B", (8.0, 9.0), {"agree": False})
+    said = statement([on_gpu(readings={"peak_memory": loose})])
+    assert "in 1 of them repeated runs did not agree" in said
+
+
+def test_failed_runs_are_counted_by_kind() -> None:
+    lost = on_gpu(readings={}, failure={"kind": "out of memory"})
+    assert "1 of them failed (out of memory 1)" in statement([on_gpu(), lost])
+
+
+def test_environments_are_told_apart() -> None:
+    said = statement([on_gpu(), on_gpu(environment=GPU | {"torch": "2.6.0"}), on_gpu()])
+    first, second, outside = said.strip().split("\n\n")
+    assert first.startswith("Environment 1 of 2. ") and "2 runs" in first
+    assert second.startswith(
+        "Environment 2 of 2, which differs from the first in torch: 2.11.0+cu130 and 2.6.0. "
+    )
+    assert "1 run of" in second
+    assert outside == OUTSIDE
+
+
+def test_temperature_tells_no_environments_apart_and_boards_are_counted() -> None:
+    warm = GPU | {"state": {"temperature_C": 60}, "gpu": GPU["gpu"] | {"uuid": "GPU-2"}}
+    said = statement([on_gpu(), on_gpu(environment=warm)])
+    assert "Environment" not in said
+    assert "2 boards of the type Example GPU" in said
+    assert "GPU temperature 41 to 60 C" in said
+
+
+def test_records_of_older_versions_join_those_that_know_more() -> None:
+    old = {"torch": "2.11.0+cu130", "gpu": None, "device": "cuda", "package": None}
+    (group,) = groups([on_gpu(environment=old), on_gpu()])
+    assert group.fact("package") == "0.1.0" and group.fact("gpu.driver") == "580.1"
+
+
+def test_markdown_and_latex_print_the_same_words() -> None:
+    record = on_gpu(environment=GPU | {"device_name": "GPU_A*100 #1 & 50%"})
+    markdown, latex = statement([record], "markdown"), statement([record], "latex")
+    assert markdown.startswith("**Compute resources.** Measurements ran on GPU\\_A\\*100 #1 & 50%")
+    assert latex.startswith("\\paragraph{Compute resources.}\nMeasurements ran on GPU\\_A*100 \\#1")
+    assert "50\\%" in latex and "float32\\_matmul\\_precision" in latex
+    assert "?" not in latex
+
+
+def test_the_recorded_run_of_the_project() -> None:
+    (path,) = data_dir("measured").glob("cpu/*.jsonl")
+    records, _ = records_of(path)
+    said = statement(records)
+    assert f"{len(records)} runs of" in said
+    assert "Energy was not measured (NVML" in said
+    assert records[0].environment["revision"] in said
+
+
+def test_no_records_are_refused() -> None:
+    with pytest.raises(ValueError, match="one record or more"):
+        statement([])
+
+
+def test_launch_bound_records_of_fewer_facts() -> None:
+    assert "Gross energy a call: 1.23 mJ in 1 run, 1 trial each" in statement([LAUNCH_BOUND])
