@@ -1,0 +1,137 @@
+"""`costmodel compare`: mixers, implementations or files, and whether they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costmodel.command_line import (
+    TABLE_FORMATS,
+    Failed,
+    UsageError,
+    bar,
+    chosen,
+    emit,
+    phases,
+    regenerating,
+    screen,
+    sized,
+    told,
+    typed_beside,
+)
+from costmodel.load import mixer
+
+if TYPE_CHECKING:
+    from costmodel.equations import Mixer
+
+FILE = ".jsonl"
+"""How the name of a file of measurements ends."""
+
+
+def parts(word: str) -> tuple[str, str | None]:
+    """The mixer and the implementation that a word names.
+
+    >>> parts("she:conv"), parts("she"), parts("my.py:mine:fast"), parts("she:my.py:Fast")
+    (('she', 'conv'), ('she', None), ('my.py:mine', 'fast'), ('she', 'my.py:Fast'))
+    """
+    head, _, rest = word.partition(":")
+    if head.endswith(".py"):
+        name, _, rest = rest.partition(":")
+        head = f"{head}:{name}"
+    return head, rest or None
+
+
+@sized
+def compare(
+    context: typer.Context,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="A B...", help="MIXER, MIXER:IMPLEMENTATION, or FILE.jsonl."),
+    ],
+    sizes: Mapping[str, str | None] = {},  # filled in by `sized`, never changed
+    phase: Annotated[
+        str, typer.Option("--phase", help="training, inference, backward or training-step.")
+    ] = "training",
+    impl: Annotated[
+        str, typer.Option("--impl", metavar="A,B", help="Of mixers named without one: all, names.")
+    ] = "all",
+    dtype: Annotated[str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; a list.")] = "fp32",
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", help="Rounds in turn: pairs of a test.", min=1)
+    ] = 20,
+    level: Annotated[
+        float,
+        typer.Option("--level", help="How often a difference may be claimed where there is none."),
+    ] = 0.05,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Of parameters, inputs and orders.", min=0)
+    ] = 0,
+    energy: Annotated[
+        bool, typer.Option("--energy/--no-energy", help="Energy, too: minutes on a GPU.")
+    ] = True,
+    force: Annotated[
+        bool, typer.Option("--force", help="Energy with a label where others use the GPU, too.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append the rounds here."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+) -> None:
+    """Which is faster, by rounds in turn and a paired test; or what two files say of it."""
+    from costmodel.requests import given_sizes
+    from profiler import compare as comparing, compare_files, compare_report
+    from profiler.compare import Asked, Run
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    if not 0 < level < 1:
+        raise UsageError(f"--level {level}: expected a number between 0 and 1, such as 0.05")
+    files = [word for word in words if word.endswith(FILE)]
+    if files:
+        refuse_beside(context, words, files)
+        made, problems = compare_files.compare_files([Path(word) for word in files], level)
+        told(problems)
+    else:
+        (name,) = one_phase(phase)
+        asked = Asked(named(words), given_sizes(sizes), name, impl, dtype, device, seed)
+        problems = []
+        with bar() as progress:
+            run = Run(comparing.candidates(asked), rounds, level, seed, energy, force, progress)
+            made = comparing.run(run, output)
+    width, colour = screen(None)
+    emit(
+        compare_report.text(made, format_, regenerating(context), width, colour=colour), None, False
+    )
+    told(made.failures)
+    if made.failures or problems:
+        raise Failed
+
+
+def refuse_beside(context: typer.Context, words: Sequence[str], files: Sequence[str]) -> None:
+    """UsageError where files stand beside what is measured."""
+    others = [word for word in words if word not in files]
+    if others:
+        raise UsageError(f"compare files or mixers, not both: {files[0]} and {others[0]}")
+    if beside := typed_beside(context, "words", "level", "format_"):
+        raise UsageError(f"files say what was measured: leave out {', '.join(beside)}")
+
+
+def one_phase(text: str) -> tuple[str, ...]:
+    """The phase that is compared; UsageError where several are meant."""
+    found = phases(text)
+    if len(found) != 1:
+        raise UsageError(f"--phase {text}: compare takes one phase, such as training")
+    return found
+
+
+def named(words: Sequence[str]) -> list[tuple[Mixer, str | None]]:
+    """Each mixer with the implementation that was named with it."""
+    return [(mixer(head), implementation) for head, implementation in map(parts, words)]

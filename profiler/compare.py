@@ -1,0 +1,389 @@
+"""Which of several implementations takes less time, memory and energy, measured in turns?"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations as pairs_of
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from costmodel.equations import Mixer
+from costmodel.requests import Given
+from profiler.comparison import LEVEL, Rounds, Verdict, too_few, verdicts
+from profiler.counters.dispatch import count_dispatch
+from profiler.environment import environment
+from profiler.measure import failure
+from profiler.meters.disturbance import NoWatch
+from profiler.meters.energy import EnergyLimits
+from profiler.meters.energy_estimate import PairedEnergy
+from profiler.meters.interface import Measured, Reading, Unavailable
+from profiler.meters.latency import LAUNCH_BOUND, LatencyLimits, in_turn
+from profiler.meters.latency_sampling import Setting, block_size, repeated, warm_up
+from profiler.meters.latency_stopping import summary
+from profiler.meters.latency_timers import CudaTimer, Timer, nothing, timer_for
+from profiler.meters.memory import peak_memory
+from profiler.meters.nvml import energies_in_turn
+from profiler.plan import Plan, requests
+from profiler.store import Measurement, append, divide, new_id
+from profiler.sweeps.results import writable
+from profiler.work import MeasureError, Request, Work, prepare
+
+ROUNDS = 20
+VISIT = LatencyLimits(min_samples=5, max_samples=10, min_seconds=0.02, max_seconds=0.1)
+"""A visit is the median of five regions, or of as many as begin within a tenth of a second."""
+
+METHOD = (
+    "rounds of all candidates in random order and backwards; a sample is the mean of the two "
+    "visits of a round, a visit the median of its timed regions after an untimed one"
+)
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Two candidates compared in one quantity; values are those of the two in `unit`."""
+
+    quantity: str
+    verdict: Verdict
+    unit: str = ""
+    first: float | None = None
+    second: float | None = None
+    point: str = ""
+    """Where files are compared: the sizes, dtype and phase of both records."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared, and what must be known of it."""
+
+    rows: tuple[Row, ...]
+    level: float = LEVEL
+    records: tuple[Measurement, ...] = ()
+    """One a candidate, the rounds as samples; none where files were compared."""
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    """What was asked for and could not be done."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to compare: each mixer with the implementations that were named with it."""
+
+    named: Sequence[tuple[Mixer, str | None]]
+    given: Given = field(default_factory=dict)
+    phase: str = "training"
+    implementation: str = "all"
+    dtype: str = "fp32"
+    device: str | None = None
+    seed: int = 0
+
+
+def candidates(asked: Asked) -> dict[str, Request]:
+    """The candidates by name: mixer and implementation, with the dtype where there are several.
+
+    Raises:
+        MeasureError: fewer than two of them, or several values of a size.
+    """
+    several = [letter for letter, values in asked.given.items() if len(values) > 1]
+    if several:
+        raise MeasureError(
+            f"compare takes one value of each size, and --{several[0]} has several: costmodel "
+            f"sweep measures grids, and compare A.jsonl B.jsonl compares them point by point"
+        )
+    plain = [mixer for mixer, implementation in asked.named if implementation is None]
+    found: list[Request] = []
+    taken = False
+    for mixer, implementation in asked.named:
+        if implementation is None and taken:
+            continue
+        taken = taken or implementation is None
+        mixers = plain if implementation is None else [mixer]
+        wanted = asked.implementation if implementation is None else implementation
+        plan = (mixers, asked.given, (asked.phase,), wanted, asked.dtype, asked.device, asked.seed)
+        found += requests(Plan(*plan))
+    if len(found) < 2:
+        listed = "".join(f": {r.mixer.name} {r.implementation.name}" for r in found)
+        raise MeasureError(f"two candidates or more are compared, and this is {len(found)}{listed}")
+    return with_names(found)
+
+
+def with_names(found: Sequence[Request]) -> dict[str, Request]:
+    """Requests by names that tell them apart; the same one twice is a test of the comparison."""
+    dtypes = len({request.dtype for request in found}) > 1
+    seen: Counter[str] = Counter()
+    named = {}
+    for request in found:
+        name = f"{request.mixer.name} {request.implementation.name}"
+        name += f" {request.dtype}" if dtypes else ""
+        seen[name] += 1
+        named[name if seen[name] == 1 else f"{name} #{seen[name]}"] = request
+    return named
+
+
+class Visitor:
+    """Times one candidate: warm at once, then a median for every visit, in seconds a call."""
+
+    def __init__(self, work: Work, timer: Timer, limits: LatencyLimits = VISIT) -> None:
+        alone = work.reset is not None and not work.trivial
+        reset = work.reset or nothing
+        call = work.bare if alone or work.reset is None else in_turn(reset, work.bare)
+        self.prepare = reset if alone else nothing
+        self.timer, self.limits = timer, limits
+        setting = Setting(limits, timer, NoWatch("visits are not watched"))
+        durations = warm_up(setting, call, self.prepare)
+        self.block = block_size(setting, durations[-3:], alone=alone)
+        self.region = call if self.block == 1 else repeated(call, self.block)
+
+    def __call__(self) -> float:
+        began = self.timer.now_s()
+
+        def over() -> bool:
+            return self.timer.now_s() - began >= self.limits.max_seconds
+
+        regions = self.limits.min_samples + 1
+        taken = self.timer.several_s(self.region, regions, over, self.prepare)
+        return statistics.median(taken[1:] or taken) / self.block
+
+
+@dataclass
+class Run:
+    """A comparison as it is being measured."""
+
+    asked: Mapping[str, Request]
+    rounds: int = ROUNDS
+    level: float = LEVEL
+    seed: int = 0
+    energy: bool = True
+    force: bool = False
+    progress: Progress = lambda done, of, what: None
+    works: dict[str, Work] = field(default_factory=dict)
+    counted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Candidate -> what it dispatches."""
+    failed: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    identity: str = field(default_factory=new_id)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs are compared if all candidates run."""
+        return len(self.asked) * (len(self.asked) - 1) // 2
+
+    @property
+    def device(self) -> torch.device:
+        """Where all of it runs."""
+        return torch.device(next(iter(self.asked.values())).device)
+
+    def prepare(self) -> None:
+        """Every candidate built, or the reason why it cannot be."""
+        for name, request in self.asked.items():
+            self.progress(0, self.rounds, f"building {name}")
+            try:
+                work = prepare(request)
+                work.once()
+                self.counted[name] = count_dispatch(work.once).to_json()
+                self.works[name] = work
+            except Exception as error:  # a module of a user's own may raise anything
+                self.failed[name] = failure(error)
+        self.require_two(self.works)
+
+    def require_two(self, usable: Mapping[str, Any]) -> None:
+        """MeasureError where fewer than two candidates are left."""
+        if len(usable) < 2:
+            why = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
+            raise MeasureError(f"fewer than two candidates can be measured: {why}")
+
+    def visited(self) -> tuple[Rounds, dict[str, Visitor]]:
+        """All rounds; those that were whole where the user interrupts."""
+        visitors: dict[str, Visitor] = {}
+        for name, work in self.works.items():
+            self.progress(0, self.rounds, f"warming up {name}")
+            try:
+                visitors[name] = Visitor(work, timer_for(self.device))
+            except Exception as error:  # as above
+                self.failed[name] = failure(error)
+        self.require_two(visitors)
+        found = Rounds(dict(visitors), self.seed)
+        try:
+            for done in range(self.rounds):
+                self.progress(done, self.rounds, f"round {done + 1} of {self.rounds}")
+                found.once(failure)
+        except KeyboardInterrupt:
+            self.notes.append(f"interrupted after {len(found.orders)} of {self.rounds} rounds")
+        self.failed |= found.failed
+        return found, visitors
+
+    def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
+        """Memory and energy, unless the user interrupts."""
+        stopped = Unavailable("the comparison was interrupted before")
+        if not self.notes:
+            try:
+                return self.memory(), self.energies()
+            except KeyboardInterrupt:
+                self.notes.append("interrupted after the last round: no memory and no energy")
+        return dict.fromkeys(self.works, stopped), stopped
+
+    def memory(self) -> dict[str, Measured]:
+        """The peak of each candidate's memory."""
+        self.progress(self.rounds, self.rounds, "measuring memory")
+        return {
+            name: peak_memory(work.bare, device=self.device, reset=work.reset)
+            for name, work in self.works.items()
+        }
+
+    def energies(self) -> PairedEnergy | Unavailable:
+        """Energy of those that run, in trials that take turns."""
+        if not self.energy:
+            return Unavailable("energy was not asked for (--no-energy)")
+        self.progress(self.rounds, self.rounds, "measuring energy")
+        calls = {n: (w.bare, w.reset) for n, w in self.works.items() if n not in self.failed}
+        limits = EnergyLimits(trials=6, confidence=1 - self.level / self.pairs, seed=self.seed)
+        return energies_in_turn(calls, device=self.device, limits=limits, force=self.force)
+
+
+def run(made: Run, output: Path | None = None) -> Comparison:
+    """Measure in turns and compare; with `output`, append one record a candidate.
+
+    Raises:
+        MeasureError: too few rounds to show anything, or fewer than two candidates that run.
+        StoreError: the file cannot be written: said before anything is measured.
+    """
+    if why := too_few(made.rounds, made.pairs, made.level):
+        raise MeasureError(why)
+    if output is not None:
+        writable(output)
+    made.prepare()
+    rounds, visitors = made.visited()
+    memory, energies = made.besides()
+    kept = [name for name in made.works if name in visitors and rounds.values[name]]
+    records = tuple(record(made, name, rounds, visitors[name], memory, energies) for name in kept)
+    if output is not None:
+        for each in records:
+            append(output, each)
+    rows = (
+        *latency_rows(rounds.values, made.level, made.failed, list(made.asked)),
+        *memory_rows(memory),
+        *energy_rows(energies),
+    )
+    reasons = [f"energy: {energies.reason}"] if isinstance(energies, Unavailable) else []
+    failures = [f"{name}: {why}" for name, why in made.failed.items()]
+    return Comparison(rows, made.level, records, tuple(reasons), (*failures, *made.notes))
+
+
+def latency_rows(
+    values: Mapping[str, Sequence[float]],
+    level: float,
+    failed: Mapping[str, str],
+    names: Sequence[str],
+    unit: str = "rounds",
+) -> list[Row]:
+    """Every two candidates' latencies, tested over the rounds."""
+    found = verdicts({name: values.get(name, []) for name in names}, level, failed, unit)
+    middle = {name: statistics.median(taken) for name, taken in values.items() if taken}
+    return [Row("latency", v, "s", middle.get(v.first), middle.get(v.second)) for v in found]
+
+
+def memory_rows(found: Mapping[str, Measured]) -> list[Row]:
+    """Every two candidates' bytes, which are compared exactly."""
+    return [exact(a, b, found[a], found[b]) for a, b in pairs_of(found, 2)]
+
+
+def exact(first: str, second: str, a: Measured | None, b: Measured | None) -> Row:
+    """Two readings that repeat to the byte: equal or not, with no interval."""
+    for name, reading in ((first, a), (second, b)):
+        if not isinstance(reading, Reading):
+            why = reading.reason if isinstance(reading, Unavailable) else "was not measured"
+            return Row("peak_memory", Verdict(first, second, 0, refused=f"{name}: {why}"))
+        if reading.details.get("agree") is False:
+            why = f"{name}: its runs do not agree to the byte"
+            return Row("peak_memory", Verdict(first, second, 0, refused=why))
+    assert isinstance(a, Reading) and isinstance(b, Reading)
+    ratio = b.value / a.value if a.value else None
+    verdict = Verdict(first, second, 1, ratio, differs=a.value != b.value)
+    return Row("peak_memory", verdict, a.unit, a.value, b.value)
+
+
+def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
+    """Every two candidates' gross energies: the interval of the ratio decides, by Student's t."""
+    if isinstance(found, Unavailable):
+        return []
+    rows = []
+    for a, b in pairs_of(found.readings, 2):
+        ratio = found.ratio(b, a)
+        apart = not ratio.ci_low <= 1 <= ratio.ci_high
+        interval = (ratio.value, ratio.ci_low, ratio.ci_high, found.confidence)
+        verdict = Verdict(a, b, len(ratio.samples), *interval, differs=apart)
+        values = (found.readings[a].value, found.readings[b].value)
+        rows.append(Row("energy", verdict, "J", *values))
+    return rows
+
+
+def record(
+    made: Run,
+    name: str,
+    rounds: Rounds,
+    visitor: Visitor,
+    memory: Mapping[str, Measured],
+    energies: PairedEnergy | Unavailable,
+) -> Measurement:
+    """What was measured of a candidate; sample k of its latency is that of round k."""
+    request = made.asked[name]
+    joules: Measured
+    if isinstance(energies, Unavailable):
+        joules = energies
+    else:
+        joules = energies.readings.get(name) or Unavailable("the candidate failed before")
+    readings, reasons = divide(
+        {
+            "latency": latency_reading(made, name, rounds, visitor),
+            "peak_memory": memory[name],
+            "energy": joules,
+        }
+    )
+    other = "it was not measured: costmodel compare measures latency, peak memory and energy"
+    reasons |= dict.fromkeys(("peer torch", "peer fvcore", "hardware", "kernels"), other)
+    step = request.phase == "inference"
+    return Measurement(
+        mixer=request.mixer.origin,
+        implementation=request.implementation.name,
+        form=(request.implementation.step_form or "") if step else request.implementation.form,
+        sizes=dict(request.sizes),
+        dtype=request.dtype,
+        phase=request.phase,
+        device=request.device,
+        readings=readings,
+        reasons=reasons,
+        counts={
+            "dispatch": made.counted[name],
+            "peers": {},
+            "seed": request.seed,
+        },
+        environment=environment(request.device),
+    )
+
+
+def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> Reading:
+    """The median over rounds, with what is needed to compare the rounds again."""
+    values = rounds.values[name]
+    places = [order.index(name) for order in rounds.orders if name in order]
+    details: dict[str, Any] = summary(values) | visitor.timer.facts(len(values)) | {
+        "stop_rule": "rounds done",
+        "method": METHOD,
+        "comparison": made.identity,
+        "candidate": name,
+        "order_seed": made.seed,
+        "places": places[: len(values)],
+        "block": visitor.block,
+        "timer": visitor.timer.name,
+        "cache": "hot",
+        "labels": [],
+    }  # fmt: skip
+    median = statistics.median(values)
+    if isinstance(visitor.timer, CudaTimer) and median < LAUNCH_BOUND * details["enqueue_s"]:
+        details |= {"launch_bound": True, "labels": ["launch-bound"]}
+    return Reading("latency", median, "s", tuple(values), details)

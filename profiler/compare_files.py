@@ -1,0 +1,311 @@
+"""What do files of measurements say when they are compared, round by round or point by point?
+
+Records of one run of `compare -o` are compared by their rounds, and so are the candidates of a
+sweep at equal sizes: of a sweep a pair of rounds, there and back, is one. Of two files, each record
+has as its partner the record of the same mixer, implementation, sizes, dtype, phase and kind of
+device in the other file. Those were not measured in turns: at a point only the noise within each
+run can be judged, by intervals of both medians, and a drift between the runs is not excluded.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from profiler.compare import Comparison, Row, exact, latency_rows
+from profiler.comparison import (
+    LEVEL,
+    Verdict,
+    location,
+    location_interval,
+    rounds_needed,
+    signed_rank_p,
+    too_few,
+)
+from profiler.environment import differences
+from profiler.meters.interface import Reading
+from profiler.meters.latency_stopping import median_ranks
+from profiler.session import recorded
+from profiler.store import Measurement
+from profiler.words import sizes_words
+from profiler.work import MeasureError
+
+Key = tuple[str, str, str, str, str, str, str, int]
+"""Mixer, implementation, form, sizes, dtype, phase, kind of device, and which repetition."""
+
+TIMED = ("latency", "latency_cold", "latency_graph", "energy", "energy_net")
+"""Readings whose medians are compared; those of bytes are compared exactly."""
+
+NOT_IN_TURNS = (
+    "the files were measured one after the other, not in turns: an interval shows the noise within "
+    "each run, and a drift between the runs is in every ratio"
+)
+SHOWN = 5
+"""So many records without a partner are named."""
+
+
+def compare_files(paths: Sequence[Path], level: float = LEVEL) -> tuple[Comparison, list[str]]:
+    """What the files say, and a sentence for every line that is no record.
+
+    Raises:
+        StoreError: a file cannot be read or holds no record.
+        MeasureError: one file without rounds, or files without a point in common.
+    """
+    read = [recorded(path) for path in paths]
+    problems = [f"{p}: {text}" for p, (_, told) in zip(paths, read, strict=True) for text in told]
+    records = [[r for r in found if not r.failure] for found, _ in read]
+    names = file_names(paths)
+    notes = [
+        text for name, (found, _) in zip(names, read, strict=True) for text in failed(name, found)
+    ]
+    if len(paths) == 1 or together_only(records):
+        together = by_rounds([record for found in records for record in found], level)
+        if not together:
+            raise MeasureError(
+                f"{paths[0]} holds no rounds of costmodel compare -o or of a sweep: give two files"
+            )
+        return Comparison(tuple(together), level, notes=tuple(notes)), problems
+    rows: list[Row] = []
+    notes.append(NOT_IN_TURNS)
+    for (a, first), (b, second) in combinations(zip(names, records, strict=True), 2):
+        rows += pointwise(a, b, first, second, level)
+        notes += missing(a, b, first, second)
+        notes += [f"{a} and {b} differ in {each}" for each in environments(first, second)]
+    if not rows:
+        some = "; ".join(
+            f"{name} has {point_words(next(iter(keyed(found))))}"
+            for name, found in zip(names, records, strict=True)
+            if found
+        )
+        raise MeasureError(f"the files have no reading of one point in common: {some}")
+    return Comparison(tuple(rows), level, notes=tuple(notes)), problems
+
+
+def failed(name: str, records: Sequence[Measurement]) -> list[str]:
+    """A sentence where a file has records of measurements that failed."""
+    points = [point_words(key) for key in keyed([r for r in records if r.failure])]
+    if not points:
+        return []
+    listed = "; ".join(points[:SHOWN]) + (
+        f" and {len(points) - SHOWN} more" * (len(points) > SHOWN)
+    )
+    return [f"measurements of {name} that failed: {listed}"]
+
+
+def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
+    """The candidates of runs of `compare` and of the blocks of sweeps."""
+    rows = [row for run in runs_in(records) for row in rounds_of(run, level)]
+    for point, block in blocks_in([r for r in records if r.sweep]).items():
+        rows += sweep_rows(point, block, level)
+    return rows
+
+
+def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
+    """The records of candidates at equal sizes: equal in the letters that all of a phase have."""
+    shared: dict[str, set[str]] = {}
+    for r in records:
+        shared[r.phase] = shared.get(r.phase, set(r.sizes)) & set(r.sizes)
+    found: dict[str, list[Measurement]] = {}
+    for r in records:
+        sizes = sizes_words({x: n for x, n in r.sizes.items() if x in shared[r.phase]})
+        options = "".join(f", {k}={v}" for k, v in sorted(r.sweep.get("options", {}).items()))
+        kind = r.device.partition(":")[0]
+        point = f"{sizes}, {r.dtype}, {r.phase}, {kind}, seed {r.counts.get('seed', 0)}{options}"
+        found.setdefault(point, []).append(r)
+    return {point: block for point, block in found.items() if len(block) > 1}
+
+
+def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[Row]:
+    """The latencies of a block: each pair of rounds, there and back, gives one value."""
+    by_round: dict[str, dict[int, float]] = {}
+    for r in block:
+        if "latency" in r.readings:
+            name = f"{r.mixer} {r.implementation}"
+            by_round.setdefault(name, {})[r.sweep.get("round", 0)] = r.readings["latency"].value
+    if len(by_round) < 2:
+        return []
+    common = set.intersection(*(set(taken) for taken in by_round.values()))
+    pairs = sorted(k for k in common if k % 2 == 0 and k + 1 in common)
+    values = {
+        name: [(taken[k] + taken[k + 1]) / 2 for k in pairs] for name, taken in by_round.items()
+    }
+    rows = latency_rows(values, level, {}, list(values), "pairs of rounds")
+    return [Row(r.quantity, r.verdict, r.unit, r.first, r.second, point) for r in rows]
+
+
+def runs_in(records: Sequence[Measurement]) -> list[list[Measurement]]:
+    """The records of each run of `compare`, runs of two candidates or more."""
+    found: dict[str, list[Measurement]] = {}
+    for record in records:
+        run = details_of(record).get("comparison")
+        if isinstance(run, str):
+            found.setdefault(run, []).append(record)
+    return [run for run in found.values() if len(run) > 1]
+
+
+def details_of(record: Measurement) -> Mapping[str, object]:
+    """Of the latency; empty where there is none."""
+    return record.readings["latency"].details if "latency" in record.readings else {}
+
+
+def together_only(records: Sequence[Sequence[Measurement]]) -> bool:
+    """Whether the files are parts of one run of `compare`."""
+    runs = {details_of(record).get("comparison") for found in records for record in found}
+    return len(runs) == 1 and None not in runs
+
+
+def rounds_of(run: Sequence[Measurement], level: float) -> list[Row]:
+    """The latencies and bytes of one run of `compare`, compared again."""
+    names = [str(details_of(r).get("candidate", f"{r.mixer} {r.implementation}")) for r in run]
+    values = {name: r.readings["latency"].samples for name, r in zip(names, run, strict=True)}
+    most = max(map(len, values.values()))
+    failed = {
+        name: f"it has {len(taken)} of {most} rounds"
+        for name, taken in values.items()
+        if len(taken) < most
+    }
+    rows = latency_rows(values, level, failed, names)
+    bytes_ = {n: r.readings.get("peak_memory") for n, r in zip(names, run, strict=True)}
+    rows += [exact(a, b, bytes_[a], bytes_[b]) for a, b in combinations(names, 2)]
+    return rows
+
+
+def file_names(paths: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell the files apart."""
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    raise MeasureError(f"{paths[0]} is given twice: a file is compared with another one")
+
+
+def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
+    """Each record under its point; further ones of a point are its repetitions 2, 3, ..."""
+    found: dict[Key, Measurement] = {}
+    for r in records:
+        kind, repetition = r.device.partition(":")[0], r.sweep.get("round", 0) + 1
+        while True:
+            sizes = sizes_words(r.sizes)
+            key = (r.mixer, r.implementation, r.form, sizes, r.dtype, r.phase, kind, repetition)
+            if key not in found:
+                break
+            repetition += 1
+        found[key] = r
+    return found
+
+
+def point_words(key: Key) -> str:
+    """A point in a table."""
+    mixer, implementation, _, sizes, dtype, phase, device, repetition = key
+    again = f", repetition {repetition}" if repetition > 1 else ""
+    return f"{mixer} {implementation} ({sizes}, {dtype}, {phase}, {device}{again})"
+
+
+def missing(
+    a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement]
+) -> list[str]:
+    """A sentence for each file with records that have no partner in the other."""
+    found = []
+    one, other = keyed(first), keyed(second)
+    for name, own, partner, theirs in ((a, one, b, other), (b, other, a, one)):
+        alone = [point_words(key) for key in own if key not in theirs]
+        if alone:
+            more = f" and {len(alone) - SHOWN} more" if len(alone) > SHOWN else ""
+            listed = "; ".join(alone[:SHOWN])
+            what = "record" if len(alone) == 1 else "records"
+            found.append(
+                f"{len(alone)} {what} of {name} without a partner in {partner}: {listed}{more}"
+            )
+    return found
+
+
+def environments(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
+    """In what the machines and the software of two files differ."""
+    found: dict[str, None] = {}
+    one, other = keyed(first), keyed(second)
+    for key in one.keys() & other.keys():
+        found |= dict.fromkeys(differences(one[key].environment, other[key].environment))
+    return sorted(found)
+
+
+def pointwise(
+    a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement], level: float
+) -> list[Row]:
+    """Every point that both files have, and a test over all of them."""
+    one, other = keyed(first), keyed(second)
+    shared = [key for key in one if key in other]
+    rows: list[Row] = []
+    for quantity in TIMED:
+        both = {
+            key: (one[key].readings[quantity], other[key].readings[quantity])
+            for key in shared
+            if quantity in one[key].readings and quantity in other[key].readings
+        }
+        rows += [
+            Row(quantity, medians(a, b, x, y, level, len(both)), x.unit, x.value, y.value, point)
+            for key, (x, y) in both.items()
+            for point in [point_words(key)]
+        ]
+        rows += over_all(a, b, quantity, both, level)
+    for key in shared:
+        bytes_ = (one[key].readings.get("peak_memory"), other[key].readings.get("peak_memory"))
+        if None not in bytes_:
+            row = exact(a, b, *bytes_)
+            values = (row.unit, row.first, row.second, point_words(key))
+            rows.append(Row(row.quantity, row.verdict, *values))
+    return rows
+
+
+def medians(a: str, b: str, x: Reading, y: Reading, level: float, points: int) -> Verdict:
+    """Two medians with intervals of their own: apart, or not shown to be.
+
+    Each interval misses its median with at most level / (2 points), so that all ratios of a
+    comparison together lie within theirs at the level.
+    """
+    share = level / (2 * points)
+    ends = [_median_ends(reading.samples, 1 - share) for reading in (x, y)]
+    if None in ends or min(x.value, y.value) <= 0:
+        few = min(len(x.samples), len(y.samples))
+        needed = rounds_needed(2 * points, level)
+        return Verdict(a, b, few, refused=f"{few} samples are too few: {needed} are needed")
+    (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
+    low, high = y_low / x_high, y_high / x_low
+    ratio = statistics.median(y.samples) / statistics.median(x.samples)
+    pairs = min(len(x.samples), len(y.samples))
+    return Verdict(a, b, pairs, ratio, low, high, 1 - level / points, differs=not low <= 1 <= high)
+
+
+def _median_ends(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    found = median_ranks(len(samples), confidence)
+    if found is None or min(samples) <= 0:
+        return None
+    ordered = sorted(samples)
+    return ordered[found[0] - 1], ordered[found[1] - 1]
+
+
+def over_all(
+    a: str, b: str, quantity: str, both: Mapping[Key, tuple[Reading, Reading]], level: float
+) -> list[Row]:
+    """Whether one file's values tend to be larger: points are the pairs, repetitions averaged."""
+    logs: dict[tuple[object, ...], list[float]] = {}
+    for key, (x, y) in both.items():
+        if min(x.value, y.value) > 0:
+            logs.setdefault(key[:-1], []).append(math.log(y.value / x.value))
+    points = [statistics.fmean(found) for found in logs.values()]
+    if len(points) < 2:
+        return []
+    where = f"all {len(points)} points"
+    if too_few(len(points), 1, level):
+        needed = rounds_needed(1, level)
+        why = f"{len(points)} points show nothing over all: {needed} are needed"
+        return [Row(quantity, Verdict(a, b, len(points), refused=why), point=where)]
+    interval = location_interval(points, 1 - level)
+    assert interval is not None
+    low, high = map(math.exp, interval)
+    p = signed_rank_p(points)
+    ratio = math.exp(location(points))
+    verdict = Verdict(a, b, len(points), ratio, low, high, 1 - level, p, p, p <= level)
+    return [Row(quantity, verdict, point=where)]

@@ -1,0 +1,272 @@
+"""Which of several candidates is faster, shown by how many pairs, and when is nothing shown?
+
+Candidates are visited in rounds: in each round in a new random order, there and back. A drift that
+is straight in time then changes all candidates of a round alike, and what a round gives two of them
+is a pair. Had they the same cost, chance alone would have decided which is the longer of a pair,
+independently for every round, whatever else went on: that is the hypothesis of the test, an exact
+Wilcoxon signed-rank test of the logarithms of the ratios. Wilcoxon, "Individual Comparisons by
+Ranking Methods" (1945); the correction for many pairs is Holm, "A Simple Sequentially Rejective
+Multiple Test Procedure" (1979); estimate and interval of the ratio are Hodges and Lehmann,
+"Estimates of Location Based on Rank Tests" (1963): the ratios that this test does not refuse.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import combinations
+
+LEVEL = 0.05
+"""How often a difference may be claimed where there is none, over all pairs of a comparison."""
+
+Visit = Callable[[], float]
+"""Measures a candidate once, in seconds a call."""
+
+
+@dataclass
+class Rounds:
+    """Candidates visited in turn; `values[name][k]` is the mean of the two visits of round k.
+
+    Only whole rounds are in it. A candidate that raises is visited no more: `failed` says why.
+    """
+
+    visits: Mapping[str, Visit]
+    seed: int = 0
+    values: dict[str, list[float]] = field(default_factory=dict)
+    orders: list[tuple[str, ...]] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.values = {name: [] for name in self.visits}
+        self.chance = random.Random(self.seed)
+
+    def once(self, describe: Callable[[Exception], str] = str) -> None:
+        """One more round: everyone in random order, then everyone backwards."""
+        order = [name for name in self.visits if name not in self.failed]
+        self.chance.shuffle(order)
+        found: dict[str, list[float]] = {name: [] for name in order}
+        for name in (*order, *reversed(order)):
+            if name in self.failed:
+                continue
+            try:
+                found[name].append(self.visits[name]())
+            except Exception as error:  # a module of a user's own may raise anything
+                self.failed[name] = describe(error)
+        self.orders.append(tuple(order))
+        for name, taken in found.items():
+            if name not in self.failed:
+                self.values[name].append(statistics.fmean(taken))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether two candidates differ: what the second costs, relative to the first.
+
+    `ratio`, its interval and the probabilities are None where `refused` says why nothing is tested.
+    """
+
+    first: str
+    second: str
+    pairs: int
+    ratio: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    confidence: float | None = None
+    """Of the interval: with all intervals of a comparison the level holds."""
+    p: float | None = None
+    p_corrected: float | None = None
+    differs: bool = False
+    refused: str = ""
+
+
+def rounds_needed(pairs: int, level: float = LEVEL) -> int:
+    """The least number of rounds with which one of so many pairs can be shown to differ.
+
+    With n rounds no two-sided probability is below 2 / 2^n, and Holm compares the least one with
+    level / pairs.
+
+    >>> rounds_needed(1), rounds_needed(3), rounds_needed(45)
+    (6, 7, 11)
+    """
+    rounds = 1
+    while 2.0 ** (1 - rounds) > level / pairs:
+        rounds += 1
+    return rounds
+
+
+def too_few(rounds: int, pairs: int, level: float, unit: str = "rounds") -> str:
+    """Why so few rounds show nothing, and what would; "" where they suffice.
+
+    `unit` says what one value of each candidate comes from.
+    """
+    needed = rounds_needed(pairs, level)
+    if rounds >= needed:
+        return ""
+    share = f"{level:g}" if pairs == 1 else f"{level:g} / {pairs} (so many pairs are compared)"
+    return (
+        f"{rounds} {unit} cannot show a difference: the least probability that they give is "
+        f"2 / 2^{rounds} = {2.0 ** (1 - rounds):.3g}, above {share}; {needed} {unit} are needed"
+    )
+
+
+def ranks(values: Sequence[float]) -> list[int]:
+    """Twice the rank of each absolute value, the mean rank where several are equal.
+
+    >>> ranks([0.5, -0.1, 0.5])
+    [5, 2, 5]
+    """
+    from scipy.stats import rankdata
+
+    return [round(2 * rank) for rank in rankdata([abs(value) for value in values])]
+
+
+def signed_rank_counts(doubled: Sequence[int]) -> list[int]:
+    """How many choices of signs give each sum of the positive doubled ranks: index -> number.
+
+    >>> signed_rank_counts([2, 4])  # sums 0, 2, 4 and 6, each once
+    [1, 0, 1, 0, 1, 0, 1]
+    """
+    counts = [1] + [0] * sum(doubled)
+    reach = 0
+    for rank in doubled:
+        reach += rank
+        for total in range(reach, rank - 1, -1):
+            counts[total] += counts[total - rank]
+    return counts
+
+
+def signed_rank_p(logs: Sequence[float]) -> float:
+    """The exact two-sided probability of so uneven signed ranks if signs were tossed.
+
+    Zeros tell nothing and are left out; equal values share their mean rank, and the distribution
+    is that of these very ranks.
+    """
+    told = [value for value in logs if value != 0]
+    if not told:
+        return 1.0
+    if len({abs(value) for value in told}) == len(told):
+        from scipy.stats import wilcoxon
+
+        return float(wilcoxon(told, method="exact").pvalue)
+    doubled = ranks(told)
+    counts = signed_rank_counts(doubled)
+    positive = sum(rank for rank, value in zip(doubled, told, strict=True) if value > 0)
+    tail = min(sum(counts[: positive + 1]), sum(counts[positive:]))
+    return min(1.0, float(2 * tail / 2 ** len(told)))
+
+
+def walsh(logs: Sequence[float]) -> list[float]:
+    """The means of every two values and of each with itself, in order."""
+    return sorted((a + b) / 2 for k, a in enumerate(logs) for b in logs[k:])
+
+
+def location(logs: Sequence[float]) -> float:
+    """The estimate of Hodges and Lehmann: the median of all means of two."""
+    return float(statistics.median(walsh(logs)))
+
+
+@lru_cache(maxsize=256)
+def interval_rank(n: int, confidence: float) -> int:
+    """Which of the ordered means of two begins the interval, counted from 1; 0 for too few values.
+
+    >>> interval_rank(5, 0.95), interval_rank(6, 0.95), interval_rank(10, 0.95)
+    (0, 1, 9)
+    """
+    allowed = math.floor((1 - confidence) / 2 * 2.0**64) * 2**n >> 64
+    below = 0
+    for rank, number in enumerate(signed_rank_counts(range(1, n + 1))):
+        below += number
+        if below > allowed:
+            return rank
+    raise AssertionError("all choices of signs together are more than allowed")
+
+
+def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """Where the centre of the values lies, by the signed-rank test; None for too few values.
+
+    Exact for values without ties, and wide rather than narrow with them.
+    """
+    rank = interval_rank(len(logs), confidence)
+    means = walsh(logs)
+    return (means[rank - 1], means[-rank]) if rank else None
+
+
+def holm(probabilities: Sequence[float]) -> list[float]:
+    """Each probability corrected for all of them: the least level at which it would be accepted.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(probabilities)), key=lambda k: probabilities[k])
+    corrected = [0.0] * len(probabilities)
+    highest = 0.0
+    for place, k in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - place) * probabilities[k]))
+        corrected[k] = highest
+    return corrected
+
+
+def verdicts(
+    values: Mapping[str, Sequence[float]],
+    level: float = LEVEL,
+    refused: Mapping[str, str] | None = None,
+    unit: str = "rounds",
+) -> list[Verdict]:
+    """Every two candidates compared; value k of each comes from round k.
+
+    Args:
+        values: candidate -> one positive value a round, equally many for all that are compared.
+        refused: candidate -> why it is compared with nobody.
+        unit: what one value comes from.
+    """
+    refused = dict(refused or {})
+    listed = list(combinations(values, 2))
+    compared = [pair for pair in listed if not any(name in refused for name in pair)]
+    found = {pair: _tested(pair, values, level, len(compared), unit) for pair in compared}
+    tested = [pair for pair in compared if found[pair].p is not None]
+    corrected = dict(zip(tested, holm([found[pair].p or 0.0 for pair in tested]), strict=True))
+    for pair, p in corrected.items():
+        found[pair] = replace(found[pair], p_corrected=p, differs=p <= level)
+    for pair in listed:
+        if pair not in found:
+            why = "; ".join(f"{name}: {refused[name]}" for name in pair if name in refused)
+            found[pair] = Verdict(*pair, 0, refused=why)
+    return [found[pair] for pair in listed]
+
+
+def _tested(
+    pair: tuple[str, str],
+    values: Mapping[str, Sequence[float]],
+    level: float,
+    pairs: int,
+    unit: str,
+) -> Verdict:
+    """One pair, before the correction of its probability."""
+    first, second = (values[name] for name in pair)
+    logs = log_ratios(first, second)
+    if why := too_few(len(logs), pairs, level, unit):
+        return Verdict(*pair, len(logs), refused=why)
+    confidence = 1 - level / pairs
+    interval = location_interval(logs, confidence)
+    if interval is None:
+        raise AssertionError("enough rounds for the test are enough for its interval")
+    low, high = map(math.exp, interval)
+    ratio = math.exp(location(logs))
+    return Verdict(*pair, len(logs), ratio, low, high, confidence, signed_rank_p(logs))
+
+
+def log_ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    """The logarithm of second over first, pair by pair.
+
+    Raises:
+        ValueError: not equally many, or a value that is not positive.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"expected pairs, got {len(first)} and {len(second)} values")
+    if min((*first, *second), default=1.0) <= 0:
+        raise ValueError("expected positive values: a ratio has no meaning otherwise")
+    return [math.log(b / a) for a, b in zip(first, second, strict=True)]

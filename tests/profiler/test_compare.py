@@ -1,0 +1,377 @@
+"""Are candidates named, measured in turns and compared as asked, and is nothing lost on the way?
+
+What decides pass or fail is told by fake clocks and fake visits; real calls show only that all fits
+together.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import costmodel as cm
+from profiler import compare as comparing
+from profiler.compare import Asked, Run, Visitor, candidates, exact, run
+from profiler.compare_report import text
+from profiler.comparison import rounds_needed
+from profiler.meters.energy_estimate import PairedEnergy
+from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.latency_timers import ClockTimer
+from profiler.store import read
+from profiler.work import MeasureError, Work, prepare as prepare_work
+
+GIVEN = {"d": (4,), "l": (3,), "n": (2,)}
+
+
+def asked(*words: str, **fields: Any) -> Asked:
+    """`mixer` or `mixer:implementation`, on a CPU."""
+    named = [word.partition(":") for word in words]
+    listed = [(cm.mixer(mixer), implementation or None) for mixer, _, implementation in named]
+    return Asked(listed, **{"given": GIVEN, "device": "cpu"} | fields)
+
+
+# Which candidates
+
+
+def test_candidates_are_those_named_or_all_of_a_mixer() -> None:
+    assert list(candidates(asked("me:fft", "self-attention"))) == [
+        "me fft", "self-attention explicit", "self-attention sdpa",
+    ]  # fmt: skip
+    assert list(candidates(asked("we", "me", implementation="fft"))) == ["we fft", "me fft"]
+    assert list(candidates(asked("me:fft", dtype="fp32,fp64"))) == ["me fft fp32", "me fft fp64"]
+
+
+def test_one_twice_is_compared_with_itself() -> None:
+    assert list(candidates(asked("me:fft", "me:fft"))) == ["me fft", "me fft #2"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (asked("me:fft"), "two candidates or more are compared, and this is 1: me fft"),
+        (asked("me", given=GIVEN | {"l": (3, 5)}), "--l has several"),
+        (asked("me:ftf", "me"), "did you mean 'fft'"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(wanted: Asked, said: str) -> None:
+    with pytest.raises(MeasureError, match=said):
+        candidates(wanted)
+
+
+# A visit
+
+
+class FakeClock:
+    """Nanoseconds that pass only where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def worked(clock: FakeClock, durations_ns: Callable[[int], int], **fields: Any) -> Work:
+    """A call that takes as long as a test says, by the number of the call."""
+    calls = [0]
+
+    def call() -> None:
+        calls[0] += 1
+        clock.now += durations_ns(calls[0])
+
+    return Work(torch.nn.Identity(), call, (), **{"reset": None} | fields)
+
+
+def test_a_visit_is_the_median_of_its_regions_without_the_first() -> None:
+    clock = FakeClock()
+    slow = [0]
+
+    def duration(call: int) -> int:
+        slow[0] += 1
+        return 90_000_000 if slow[0] == 1 else 10_000_000
+
+    visitor = Visitor(worked(clock, duration), ClockTimer(clock))
+    assert visitor.block == 1
+    slow[0] = 0
+    assert visitor() == pytest.approx(0.01)
+
+
+def test_short_calls_share_a_region_and_long_ones_are_timed_once() -> None:
+    clock = FakeClock()
+    visitor = Visitor(worked(clock, lambda call: 1_000), ClockTimer(clock))
+    assert visitor.block == 4_000  # regions of 4 ms: a fifth of 20 ms
+    assert visitor() == pytest.approx(1e-6)
+    long = Visitor(worked(clock, lambda call: 2_000_000_000), ClockTimer(clock))
+    before = clock.now
+    assert long() == pytest.approx(2.0)
+    assert clock.now - before == 2_000_000_000  # one region: a tenth of a second has passed
+
+
+def test_what_goes_before_a_call_is_timed_only_where_it_is_nothing_much() -> None:
+    clock = FakeClock()
+
+    def reset() -> None:
+        clock.now += 5_000_000
+
+    outside = worked(clock, lambda call: 10_000_000, reset=reset, trivial=False)
+    assert Visitor(outside, ClockTimer(clock))() == pytest.approx(0.010)
+    within = worked(clock, lambda call: 10_000_000, reset=reset, trivial=True)
+    assert Visitor(within, ClockTimer(clock))() == pytest.approx(0.015)
+
+
+# A run
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
+    """Implementation -> the seconds of its visit number k, in place of the clock."""
+    told: dict[str, Callable[[int], float]] = {}
+
+    class FakeVisitor:
+        block = 1
+
+        def __init__(self, work: Work, timer: Any) -> None:
+            self.timer = timer
+            self.cost = told[type(work.module).__name__]
+            self.count = 0
+
+        def __call__(self) -> float:
+            self.count += 1
+            return self.cost(self.count)
+
+    monkeypatch.setattr(comparing, "Visitor", FakeVisitor)
+    monkeypatch.setattr(
+        comparing, "peak_memory", lambda fn, device, reset: Reading("peak_memory", 8, "B", (8.0,))
+    )
+    return told
+
+
+def attention(rounds: int = 8, **fields: Any) -> Run:
+    return Run(candidates(asked("self-attention")), rounds, **fields)
+
+
+def modules() -> dict[str, str]:
+    """Implementation -> the name of its class."""
+    found = candidates(asked("self-attention"))
+    return {r.implementation.name: r.implementation.module.__name__ for r in found.values()}
+
+
+def test_a_run_is_compared_and_kept(tmp_path: Path, costs: dict[str, Any]) -> None:
+    costs[modules()["explicit"]] = lambda k: 2e-3 * (1 + 0.01 * k)
+    costs[modules()["sdpa"]] = lambda k: 1e-3 * (1 + 0.01 * k)
+    path = tmp_path / "rounds.jsonl"
+    found = run(attention(seed=3), path)
+    latency, memory = found.rows
+    assert latency.verdict.differs
+    assert latency.verdict.ratio == pytest.approx(0.5)
+    assert memory.verdict.ratio == 1.0 and not memory.verdict.differs
+    assert found.failures == () and "NVML" in found.notes[0]
+    records, problems = read(path)
+    assert problems == []
+    assert [record.implementation for record in records] == ["explicit", "sdpa"]
+    details = [record.readings["latency"].details for record in records]
+    assert details[0]["comparison"] == details[1]["comparison"]
+    assert details[0]["order_seed"] == 3
+    places = zip(details[0]["places"], details[1]["places"], strict=True)
+    assert {frozenset(each) for each in places} == {frozenset({0, 1})}
+    assert all(len(record.readings["latency"].samples) == 8 for record in records)
+    assert all(record.counts["dispatch"]["complete"] for record in records)
+    assert all(record.environment["torch"] == torch.__version__ for record in records)
+
+
+def test_too_few_rounds_are_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "prepare", lambda request: pytest.fail("it was measured"))
+    with pytest.raises(MeasureError, match=r"5 rounds cannot show a difference.*6 rounds"):
+        run(attention(rounds=5), tmp_path / "rounds.jsonl")
+    assert not (tmp_path / "rounds.jsonl").exists()
+
+
+def test_one_that_cannot_be_built_leaves_the_others(
+    costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
+    real = prepare_work
+    seen = [0]
+
+    def prepare(request: Any) -> Work:
+        seen[0] += 1
+        if seen[0] == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return real(request)
+
+    monkeypatch.setattr(comparing, "prepare", prepare)
+    with pytest.raises(MeasureError, match=r"fewer than two candidates.*out of memory"):
+        run(attention())
+    seen[0] = 0
+    three = Run(candidates(asked("self-attention:explicit", "self-attention")), 8)
+    found = run(three)
+    assert [r.verdict.refused[:40] for r in found.rows if r.quantity == "latency"] == [
+        "self-attention explicit: out of memory: ", "self-attention explicit: out of memory: ", "",
+    ]  # fmt: skip
+    assert len(found.failures) == 1 and len(found.records) == 2
+
+
+def test_one_that_fails_under_way_leaves_the_others(tmp_path: Path, costs: dict[str, Any]) -> None:
+    def failing(k: int) -> float:
+        if k == 5:
+            raise RuntimeError("device-side assert")
+        return 1e-3
+
+    costs[modules()["explicit"]] = failing
+    costs[modules()["sdpa"]] = lambda k: 1e-3
+    path = tmp_path / "rounds.jsonl"
+    found = run(attention(), path)
+    assert found.rows[0].verdict.refused.startswith("self-attention explicit: the call failed")
+    lengths = [len(record.readings["latency"].samples) for record in read(path)[0]]
+    assert lengths == [2, 8]
+    places = [record.readings["latency"].details["places"] for record in read(path)[0]]
+    assert [len(each) for each in places] == [2, 8]
+
+
+def test_an_interruption_keeps_the_whole_rounds(tmp_path: Path, costs: dict[str, Any]) -> None:
+    def interrupted(k: int) -> float:
+        if k == 15:  # in the eighth round
+            raise KeyboardInterrupt
+        return 1e-3
+
+    costs[modules()["explicit"]] = interrupted
+    costs[modules()["sdpa"]] = lambda k: 2e-3
+    path = tmp_path / "rounds.jsonl"
+    found = run(attention(rounds=20), path)
+    assert found.failures == ("interrupted after 7 of 20 rounds",)
+    assert [len(record.readings["latency"].samples) for record in read(path)[0]] == [7, 7]
+    assert found.rows[0].verdict.pairs == 7
+    (refused,) = {row.verdict.refused for row in found.rows if row.quantity == "peak_memory"}
+    assert "interrupted before" in refused
+
+
+def test_an_interruption_after_the_rounds_keeps_them(
+    tmp_path: Path, costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
+    monkeypatch.setattr(comparing, "energies_in_turn", interrupted)
+    found = run(attention(), tmp_path / "rounds.jsonl")
+    assert found.failures == ("interrupted after the last round: no memory and no energy",)
+    assert found.rows[0].verdict.pairs == 8
+    assert len(read(tmp_path / "rounds.jsonl")[0]) == 2
+
+
+def test_one_that_fails_while_it_warms_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(work: Work, timer: Any) -> Any:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(comparing, "Visitor", failing)
+    with pytest.raises(MeasureError, match=r"fewer than two candidates .* out of memory"):
+        run(attention())
+
+
+def test_energy_takes_turns_too(costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
+    told: dict[str, Any] = {}
+
+    def in_turn(calls: Any, **fields: Any) -> PairedEnergy:
+        told.update(fields, names=list(calls))
+        trials = {name: (1.0 + k, 1.01 + k, 0.99 + k) for k, name in enumerate(calls)}
+        readings = {n: Reading("energy", sum(t) / 3, "J", t) for n, t in trials.items()}
+        return PairedEnergy(readings, fields["limits"].confidence)
+
+    monkeypatch.setattr(comparing, "energies_in_turn", in_turn)
+    found = run(attention(seed=5))
+    (row,) = (row for row in found.rows if row.quantity == "energy")
+    assert row.verdict.differs and row.verdict.ratio == pytest.approx(2.0, rel=1e-3)
+    assert told["names"] == ["self-attention explicit", "self-attention sdpa"]
+    assert told["limits"].trials % 2 == 0 and told["limits"].seed == 5
+    assert all("energy" in record.readings for record in found.records)
+    assert run(attention(energy=False)).notes == ("energy: energy was not asked for (--no-energy)",)
+
+
+def test_bytes_are_compared_exactly() -> None:
+    def held(value: float, **details: Any) -> Reading:
+        return Reading("peak_memory", value, "B", (value,), details)
+
+    assert not exact("a", "b", held(4), held(4)).verdict.differs
+    assert exact("a", "b", held(4), held(5)).verdict.differs
+    assert "b: no counter" in exact("a", "b", held(4), Unavailable("no counter")).verdict.refused
+    assert "do not agree" in exact("a", "b", held(4, agree=False), held(4)).verdict.refused
+    assert exact("a", "b", held(0), held(4)).verdict.ratio is None
+
+
+# In each format
+
+
+@pytest.fixture
+def compared(costs: dict[str, Any]) -> comparing.Comparison:
+    costs[modules()["explicit"]] = lambda k: 2e-3 + 1e-6 * (k % 3)
+    costs[modules()["sdpa"]] = lambda k: 1e-3 + 1e-6 * (k % 3)
+    return run(attention())
+
+
+def test_words_say_what_was_shown(compared: comparing.Comparison) -> None:
+    printed = text(compared, "rich", "")
+    assert "second faster" in printed
+    assert "equal to the byte" in printed
+    assert "exact Wilcoxon signed-rank test" in printed
+    assert "no difference shown" not in printed
+
+
+def test_noise_is_called_that(costs: dict[str, Any]) -> None:
+    costs[modules()["explicit"]] = lambda k: 1e-3 + 1e-4 * ((k // 2) % 2)
+    costs[modules()["sdpa"]] = lambda k: 1e-3 + 1e-4 * ((k // 2 + 1) % 2)
+    assert "no difference shown" in text(run(attention(rounds=12)), "rich", "")
+
+
+def test_every_format_says_the_same(compared: comparing.Comparison) -> None:
+    rows = list(csv.DictReader(StringIO(text(compared, "csv", ""))))
+    printed = json.loads(text(compared, "json", ""))
+    assert printed["schema"] == 1
+    for row, record in zip(rows, printed["rows"], strict=True):
+        assert row["ratio"] == str(record["ratio"])
+        assert row["differs"] == str(record["differs"])
+    assert [record["implementation"] for record in printed["measurements"]] == ["explicit", "sdpa"]
+    ratio = f"{printed['rows'][0]['ratio']:.4f}"
+    for format_ in ("rich", "markdown", "latex"):
+        assert ratio in text(compared, format_, "costmodel compare")
+    assert "\\begin{table}" in text(compared, "latex", "costmodel compare")
+
+
+def test_a_narrow_terminal_keeps_names_ratio_and_verdict(compared: comparing.Comparison) -> None:
+    printed = text(compared, "rich", "", 90)
+    assert max(len(line) for line in printed.splitlines() if "second faster" in line) <= 90
+    assert "0.50" in printed
+
+
+# With real calls
+
+
+def test_real_calls_fit_together(tmp_path: Path) -> None:
+    wanted = candidates(asked("me:fft", "me:toeplitz", phase="inference"))
+    made = Run(wanted, rounds_needed(1))
+    told: list[str] = []
+    made.progress = lambda done, of, what: told.append(what)
+    found = run(made, tmp_path / "rounds.jsonl")
+    assert {row.quantity for row in found.rows} >= {"latency"}
+    assert "round 6 of 6" in told
+    assert all(record.phase == "inference" for record in found.records)
+
+
+@pytest.mark.gpu
+def test_one_against_itself_on_a_gpu() -> None:
+    wanted = candidates(
+        asked("self-attention:sdpa", "self-attention:sdpa", device="cuda", given={"l": (64,)})
+    )
+    found = run(Run(wanted, 12, energy=False))
+    (latency,) = (row for row in found.rows if row.quantity == "latency")
+    assert latency.verdict.pairs == 12 and latency.verdict.ratio is not None
+    assert 0.5 < latency.verdict.ratio < 2

@@ -1,0 +1,206 @@
+"""Are records of files compared with their partners only, and the rest told?"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.compare_files import compare_files, file_names, medians
+from profiler.compare_report import text
+from profiler.meters.interface import Reading
+from profiler.store import Measurement, append
+from profiler.work import MeasureError
+from tests.recorded import recorded
+
+SAMPLES = tuple(1e-3 * (1 + 0.001 * k) for k in range(40))
+"""Seconds: 1 ms to 1.039 ms."""
+
+
+def timed(
+    l: int = 8, scale: float = 1.0, implementation: str = "fft", **fields: Any
+) -> Measurement:
+    """ME at a length, as many times slower."""
+    samples = tuple(scale * each for each in SAMPLES)
+    reading = Reading("latency", samples[20], "s", samples, {"p20": 0, "p80": 1, "n": 40})
+    memory = Reading("peak_memory", 64 * l, "B", (64.0 * l,), {"agree": True})
+    readings = {"latency": reading, "peak_memory": memory}
+    made = recorded("me", implementation, {"b": 1, "l": l, "d": 4}, readings=readings)
+    return replace(made, **fields)
+
+
+def written(path: Path, *records: Measurement) -> Path:
+    for number, record in enumerate(records):
+        append(path, replace(record, id=f"{path.name}-{number}"))
+    return path
+
+
+def test_a_point_is_compared_with_its_partner(tmp_path: Path) -> None:
+    a = written(tmp_path / "a.jsonl", timed(8), timed(16))
+    b = written(tmp_path / "b.jsonl", timed(16, 2.0), timed(8, 1.001))
+    made, problems = compare_files([a, b])
+    assert problems == []
+    latency = {row.point: row.verdict for row in made.rows if row.quantity == "latency"}
+    same, slower = (
+        latency[f"me fft (b = 1, l = {l}, d = 4, fp32, training, cpu)"] for l in (8, 16)
+    )
+    assert not same.differs
+    assert slower.differs and slower.ratio == pytest.approx(2.0)
+    assert slower.ci_low is not None and slower.ci_high is not None
+    assert slower.ci_low < 2.0 < slower.ci_high
+    assert (slower.first, slower.second) == ("a.jsonl", "b.jsonl")
+    assert latency["all 2 points"].refused == "2 points show nothing over all: 6 are needed"
+    assert not any(r.verdict.differs for r in made.rows if r.quantity == "peak_memory")
+    assert "not in turns" in text(made, "rich", "")
+
+
+def test_an_interval_of_two_medians_holds_at_the_level() -> None:
+    """With n samples each, the interval of a median is exact, and that of the ratio the wider."""
+    chance, missed = random.Random(5), 0
+    for _ in range(500):
+        x, y = ([chance.lognormvariate(0, 0.5) for _ in range(25)] for _ in range(2))
+        first, second = (Reading("latency", sorted(v)[12], "s", tuple(v)) for v in (x, y))
+        missed += medians("a", "b", first, second, 0.05, 1).differs
+    assert missed <= 25  # 5 % of 500: medians of both are 1
+
+
+def test_over_many_points_a_tendency_is_tested(tmp_path: Path) -> None:
+    a = written(tmp_path / "a.jsonl", *(timed(l) for l in range(2, 10)))
+    b = written(tmp_path / "b.jsonl", *(timed(l, 1.001 + 0.0005 * l) for l in range(2, 10)))
+    made, _ = compare_files([a, b])
+    (over_all,) = (row.verdict for row in made.rows if row.point == "all 8 points")
+    assert over_all.differs and over_all.p == pytest.approx(2 / 2**8)
+    single = [r.verdict for r in made.rows if r.point.startswith("me") and r.quantity == "latency"]
+    assert not any(verdict.differs for verdict in single)
+
+
+def test_records_without_a_partner_are_told(tmp_path: Path) -> None:
+    a = written(tmp_path / "a.jsonl", timed(8), *(timed(l) for l in range(20, 28)))
+    b = written(tmp_path / "b.jsonl", timed(8), timed(8), timed(8, implementation="toeplitz"))
+    made, _ = compare_files([a, b])
+    alone = [note for note in made.notes if "without a partner" in note]
+    assert alone[0].startswith("8 records of a.jsonl without a partner in b.jsonl: me fft (b = 1")
+    assert alone[0].endswith(" and 3 more")
+    assert "2 records of b.jsonl" in alone[1]
+    assert "repetition 2" in alone[1] and "me toeplitz" in alone[1]
+
+
+def test_other_machines_are_told(tmp_path: Path) -> None:
+    a = written(tmp_path / "a.jsonl", timed(8, environment={"cpu": "One", "threads": 2}))
+    b = written(tmp_path / "b.jsonl", timed(8, environment={"cpu": "Other", "threads": 2}))
+    made, _ = compare_files([a, b])
+    assert "a.jsonl and b.jsonl differ in cpu: One and Other" in made.notes
+
+
+def test_too_few_samples_are_refused_with_the_number_that_is_needed(tmp_path: Path) -> None:
+    few = Reading("latency", 1e-3, "s", (1e-3, 1.1e-3, 1.2e-3), {})
+    a = written(tmp_path / "a.jsonl", timed(8))
+    b = written(tmp_path / "b.jsonl", timed(8, readings={"latency": few}))
+    made, _ = compare_files([a, b])
+    assert made.rows[0].verdict.refused == "3 samples are too few: 7 are needed"
+
+
+def test_failed_measurements_are_told_and_no_partners(tmp_path: Path) -> None:
+    lost = timed(16, readings={}, failure={"kind": "out of memory"})
+    a = written(tmp_path / "a.jsonl", timed(8), lost)
+    b = written(tmp_path / "b.jsonl", timed(8), timed(16))
+    made, _ = compare_files([a, b])
+    assert any(
+        "measurements of a.jsonl that failed: me fft (b = 1, l = 16" in n for n in made.notes
+    )
+    assert any("1 record of b.jsonl without a partner" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a.jsonl"], "holds no rounds of costmodel compare -o or of a sweep: give two files"),
+        (["a.jsonl", "a.jsonl"], "is given twice"),
+        (["a.jsonl", "b.jsonl"], r"no reading of one point in common: a.jsonl has .* b.jsonl has"),
+    ],
+)
+def test_files_that_cannot_be_compared(tmp_path: Path, names: list[str], said: str) -> None:
+    written(tmp_path / "a.jsonl", timed(8))
+    written(tmp_path / "b.jsonl", timed(9))
+    with pytest.raises(MeasureError, match=said):
+        compare_files([tmp_path / name for name in names])
+
+
+def test_a_cut_off_line_is_told(tmp_path: Path) -> None:
+    a = written(tmp_path / "a.jsonl", timed(8))
+    b = written(tmp_path / "b.jsonl", timed(8))
+    with b.open("a") as file:
+        file.write('{"schema": 1, "id"')
+    made, (problem,) = compare_files([a, b])
+    assert "b.jsonl: line 2 is cut off" in problem
+    assert len(made.rows) == 2
+
+
+def test_files_of_one_name_are_told_apart() -> None:
+    assert file_names([Path("x/one/a.jsonl"), Path("x/two/a.jsonl")]) == [
+        "one/a.jsonl", "two/a.jsonl",
+    ]  # fmt: skip
+
+
+# Rounds
+
+
+def of_rounds(run: str, name: str, values: list[float], **fields: Any) -> Measurement:
+    details = {"comparison": run, "candidate": name, "p20": 0, "p80": 1, "n": len(values)}
+    latency = Reading("latency", sorted(values)[len(values) // 2], "s", tuple(values), details)
+    return timed(8, readings={"latency": latency}, implementation=name.split()[1], **fields)
+
+
+def test_rounds_of_compare_are_compared_again(tmp_path: Path) -> None:
+    wobble = [1e-3 * (1 + 0.5 * (k % 5)) for k in range(10)]
+    first = of_rounds("run", "me fft", wobble)
+    second = of_rounds("run", "me toeplitz", [1.01 * value for value in wobble])
+    made, _ = compare_files([written(tmp_path / "a.jsonl", first, second)])
+    verdict = made.rows[0].verdict
+    assert verdict.differs and verdict.ratio == pytest.approx(1.01)  # 1 % where runs vary by 200 %
+    assert made.rows[1].verdict.refused == "me fft: was not measured"
+    halves = [written(tmp_path / "b.jsonl", first), written(tmp_path / "c.jsonl", second)]
+    assert compare_files(halves)[0].rows[0].verdict == verdict
+
+
+def test_a_candidate_with_fewer_rounds_is_not_paired(tmp_path: Path) -> None:
+    records = [
+        of_rounds("run", "me fft", [1e-3] * 4),
+        of_rounds("run", "me toeplitz", [1e-3 + 1e-5 * k for k in range(10)]),
+    ]
+    made, _ = compare_files([written(tmp_path / "a.jsonl", *records)])
+    assert made.rows[0].verdict.refused == "me fft: it has 4 of 10 rounds"
+
+
+def swept(round_: int, turn: int, implementation: str, seconds: float, l: int = 8) -> Measurement:
+    latency = Reading("latency", seconds, "s", (seconds,), {})
+    place = {"round": round_, "turn": turn, "order_seed": 0}
+    return timed(
+        l, readings={"latency": latency}, implementation=implementation, sweep=place,
+        counts={"seed": 0},
+    )  # fmt: skip
+
+
+def test_pairs_of_rounds_of_a_sweep_are_compared_without_drift(tmp_path: Path) -> None:
+    records, now = [], 0
+    for round_ in range(12):
+        order = ["fft", "toeplitz"] if round_ % 2 == 0 else ["toeplitz", "fft"]
+        for turn, name in enumerate(order):
+            now += 1
+            cost = {"fft": 1e-3, "toeplitz": 1.5e-3}[name]
+            records.append(swept(round_, turn, name, cost * (1 + 0.2 * now)))
+    records.append(swept(12, 0, "fft", 1.0))  # no way back: it is in no pair
+    made, _ = compare_files([written(tmp_path / "a.jsonl", *records)])
+    (row,) = made.rows
+    assert row.verdict.pairs == 6
+    assert row.verdict.ratio == pytest.approx(1.5) and row.verdict.differs
+    assert row.point == "b = 1, l = 8, d = 4, fp32, training, cpu, seed 0"
+
+
+def test_a_sweep_of_two_rounds_is_too_short(tmp_path: Path) -> None:
+    records = [swept(k, 0, name, 1e-3) for k in range(2) for name in ("fft", "toeplitz")]
+    made, _ = compare_files([written(tmp_path / "a.jsonl", *records)])
+    assert "6 pairs of rounds are needed" in made.rows[0].verdict.refused

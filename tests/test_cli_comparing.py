@@ -1,0 +1,150 @@
+"""Do compare, doctor and statement say what they found, and in one sentence what went wrong?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cli
+from costmodel.command_line import FAILED, MISUSED
+from costmodel.data import data_dir
+from profiler import doctor
+from profiler.store import read
+from profiler.surroundings import NO, YES, Child, Finding, Surroundings
+
+SMALL = ("--d", "4", "--l", "3", "--n", "2", "--device", "cpu")
+RECORDED = str(next(data_dir("measured").glob("cpu/*.jsonl")))
+Capture = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Capture, *words: str, code: int = 0) -> str:
+    """What a command prints, with this exit code and nothing on standard error."""
+    found = cli.run(list(words))
+    out, err = capsys.readouterr()
+    assert (found, err) == (code, "")
+    return out
+
+
+def refused(capsys: Capture, *words: str, code: int = MISUSED) -> str:
+    """The one sentence of a command that prints no answer."""
+    found = cli.run(list(words))
+    out, err = capsys.readouterr()
+    assert (found, out) == (code, "")
+    assert err.startswith("costmodel: ") and err.count("\n") == 1
+    return err.removeprefix("costmodel: ").rstrip()
+
+
+# compare
+
+
+def test_compare_keeps_rounds_that_can_be_compared_again(tmp_path: Path, capsys: Capture) -> None:
+    path = str(tmp_path / "rounds.jsonl")
+    words = ("compare", "me:fft", "me:toeplitz", "--rounds", "6", "--seed", "3", "-o", path)
+    first = json.loads(printed(capsys, *words, *SMALL, "--format", "json"))
+    again = json.loads(printed(capsys, "compare", path, "--format", "json"))
+    assert again["rows"] == [row for row in first["rows"] if row["quantity"] != "energy"]
+    assert first["rows"][0]["pairs"] == 6
+    assert len(read(path)[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("she:conv", "she:direct", "--rounds", "5"), "5 rounds cannot show a difference"),
+        (("she:conv", "me", "--l", "3,5"), "compare takes one value of each size"),
+        (("she:conv",), "two candidates or more are compared"),
+        (("she:conv", RECORDED), "compare files or mixers, not both"),
+        ((RECORDED, "--rounds", "9"), "leave out --rounds"),
+        ((RECORDED,), "holds no rounds"),
+        ((RECORDED, RECORDED), "is given twice"),
+        (("nowhere.jsonl", RECORDED), "cannot read nowhere.jsonl"),
+        (("she", "--level", "2"), "--level 2.0: expected a number between 0 and 1"),
+        (("she", "--phase", "both"), "compare takes one phase"),
+        (("shee", "me"), "did you mean 'she'"),
+        (("she", "--format", "pdf"), "--format 'pdf': expected one of"),
+    ],
+)
+def test_compare_refuses_in_a_sentence(capsys: Capture, words: tuple[str, ...], said: str) -> None:
+    assert said in refused(capsys, "compare", *words)
+
+
+def test_compare_tells_cut_off_lines_and_fails(tmp_path: Path, capsys: Capture) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(Path(RECORDED).read_text() + '{"schema"')
+    assert cli.run(["compare", RECORDED, str(other)]) == FAILED
+    out, err = capsys.readouterr()
+    assert "is cut off" in err and "no difference shown" in out
+    assert "slower" not in out and "faster" not in out
+
+
+# doctor
+
+
+@pytest.fixture
+def probes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Finding]:
+    """What probes find, by name, in place of a look at this machine."""
+    told = {"operations": Finding("operations", YES, "counted")}
+    monkeypatch.setattr(doctor, "disturbances", lambda around: [])
+
+    def diagnose(around: Surroundings, **fields: object) -> doctor.Diagnosis:
+        return doctor.Diagnosis(around.device, tuple(told.values()), ())
+
+    monkeypatch.setattr(doctor, "diagnose", diagnose)
+    return told
+
+
+def test_doctor_fails_only_where_it_is_asked_to(
+    capsys: Capture, probes: dict[str, Finding]
+) -> None:
+    printed(capsys, "doctor", "--device", "cpu", "--strict")
+    probes["energy"] = Finding("energy", NO, "no sensor", "pip install nvidia-ml-py")
+    assert "pip install nvidia-ml-py" in printed(capsys, "doctor", "--device", "cpu")
+    printed(capsys, "doctor", "--device", "cpu", "--strict", code=FAILED)
+
+
+def test_doctor_looks_at_this_machine(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.surroundings.run_child", lambda *_: Child(0))
+    words = ("doctor", "--device", "cpu", "--quick", "--format", "json")
+    found = json.loads(printed(capsys, *words))
+    assert [each["what"] for each in found["measures"]] == list(doctor.PROBES)
+    verdicts = {each["what"]: each["verdict"] for each in found["measures"]}
+    assert verdicts["operations"] == YES and verdicts["compile"] == "not tried"
+
+
+def test_doctor_refuses_devices_that_are_none(capsys: Capture) -> None:
+    assert "unknown device 'gpu'" in refused(capsys, "doctor", "--device", "gpu")
+
+
+# statement
+
+
+def test_statement_in_each_format(tmp_path: Path, capsys: Capture) -> None:
+    plain = printed(capsys, "statement", "--from", RECORDED)
+    assert plain.startswith("Measurements ran on a CPU")
+    latex = printed(capsys, "statement", "--from", RECORDED, "--format", "latex")
+    assert latex.startswith("% costmodel statement --from") and "\\paragraph" in latex
+    path = tmp_path / "statement.md"
+    assert cli.run(["statement", "--from", RECORDED, "--format", "markdown", "-o", str(path)]) == 0
+    assert path.read_text().startswith("<!-- costmodel statement")
+    capsys.readouterr()
+    assert "exists already" in refused(
+        capsys, "statement", "--from", RECORDED, "--format", "markdown", "-o", str(path)
+    )
+
+
+def test_statement_of_a_cut_off_file_says_what_is_left_and_fails(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "cut.jsonl"
+    path.write_text(Path(RECORDED).read_text() + '{"schema"')
+    assert cli.run(["statement", "--from", str(path)]) == FAILED
+    out, err = capsys.readouterr()
+    assert "runs of" in out and "is cut off" in err
+
+
+def test_statement_of_no_record_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "none.jsonl"
+    path.write_text("")
+    assert "holds no measurement" in refused(capsys, "statement", "--from", str(path))
