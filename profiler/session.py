@@ -6,20 +6,26 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import costmodel as cm
-from costmodel.equations import Mixer
 from costmodel.requests import fit
 from profiler.ladder import Ladder
-from profiler.measure import MeasureError, Request, measure
+from profiler.measure import measure
 from profiler.meters.latency import LatencyLimits
-from profiler.modules import Implementation
-from profiler.plan import described, is_class, users_class
+from profiler.plan import implementation_of
 from profiler.reconcile import ladder
 from profiler.store import Measurement, StoreError, append, read
+from profiler.sweeps.failures import REASON, Failure, failed_record
+from profiler.sweeps.points import Block, Point
+from profiler.sweeps.remaining import Remaining
+from profiler.sweeps.results import Results, writable
+from profiler.sweeps.workers import Note, Outcome, Outcomes, Team, Worker, here
+from profiler.work import Request
 
 Progress = Callable[[int, int, str], None]
 """Told how many measurements are done, how many there are, and what happens now."""
@@ -31,6 +37,14 @@ class Session:
 
     measurements: list[Measurement] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """How many points failed of which kind."""
+
+    def failed(self, failure: Failure) -> None:
+        """Count a failure; equal sentences are said once."""
+        self.kinds[failure.kind] += 1
+        if failure.sentence not in self.failures:
+            self.failures.append(failure.sentence)
 
 
 def run(
@@ -40,7 +54,7 @@ def run(
     limits: LatencyLimits | None = None,
     progress: Progress = lambda done, of, what: None,
 ) -> Session:
-    """Measure requests one by one, appending each record to `output` as it is taken.
+    """Measure requests one by one, in this process, appending each record to `output`.
 
     Raises:
         StoreError: the file cannot be written: said before anything is measured, unless the disk
@@ -49,34 +63,100 @@ def run(
     if output is not None:
         writable(output)
     session = Session()
-    for done, request in enumerate(requests):
-        label = f"{request.mixer.name} {request.implementation.name}"
 
-        def note(what: str, done: int = done, label: str = label) -> None:
-            progress(done, len(requests), f"{label}: {what}")
-
-        try:
-            found = measure(request, limits=limits, note=note)
-        except MeasureError as error:
-            if str(error) not in session.failures:
-                session.failures.append(str(error))
-            continue
+    def keep(outcome: Outcome) -> None:
+        if isinstance(outcome.found, Failure):
+            session.failed(outcome.found)
+            return
+        found = replace(outcome.found, sweep=outcome.point.options)
         if output is not None:
             append(output, found)
         session.measurements.append(found)
-    progress(len(requests), len(requests), "done")
+
+    blocks = [Block("", tuple(Point(request) for request in requests))]
+    settle(blocks, lambda blocks, note: here(blocks, measure, limits, note), keep, progress)
     return session
 
 
-def writable(path: Path) -> None:
-    """StoreError where nothing can be appended to a file; one that is not there stays so."""
-    existed = path.exists()
-    try:
-        path.open("ab").close()
-        if not existed:
-            path.unlink()
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+def sweep(
+    blocks: Sequence[Block],
+    results: Results,
+    starts: Mapping[str, Callable[[], Worker]],
+    *,
+    retry: bool = False,
+    progress: Progress = lambda done, of, what: None,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Session:
+    """Measure the points that a file lacks, by workers side by side, failures recorded too.
+
+    Args:
+        starts: name -> what starts a worker, as `processes` and `cluster` give them.
+        retry: try again what failed before, also where it would end the same way.
+        tell: told of a worker that cannot measure while others go on.
+
+    Raises:
+        StoreError: the file cannot be written, or was measured in another environment.
+        MeasureError: no worker can measure.
+    """
+    session = Session()
+    tried: set[str] = set()
+
+    def wanted(point: Point) -> bool:
+        return point.key not in tried and results.lacks(point, retry=retry)
+
+    def home(block: Block) -> str:
+        measured = (results.workers.get(point.key, "") for point in block.points)
+        return next((worker for worker in measured if worker), "")
+
+    def keep(outcome: Outcome) -> None:
+        point, found = outcome.point, outcome.found
+        tried.add(point.key)
+        if isinstance(found, Failure):
+            session.failed(found)
+            found = failed_record(point, found, outcome.environment)
+        place = point.place | {"worker": outcome.worker}
+        if not results.add(replace(found, sweep=place)):
+            tell(
+                f"{results.path}: another process measured a point at the same time, and what was "
+                f"measured here was dropped: give each its --shard"
+            )
+
+    todo = left_over(blocks, results, retry)
+    team = Team(starts, wanted=wanted, accept=results.accept, home=home, tell=tell)
+    settle(todo, team.outcomes, keep, progress, side_by_side=len(starts))
+    return session
+
+
+def left_over(blocks: Sequence[Block], results: Results, retry: bool = False) -> list[Block]:
+    """What of a plan is still to be measured, in its order."""
+    left = (
+        replace(block, points=tuple(p for p in block.points if not results.settled(p, retry=retry)))
+        for block in blocks
+    )
+    return [block for block in left if block.points]
+
+
+def settle(
+    blocks: Sequence[Block],
+    outcomes: Callable[[Sequence[Block], Note], Outcomes],
+    keep: Callable[[Outcome], None],
+    progress: Progress,
+    side_by_side: int = 1,
+) -> None:
+    """Let every point become an outcome, each kept before its worker begins the next one."""
+    remaining = Remaining(blocks, side_by_side)
+
+    def note(point: Point, what: str) -> None:
+        remaining.begun(point)
+        asked = point.request
+        label = f"{asked.mixer.name} {asked.implementation.name}: {what}"
+        progress(remaining.done, remaining.points, label + remaining.words())
+
+    with closing(outcomes(blocks, note)) as found:
+        for outcome in found:
+            keep(outcome)
+            remaining.ended(outcome.point)
+    progress(remaining.points, remaining.points, "done")
 
 
 def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
@@ -86,6 +166,9 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
     problems: list[str] = []
     for record in measurements:
         label = f"record {record.id[:8]} ({record.mixer})"
+        if record.failure:
+            problems.append(f"{label} keeps a failure: {record.reasons.get(REASON, 'unknown')}")
+            continue
         try:
             mixer = cm.mixer(record.mixer)
             fit(mixer, record.sizes)
@@ -97,20 +180,6 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
         except (AttributeError, TypeError) as error:
             problems.append(f"{label} is not as schema 1 writes it: {error}")
     return found, problems
-
-
-def implementation_of(mixer: Mixer, name: str) -> Implementation:
-    """The implementation that a record names.
-
-    Raises:
-        MeasureError: it does not exist (any more).
-    """
-    if is_class(name):
-        return users_class(mixer, name)
-    known = described(mixer)
-    if name not in known:
-        raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
-    return known[name]
 
 
 def recorded(path: Path) -> tuple[list[Measurement], list[str]]:

@@ -1,12 +1,15 @@
-"""How are measurements kept on disk, so that a crash or a full disk loses none of the earlier?"""
+"""How are measurements kept on disk, so that no crash, full disk or other writer loses one?"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +39,8 @@ class Measurement:
     """Everything measured of one implementation at one set of sizes.
 
     `readings` by name, each with unit and raw samples; `reasons` says for everything that is
-    missing why; `counts` holds what the counters gave (JSON values).
+    missing why; `counts` holds what the counters gave (JSON values). A record with a `failure` has
+    no readings: it keeps that the measurement was tried and why there is none.
     """
 
     mixer: str
@@ -52,9 +56,17 @@ class Measurement:
     environment: Mapping[str, Any] = field(default_factory=dict)
     id: str = field(default_factory=new_id)
     created: str = field(default_factory=utc_now)
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    """Its place in a sweep: round, turn in the round, order_seed, worker; and `options`, what the
+    request asked for beside the fields above."""
+    failure: Mapping[str, Any] = field(default_factory=dict)
+    """Where nothing was measured: its kind, and what is known of it."""
+    labels: tuple[str, ...] = ()
+    """What sets the record apart from the others of its file."""
 
     def to_json(self) -> dict[str, Any]:
-        """The record as schema 1 prints it."""
+        """The record as schema 1 prints it; what joined it later is there where there is any."""
+        later = {"sweep": dict(self.sweep), "failure": dict(self.failure)}
         return {
             "schema": SCHEMA,
             "id": self.id,
@@ -70,6 +82,8 @@ class Measurement:
             "reasons": dict(self.reasons),
             "counts": dict(self.counts),
             "environment": dict(self.environment),
+            **{key: value for key, value in later.items() if value},
+            **({"labels": list(self.labels)} if self.labels else {}),
         }
 
     @classmethod
@@ -90,6 +104,9 @@ class Measurement:
             raise StoreError(f"expected integers as sizes, got {fields['sizes']}")
         readings = taken(record, "readings", dict)
         fields["readings"] = {name: reading_from_json(name, r) for name, r in readings.items()}
+        for key in ("sweep", "failure"):
+            fields[key] = taken({key: {}} | record, key, dict)
+        fields["labels"] = tuple(taken({"labels": []} | record, "labels", list))
         return cls(**fields, counts=record.get("counts", {}))
 
 
@@ -164,24 +181,46 @@ def not_finite(value: Any, path: str = "") -> str:
     return next((where for key, item in items if (where := not_finite(item, key))), "")
 
 
+_own = threading.Lock()
+"""Where locks belong to processes (NFS), they do not keep threads apart."""
+
+
+@contextmanager
+def exclusive(path: str | os.PathLike[str]) -> Iterator[int]:
+    """A file of measurements, made if missing, open for appending to this thread alone.
+
+    Raises:
+        StoreError: it cannot be opened, written or locked.
+    """
+    with _own:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                yield handle
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
 def append(path: str | os.PathLike[str], record: Measurement) -> None:
     """Add one line to a file of measurements, made if missing, and wait until it is on disk.
 
     Earlier lines are never touched: a last line that was cut off is left as it is and the record
-    starts on a line of its own. StoreError where the file cannot be written.
+    starts on a line of its own. Others may append at the same time: a line is one write, under a
+    lock. StoreError where the file cannot be written.
     """
-    data = line_of(record).encode() + b"\n"
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            if ends_inside_a_line(handle):
-                data = b"\n" + data
-            written = os.write(handle, data)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+    data = line_of(record).encode()
+    with exclusive(path) as handle:
+        write_line(handle, data, path)
+
+
+def write_line(handle: int, data: bytes, path: str | os.PathLike[str]) -> None:
+    """Add one line to the file that `exclusive` opened, and wait until it is on disk."""
+    data = (b"\n" if ends_inside_a_line(handle) else b"") + data + b"\n"
+    written = os.write(handle, data)
+    os.fsync(handle)
     if written != len(data):
         raise StoreError(f"cannot write {path}: {written} of {len(data)} bytes fitted on the disk")
 
@@ -192,29 +231,56 @@ def ends_inside_a_line(handle: int) -> bool:
     return size > 0 and os.pread(handle, 1, size - 1) != b"\n"
 
 
+@dataclass(frozen=True)
+class Line:
+    """One line of a file of measurements: a record, or a sentence that says why it is none."""
+
+    number: int
+    text: bytes
+    record: Measurement | None = None
+    problem: str = ""
+
+
+def lines_of(data: bytes, before: int = 0) -> list[Line]:
+    """The lines of a file, or of its end after so many lines; empty ones are left out."""
+    texts = data.split(b"\n")
+    return [
+        line_from(text, before + place, last=place == len(texts))
+        for place, text in enumerate(texts, start=1)
+        if text.strip()
+    ]
+
+
+def line_from(text: bytes, number: int, *, last: bool) -> Line:
+    """What one line holds; `last`: no newline follows it."""
+    try:
+        record = Measurement.from_json(json.loads(text.decode(), parse_constant=refuse))
+    except StoreError as error:
+        said = f"line {number} is no measurement and was skipped: {error}"
+        return Line(number, text, problem=said)
+    except (ValueError, RecursionError):  # not UTF-8, or not JSON
+        cut = "cut off" if last else "not valid JSON"
+        return Line(number, text, problem=f"line {number} is {cut} and was skipped")
+    return Line(number, text, record)
+
+
+def lines(path: str | os.PathLike[str]) -> list[Line]:
+    """Every line of a file that holds something; StoreError where the file cannot be read."""
+    try:
+        return lines_of(Path(path).read_bytes())
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+
+
 def read(path: str | os.PathLike[str]) -> tuple[list[Measurement], list[str]]:
     """Every measurement that can be read, in order, and one sentence per line that cannot.
 
-    StoreError where the file itself cannot be read.
+    Those of a sweep that failed are among them, without readings. StoreError where the file itself
+    cannot be read.
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from None
-    records: list[Measurement] = []
-    problems: list[str] = []
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            records.append(Measurement.from_json(json.loads(line.decode(), parse_constant=refuse)))
-        except StoreError as error:
-            problems.append(f"line {number} is no measurement and was skipped: {error}")
-        except ValueError:  # not UTF-8, or not JSON
-            cut = "cut off" if number == len(lines) else "not valid JSON"
-            problems.append(f"line {number} is {cut} and was skipped")
-    return records, problems
+    found = lines(path)
+    records = [line.record for line in found if line.record is not None]
+    return records, [line.problem for line in found if line.problem]
 
 
 def refuse(constant: str) -> float:

@@ -15,11 +15,12 @@ import pytest
 import costmodel as cm
 from profiler import session
 from profiler.ladder import row_classes
-from profiler.measure import MeasureError, Request
 from profiler.meters.latency import LatencyLimits
 from profiler.modules import implementations
-from profiler.session import implementation_of, ladders, recorded as records_of, run
+from profiler.plan import implementation_of
+from profiler.session import ladders, recorded as records_of, run
 from profiler.store import Measurement, StoreError, append, read
+from profiler.work import MeasureError, Request
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, recorded
 from tests.user_mixers import written
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import math
 import os
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +17,8 @@ import pytest
 
 from profiler.meters.interface import Reading, Unavailable
 from profiler.store import Measurement, StoreError, append, divide, read
+
+ROOT = Path(__file__).parents[2]
 
 
 def measurement(**changes: object) -> Measurement:
@@ -197,3 +204,92 @@ def test_divide_keeps_reasons_apart() -> None:
         {"latency": reading},
         {"energy": "no GPU"},
     )
+
+
+# What joined the schema later
+
+
+def test_what_joined_the_schema_later_is_there_where_there_is_any(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    plain = measurement()
+    assert not {"sweep", "failure", "labels"} & plain.to_json().keys()
+    full = measurement(
+        sweep={"round": 1}, failure={"kind": "refused"}, labels=("throttled", "shared device")
+    )
+    for record in (plain, full):
+        append(path, record)
+    assert read(path) == ([plain, full], [])
+
+
+@pytest.mark.parametrize("key", ["sweep", "failure", "labels"])
+def test_what_joined_the_schema_later_has_its_type(key: str) -> None:
+    with pytest.raises(StoreError, match=f"as '{key}', got 3"):
+        Measurement.from_json(measurement().to_json() | {key: 3})
+
+
+# Several writers
+
+WRITER = """
+import sys, threading
+from tests.profiler.test_store import measurement
+from profiler.store import append
+path, name, threads, number = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+def write(thread):
+    for place in range(number):
+        append(path, measurement(id=f"{name}-{thread}-{place}", reasons={"long": "x" * 20_000}))
+running = [threading.Thread(target=write, args=(thread,)) for thread in range(threads)]
+for thread in running: thread.start()
+for thread in running: thread.join()
+"""
+
+
+def test_processes_and_threads_append_at_the_same_time(tmp_path: Path) -> None:
+    """Lines longer than a page, so that a write that is not whole would show."""
+    path = tmp_path / "results.jsonl"
+    append(path, measurement(id="first"))
+    with path.open("ab") as file:
+        file.write(b'{"schema": 1, "cut')
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(name), "3", "8"], cwd=ROOT)
+        for name in range(3)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    records, problems = read(path)
+    assert problems == ["line 2 is not valid JSON and was skipped"]
+    expected = {
+        f"{name}-{thread}-{n}" for name in range(3) for thread in range(3) for n in range(8)
+    }
+    assert len(records) == 1 + len(expected)
+    assert {record.id for record in records} == {"first"} | expected
+    for writer in range(9):  # what one thread wrote is there in its order
+        own = [r.id for r in records if r.id.startswith(f"{writer // 3}-{writer % 3}-")]
+        assert own == [f"{writer // 3}-{writer % 3}-{n}" for n in range(8)]
+
+
+def test_a_writer_waits_for_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    appended = threading.Event()
+
+    def write() -> None:
+        append(path, measurement())
+        appended.set()
+
+    with path.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=write)
+        waiting.start()
+        assert not appended.wait(0.2)
+        assert path.read_bytes() == b""
+    waiting.join()
+    assert len(read(path)[0]) == 1
+
+
+def test_a_file_system_without_locks_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StoreError, match=r"cannot write .*: No locks available"):
+        append(tmp_path / "results.jsonl", measurement())

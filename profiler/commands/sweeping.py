@@ -1,0 +1,215 @@
+"""`costmodel sweep` and `costmodel merge`: grids measured into one file, and files made one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costmodel.command_line import (
+    Failed,
+    Force,
+    UsageError,
+    bar,
+    chosen,
+    emit,
+    screen,
+    told,
+)
+from profiler.commands.measuring import Asked, measuring, planned
+
+if TYPE_CHECKING:
+    from profiler.meters.latency import LatencyLimits
+    from profiler.session import Session
+    from profiler.sweeps.points import Block
+    from profiler.sweeps.results import Results
+    from profiler.sweeps.workers import Worker
+
+    Starts = Mapping[str, Callable[[], Worker]]
+
+FORMATS = ("rich", "markdown", "csv", "json")
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a grid is measured, as typed."""
+
+    rounds: int
+    order_seed: int
+    shard: str | None
+    ray: str | None
+
+
+@measuring
+def sweep(
+    asked: Asked,
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", help="How often each point is measured, in turns.", min=1),
+    ] = 2,
+    order_seed: Annotated[
+        int, typer.Option("--order-seed", help="Of the order of points, recorded.", min=0)
+    ] = 0,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="The I-th of N parts, such as 1/4."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help="On a Ray cluster; `local` starts one."),
+    ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Try again what failed, memory and refusals too.")
+    ] = False,
+    allow_mixed: Annotated[
+        bool,
+        typer.Option("--allow-mixed", help="Into a file of another machine or software: labelled."),
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", "--dry-run", help="Print the grid; measure nothing.")
+    ] = False,
+    format_: Annotated[
+        str, typer.Option("--format", help="Of the plan: rich, markdown, csv or json.")
+    ] = "rich",
+) -> None:
+    """Measure a grid into one file, candidates in turns; the same command goes on where it ended.
+
+    Uses every GPU, a process each. What runs out of memory or is refused is recorded, too.
+    """
+    chosen(format_, "--format", FORMATS)
+    manner = Manner(rounds, order_seed, shard, ray)
+    if plan:
+        printed_plan(asked, manner, format_)
+        return
+    if asked.output is None:
+        raise UsageError("sweep writes as it measures: give it a file, -o FILE.jsonl")
+    from profiler.sweeps.results import Results
+
+    results = Results(asked.output, mixed=allow_mixed)
+    told(results.problems)
+    with fleet(asked, manner) as (kind, starts):
+        blocks = blocks_of(replace(asked, device=kind), manner)
+        found = swept(blocks, results, starts, retry)
+    conclude(blocks, results, found, retry)
+
+
+def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[Block]:
+    """The grid, or one part of it, in the order in which it is measured."""
+    from profiler.plan import requests
+    from profiler.sweeps import order
+
+    part = order.shard(manner.shard) if manner.shard else None
+    wanted = planned(asked)
+    here = "cpu" if manner.ray else wanted.device  # this machine need not have the device
+    found = requests(replace(wanted, device=here), refused=True)
+    kind = (asked.device or found[0].device).partition(":")[0]
+    found = [replace(request, device=kind) for request in found]
+    blocks = order.blocks(found, manner.rounds, manner.order_seed)
+    return order.part(blocks, *part) if part else blocks
+
+
+def printed_plan(asked: Asked, manner: Manner, format_: str) -> None:
+    """Print how many points there are, and how many of them a file holds."""
+    from profiler.sweeps.report import plan_text
+    from profiler.sweeps.results import Results
+
+    blocks = blocks_of(asked, manner)
+    exists = asked.output is not None and asked.output.exists()
+    results = Results(asked.output) if asked.output is not None and exists else None
+    told(results.problems if results else [])
+    points = sum(len(block.points) for block in blocks)
+    shard = f", part {manner.shard}" if manner.shard else ""
+    title = f"Plan of a sweep: {points:,} points in {len(blocks):,} blocks{shard}"
+    width, colour = screen(None)
+    emit(plan_text(blocks, results, format_, title, width, colour=colour), None, False)
+
+
+@contextmanager
+def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
+    """The kind of device that is measured, and what starts the processes that measure."""
+    from profiler.meters.latency import LatencyLimits
+    from profiler.sweeps.devices import devices
+    from profiler.sweeps.processes import processes
+    from profiler.work import device_name
+
+    limits: LatencyLimits = LatencyLimits(max_seconds=asked.seconds)
+    if manner.ray:
+        from profiler.sweeps.ray_cluster import connected
+
+        with connected(manner.ray, asked.device) as cluster:
+            yield cluster.kind, cluster.actors(limits)
+        return
+    wanted = device_name(asked.device)
+    kind = wanted.partition(":")[0]
+    yield kind, processes(devices(wanted), kind, limits)
+
+
+def swept(blocks: Sequence[Block], results: Results, starts: Starts, retry: bool) -> Session:
+    """Measure what the file lacks; an interrupt says how to go on."""
+    from profiler import session
+
+    try:
+        with bar() as progress:
+            return session.sweep(
+                blocks, results, starts, retry=retry, progress=progress, tell=lambda s: told([s])
+            )
+    except KeyboardInterrupt:
+        told([f"interrupted: {so_far(blocks, results)}; the same command goes on from there"])
+        raise Failed from None
+
+
+def so_far(blocks: Sequence[Block], results: Results) -> str:
+    """How many points of a plan a file holds."""
+    from profiler.sweeps.results import MEASURED
+
+    points = sum(len(block.points) for block in blocks)
+    return f"{results.path} holds {results.count(blocks)[MEASURED]:,} of {points:,} points"
+
+
+def conclude(blocks: Sequence[Block], results: Results, found: Session, retry: bool) -> None:
+    """Say what became of the plan; fail where something else ended it than memory or a refusal."""
+    from profiler.sweeps.failures import EXPECTED
+    from profiler.sweeps.results import MEASURED
+
+    told(found.failures)
+    state = results.count(blocks)
+    failed = Counter({kind: number for kind, number in state.items() if kind != MEASURED})
+    listed = "".join(f"; {kind}: {number:,}" for kind, number in sorted(failed.items()))
+    emit(f"{so_far(blocks, results)}{listed}\n", None, False)
+    before = sum((failed - found.kinds).values())
+    if before and not retry:
+        told([f"failed before and not tried again: {before:,} points (--retry tries them)"])
+    points = sum(len(block.points) for block in blocks)
+    if state[MEASURED] + sum(failed[kind] for kind in EXPECTED) < points or not state[MEASURED]:
+        raise Failed
+
+
+def merge(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.jsonl...", help="Measurements.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.jsonl", help="The one file.")
+    ] = None,
+    allow_mixed: Annotated[
+        bool,
+        typer.Option("--allow-mixed", help="Join different machines or software: labelled."),
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Join files of measurements; refuses a point twice, and different machines or software."""
+    from profiler.sweeps.merge import merged
+
+    if output is None:
+        raise UsageError("merge writes a file: give it one, -o FILE.jsonl")
+    if any(output.exists() and output.samefile(path) for path in files if path.exists()):
+        raise UsageError(f"{output} is one of the files to merge: give another one to -o")
+    data, number, problems = merged(files, mixed=allow_mixed)
+    told(problems)
+    emit(data.decode(), output, force)
+    told([f"{number:,} records of {len(files):,} files"])
+    if problems:
+        raise Failed

@@ -1,0 +1,1 @@
+"""Grids of measurements: planned, interleaved, resumed, on every device, into one file."""

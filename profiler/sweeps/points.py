@@ -1,0 +1,169 @@
+"""What is one point of a sweep, and when are two of them the same?"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from costmodel.equations import Mixer
+from costmodel.load import mixer as load_mixer
+from costmodel.tokens import phase_name
+from profiler.modules import Implementation
+from profiler.plan import implementation_of
+from profiler.store import Measurement
+from profiler.work import Request, options_of
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement of a sweep."""
+
+    request: Request
+    round: int = 0
+    turn: int = 0
+    """Its place in the round."""
+    order_seed: int = 0
+
+    @cached_property
+    def key(self) -> str:
+        """What tells the point from every other one: equal for equal measurements, on any day."""
+        asked = self.request
+        return canonical(
+            mixer=asked.mixer.origin,
+            implementation=asked.implementation.name,
+            form=form_of(asked.implementation, asked.phase),
+            sizes=asked.sizes,
+            dtype=asked.dtype,
+            phase=asked.phase,
+            device=asked.device,
+            options=options_of(asked),
+            seed=asked.seed,
+            round_=self.round,
+        )
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What a record of it keeps of the sweep."""
+        found = {"round": self.round, "turn": self.turn, "order_seed": self.order_seed}
+        return found | self.options
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a record keeps of the request beside the fields that it has for it."""
+        options = options_of(self.request)
+        return {"options": options} if options else {}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Points that belong together: every candidate at one set of sizes, in every round.
+
+    They are measured one after the other, by one process on one device.
+    """
+
+    name: str
+    points: tuple[Point, ...] = field(repr=False)
+
+
+def key_of(record: Measurement) -> str:
+    """The point that a record is of; one that no sweep took is of round 0."""
+    return canonical(
+        mixer=record.mixer,
+        implementation=record.implementation,
+        form=record.form,
+        sizes=record.sizes,
+        dtype=record.dtype,
+        phase=record.phase,
+        device=record.device,
+        options=record.sweep.get("options") or record.counts.get("options", {}),
+        seed=record.counts.get("seed", 0),
+        round_=record.sweep.get("round", 0),
+    )
+
+
+def canonical(
+    *,
+    mixer: str,
+    implementation: str,
+    form: str,
+    sizes: Mapping[str, int],
+    dtype: str,
+    phase: str,
+    device: str,
+    options: Mapping[str, Any],
+    seed: int,
+    round_: int,
+) -> str:
+    """One line of JSON; of the device its kind alone: boards of one machine are interchangeable."""
+    named = {
+        "mixer": spelled(mixer),
+        "implementation": spelled(implementation),
+        "form": form,
+        "sizes": dict(sizes),
+        "dtype": dtype,
+        "phase": phase_name(phase),
+        "device": device.partition(":")[0],
+        "options": dict(options),
+        "seed": seed,
+        "round": round_,
+    }
+    return json.dumps(named, sort_keys=True, separators=(",", ":"))
+
+
+def spelled(name: str) -> str:
+    """A name; of FILE.py:NAME the plainest way to write the file.
+
+    >>> spelled("./mine/../mine/a.py:decay+bias"), spelled("she")
+    ('mine/a.py:decay+bias', 'she')
+    """
+    path, colon, own = name.rpartition(":")
+    return f"{posixpath.normpath(path)}:{own}" if colon and path.endswith(".py") else name
+
+
+def form_of(implementation: Implementation, phase: str) -> str:
+    """The form of the equations that an implementation runs in a phase, "" where it runs none."""
+    token = phase_name(phase) == "inference"
+    return (implementation.step_form or "") if token else implementation.form
+
+
+def described(request: Request) -> dict[str, Any]:
+    """A request as JSON values, for another process."""
+    return {
+        "mixer": request.mixer.origin,
+        "implementation": request.implementation.name,
+        "sizes": dict(request.sizes),
+        "phase": phase_name(request.phase),
+        "dtype": request.dtype,
+        "device": request.device,
+        "seed": request.seed,
+        "options": options_of(request),
+    }
+
+
+def candidate_of(description: Mapping[str, Any]) -> tuple[Mixer, Implementation]:
+    """The mixer and the implementation of a description; a class of a user's own is proven first.
+
+    Raises:
+        UnknownMixer, MeasureError: a mixer or an implementation that is not there (any more).
+    """
+    mixer = load_mixer(description["mixer"])
+    return mixer, implementation_of(mixer, description["implementation"])
+
+
+def request_of(
+    description: Mapping[str, Any], candidate: tuple[Mixer, Implementation] | None = None
+) -> Request:
+    """The request that `described` gave; its candidate is looked up where it is not known."""
+    return Request(
+        *(candidate or candidate_of(description)),
+        description["sizes"],
+        description["phase"],
+        description["dtype"],
+        description["device"],
+        description["seed"],
+        **description["options"],
+    )

@@ -1,0 +1,148 @@
+"""How do the nodes of a Ray cluster measure the points of a sweep?
+
+An actor stands for a GPU, or for a node where CPUs are measured: it has the device to itself. The
+process that began the sweep hands out the points and alone writes the file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from profiler.meters.interface import reason_of
+from profiler.meters.latency import LatencyLimits
+from profiler.store import Measurement
+from profiler.sweeps.child import MEASURE, Measuring, setup
+from profiler.sweeps.failures import Failure
+from profiler.sweeps.points import Point, described
+from profiler.sweeps.processes import unpacked
+from profiler.sweeps.workers import Note, Worker, WorkerGone
+from profiler.work import MeasureError
+
+LOCAL = "local"
+
+
+RESOURCES = {"cpu": "CPU", "cuda": "GPU"}
+"""What Ray calls a kind of device."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that one is connected to."""
+
+    ray: Any
+    kind: str
+    """What is measured there: cpu or cuda."""
+
+    def actors(
+        self, limits: LatencyLimits | None, measure: str = MEASURE
+    ) -> Mapping[str, Callable[[], Worker]]:
+        """What starts an actor on every GPU, or on every node with all its CPUs, by name.
+
+        Raises:
+            MeasureError: no node has such a device.
+        """
+        asked = setup(self.kind, limits, measure)
+        found: dict[str, Callable[[], Worker]] = {}
+        for node in self.ray.nodes():
+            for place, resources in enumerate(needs(node, self.kind)):
+                options = resources | {"scheduling_strategy": on_node(node["NodeID"])}
+                name = f"node {node['NodeID'][:8]} {self.kind} {place}"
+                found[name] = partial(Actor, self.ray, options, asked)
+        if not found:
+            raise MeasureError(f"no node of the Ray cluster has a {RESOURCES[self.kind]}")
+        return found
+
+
+@contextmanager
+def connected(address: str, device: str | None) -> Iterator[Cluster]:
+    """A cluster, to be measured on its GPUs where it has any and no device is named.
+
+    Args:
+        address: `local` starts a cluster on this machine; else HOST:PORT, ray://HOST:PORT or auto.
+        device: cpu or cuda.
+
+    Raises:
+        MeasureError: no package ray, no such cluster, or another device.
+    """
+    if device is not None and device not in RESOURCES:
+        raise MeasureError(
+            f"--ray measures on every device of a kind: expected cpu or cuda, got '{device}'"
+        )
+    ray = ray_package()
+    own = {"include_dashboard": False} if address == LOCAL else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        said = f"--ray {address}: no cluster answers there: {reason_of(error)}"
+        raise MeasureError(said) from None
+    try:
+        yield Cluster(ray, device or ("cuda" if ray.cluster_resources().get("GPU") else "cpu"))
+    finally:
+        ray.shutdown()
+
+
+def ray_package() -> Any:
+    """The package; MeasureError says how to install it."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise MeasureError(
+            "--ray needs the package ray: pip install 'costmodel[ray]', on every node"
+        ) from None
+
+
+def needs(node: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    """What each actor of a node asks for: a GPU, or all of its CPUs at once."""
+    has = int(node["Resources"].get(RESOURCES[kind], 0)) if node["Alive"] else 0
+    return [{"num_gpus": 1}] * has if kind == "cuda" else [{"num_cpus": has}] * bool(has)
+
+
+def on_node(node: str) -> Any:
+    """That an actor runs on this node or nowhere."""
+    strategies = importlib.import_module("ray.util.scheduling_strategies")
+    return strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
+
+class Actor:
+    """A process of the cluster that measures."""
+
+    def __init__(self, ray: Any, options: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        self.ray, self.options, self.asked = ray, options, asked
+        self.environment: Mapping[str, Any] = {}
+        self.leaving = False
+        self._start()
+
+    def _start(self) -> None:
+        self.actor = self.ray.remote(Measuring).options(**self.options).remote(self.asked)
+
+    def begin(self) -> None:
+        """Wait until the cluster has made room for it and it is ready."""
+        try:
+            self.environment = self.ray.get(self.actor.environment.remote())
+        except self.ray.exceptions.RayError as error:
+            raise MeasureError(f"the Ray actor did not start: {reason_of(error)}") from None
+        self.leaving = False
+
+    def measure(self, point: Point, note: Note) -> Measurement | Failure:
+        """What it finds."""
+        if self.leaving:
+            self.stop()
+            self._start()
+            self.begin()
+        note(point, "measuring on the cluster")
+        request = described(point.request) | {"device": self.asked["device"]}
+        try:
+            answer = self.ray.get(self.actor.answer.remote(request))
+        except self.ray.exceptions.RayError as error:
+            raise WorkerGone(f"the Ray actor ended: {reason_of(error)}") from None
+        self.leaving = answer["leaving"]
+        return unpacked(answer)
+
+    def stop(self) -> None:
+        """Kill it."""
+        self.ray.kill(self.actor)

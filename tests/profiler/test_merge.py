@@ -1,0 +1,177 @@
+"""Do files become one as they are, without a point twice and without a mixture unseen?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from profiler.store import Measurement, append, line_of, read
+from profiler.sweeps.failures import MEMORY, Failure, failed_record
+from profiler.sweeps.points import Point
+from tests.sweeping import ENVIRONMENT, record_of, request
+
+
+def written(path: Path, *records: Measurement) -> Path:
+    """A file of these records."""
+    for record in records:
+        append(path, record)
+    return path
+
+
+def run(*words: object) -> int:
+    """The exit code of `costmodel merge`."""
+    return cli.run(["merge", *map(str, words)])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Two files of different points, and a place for the one that they become."""
+    first = written(tmp_path / "a.jsonl", record_of(request(l=2)), record_of(request(l=3)))
+    second = written(tmp_path / "b.jsonl", record_of(request(l=5)))
+    return first, second, tmp_path / "all.jsonl"
+
+
+def test_files_become_one_line_by_line(
+    files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, whole = files
+    later = json.loads(line_of(record_of(request(l=7)))) | {"weather": "fine"}
+    with second.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(later) + "\n")
+    assert run(first, second, "-o", whole) == 0
+    assert whole.read_bytes() == first.read_bytes() + second.read_bytes()  # unknown keys too
+    assert "4 records of 2 files" in capsys.readouterr().err
+    assert run(whole, "-o", whole.with_name("again.jsonl")) == 0
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one sentence with which a merge is refused."""
+    assert run(*words) == 2
+    err = capsys.readouterr().err
+    assert len(err.strip().splitlines()) == 1
+    return err
+
+
+def test_a_record_twice_is_refused(
+    files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, whole = files
+    said = refusal(capsys, first, second, first, "-o", whole)
+    assert "is there twice, " in said and f"{first} line 1 and {first} line 1" in said
+    assert not whole.exists()
+
+
+def test_a_point_measured_twice_is_refused_wherever_it_was(
+    files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, whole = files
+    append(second, record_of(request(l=3, device="cpu:0")))
+    said = refusal(capsys, first, second, "-o", whole)
+    assert f"a point was measured twice, {first} line 2 and {second} line 2 (me toeplitz" in said
+    assert not whole.exists()
+
+
+def test_rounds_and_seeds_are_points_of_their_own(files: tuple[Path, Path, Path]) -> None:
+    first, second, whole = files
+    append(second, record_of(request(l=2), sweep={"round": 1}))
+    append(second, record_of(request(l=2, seed=1)))
+    append(second, record_of(request(l=2), sweep={"options": {"backend": "inductor"}}))
+    assert run(first, second, "-o", whole) == 0
+    assert len(read(whole)[0]) == 6
+
+
+def test_a_failure_and_what_was_measured_later_are_a_history(
+    files: tuple[Path, Path, Path],
+) -> None:
+    first, second, whole = files
+    for _ in range(2):
+        failure = failed_record(Point(request(l=2)), Failure(MEMORY, "too large"), ENVIRONMENT)
+        append(second, failure)
+    assert run(first, second, "-o", whole) == 0
+    assert [bool(record.failure) for record in read(whole)[0]] == [False] * 3 + [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"torch": "10.0"}, "torch: 9.9 and 10.0"),
+        ({"threads": 8}, "threads: 2 and 8"),
+        ({"gpu": {"driver": "2"}}, "gpu.driver: 1 and 2"),
+        ({"device_name": "H200"}, "device_name: A100 and H200"),
+    ],
+)
+def test_different_machines_are_refused_or_labelled(
+    changes: dict[str, Any], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = {**ENVIRONMENT, "gpu": {"driver": "1"}, "device_name": "A100"}
+    first = written(tmp_path / "a.jsonl", record_of(request(l=2), environment=base))
+    other = record_of(request(l=3), environment=base | changes, labels=("throttled",))
+    second = written(tmp_path / "b.jsonl", other)
+    whole = tmp_path / "all.jsonl"
+    said = refusal(capsys, first, second, "-o", whole)
+    assert f"{first} line 1 and {second} line 1 were measured in different" in said
+    assert f"environments ({named}): merge those of one alone, or add --allow-mixed" in said
+    assert not whole.exists()
+    assert run(first, second, "-o", whole, "--allow-mixed") == 0
+    records, problems = read(whole)
+    assert problems == [] and [record.labels for record in records] == [
+        ("mixed environments: as the first record",),
+        ("throttled", f"mixed environments: {named}"),
+    ]
+    assert [r.environment for r in records] == [base, base | changes]
+
+
+def test_what_varies_from_run_to_run_is_no_other_environment(tmp_path: Path) -> None:
+    states = ({"temperature_C": 40}, {"temperature_C": 80})
+    paths = [
+        written(
+            tmp_path / f"{number}.jsonl",
+            record_of(request(l=number + 2), environment={**ENVIRONMENT, "state": state}),
+        )
+        for number, state in enumerate(states)
+    ]
+    assert run(*paths, "-o", tmp_path / "all.jsonl") == 0
+
+
+def test_lines_that_are_no_records_are_left_out_and_named(
+    files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, whole = files
+    with first.open("ab") as file:
+        file.write(b'{"schema": 1, "mix')
+    assert run(first, second, "-o", whole) == 1
+    assert f"{first} line 3 is cut off and was skipped" in capsys.readouterr().err
+    assert len(read(whole)[0]) == 3 and read(whole)[1] == []
+
+
+def test_bad_input_is_one_sentence(
+    files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, whole = files
+    assert "give it one, -o FILE.jsonl" in refusal(capsys, first, second)
+    assert "is one of the files to merge" in refusal(capsys, first, second, "-o", first)
+    missing = whole.with_name("none.jsonl")
+    assert "No such file" in refusal(capsys, first, missing, "-o", whole)
+    empty = whole.with_name("empty.jsonl")
+    empty.write_bytes(b"[]\n")
+    assert f"{empty} holds no measurement: line 1 is no meas" in refusal(
+        capsys, first, empty, "-o", whole
+    )
+    whole.write_text("mine", encoding="utf-8")
+    assert "exists already" in refusal(capsys, first, second, "-o", whole)
+    assert whole.read_text(encoding="utf-8") == "mine"
+    assert run(first, second, "-o", whole, "--force") == 0
+
+
+def test_a_record_of_no_point_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = written(tmp_path / "a.jsonl", record_of(request()))
+    values = first.read_text(encoding="utf-8").replace('"training"', '"dreaming"')
+    first.write_text(values, encoding="utf-8")
+    said = refusal(capsys, first, "-o", tmp_path / "all.jsonl")
+    assert f"{first} line 1 names no point: unknown phase 'dreaming'" in said
