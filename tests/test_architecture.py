@@ -28,7 +28,7 @@ LAYERS = (
     ("loops", "presence", "wellformed"),
     (
         "adjoint", "composites", "conventions", "execution", "gates", "load", "mixers", "norms",
-        "positions", "rules", "standing", "tokens",
+        "padding", "positions", "rules", "standing", "tokens",
     ),
     ("",),
     (ANSWERS,),
@@ -45,10 +45,12 @@ LAYERS = (
 
 OURS = ("costmodel", "profiler", "cli")
 
-HEAVY = ("torch", "numpy", "rich", "fvcore", "pynvml", "typer", "profiler")
+HEAVY = (
+    "torch", "numpy", "rich", "fvcore", "pynvml", "typer", "profiler", "scipy", "matplotlib", "ray",
+)  # fmt: skip
 """What `import costmodel` does not load; numpy and rich load where they are needed."""
 
-ONLY_IN_PROFILER = {"torch", "fvcore", "pynvml"}
+ONLY_IN_PROFILER = {"torch", "fvcore", "pynvml", "scipy", "matplotlib", "ray"}
 
 MACHINE_PATH = re.compile(r"""(?<![\w.~}$])/(?:home|root|Users|work|tmp|opt)/""")
 

@@ -1,0 +1,122 @@
+"""`costmodel scaling` and `costmodel plot`: how what was measured grows, as numbers and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costmodel.command_line import (
+    TABLE_FORMATS,
+    Failed,
+    Force,
+    Output,
+    UsageError,
+    chosen,
+    emit,
+    regenerating,
+    screen,
+    told,
+)
+
+if TYPE_CHECKING:
+    from profiler.store import Measurement
+
+Records = Annotated[
+    list[Path], typer.Argument(metavar="FILE.jsonl...", help="Records, as sweep writes them.")
+]
+Along = Annotated[
+    str, typer.Option("--along", metavar="l,d", help="The sizes that growth is followed in.")
+]
+
+
+def along(text: str) -> tuple[str, ...]:
+    """The letters that growth is followed in; UsageError for what is no size."""
+    from costmodel.sizes import LETTERS
+
+    letters = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for letter in letters:
+        chosen(letter, "--along", list(LETTERS))
+    return letters
+
+
+def recorded_in(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
+    """The records of all files, and a sentence for every line that is none."""
+    from profiler import session
+
+    records, problems = [], []
+    for path in files:
+        found, told_ = session.recorded(path)
+        records += found
+        problems += [f"{path}: {sentence}" for sentence in told_]
+    return records, problems
+
+
+def scaling(
+    context: typer.Context,
+    files: Records,
+    along_: Along = "l,d",
+    format_: Annotated[
+        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
+    ] = "rich",
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Measured exponents of latency, memory and energy in l and d, beside the derived ones."""
+    from profiler import scaling_report
+    from profiler.scaling import scalings
+
+    chosen(format_, "--format", TABLE_FORMATS)
+    letters = along(along_)
+    records, problems = recorded_in(files)
+    found, missing = scalings(records, letters)
+    told([*problems, *missing])
+    if not found:
+        raise Failed
+    width, colour = screen(output)
+    text = scaling_report.text(found, format_, regenerating(context), width, colour=colour)
+    emit(text, output, force)
+    if problems:
+        raise Failed
+
+
+def plot(
+    files: Records,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.png|svg|pdf", help="The figure."),
+    ] = None,
+    along_: Along = "l,d",
+    phase: Annotated[
+        str | None, typer.Option("--phase", metavar="A,B", help="Only these phases.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="A,B", help="Only these element types.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="A,B", help="Only these mixers, or MIXER:IMPLEMENTATION."),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Draw latency, memory and energy against l and d, theory beside measurement."""
+    from profiler import plot as plotting
+
+    if output is None:
+        raise UsageError("plot draws into a file: give it one, such as -o runs.svg")
+    chosen(output.suffix.lower().lstrip("."), "the end of the file's name", plotting.FORMATS)
+    if output.exists() and not force:
+        raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
+    records, problems = recorded_in(files)
+    asked = plotting.Asked(along(along_), listed(phase), listed(dtype), listed(only))
+    told(problems)
+    told(plotting.draw(records, asked, output))
+    if problems:
+        raise Failed
+
+
+def listed(text: str | None) -> tuple[str, ...]:
+    """What a comma list names; nothing where it was not typed."""
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()

@@ -1,0 +1,98 @@
+"""`costmodel study`: a named question put to this machine, and the page that answers it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costmodel.command_line import Failed, Force, UsageError, apart, bar, emit, told
+
+if TYPE_CHECKING:
+    from profiler.studies.study import Done, Manner, Study
+
+
+def study(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A study; --list shows them.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Which studies there are.")] = False,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE.jsonl", help="The page of records, not new runs."),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE.md", help="Write the page here.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", help="In place of the study's own number.", min=1)
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01),
+    ] = None,
+    largest: Annotated[
+        int | None,
+        typer.Option("--largest", help="No length over this (training: steps a visit).", min=1),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="The I-th of N parts of a grid, such as 1/4."),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Measure a named plan into one file, and write the page that follows from its records."""
+    from profiler.studies import studies, study as named
+    from profiler.studies.study import Manner
+    from profiler.work import device_name
+
+    if list_ or name is None:
+        emit("".join(f"{s.name}: {s.question}\n" for s in studies().values()), None, False)
+        return
+    found = named(name)
+    if page is not None and page.exists() and not force:
+        raise UsageError(f"{page} exists already: give another file, or --force to overwrite it")
+    if source is not None:
+        apart(context, "--from takes every record from its file",
+              "name", "source", "page", "force")  # fmt: skip
+        written(found, source, page, force)
+        return
+    if output is None:
+        raise UsageError("study writes as it measures: give it a file, -o FILE.jsonl")
+    kind = device_name(device).partition(":")[0]
+    done = measured(found, Manner(kind, rounds, seconds, shard, largest), output)
+    told(done.failures)
+    if page is not None:
+        written(found, output, page, force)
+    if not done.complete:
+        raise Failed
+
+
+def measured(found: Study, manner: Manner, output: Path) -> Done:
+    """Measure what the file lacks; an interrupt says how to go on."""
+    try:
+        with bar() as progress:
+            return found.measure(manner, output, progress, lambda sentence: told([sentence]))
+    except KeyboardInterrupt:
+        told([f"interrupted: what was measured before is in {output}; the same command goes on"])
+        raise Failed from None
+
+
+def written(found: Study, source: Path, page: Path | None, force: bool) -> None:
+    """Print the page of a file's records, or write it."""
+    from profiler.session import recorded
+
+    records, problems = recorded(source)
+    told(problems)
+    emit(found.page(records, str(source)), page, force)
+    if problems:
+        raise Failed

@@ -1,0 +1,213 @@
+"""With which power does a measured curve grow where it has settled, and how well is that known?
+
+A power law is a straight line through the logarithms. Its slope is found by weighted least squares:
+each point weighs by the interval of its median, no point as if it were known better than
+`KNOWN_TO`. The slope's 95 % interval is the wider of two: what the points' own intervals give, and
+what the scatter about the line gives (Student's t), since points of one curve also differ by what
+no interval of a single point shows.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+LEAST = 4
+"""So many sizes make an exponent with an interval."""
+
+AGREE = 0.1
+"""Local slopes that differ by no more than this are taken as equal: exactly known curves, sums of
+several powers, never have two equal ones."""
+
+SURE = 3.0
+"""A value that lies so many standard deviations off a line is none of it: seldom enough by chance
+for a whole curve to be asked, value by value."""
+
+KNOWN_TO = 1e-3
+"""Of no median a deviation smaller than this, relative to it, is believed."""
+
+NORMAL = 1.959963984540054
+"""Standard deviations within which 95 % of a normal distribution lies."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measured value at one size, with the 95 % interval of its median."""
+
+    size: int
+    value: float
+    low: float
+    high: float
+    cut: str = ""
+    """Why the value says nothing of the work (the device waits for the host); "" where it does."""
+
+    @property
+    def x(self) -> float:
+        """The logarithm of the size."""
+        return math.log(self.size)
+
+    @property
+    def y(self) -> float:
+        """The logarithm of the value."""
+        return math.log(self.value)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of `y` that the interval stands for."""
+        return max((math.log(self.high) - math.log(self.low)) / (2 * NORMAL), KNOWN_TO)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A weighted straight line through (x, y)."""
+
+    slope: float
+    x: float
+    """Where the line is known best."""
+    y: float
+    slope_deviation: float
+    y_deviation: float
+
+    def at(self, x: float) -> float:
+        """The line's value."""
+        return self.y + self.slope * (x - self.x)
+
+    def deviation(self, x: float) -> float:
+        """How well that is known."""
+        return math.hypot(self.y_deviation, self.slope_deviation * (x - self.x))
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """The power of a settled range, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    first: int
+    last: int
+    sizes: int
+    """How many sizes the range has, from `first` to `last`."""
+    ended: str
+    """What ends the range below; "" where it begins at the smallest size."""
+
+    def contains(self, power: float) -> bool:
+        """Whether a power lies in the interval."""
+        return self.low <= power <= self.high
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """No exponent, and why."""
+
+    reason: str
+
+
+def line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[float]) -> Line:
+    """The line of weighted least squares; ValueError for fewer than two different x."""
+    weights = [deviation**-2 for deviation in deviations]
+    total = math.fsum(weights)
+    x = math.fsum(w * x for w, x in zip(weights, xs, strict=True)) / total
+    y = math.fsum(w * y for w, y in zip(weights, ys, strict=True)) / total
+    spread = math.fsum(w * (each - x) ** 2 for w, each in zip(weights, xs, strict=True))
+    if not spread > 0:
+        raise ValueError("expected values at two sizes or more")
+    together = math.fsum(w * (a - x) * (b - y) for w, a, b in zip(weights, xs, ys, strict=True))
+    return Line(together / spread, x, y, spread**-0.5, total**-0.5)
+
+
+def line_through(values: Sequence[Value]) -> Line:
+    """The line through the logarithms of measured values."""
+    return line(
+        [each.x for each in values], [each.y for each in values], [v.deviation for v in values]
+    )
+
+
+def settled(values: Sequence[Value]) -> tuple[list[Value], str]:
+    """The part of a curve, from its largest size down, whose local slopes agree, and what ends it.
+
+    A smaller size joins while its value lies on the line through those above it: within their
+    uncertainty, or so near that the local slope differs by no more than `AGREE`. What is bound by
+    launches ends the range.
+    """
+    found: list[Value] = []
+    for each in sorted(values, key=lambda v: -v.size):
+        if each.cut:
+            return found[::-1], f"{each.cut} at {each.size}"
+        if len(found) > 1 and not follows(each, found):
+            return found[::-1], f"the slope changes between {each.size} and {found[-1].size}"
+        found.append(each)
+    return found[::-1], ""
+
+
+def follows(value: Value, above: Sequence[Value]) -> bool:
+    """Whether a value lies on the line through the values at larger sizes, as far as is known."""
+    fitted = line_through(above)
+    uncertain = SURE * math.hypot(value.deviation, fitted.deviation(value.x))
+    bend = AGREE * (min(v.x for v in above) - value.x)
+    return abs(value.y - fitted.at(value.x)) <= uncertain + bend
+
+
+def exponent(values: Sequence[Value]) -> Exponent | Unsettled:
+    """The power with which the values grow over their settled range."""
+    if len({v.size for v in values}) != len(values):
+        raise ValueError("expected one value a size")
+    if bad := [v.size for v in values if not 0 < v.low <= v.value <= v.high]:
+        raise ValueError(f"expected 0 < low <= value <= high, and it is not so at {bad[0]}")
+    found, ended = settled(values)
+    if len(found) < LEAST:
+        because = f" ({ended})" if ended else ""
+        return Unsettled(
+            f"not enough points: {len(found)} of {len(values)} sizes are settled{because}, and an "
+            f"exponent needs {LEAST}: measure more sizes, or larger ones"
+        )
+    fitted = line_through(found)
+    half = max(NORMAL * fitted.slope_deviation, scatter(found, fitted))
+    return Exponent(
+        fitted.slope, fitted.slope - half, fitted.slope + half,
+        found[0].size, found[-1].size, len(found), ended,
+    )  # fmt: skip
+
+
+def scatter(values: Sequence[Value], fitted: Line) -> float:
+    """Half the interval of the slope that the scatter about the line gives."""
+    free = len(values) - 2
+    chi2 = math.fsum(((v.y - fitted.at(v.x)) / v.deviation) ** 2 for v in values)
+    return student(free) * fitted.slope_deviation * math.sqrt(chi2 / free)
+
+
+@cache
+def student(free: int) -> float:
+    """The quantile of Student's t within which 95 % lie.
+
+    >>> round(student(2), 3)
+    4.303
+    """
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, free))
+
+
+def power_of(
+    function: Callable[[int], float], values: Sequence[Value], first: int, last: int
+) -> float:
+    """The power of a known function over a settled range: the same weighted line, through what it
+    gives at the same sizes."""
+    kept = [v for v in values if first <= v.size <= last]
+    ys = [math.log(function(v.size)) for v in kept]
+    return line([v.x for v in kept], ys, [v.deviation for v in kept]).slope
+
+
+def pooled(rounds: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """One value of several rounds, each (median, low, high): the geometric mean of the medians, and
+    the interval that holds those of all rounds.
+
+    >>> [round(x, 9) for x in pooled([(1.0, 0.9, 1.1), (4.0, 3.9, 4.1)])]
+    [2.0, 0.9, 4.1]
+    """
+    medians, lows, highs = zip(*rounds, strict=True)
+    low, high = min(lows), max(highs)
+    return min(max(statistics.geometric_mean(medians), low), high), low, high

@@ -1,0 +1,304 @@
+"""How do latency, memory and energy look against l and d, theory beside measurement?
+
+A row of panels for each quantity, a column for each size that is followed and each setting (phase,
+element type, device and the other sizes). A series has one colour, one sign and one kind of line;
+its measured values have their 95 % intervals as bars, and what the equations give is the thin line
+of the same colour, scaled by the one constant that the legend names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from costmodel.tokens import phase_name
+from profiler.curves import NO_INTERVAL, QUANTITIES, Quantity, Series, series_of
+from profiler.exponents import Value
+from profiler.floors import Floor, best
+from profiler.predicted import LIVE, OPERATIONS, Predictions
+from profiler.store import Measurement
+from profiler.work import MeasureError, dtype_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+DRAWN = ("latency", "peak_memory", "energy")
+"""The quantities of the rows, from above."""
+
+THEORY: Mapping[str, str] = {"s": OPERATIONS, "J": OPERATIONS, "B": LIVE}
+"""Unit of a quantity -> what is derived and drawn beside it."""
+
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F",
+)  # fmt: skip
+"""Told apart with any colour vision: those of Okabe and Ito, "Color Universal Design" (2008), with
+a brown in the place of their yellow, which is too light for lines."""
+SIGNS = ("o", "s", "^", "D", "v", "P", "X")
+LINES = ("-", "--", "-.", ":")
+
+WIDTH, AXES, EMPTY, ENTRY = 4.8, 3.4, 1.0, 0.13
+"""Inches of a column, of a row with and without values, and of a line of the legend below it."""
+BELOW = -0.16
+"""Where the legend begins, below the axes, in heights of these."""
+
+MOST = 12
+"""More columns than this are not drawn side by side."""
+
+UNDATED: Mapping[str, dict[str, None]] = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+    "png": {},
+}
+"""Without these dates, equal records give equal files."""
+
+STYLE: Mapping[str, Any] = {
+    "svg.hashsalt": "costmodel",
+    "svg.fonttype": "none",
+    "font.size": 8,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "legend.fontsize": 6,
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which records are drawn; what is empty leaves none out."""
+
+    along: tuple[str, ...] = ("l", "d")
+    phases: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Mixers, or MIXER:IMPLEMENTATION."""
+
+    def kept(self, records: Sequence[Measurement]) -> list[Measurement]:
+        """The records that are drawn.
+
+        Raises:
+            MeasureError: none is left, or an unknown element type.
+        """
+        phases, dtypes = self._phases, self._dtypes
+        found = [
+            record
+            for record in records
+            if (not phases or record.phase in phases)
+            and (not dtypes or record.dtype in dtypes)
+            and (not self.names or self._named(record))
+        ]
+        if not found:
+            there = sorted({f"{r.mixer}:{r.implementation}, {r.phase}, {r.dtype}" for r in records})
+            raise MeasureError(f"no record is left to draw: there are {'; '.join(there)}")
+        return found
+
+    @cached_property
+    def _phases(self) -> set[str]:
+        return {phase_name(name) for name in self.phases}
+
+    @cached_property
+    def _dtypes(self) -> set[str]:
+        return {dtype_name(name) for name in self.dtypes}
+
+    def _named(self, record: Measurement) -> bool:
+        return record.mixer in self.names or f"{record.mixer}:{record.implementation}" in self.names
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One quantity in one setting: the series that have it, and why others do not."""
+
+    quantity: Quantity
+    letter: str
+    setting: str
+    drawn: tuple[tuple[Series, tuple[Value, ...]], ...]
+    missing: tuple[str, ...]
+
+
+def draw(records: Sequence[Measurement], asked: Asked, output: Path) -> list[str]:
+    """Write a figure; a sentence for whatever is not in it.
+
+    Files of equal records are equal, byte by byte, with one version of matplotlib.
+
+    Raises:
+        MeasureError: nothing to draw, or too many panels for one figure.
+    """
+    columns, problems = panels(asked.kept(records), asked.along)
+    if not columns:
+        raise MeasureError(f"nothing can be drawn: {'; '.join(problems)}")
+    if len(columns) > MOST:
+        raise MeasureError(
+            f"{len(columns)} columns do not fit into one figure ({MOST} do): choose by --along, "
+            f"--phase, --dtype or --only"
+        )
+    import matplotlib as mpl
+
+    suffix = output.suffix.lower().lstrip(".")
+    with mpl.rc_context(cast(Any, dict(STYLE))):
+        figure = drawn(columns, Colours(panel for column in columns for panel in column))
+        figure.savefig(output, format=suffix, dpi=150, metadata=UNDATED[suffix])
+    missing = dict.fromkeys(
+        f"{panel.quantity.title} ({panel.setting}): {why}"
+        for column in columns
+        for panel in column
+        for why in panel.missing
+    )
+    return [*problems, *missing]
+
+
+def panels(
+    records: Sequence[Measurement], letters: Sequence[str]
+) -> tuple[list[list[Panel]], list[str]]:
+    """The columns of the figure, a panel each quantity; a sentence for a letter without series."""
+    columns, problems = [], []
+    for letter in letters:
+        groups: dict[str, list[Series]] = {}
+        along = series_of(records, letter)
+        for series in along:
+            groups.setdefault(series.setting_at(shared(along, series.phase)), []).append(series)
+        if not groups:
+            problems.append(f"no two records differ in {letter} alone: no panel against {letter}")
+        columns += [
+            [panel(QUANTITIES[name], letter, setting, group) for name in DRAWN]
+            for setting, group in groups.items()
+        ]
+    return columns, problems
+
+
+def shared(along: Sequence[Series], phase: str) -> frozenset[str]:
+    """The sizes that all series of a phase have: what they are drawn at side by side."""
+    letters = [frozenset(dict(series.fixed)) for series in along if series.phase == phase]
+    return frozenset.intersection(*letters)
+
+
+def panel(quantity: Quantity, letter: str, setting: str, group: Sequence[Series]) -> Panel:
+    """What one panel shows."""
+    found, missing = [], []
+    for series in group:
+        values = series.values(quantity)
+        if values:
+            found.append((series, tuple(values)))
+        else:
+            missing.append(series.missing(quantity) or f"{series.label}: zero at every size")
+    return Panel(quantity, letter, setting, tuple(found), tuple(dict.fromkeys(missing)))
+
+
+class Colours:
+    """The look of each series by its name, the same in every panel."""
+
+    def __init__(self, shown: Iterator[Panel]) -> None:
+        names = dict.fromkeys(series.name for panel in shown for series, _ in panel.drawn)
+        self.place = {name: k for k, name in enumerate(names)}
+
+    def of(self, name: str) -> dict[str, Any]:
+        """Keyword arguments of a plot."""
+        k = self.place[name]
+        line = LINES[k // len(COLOURS) % len(LINES)]
+        return {
+            "color": COLOURS[k % len(COLOURS)],
+            "marker": SIGNS[k % len(SIGNS)],
+            "linestyle": line,
+        }
+
+
+def drawn(columns: Sequence[Sequence[Panel]], look: Colours) -> Figure:
+    """The figure; it belongs to no window."""
+    from matplotlib.figure import Figure
+
+    rows = [[column[j] for column in columns] for j in range(len(DRAWN))]
+    heights = [AXES if any(each.drawn for each in row) else EMPTY for row in rows]
+    entries = [2 * max(len(each.drawn) for each in row) for row in rows]
+    size = (WIDTH * len(columns), sum(heights) + ENTRY * sum(entries))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(rows), len(columns), squeeze=False, height_ratios=heights)
+    for k, column in enumerate(columns):
+        for j, each in enumerate(column):
+            filled(grid[j][k], each, look, title=j == 0)
+    return figure
+
+
+def filled(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
+    """One panel; its reasons where it would be empty."""
+    if title:
+        axes.set_title(folded(panel.setting, 56), fontsize=8)
+    axes.set_xlabel(panel.letter)
+    axes.set_ylabel(f"{panel.quantity.title} ({panel.quantity.unit})")
+    if not panel.drawn:
+        words = folded("not drawn: " + "; ".join(panel.missing), 44)
+        axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, fontsize=7)
+        axes.grid(visible=False)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    for series, values in panel.drawn:
+        measured(axes, series, values, look.of(series.name))
+        theory(axes, series, panel.quantity, values, look.of(series.name))
+    sizes = sorted({value.size for _, values in panel.drawn for value in values})
+    axes.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+    axes.set_xticks([], minor=True)
+    for why in panel.missing:
+        axes.plot([], [], alpha=0, label=folded(f"not drawn: {why}", 80))
+    axes.legend(loc="upper left", bbox_to_anchor=(0, BELOW), borderaxespad=0, frameon=False)
+
+
+def measured(axes: Axes, series: Series, values: Sequence[Value], look: dict[str, Any]) -> None:
+    """Values with their intervals; those that say nothing of the work are hollow."""
+    xs, ys = [v.size for v in values], [v.value for v in values]
+    bars = [[bar(v, v.value - v.low) for v in values], [bar(v, v.high - v.value) for v in values]]
+    cuts = dict.fromkeys(v.cut.partition(" (")[0] for v in values if v.cut)
+    label = series.name + (f" (hollow: {' or '.join(cuts)})" if cuts else "")
+    axes.errorbar(xs, ys, yerr=bars, label=label, markersize=3.5, capsize=2, linewidth=1, **look)
+    hollow = [v for v in values if v.cut]
+    if hollow:
+        axes.plot(
+            [v.size for v in hollow], [v.value for v in hollow], linestyle="none",
+            marker=look["marker"], color=look["color"], markerfacecolor="white", markersize=3.5,
+            zorder=5,
+        )  # fmt: skip
+
+
+def bar(value: Value, length: float) -> float:
+    """The length of a bar; none where no interval is known."""
+    return 0.0 if value.cut.startswith(NO_INTERVAL) else length
+
+
+def theory(
+    axes: Axes, series: Series, quantity: Quantity, values: Sequence[Value], look: dict[str, Any]
+) -> None:
+    """What the equations give, scaled by one constant; nothing where they give nothing."""
+    found = scaled_theory(series, quantity, values)
+    if isinstance(found, str):
+        axes.plot([], [], label=f"{series.name}: no theory ({folded(found, 60)})", alpha=0)
+        return
+    xs = sorted(found.at)
+    label = f"{series.name}: {THEORY[quantity.unit]} at {found.constant}"
+    axes.plot(
+        xs, [found.at[x] for x in xs], color=look["color"], linewidth=0.7, alpha=0.7,
+        linestyle=(0, (1, 1)), label=label,
+    )  # fmt: skip
+
+
+def scaled_theory(series: Series, quantity: Quantity, values: Sequence[Value]) -> Floor | str:
+    """The derived answer of a panel at the sizes that were measured, or why there is none.
+
+    Bytes are not scaled: the equations' live set is in bytes already.
+    """
+    derived = Predictions(series).of(THEORY[quantity.unit])
+    if isinstance(derived, str):
+        return derived
+    if quantity.unit == "B":
+        held = {value.size: float(derived.at(value.size)) for value in values}
+        return Floor(LIVE, held, "1 B/B, not scaled")
+    return best(derived, values, quantity.unit)
+
+
+def folded(text: str, width: int) -> str:
+    """Text in lines of at most this many characters."""
+    import textwrap
+
+    return "\n".join(textwrap.wrap(text, width))

@@ -1,0 +1,159 @@
+"""Is dot-product attention faster and more space-efficient than additive attention, in practice?
+
+The claim: Vaswani et al., "Attention Is All You Need" (2017, arXiv 1706.03762), section 3.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from costmodel.render import Column, Grid, Note
+from profiler import scaling_report
+from profiler.predicted import OPERATIONS
+from profiler.scaling import Growth, Scaling, scalings
+from profiler.store import Measurement
+from profiler.studies.grid_study import GridStudy, Scale
+from profiler.studies.pages import count_words, grids
+from profiler.studies.pairs import Pair, by_setting, pairs, with_energy
+from profiler.studies.printed import claim
+from profiler.studies.ratios import Ratio
+from profiler.studies.tables import over_lengths, settings
+
+ADDITIVE, DOT = "additive-attention", "dot-product-attention"
+PHASES = ("training", "training-step")
+CLAIM = "vaswani.s3.2.1.additive"
+"""The claim's id in tables/published."""
+
+
+def answer(found: Sequence[Pair], growths: Sequence[Scaling]) -> Iterator[str]:
+    """The three parts of the claim, each by what follows or was measured."""
+    printed = claim(CLAIM)
+    yield f"> {printed.claimed}\n>\n> {printed.source}, {printed.place}"
+    yield f"**In theory**: {similar(found, growths)}"
+    yield f"**Faster**: {tally([p.time for p in found], 'is faster', 'is slower')}"
+    memory = tally([p.memory for p in found], "needs less memory", "needs more memory")
+    yield f"**More space-efficient**: {memory}"
+    energy = [p.energy for p in found if not p.energy.refused]
+    if energy:
+        yield f"**In energy**: {tally(energy, 'takes less energy', 'takes more energy')}"
+
+
+def similar(found: Sequence[Pair], growths: Sequence[Scaling]) -> str:
+    """Derived operations beside each other, and how they grow."""
+    ratios = [1 / p.operations for p in found if p.operations]
+    if not ratios:
+        return "no point was measured that both can be counted at."
+    words = f"additive attention takes {min(ratios):.3g} to {max(ratios):.3g} times the operations"
+    powers: dict[str, list[float]] = {}
+    for each in growths:
+        growth = each.derived.get(OPERATIONS)
+        if each.series.letter == "l" and isinstance(growth, Growth):
+            powers.setdefault(each.series.mixer, []).append(growth.power)
+    grown = [
+        f"{name}'s grow with the power {min(p):.2f} to {max(p):.2f} of l"
+        for name, p in powers.items()
+    ]
+    return "; ".join([words, *grown]) + "."
+
+
+def tally(found: Sequence[Ratio], less: str, more: str) -> str:
+    """How often dot-product attention is shown to cost less, over all points."""
+    known = [r for r in found if not r.refused]
+    if not known:
+        return f"not compared: {found[0].refused if found else 'nothing was measured'}"
+    fewer, larger = [r for r in known if r.less], [r for r in known if r.more]
+    same = len(known) - len(fewer) - len(larger)
+    return (
+        f"dot-product attention {less} at {count_words(len(fewer), len(known), 'point')}"
+        f"{ends(fewer)}, {more} at {len(larger)}{ends(larger)}, and at {same} no difference is "
+        f"shown."
+    )
+
+
+def ends(found: Sequence[Ratio]) -> str:
+    """The least and the most that intervals allow."""
+    factors = [
+        (1 / r.high, 1 / r.low) if r.less else (r.low, r.high)
+        for r in found
+        if r.low is not None and r.high is not None
+    ]
+    if not factors:
+        return ""
+    return f" (by {min(f[0] for f in factors):.2f} to {max(f[1] for f in factors):.2f} times)"
+
+
+COLUMNS = (
+    Column("l", "l"),
+    Column("fastest", "fastest: dot-product / additive", numeric=False),
+    Column("operations", "operations, derived"),
+    Column("time", "time of dot-product", numeric=False),
+    Column("memory", "its peak memory", numeric=False),
+    Column("energy", "its energy", numeric=False),
+)
+
+
+def compared(found: Sequence[Pair]) -> Iterator[Grid]:
+    """A table for each setting."""
+    note = (
+        "each by its implementation of the least median there; the hidden layer of additive "
+        "attention is as wide as the model, f = d; operations by the equations alone; "
+        "intervals hold together at 95 % for all points of the page; memory repeats to the byte"
+    )
+    for setting, own in by_setting(found):
+        rows = tuple(
+            (
+                str(p.l),
+                f"{p.second[1]} / {p.first[1]}",
+                "not derived" if p.operations is None else f"{p.operations:.3g} times",
+                p.time.words(),
+                p.memory.words("less", "more"),
+                p.energy.words("less", "more"),
+            )
+            for p in own
+        )
+        notes = (Note((note,)),) if setting == found[-1].setting else ()
+        title = f"Dot-product beside additive attention: {setting.words}"
+        yield with_energy(Grid(title, COLUMNS, rows, notes=notes), found)
+
+
+def parts(study: GridStudy, records: Sequence[Measurement]) -> Sequence[str]:
+    """The page's own parts."""
+    found = pairs(records, ADDITIVE, (DOT,))
+    growths, problems = scalings([r for r in records if not r.failure])
+    wanted = (("latency", "Latency, hot", "s"), ("peak_memory", "Peak memory", "B"))
+    every = (
+        grid
+        for cells in settings(records)
+        for reading, title, unit in (*wanted, ("energy", "Energy, gross, a call", "J"))
+        if (grid := over_lengths(cells, reading, title, unit)) is not None
+    )
+    return (
+        "## What is claimed, and what is found",
+        *answer(found, growths),
+        grids(compared(found)),
+        "## How does it grow?",
+        scaling_report.text(growths, "markdown", "").strip() if growths else "\n".join(problems),
+        "## Every implementation",
+        grids(every),
+    )
+
+
+STUDY = GridStudy(
+    name="additive-against-dot-product",
+    question="Is dot-product attention faster and more space-efficient than additive attention?",
+    mixers=(ADDITIVE, DOT),
+    scales={
+        "cuda": Scale(
+            lengths="64:16384:x2", widths="64,512", dtypes="fp32,bf16", phases=PHASES,
+            rounds=2, seconds=2.0, operations=5 * 10**13, live_bytes=None,
+        ),
+        "cpu": Scale(
+            lengths="32:1024:x2", widths="64", dtypes="fp32", phases=PHASES,
+            rounds=1, seconds=1.0, operations=4 * 10**9, live_bytes=2 * 10**9,
+            instead="on a CPU: no width of 512, no bf16 and no length over 1024, so that the study "
+            "takes minutes; one round",
+        ),
+    },
+    parts=parts,
+    as_wide=("f",),
+)  # fmt: skip

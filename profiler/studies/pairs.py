@@ -1,0 +1,129 @@
+"""How do two mixers stand to each other at every point of a study, measured and derived?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from costmodel.domains import Unsupported
+from costmodel.load import mixer as load_mixer
+from costmodel.render import Grid
+from costmodel.rules.count import count
+from costmodel.rules.critical_path import critical_path
+from costmodel.rules.span import span
+from costmodel.tokens import Unanswered
+from profiler.store import Measurement
+from profiler.studies.ratios import (
+    LATENCY,
+    Ratio,
+    bound,
+    bytes_ratio,
+    energy_ratio,
+    fastest,
+    ratio,
+)
+from profiler.studies.tables import Cells, Setting, settings
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two mixers at one point, each by its fastest implementation there."""
+
+    setting: Setting
+    l: int
+    first: tuple[str, str]
+    second: tuple[str, str]
+    """Mixer and implementation."""
+    time: Ratio
+    memory: Ratio
+    energy: Ratio
+    bound: bool
+    """Whether the times are those of launches, on either side."""
+    operations: float | None
+    """Derived operations of the second over those of the first, by the equations alone."""
+    span: float | None
+    """The same of the span; None where it is not derived."""
+    steps: tuple[int, int] | None
+    """Steps of both critical paths."""
+
+    @property
+    def shorter(self) -> bool:
+        """Whether the second's critical path has fewer steps."""
+        return self.steps is not None and self.steps[1] < self.steps[0]
+
+
+def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> list[Pair]:
+    """Each of the others beside the first, wherever both were measured.
+
+    Which implementation is the fastest is chosen by the same records; intervals hold together for
+    all pairs of the page.
+    """
+    points = [
+        (cells, length, other)
+        for cells in settings(records)
+        for length in cells.lengths
+        for other in others
+        if cells.at(first, length) and cells.at(other, length)
+    ]
+    return [_pair(cells, length, first, other, len(points)) for cells, length, other in points]
+
+
+def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pair:
+    one, other = cells.at(first, length), cells.at(second, length)
+    a, b = fastest(one) or next(iter(one)), fastest(other) or next(iter(other))
+    phase, sizes = cells.setting.phase, (one[a][0], other[b][0])
+    counts = [_derived(_operations, r) for r in sizes]
+    spans = [_derived(_span, r) for r in sizes]
+    steps = [_steps(r.mixer, phase) for r in sizes]
+    time = ratio(one[a], other[b], comparisons=number)
+    return Pair(
+        cells.setting, length, (first, a), (second, b),
+        time,
+        bytes_ratio(one[a], other[b]),
+        energy_ratio(one[a], other[b]),
+        time.reading == LATENCY[-1] and bound([*one[a], *other[b]]),
+        _over(counts), _over(spans),
+        (steps[0], steps[1]) if steps[0] is not None and steps[1] is not None else None,
+    )  # fmt: skip
+
+
+def _over(values: Sequence[int | None]) -> float | None:
+    first, second = values
+    return second / first if first and second is not None else None
+
+
+def _derived(rule: Callable[[Measurement], int], record: Measurement) -> int | None:
+    try:
+        return rule(record)
+    except (Unsupported, Unanswered):
+        return None
+
+
+def _operations(record: Measurement) -> int:
+    return count(load_mixer(record.mixer), record.phase).at(**record.sizes).total
+
+
+def _span(record: Measurement) -> int:
+    return span(load_mixer(record.mixer), record.phase).at(**record.sizes)
+
+
+@cache
+def _steps(mixer: str, phase: str) -> int | None:
+    """Steps of the critical path; None where it is not derived, or repeats with the length."""
+    try:
+        length = critical_path(load_mixer(mixer), phase).length.constant()
+    except (Unsupported, Unanswered):
+        return None
+    return int(length) if length is not None else None
+
+
+def with_energy(grid: Grid, found: Sequence[Pair]) -> Grid:
+    """The table without its column of energy, where no pair of the page has any."""
+    return grid if any(not pair.energy.refused for pair in found) else grid.without(["energy"])
+
+
+def by_setting(found: Sequence[Pair]) -> Iterator[tuple[Setting, list[Pair]]]:
+    """The pairs of each setting."""
+    for setting in dict.fromkeys(pair.setting for pair in found):
+        yield setting, [pair for pair in found if pair.setting == setting]

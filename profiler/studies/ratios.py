@@ -1,0 +1,156 @@
+"""By how much does one measurement cost more or less than another one: a ratio with its interval,
+and the words for it, which follow from the interval alone?
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from profiler.compare_files import medians
+from profiler.comparison import LEVEL
+from profiler.curves import waits
+from profiler.meters.interface import Reading
+from profiler.store import Measurement
+
+LATENCY = ("latency_graph", "latency")
+"""Without launches where both sides have it: on a GPU they hide what a call needs by itself."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """What the second costs relative to the first, or why that is not known."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reading: str = ""
+    refused: str = ""
+    exact: bool = False
+    """Whether both repeat to the byte, so that the ratio has no interval."""
+
+    @property
+    def less(self) -> bool:
+        """Shown to cost less."""
+        return self.high is not None and self.high < 1
+
+    @property
+    def more(self) -> bool:
+        """Shown to cost more."""
+        return self.low is not None and self.low > 1
+
+    def words(self, less: str = "faster", more: str = "slower") -> str:
+        """`faster by 1.80 to 2.10 times`, from the interval alone.
+
+        >>> Ratio(0.5, 0.4, 0.625).words(), Ratio(1.0, 0.9, 1.1).words()
+        ('faster by 1.60 to 2.50 times', 'no difference shown (0.90 to 1.10)')
+        """
+        if self.refused or self.low is None or self.high is None:
+            return f"not compared: {self.refused}"
+        low, high = (1 / self.high, 1 / self.low) if self.less else (self.low, self.high)
+        if self.exact and low == high:
+            by = f"by {low:.2f} times" if low != 1 else ""
+        else:
+            by = f"by {low:.2f} to {high:.2f} times"
+        if self.less:
+            return f"{less} {by}"
+        if self.more:
+            return f"{more} {by}"
+        return "equal" if self.exact else f"no difference shown ({low:.2f} to {high:.2f})"
+
+
+def by_round(records: Iterable[Measurement]) -> dict[int, Measurement]:
+    """Each record under its round; the last one of several."""
+    return {int(record.sweep.get("round", 0)): record for record in records}
+
+
+def ratio(
+    first: Sequence[Measurement],
+    second: Sequence[Measurement],
+    readings: Sequence[str] = LATENCY,
+    comparisons: int = 1,
+) -> Ratio:
+    """The ratio of the medians of the first reading that all rounds of both have.
+
+    Each round gives a ratio with an interval, wide enough that all comparisons of a table hold
+    together; the rounds' mean lies in the interval that holds those of all rounds.
+    """
+    one, other = by_round(first), by_round(second)
+    rounds = sorted(one.keys() & other.keys())
+    if not rounds:
+        return Ratio(refused="there is no round in which both were measured")
+    both = [(one[r], other[r]) for r in rounds]
+    name = next((n for n in readings if all(n in r.readings for pair in both for r in pair)), "")
+    if not name:
+        return Ratio(refused=why_not([r for pair in both for r in pair], readings[-1]))
+    found = [
+        medians("", "", a.readings[name], b.readings[name], LEVEL, comparisons) for a, b in both
+    ]
+    if refused := next((v.refused for v in found if v.refused), ""):
+        return Ratio(reading=name, refused=refused)
+    ratios = [v.ratio for v in found if v.ratio is not None]
+    low = min(v.ci_low for v in found if v.ci_low is not None)
+    high = max(v.ci_high for v in found if v.ci_high is not None)
+    return Ratio(statistics.geometric_mean(ratios), low, high, name)
+
+
+def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
+    """The ratio of peaks of memory, which repeat to the byte."""
+    name = "peak_memory"
+    peaks = [
+        [r.readings[name].value for r in side if name in r.readings] for side in (first, second)
+    ]
+    if not all(peaks):
+        return Ratio(refused=why_not([*first, *second], name))
+    if any(len(set(side)) > 1 for side in peaks):
+        return Ratio(refused="peaks of memory differ from round to round")
+    (one,), (other,) = map(set, peaks)
+    if min(one, other) <= 0:
+        return Ratio(refused="a peak of zero bytes has no ratio")
+    return Ratio(other / one, other / one, other / one, name, exact=True)
+
+
+def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
+    """The ratio of gross energies: the ends of the two intervals; gains of the sensor cancel."""
+    name = "energy"
+    sides = [[r.readings[name] for r in side if name in r.readings] for side in (first, second)]
+    if not all(sides):
+        return Ratio(refused=why_not([*first, *second], name))
+    (a, a_low, a_high), (b, b_low, b_high) = map(span, sides)
+    if a_low <= 0 or b_low <= 0:
+        return Ratio(refused="an interval of energy reaches down to zero")
+    return Ratio(b / a, b_low / a_high, b_high / a_low, name)
+
+
+def span(readings: Sequence[Reading]) -> tuple[float, float, float]:
+    """Mean value, lowest and highest end of the intervals."""
+    lows = [r.details.get("ci_low", min(r.samples, default=r.value)) for r in readings]
+    highs = [r.details.get("ci_high", max(r.samples, default=r.value)) for r in readings]
+    return statistics.fmean(r.value for r in readings), min(lows), max(highs)
+
+
+def why_not(records: Sequence[Measurement], name: str) -> str:
+    """The first reason that a record gives for a reading it lacks."""
+    reasons = (r.reasons.get(name) for r in records if name not in r.readings)
+    return next(filter(None, reasons), f"{name} was not measured")
+
+
+def fastest(
+    candidates: Mapping[str, Sequence[Measurement]], readings: Sequence[str] = LATENCY
+) -> str | None:
+    """The implementation of the least median, of those that have the reading most of them have."""
+    for name in readings:
+        times = {
+            key: statistics.geometric_mean(values)
+            for key, records in candidates.items()
+            if (values := [r.readings[name].value for r in records if name in r.readings])
+        }
+        if times:
+            return min(times, key=lambda key: times[key])
+    return None
+
+
+def bound(records: Iterable[Measurement]) -> bool:
+    """Whether any of the records waits for launches most of the time."""
+    return any(waits(record) for record in records)

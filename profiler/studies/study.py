@@ -1,0 +1,92 @@
+"""What is a study: which points does it measure on a device, and what becomes of its records?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from profiler.store import Measurement
+from profiler.work import MeasureError
+
+Progress = Callable[[int, int, str], None]
+
+
+class StudyError(MeasureError):
+    """A study that cannot be made or written down; one sentence says why."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a study is measured; None takes the study's own for the device."""
+
+    device: str
+    """cpu or cuda."""
+    rounds: int | None = None
+    seconds: float | None = None
+    """Most seconds to sample one latency for."""
+    shard: str | None = None
+    """`i/n`: the i-th of n parts of a grid."""
+    largest: int | None = None
+    """Of lengths, or of training steps a round: a smaller run than the study's own."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What measuring gave: sentences for what failed, and whether anything is missing that another
+    run of the same command would add."""
+
+    failures: tuple[str, ...] = ()
+    complete: bool = True
+
+
+class Study(Protocol):
+    """A plan and a page."""
+
+    name: str
+    question: str
+    """In one sentence, as the page's title asks it."""
+
+    def measure(
+        self,
+        manner: Manner,
+        output: Path,
+        progress: Progress,
+        tell: Callable[[str], None],
+    ) -> Done:
+        """Measure what the file lacks of the plan, record by record.
+
+        Raises:
+            MeasureError, StoreError: nothing can be measured, or the file cannot be written.
+        """
+
+    def page(self, records: Sequence[Measurement], source: str) -> str:
+        """The page in markdown, from records alone; `source`: the file that they are from.
+
+        Raises:
+            StudyError: records that are none of this study's.
+        """
+
+
+def kind_of(records: Sequence[Measurement]) -> str:
+    """The kind of device of all records; StudyError where there are several, or no record."""
+    kinds = sorted({record.device.partition(":")[0] for record in records})
+    if len(kinds) != 1:
+        there = " and ".join(kinds) or "none"
+        raise StudyError(f"a page is about one kind of device, and the records are of {there}")
+    return kinds[0]
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 point`, `2 points`."""
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
+
+
+def grouped(reasons: Mapping[str, Sequence[str]]) -> list[str]:
+    """`- what: reason`, equal reasons said once for all that they are about."""
+    about: dict[str, list[str]] = {}
+    for what, found in reasons.items():
+        for reason in dict.fromkeys(found):
+            about.setdefault(reason, []).append(what)
+    return [f"- {', '.join(whats)}: {reason}" for reason, whats in about.items()]

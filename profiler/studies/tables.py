@@ -1,0 +1,130 @@
+"""Which tables do the pages of mixers share: every implementation over lengths, in one quantity?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from costmodel.render import Cell, Column, Grid, Note
+from profiler.meters.energy_tokens import tokens
+from profiler.report_measurements import Reasons
+from profiler.store import Measurement
+from profiler.studies.ratios import bound
+from profiler.sweeps.failures import REASON
+from profiler.words import PHASES, scaled
+
+Rounds = list[Measurement]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the points of one table have in common."""
+
+    phase: str
+    dtype: str
+    d: int
+
+    @property
+    def words(self) -> str:
+        """In a title."""
+        return f"{PHASES[self.phase]}, {self.dtype}, d = {self.d}"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The records of a setting: (mixer, implementation) -> length -> rounds."""
+
+    setting: Setting
+    candidates: Mapping[tuple[str, str], Mapping[int, Rounds]]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Every length of any candidate."""
+        return sorted({l for found in self.candidates.values() for l in found})
+
+    def at(self, mixer: str, length: int) -> dict[str, Rounds]:
+        """The implementations of a mixer that were measured at a length."""
+        return {
+            implementation: kept
+            for (name, implementation), found in self.candidates.items()
+            if name == mixer and (kept := measured(found.get(length, [])))
+        }
+
+
+def measured(records: Sequence[Measurement]) -> Rounds:
+    """Those that are no failures."""
+    return [record for record in records if not record.failure]
+
+
+def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
+    """The records by phase, element type and width."""
+    groups: dict[Setting, dict[tuple[str, str], dict[int, Rounds]]] = {}
+    for record in records:
+        setting = Setting(record.phase, record.dtype, record.sizes["d"])
+        candidate = groups.setdefault(setting, {}).setdefault(
+            (record.mixer, record.implementation), {}
+        )
+        candidate.setdefault(record.sizes["l"], []).append(record)
+    for setting in sorted(groups, key=lambda s: (list(PHASES).index(s.phase), s.dtype, s.d)):
+        yield Cells(setting, groups[setting])
+
+
+def over_lengths(cells: Cells, reading: str, title: str, unit: str) -> Grid | None:
+    """A row for each implementation, a column for each length; None where nobody has the reading.
+
+    A cell is the geometric mean of the rounds' medians; what is bound by launches is in brackets.
+    """
+    if not any(
+        reading in r.readings
+        for found in cells.candidates.values()
+        for rs in found.values()
+        for r in rs
+    ):
+        return None
+    reasons = Reasons()
+    lengths = cells.lengths
+    columns = (
+        Column("mixer", "mixer", numeric=False),
+        Column("implementation", "implementation", numeric=False),
+        *(Column(f"l={l}", f"l = {l}") for l in lengths),
+    )
+    rows = tuple(
+        (*names, *(cell(found.get(l, []), reading, unit, reasons) for l in lengths))
+        for names, found in cells.candidates.items()
+    )
+    shown = [text for row in rows for text in row[2:] if isinstance(text, str)]
+    bracketed = any(text.startswith("(") for text in shown)
+    notes = [Note(("in brackets: bound by launches",))] if bracketed else []
+    return Grid(
+        f"{title}: {cells.setting.words}", columns, rows, tuple(reasons.texts), tuple(notes)
+    )
+
+
+def cell(records: Rounds, reading: str, unit: str, reasons: Reasons) -> Cell:
+    """The value of a point, or the reason why there is none."""
+    read = [r.readings[reading].value for r in records if reading in r.readings]
+    if not read:
+        return reasons.dash(absence(records, reading))
+    words = scaled(statistics.geometric_mean(read) if min(read) > 0 else max(read), unit)
+    return f"({words})" if reading != "peak_memory" and bound(measured(records)) else words
+
+
+def absence(records: Rounds, reading: str) -> str:
+    """Why a point has no value."""
+    for record in records:
+        if record.failure:
+            kind = str(record.failure.get("kind", ""))
+            return kind or record.reasons.get(REASON, "it failed")
+    given = (record.reasons.get(reading) for record in records)
+    return next(filter(None, given), "not in the records (see below)")
+
+
+def per_token(records: Sequence[Measurement]) -> float | None:
+    """Gross joules a token, the mean of the rounds; None where energy was not measured."""
+    found = [
+        r.readings["energy"].value / tokens(r.phase, r.sizes)
+        for r in records
+        if "energy" in r.readings
+    ]
+    return statistics.fmean(found) if found else None

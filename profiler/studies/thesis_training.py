@@ -1,0 +1,304 @@
+"""Do the thesis's five networks take the times, relative to each other, that it prints?
+
+João Terroa: Exploring Causal Attention Models in Transformers for Large Language Models (2024),
+section 7.2.1 and Table 7.4: trainings of 40,000 iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from costmodel.models import model
+from costmodel.render import Cell, Column, Grid, Note
+from profiler.comparison import LEVEL, Verdict, verdicts
+from profiler.meters.energy_tokens import tokens
+from profiler.report_measurements import Reasons
+from profiler.store import Measurement
+from profiler.studies.pages import grids, page
+from profiler.studies.printed import PrintedTime, printed_times
+from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio
+from profiler.studies.study import Done, Manner, Progress, StudyError
+from profiler.studies.training_rounds import Rate, Training
+from profiler.words import scaled
+
+PLACE = "Table 7.4"
+
+RATES: Mapping[str, Rate] = {
+    "cuda": Rate(batch=64, steps=10, rounds=15),
+    "cpu": Rate(batch=2, steps=1, rounds=15),
+}
+"""Device -> how much is trained. The batch of the thesis is 64 (section 6.2)."""
+
+OTHERWISE = (
+    "the thesis's text and its evaluations in between: random tokens are trained on, and the "
+    "printed times are those of whole trainings on hardware that the thesis does not name",
+    "the thesis's probability of dropout and its optimiser's settings: they change no operation "
+    "count; the step is AdamW's",
+)
+
+
+@dataclass(frozen=True)
+class ThesisTraining:
+    """Training steps of networks in turns."""
+
+    name: str = "thesis-training"
+    question: str = (
+        "Do the thesis's networks take the times that it prints, relative to each other?"
+    )
+
+    def measure(
+        self,
+        manner: Manner,
+        output: Path,
+        progress: Progress,
+        tell: Callable[[str], None],
+    ) -> Done:
+        """Measure all networks, unless the file holds a whole run already."""
+        from profiler.store import append, read
+        from profiler.sweeps.results import writable
+        from profiler.work import device_name
+
+        if manner.shard is not None:
+            raise StudyError(f"study {self.name} is one comparison in turns: it has no parts")
+        device = device_name(manner.device)
+        writable(output)
+        names = self.networks()
+        if output.exists() and set(latest(read(output)[0])) == set(names):
+            return Done()
+        rate = RATES[manner.device.partition(":")[0]]
+        rate = replace(
+            rate, rounds=manner.rounds or rate.rounds, steps=manner.largest or rate.steps
+        )
+        training = Training(names, rate, device, progress=progress)
+        records = training.records()
+        for record in records:
+            append(output, record)
+        failures = tuple(f"{name}: {why}" for name, why in training.failed.items())
+        return Done(failures, len(records) == len(names))
+
+    def networks(self) -> list[str]:
+        """The baseline, then the others in the order of the table."""
+        found = printed_times(PLACE)
+        return list(dict.fromkeys([*(p.against for p in found), *(p.model for p in found)]))
+
+    def page(self, records: Sequence[Measurement], source: str) -> str:
+        """The page, from the last run in the records."""
+        found = latest(records)
+        baseline = self.networks()[0]
+        if baseline not in found or len(found) < 2:
+            raise StudyError(
+                f"{source} holds no run of {baseline} and another network: measure with costmodel "
+                f"study {self.name} -o FILE.jsonl"
+            )
+        compared = [
+            Compared(printed, found[baseline], found.get(printed.model), ratio_of(found, printed))
+            for printed in printed_times(PLACE)
+        ]
+        parts = (
+            "## Measured, printed and derived",
+            *map(sentence, compared),
+            overall(compared),
+            grids([table(compared, found[baseline]), costs(found)]),
+        )
+        return page(self.name, self.question, [*found.values()], source, parts, left_out(found))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One network beside the baseline."""
+
+    printed: PrintedTime
+    base: Measurement
+    record: Measurement | None
+    verdict: Verdict
+
+    @property
+    def derived(self) -> float:
+        """Operations of a training step, relative to the baseline's, masked pairs computed as the
+        thesis's code does."""
+        b = self.base.sizes["b"]
+        convention = self.printed.claim.convention
+        return step_operations(self.printed.model, convention, b) / step_operations(
+            self.printed.against, convention, b
+        )
+
+    def place_of(self, value: float) -> str:
+        """Where a figure lies, seen from the measured interval."""
+        low, high = self.verdict.ci_low, self.verdict.ci_high
+        if low is None or high is None:
+            return "not compared"
+        if value < low:
+            return "below the interval"
+        return "above the interval" if value > high else "inside the interval"
+
+    @property
+    def printed_place(self) -> str:
+        """The same of the printed figure, which was rounded: any value that it may stand for."""
+        places = [self.place_of(v) for v in (self.printed.low, self.printed.high)]
+        return places[0] if places[0] == places[1] else "inside the interval"
+
+
+@cache
+def step_operations(name: str, convention: tuple[str, ...], batch: int) -> int:
+    """Operations of a training step of a network, the optimiser's left out."""
+    return model(name).count("training-step", ",".join(convention)).at(b=batch).total
+
+
+def latest(records: Sequence[Measurement]) -> dict[str, Measurement]:
+    """The networks of the last run in the records."""
+    runs: dict[str, dict[str, Measurement]] = {}
+    for record in records:
+        latency = record.readings.get("latency")
+        if latency is not None and "network" in record.counts:
+            run = str(latency.details.get("comparison", ""))
+            runs.setdefault(run, {})[record.mixer] = record
+    return list(runs.values())[-1] if runs else {}
+
+
+def ratio_of(found: Mapping[str, Measurement], printed: PrintedTime) -> Verdict:
+    """The measured ratio of a network and the baseline, over the rounds of all networks."""
+    pair = (printed.against, printed.model)
+    if printed.model not in found:
+        return Verdict(*pair, 0, refused=f"{printed.model} was not measured")
+    values = {name: record.readings["latency"].samples for name, record in found.items()}
+    if len(set(map(len, values.values()))) > 1:
+        return Verdict(*pair, 0, refused="the networks have different numbers of rounds")
+    named = {printed.against: values[printed.against]} | values
+    return next(v for v in verdicts(named, LEVEL) if (v.first, v.second) == pair)
+
+
+def sentence(compared: Compared) -> str:
+    """One network in a sentence, from the interval alone."""
+    v, printed = compared.verdict, compared.printed
+    if v.refused or v.ratio is None:
+        return f"**{printed.model}**: not compared: {v.refused}."
+    difference = "differs from the baseline" if v.differs else "no difference is shown"
+    return (
+        f"**{printed.model}**: a step takes {v.ratio:.3f} times the baseline's "
+        f"({v.ci_low:.3f} to {v.ci_high:.3f}; {difference}). Printed: {printed.ratio:.4f}, "
+        f"{compared.printed_place}. Derived operations: {compared.derived:.3f} times, "
+        f"{compared.place_of(compared.derived)}."
+    )
+
+
+def overall(compared: Sequence[Compared]) -> str:
+    """How many printed and derived ratios lie in the measured intervals, and whether the order is
+    the same."""
+    known = [c for c in compared if not c.verdict.refused and c.verdict.ratio is not None]
+    if not known:
+        return (
+            "No ratio was measured with an interval, so that nothing is said of the printed ones."
+        )
+    inside = sum(c.printed_place == "inside the interval" for c in known)
+    derived = sum(c.place_of(c.derived) == "inside the interval" for c in known)
+    orders = [
+        [c.printed.model for c in sorted(known, key=by)]
+        for by in (
+            lambda c: c.printed.ratio,
+            lambda c: c.verdict.ratio or 0.0,
+            lambda c: c.derived,
+        )
+    ]
+    same = "the same order" if orders[0] == orders[1] else f"another order ({', '.join(orders[1])})"
+    theory = "the same" if orders[0] == orders[2] else f"another ({', '.join(orders[2])})"
+    return (
+        f"Of {len(known)} printed ratios, {inside} lie in the measured interval; of the derived "
+        f"ratios of operations, {derived}. The measured medians stand in {same} as the printed "
+        f"ones; the derived operations in {theory}."
+    )
+
+
+COLUMNS = (
+    Column("network", "network", numeric=False),
+    Column("measured", "measured, of the baseline's"),
+    Column("interval", "interval"),
+    Column("printed", "printed"),
+    Column("place", "printed lies", numeric=False),
+    Column("derived", "operations, derived"),
+    Column("memory", "peak memory", numeric=False),
+    Column("energy", "energy", numeric=False),
+)
+
+
+def table(compared: Sequence[Compared], base: Measurement) -> Grid:
+    """All networks beside the baseline."""
+    reasons = Reasons()
+    rows = tuple(_row(each, reasons) for each in compared)
+    taken = len(base.readings["latency"].samples)
+    notes = (
+        Note((f"interval: of the median ratio over {taken} rounds in turn; all pairs of networks "
+              f"hold together at {100 * (1 - LEVEL):g} %",)),
+        Note((f"printed: {PLACE}, changes in percent as ratios of the baseline's time; what they "
+              f"were rounded from is counted as printed",)),
+        Note(("operations: of a training step without its optimiser, masked pairs computed",)),
+    )  # fmt: skip
+    title = f"A training step, relative to {base.mixer}"
+    return Grid(title, COLUMNS, rows, tuple(reasons.texts), notes)
+
+
+def _row(each: Compared, reasons: Reasons) -> tuple[Cell, ...]:
+    v = each.verdict
+    measured: tuple[Cell, Cell]
+    if v.refused or v.ratio is None:
+        dash = reasons.dash(v.refused)
+        measured = (dash, dash)
+    else:
+        measured = (f"{v.ratio:.3f}", f"{v.ci_low:.3f} to {v.ci_high:.3f}")
+    memory, energy = (
+        Ratio(refused=f"{each.printed.model} was not measured")
+        if each.record is None
+        else rule([each.base], [each.record])
+        for rule in (bytes_ratio, energy_ratio)
+    )
+    return (
+        each.printed.model, *measured, f"{each.printed.ratio:.4f}", each.printed_place,
+        f"{each.derived:.3f}", said(memory, reasons), said(energy, reasons),
+    )  # fmt: skip
+
+
+def said(found: Ratio, reasons: Reasons) -> Cell:
+    """A ratio in a cell, or the number of its reason."""
+    return reasons.dash(found.refused) if found.refused else found.words("less", "more")
+
+
+def costs(found: Mapping[str, Measurement]) -> Grid:
+    """What a step of each takes."""
+    reasons = Reasons()
+    columns = (
+        Column("network", "network", numeric=False),
+        Column("time", "a step"),
+        Column("memory", "peak memory"),
+        Column("energy", "energy, gross"),
+        Column("token", "energy a token"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for name, record in found.items():
+        cells: list[Cell] = []
+        for reading, unit in (("latency", "s"), ("peak_memory", "B"), ("energy", "J")):
+            if reading in record.readings:
+                cells.append(scaled(record.readings[reading].value, unit))
+            else:
+                cells.append(reasons.dash(record.reasons.get(reading, "it was not measured")))
+        each = cells[-1]
+        if "energy" in record.readings:
+            number = tokens(record.phase, record.sizes)
+            each = scaled(record.readings["energy"].value / number, "J")
+        rows.append((name, *cells, each))
+    return Grid("A training step of each", columns, tuple(rows), tuple(reasons.texts))
+
+
+def left_out(found: Mapping[str, Measurement]) -> list[str]:
+    """In what the steps are others than those of the thesis."""
+    record = next(iter(found.values()))
+    b, steps = record.sizes["b"], record.counts["network"]["steps"]
+    usual = RATES["cuda"]
+    said = [f"{steps} timed training steps of each network, in place of 40,000 iterations"]
+    if b != usual.batch:
+        said.append(f"{b} sequences in a batch, in place of {usual.batch}")
+    return [*said, *OTHERWISE]
+
+
+STUDY = ThesisTraining()

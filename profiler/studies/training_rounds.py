@@ -1,0 +1,207 @@
+"""What does a training step of several networks take, measured in turns so that drift cancels?
+
+A step is a forward pass with the loss, a backward pass and a step of AdamW, on one batch of random
+tokens. All networks stay on the device; they are visited in rounds, in random order and backwards.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from costmodel.models import model
+from profiler.comparison import LEVEL, Rounds
+from profiler.environment import environment
+from profiler.measure import failure
+from profiler.meters.disturbance import NoWatch
+from profiler.meters.energy import EnergyLimits
+from profiler.meters.energy_estimate import PairedEnergy
+from profiler.meters.interface import Measured, Reading, Unavailable
+from profiler.meters.latency_sampling import Setting, warm_up
+from profiler.meters.latency_stopping import LatencyLimits, summary
+from profiler.meters.latency_timers import Timer, nothing, timer_for
+from profiler.meters.memory import peak_memory
+from profiler.meters.nvml import energies_in_turn
+from profiler.networks import Twin, all_sizes, twin
+from profiler.store import Measurement, divide, new_id
+
+Progress = Callable[[int, int, str], None]
+
+LEARNING_RATE = 3e-4
+"""That of Karpathy's ng-video-lecture, gpt.py, on which the thesis's networks build."""
+
+WARM = LatencyLimits(warmup_calls=20, warmup_seconds=10.0, warmup_gpu_seconds=1.0)
+
+METHOD = (
+    "rounds of all networks in random order and backwards; a sample is the mean of the two visits "
+    "of a round, a visit the mean of its steps after an untimed one"
+)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How much is trained: sequences in a batch, steps in a visit, rounds."""
+
+    batch: int
+    steps: int
+    rounds: int
+
+    @property
+    def trained(self) -> int:
+        """Timed steps of each network: two visits a round."""
+        return 2 * self.steps * self.rounds
+
+
+class Step:
+    """A training step of a network; calling it trains once."""
+
+    def __init__(self, name: str, batch: int, device: str, seed: int = 0) -> None:
+        network = model(name)
+        self.sizes = all_sizes(network, {"b": batch})
+        self.network: Twin = twin(network, {"b": batch}, device=device, seed=seed).train()
+        generator = torch.Generator().manual_seed(seed)
+        shape = (batch, self.sizes["l"] + 1)
+        tokens = torch.randint(self.sizes["u"], shape, generator=generator).to(device)
+        self.given, self.wanted = tokens[:, :-1], tokens[:, 1:]
+        self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=LEARNING_RATE)
+
+    def forget(self) -> None:
+        """No gradient is left of the step before."""
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def __call__(self) -> None:
+        self.forget()
+        self.network.loss(self.given, self.wanted).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.optimiser.step()
+
+
+@dataclass
+class Training:
+    """Networks that are trained in turns."""
+
+    names: Sequence[str]
+    rate: Rate
+    device: str
+    seed: int = 0
+    progress: Progress = lambda done, of, what: None
+    timer: Timer | None = None
+    """In place of the device's own, in tests."""
+    steps: dict[str, Callable[[], None]] = field(default_factory=dict)
+    sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def records(self) -> list[Measurement]:
+        """One record for each network that ran: sample k of its latency is that of round k."""
+        self.prepare()
+        timer = self.timer or timer_for(torch.device(self.device))
+        found = self.visited(timer)
+        kept = [name for name in self.steps if found.values.get(name)]
+        self.progress(self.rate.rounds, self.rate.rounds, "measuring memory")
+        memory = {name: self.memory(name) for name in kept}
+        self.progress(self.rate.rounds, self.rate.rounds, "measuring energy")
+        calls = {name: (self.steps[name], None) for name in kept}
+        limits = EnergyLimits(trials=6, confidence=1 - LEVEL / max(1, len(kept)), seed=self.seed)
+        energies = energies_in_turn(calls, device=self.device, limits=limits)
+        identity = new_id()
+        return [
+            self.record(name, found, timer, memory[name], joules(energies, name), identity)
+            for name in kept
+        ]
+
+    def memory(self, name: str) -> Measured:
+        """The peak of a step's memory, gradients of the step before left out."""
+        step = self.steps[name]
+        return peak_memory(step, device=self.device, reset=getattr(step, "forget", None))
+
+    def prepare(self) -> None:
+        """Every network on the device, or the reason why it cannot be."""
+        for name in self.names:
+            if name in self.steps:
+                continue
+            self.progress(0, self.rate.rounds, f"building {name}")
+            try:
+                made = Step(name, self.rate.batch, self.device, self.seed)
+                made()
+            except RuntimeError as error:
+                self.failed[name] = failure(error)
+                continue
+            self.steps[name], self.sizes[name] = made, made.sizes
+
+    def visited(self, timer: Timer) -> Rounds:
+        """All rounds."""
+        setting = Setting(WARM, timer, NoWatch("visits are not watched"))
+        for name, step in self.steps.items():
+            self.progress(0, self.rate.rounds, f"warming up {name}")
+            warm_up(setting, step, nothing)
+        found = Rounds({name: self.visit(name, timer) for name in self.steps}, self.seed)
+        for done in range(self.rate.rounds):
+            self.progress(done, self.rate.rounds, f"round {done + 1} of {self.rate.rounds}")
+            found.once(failure)
+        self.failed |= found.failed
+        return found
+
+    def visit(self, name: str, timer: Timer) -> Callable[[], float]:
+        """Seconds a step, the mean of so many after an untimed one."""
+        step, number = self.steps[name], self.rate.steps
+
+        def steps() -> None:
+            for _ in range(number):
+                step()
+
+        return lambda: timer.elapsed_s(steps, step) / number
+
+    def record(
+        self,
+        name: str,
+        found: Rounds,
+        timer: Timer,
+        memory: Measured,
+        energy: Measured,
+        identity: str,
+    ) -> Measurement:
+        """What was measured of a network."""
+        values = found.values[name]
+        details = summary(values) | {
+            "stop_rule": "rounds done",
+            "method": METHOD,
+            "comparison": identity,
+            "candidate": name,
+            "order_seed": self.seed,
+            "timer": timer.name,
+            "cache": "hot",
+            "labels": [],
+        }
+        latency = Reading("latency", statistics.median(values), "s", tuple(values), details)
+        readings, reasons = divide({"latency": latency, "peak_memory": memory, "energy": energy})
+        return Measurement(
+            mixer=name,
+            implementation="twin",
+            form="",
+            sizes=dict(self.sizes[name]),
+            dtype="fp32",
+            phase="training-step",
+            device=self.device,
+            readings=readings,
+            reasons=reasons,
+            counts={
+                "seed": self.seed,
+                "network": {
+                    "optimiser": "adamw",
+                    "learning_rate": LEARNING_RATE,
+                    "steps": self.rate.trained,
+                    "steps_a_visit": self.rate.steps,
+                    "data": "random tokens",
+                },
+            },
+            environment=environment(self.device),
+        )
+
+
+def joules(energies: PairedEnergy | Unavailable, name: str) -> Measured:
+    """The energy of one of several loads."""
+    if isinstance(energies, Unavailable):
+        return energies
+    return energies.readings.get(name) or Unavailable("the network failed before")

@@ -1,0 +1,569 @@
+"""Does a study plan what it says, and does its page say what the records show and nothing else?"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cli import run
+from costmodel.data import data_dir
+from costmodel.models import model
+from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.latency_stopping import summary
+from profiler.meters.latency_timers import ClockTimer
+from profiler.predicted import live, operations
+from profiler.store import Measurement, append, read
+from profiler.studies import StudyError, studies, study, training_rounds
+from profiler.studies.additive_against_dot_product import STUDY as ADDITIVE
+from profiler.studies.extractors import STUDY as EXTRACTORS, shows
+from profiler.studies.grid_study import GridStudy, derived
+from profiler.studies.pairs import pairs
+from profiler.studies.printed import claim, printed_times
+from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio, fastest, ratio
+from profiler.studies.study import Manner, grouped
+from profiler.studies.tables import over_lengths, settings
+from profiler.studies.thesis_training import STUDY as THESIS, latest, step_operations
+from profiler.studies.training_rounds import Rate, Step, Training
+from profiler.sweeps.failures import MEMORY
+from tests.growing import ENVIRONMENT, NO_ENERGY, along_l, joules, record
+from tests.sweeping import one_worker
+
+LENGTHS = (128, 256, 512)
+
+
+# Ratios and their words
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (Ratio(0.5, 0.4, 0.625), "faster by 1.60 to 2.50 times"),
+        (Ratio(2.0, 1.5, 2.5), "slower by 1.50 to 2.50 times"),
+        (Ratio(1.0, 0.9, 1.2), "no difference shown (0.90 to 1.20)"),
+        (Ratio(1.0, 1.0, 1.2), "no difference shown (1.00 to 1.20)"),
+        (Ratio(refused="nobody looked"), "not compared: nobody looked"),
+        (Ratio(0.5, 0.5, 0.5, exact=True), "faster by 2.00 times"),
+        (Ratio(1.0, 1.0, 1.0, exact=True), "equal"),
+    ],
+)
+def test_a_verdict_follows_from_the_interval(found: Ratio, words: str) -> None:
+    assert found.words() == words
+
+
+def point(seconds: float, round_: int = 0, l: int = 128, **more: Any) -> Measurement:
+    return record("me", "toeplitz", {"b": 1, "l": l, "d": 64}, seconds, round_=round_, **more)
+
+
+def test_an_interval_holds_those_of_all_rounds() -> None:
+    first = [point(1.0, r, noise=0.01) for r in range(2)]
+    second = [point(2.0, 0, noise=0.01), point(2.2, 1, noise=0.01)]
+    found = ratio(first, second)
+    assert found.low is not None and found.high is not None and found.value is not None
+    assert found.low < 2.0 and found.high > 2.2
+    assert found.value == pytest.approx(math.sqrt(2.0 * 2.2), rel=0.01)
+    # a round that only one of them has is in no pair
+    assert ratio(first, [point(9.0, 7)]).refused == "there is no round in which both were measured"
+
+
+def test_many_comparisons_widen_the_interval() -> None:
+    first, second = [point(1.0, noise=0.05)], [point(1.5, noise=0.05)]
+    one, many = ratio(first, second), ratio(first, second, comparisons=100)
+    assert one.low is not None and many.low is not None
+    assert many.low < one.low
+    # 40 samples cannot hold 10^12 comparisons together
+    assert "too few" in ratio(first, second, comparisons=10**12).refused
+
+
+def test_graph_replays_are_compared_where_both_have_them() -> None:
+    def with_graph(r: Measurement, seconds: float) -> Measurement:
+        samples = tuple([seconds] * 40)
+        graph = Reading("latency_graph", seconds, "s", samples, summary(samples))
+        return replace(r, readings={**r.readings, "latency_graph": graph})
+
+    first, second = point(5.0), point(5.0)
+    assert ratio([with_graph(first, 1.0)], [with_graph(second, 3.0)]).words() == (
+        "slower by 3.00 to 3.00 times"
+    )
+    assert ratio([with_graph(first, 1.0)], [second]).reading == "latency"
+
+
+def test_bytes_are_compared_exactly_and_energy_by_its_ends() -> None:
+    one, other = point(1.0, memory=100.0, energy=2.0), point(1.0, memory=50.0, energy=8.0)
+    assert bytes_ratio([one], [other]).words("less", "more") == "less by 2.00 times"
+    assert bytes_ratio([one], [one]).words() == "equal"
+    assert "differ from round to round" in bytes_ratio([one, other], [one]).refused
+    # 4 times, 1 % to each side of both: 4 * 0.99 / 1.01 to 4 * 1.01 / 0.99
+    assert energy_ratio([one], [other]).words("less", "more") == "more by 3.92 to 4.08 times"
+    assert energy_ratio([one], [point(1.0)]).refused == NO_ENERGY
+
+
+def test_the_fastest_is_that_of_the_least_mean() -> None:
+    slow, fast = [point(2.0, 0), point(2.0, 1)], [point(1.0, 0), point(1.2, 1)]
+    assert fastest({"a": slow, "b": fast}) == "b"
+    assert fastest({}) is None
+
+
+# Plans
+
+
+def test_every_study_is_known_by_its_name() -> None:
+    assert set(studies()) == {"extractors", "thesis-training", "additive-against-dot-product"}
+    with pytest.raises(StudyError, match="did you mean 'extractors'"):
+        study("extractor")
+
+
+@pytest.mark.parametrize("own", [EXTRACTORS, ADDITIVE])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_plan_keeps_to_its_limits_and_says_what_it_leaves_out(
+    own: GridStudy, device: str
+) -> None:
+    found, scale = own.planned(Manner(device, rounds=1)), own.scales[device]
+    asked = [p.request for block in found.blocks for p in block.points]
+    assert {r.device for r in asked} == {device}
+    assert {r.mixer.name for r in asked} == set(own.mixers)
+    assert all(derived(operations, r) <= scale.operations for r in asked)
+    if scale.live_bytes is not None:
+        assert all(derived(live, r) <= scale.live_bytes for r in asked)
+    for sentence in found.left_out:
+        assert "as derived" in sentence and "l = " in sentence
+
+
+def test_the_plan_of_the_extractors_has_what_is_asked_for() -> None:
+    found = EXTRACTORS.planned(Manner("cuda"))
+    asked = [p.request for block in found.blocks for p in block.points]
+    assert {r.phase for r in asked} == {"training", "training-step", "inference"}
+    assert {r.dtype for r in asked} == {"fp32", "bf16"}
+    assert {r.sizes["d"] for r in asked} == {128, 1024}
+    assert min(r.sizes["l"] for r in asked) == 128
+    # a convolution by FFT of one width goes on to the end of the grid
+    assert max(r.sizes["l"] for r in asked) == 131072
+    # every implementation of every mixer
+    from profiler.modules import implementations
+
+    named = {(r.mixer.name, r.implementation.name) for r in asked}
+    assert named == {(m, i) for m in EXTRACTORS.mixers for i in implementations(m)}
+
+
+def test_the_hidden_layer_of_additive_attention_is_as_wide_as_the_model() -> None:
+    found = ADDITIVE.planned(Manner("cuda", rounds=1))
+    sizes = [p.request.sizes for b in found.blocks for p in b.points if "f" in p.request.sizes]
+    assert sizes and all(each["f"] == each["d"] for each in sizes)
+    assert {each["d"] for each in sizes} == {64, 512}
+
+
+def test_smaller_runs_and_parts_are_parts_of_the_plan() -> None:
+    whole = EXTRACTORS.planned(Manner("cpu", rounds=1))
+    small = EXTRACTORS.planned(Manner("cpu", rounds=1, largest=256))
+    keys = {p.key for b in whole.blocks for p in b.points}
+    assert {p.key for b in small.blocks for p in b.points} < keys
+    parts = [EXTRACTORS.planned(Manner("cpu", rounds=1, shard=f"{i}/3")) for i in (1, 2, 3)]
+    dealt = [p.key for part in parts for b in part.blocks for p in b.points]
+    assert len(dealt) == len(keys) and set(dealt) == keys
+    with pytest.raises(StudyError, match="leaves nothing"):
+        EXTRACTORS.planned(Manner("cpu", largest=64))
+    with pytest.raises(StudyError, match="no plan for 'tpu'"):
+        EXTRACTORS.planned(Manner("tpu"))
+
+
+def test_a_grid_is_measured_into_its_file_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.sweeps.processes.processes", lambda *_: one_worker())
+    file = tmp_path / "runs.jsonl"
+    manner = Manner("cpu", rounds=1, largest=32)
+    done = ADDITIVE.measure(manner, file, lambda *_: None, lambda _: None)
+    planned = {p.key for b in ADDITIVE.planned(manner).blocks for p in b.points}
+    assert done.complete and not done.failures
+    assert len(read(file)[0]) == len(planned)
+    before = file.read_bytes()
+    assert ADDITIVE.measure(manner, file, lambda *_: None, lambda _: None).complete
+    assert file.read_bytes() == before
+
+
+# Pages of mixers
+
+
+def extractor_records(
+    speed: Mapping[str, float], energy: Callable[[int], float] | None = None, device: str = "cpu"
+) -> list[Measurement]:
+    """Forward passes whose latency is so many times that of self-attention."""
+    found: list[Measurement] = []
+    for mixer, implementation in (
+        ("self-attention", "sdpa"), ("she", "fft"), ("he", "fft"), ("we", "fft"), ("me", "fft"),
+    ):  # fmt: skip
+        factor = speed.get(mixer, 1.0)
+        found += along_l(
+            mixer, implementation, LENGTHS, lambda l, factor=factor: 1e-6 * factor * l,  # type: ignore[misc]  # bound now
+            rounds=1, d=128, noise=0.002, energy=energy, device=device,
+        )  # fmt: skip
+    return found
+
+
+def test_the_page_of_the_extractors_answers_from_the_records() -> None:
+    text = EXTRACTORS.page(extractor_records({"she": 0.5, "he": 2.0}), "runs.jsonl")
+    assert text.startswith("# Does the shorter critical path of the Extractors show")
+    # she by FFT at these lengths takes more operations than attention (d times as many filters), at
+    # half the time: the path shows, by what was invented here
+    assert (
+        "**she**: its critical path has fewer steps than that of self-attention at 3 of 3" in text
+    )
+    assert "faster at 3 (by 1.9" in text
+    assert "**he**:" in text and "slower at 3 (by 1.9" in text
+    assert "**we**:" in text and "no difference is shown at" in text
+    assert "These are figures of a CPU" in text
+    assert f"No energy was measured: {NO_ENERGY}." in text
+    assert f"- energy (15 of 15 records): {NO_ENERGY}" in text
+    assert "no width of 1024" in text  # what the plan for a CPU leaves out
+    assert "points of the plan that no record is of" in text
+    assert "Invented 1" in text  # the machine
+    assert "--from runs.jsonl" in text
+
+
+def test_only_a_faster_mixer_with_as_many_operations_shows_its_path() -> None:
+    found = pairs(extractor_records({"she": 0.5, "me": 0.5}), "self-attention", ("she", "me"))
+    she = next(p for p in found if p.second[0] == "she")
+    me = next(p for p in found if p.second[0] == "me")
+    # she: l^2 d^2 operations and more, me: l^2 d; attention has both l d^2 and l^2 d terms
+    assert she.operations is not None and she.operations > 1 and shows(she) == "yes"
+    assert me.operations is not None and me.operations < 1
+    assert shows(me) == "faster, with fewer operations"
+    assert shows(replace(she, time=Ratio(1.0, 0.9, 1.1))) == "no"
+    assert shows(replace(she, steps=(5, 5))) == "its path is no shorter"
+    assert shows(replace(she, time=Ratio(refused="why"))) == "not known"
+    assert shows(replace(she, bound=True)) == "not known: bound by launches"
+    # the paths by hand: adj: x W (mul, sum), times ext (mul), W_out (mul, sum)
+    assert she.steps == (12, 5)
+
+
+def test_where_launches_decide_no_path_shows() -> None:
+    records = [
+        replace(r, readings={**r.readings, "launch_estimate": Reading(
+            "launch_estimate", r.readings["latency"].value, "s", (), {"operations": 9}
+        )})
+        for r in extractor_records({"she": 0.5})
+    ]  # fmt: skip
+    assert all(p.bound for p in pairs(records, "self-attention", ("she",)))
+    text = EXTRACTORS.page(records, "runs.jsonl")
+    assert "at 3 launches decide, so that the path cannot show" in text
+    assert "in brackets: bound by launches" in text
+
+
+def test_the_page_does_not_depend_on_the_order_of_the_records() -> None:
+    records = extractor_records({"she": 0.5})
+    backwards = [replace(r) for r in reversed(records)]
+    assert EXTRACTORS.page(records, "r.jsonl") == EXTRACTORS.page(backwards, "r.jsonl")
+
+
+def test_a_page_with_energy_says_joules_a_token() -> None:
+    records = extractor_records({}, energy=lambda l: 0.128 * l, device="cuda")
+    text = EXTRACTORS.page(records, "runs.jsonl")
+    # 0.128 l J a call of l tokens
+    assert "- she fft (forward pass, fp32, d = 128): 128 mJ a token at l = 512" in text
+    assert "figures of a CPU" not in text
+    assert "Energy, gross, a call: forward pass" in text
+
+
+def test_failed_points_are_named_by_their_kind() -> None:
+    records = extractor_records({})
+    gone = Measurement(
+        "self-attention", "explicit", "direct", {"b": 1, "l": 512, "d": 128, "n": 8}, "fp32",
+        "training", "cpu", reasons={"measurement": "20.00 GiB were asked for"},
+        environment=ENVIRONMENT, failure={"kind": MEMORY},
+    )  # fmt: skip
+    text = EXTRACTORS.page([*records, gone], "runs.jsonl")
+    assert "- out of memory, 1 point: self-attention explicit (forward pass, fp32, " in text
+    assert "20.00 GiB were asked for" in text
+    (cells,) = settings([*records, gone])
+    grid = over_lengths(cells, "latency", "Latency", "s")
+    assert grid is not None and "out of memory" in grid.reasons
+
+
+def test_records_of_others_make_no_page() -> None:
+    with pytest.raises(StudyError, match="holds no measurement of self-attention, she"):
+        EXTRACTORS.page(along_l("linear-attention", "recurrent", LENGTHS, float), "runs.jsonl")
+    mixed = [*extractor_records({}), *extractor_records({}, device="cuda")]
+    with pytest.raises(StudyError, match="one kind of device"):
+        EXTRACTORS.page(mixed, "runs.jsonl")
+
+
+def additive_records(dot: float, memory: float) -> list[Measurement]:
+    return [
+        *along_l("additive-attention", "explicit", LENGTHS, lambda l: 1e-8 * l * l, rounds=1,
+                 noise=0.002, memory=lambda l: 64.0 * l * l),
+        *along_l("dot-product-attention", "explicit", LENGTHS, lambda l: dot * 1e-8 * l * l,
+                 rounds=1, noise=0.002, memory=lambda l: memory * 64.0 * l * l),
+    ]  # fmt: skip
+
+
+def test_the_page_on_additive_attention_quotes_and_judges_the_claim() -> None:
+    text = ADDITIVE.page(additive_records(0.25, 0.5), "runs.jsonl")
+    assert f"> {claim('vaswani.s3.2.1.additive').claimed}" in text
+    assert "**Faster**: dot-product attention is faster at 3 of 3 points (by 3.9" in text
+    assert "needs less memory at 3 of 3 points (by 2.00 to 2.00 times)" in text
+    assert "**In energy**" not in text
+    assert "times the operations" in text
+
+
+def test_the_opposite_is_said_where_the_records_show_it() -> None:
+    text = ADDITIVE.page(additive_records(4.0, 1.0), "runs.jsonl")
+    assert (
+        "**Faster**: dot-product attention is faster at 0 of 3 points, is slower at 3 (by" in text
+    )
+    assert "needs less memory at 0 of 3 points, needs more memory at 0, and at 3 no" in text
+
+
+def test_equal_reasons_are_said_once() -> None:
+    assert grouped({"a": ["x", "x"], "b": ["y", "x"]}) == ["- a, b: x", "- b: y"]
+
+
+# The thesis
+
+
+NAMES = ("terroa-confirmatory", "terroa-ssa", "terroa-vlsa-1", "terroa-vlsa-2", "terroa-vlsa-3")
+
+
+def test_printed_ratios_are_read_from_the_published_table() -> None:
+    # Table 7.4 of the thesis: 1:15:45, 1:32:55, 1:22:12, 1:50:38, 2:17:29
+    seconds = (4545, 5575, 4932, 6638, 8249)
+    found = {p.model: p for p in printed_times("Table 7.4")}
+    assert set(found) == set(NAMES[1:])
+    for name, time in zip(NAMES[1:], seconds[1:], strict=True):
+        assert found[name].ratio == pytest.approx(time / seconds[0], abs=1e-4)
+        assert found[name].low < found[name].ratio < found[name].high
+        assert found[name].high - found[name].low == pytest.approx(1e-4)
+    with pytest.raises(StudyError, match="Table 99"):
+        printed_times("Table 99")
+
+
+def trained(
+    ratios: Mapping[str, float], rounds: int = 12, run_: str = "one", energy: bool = False
+) -> list[Measurement]:
+    """A run in which the networks take so many times the baseline's second, drifting together."""
+    chance = random.Random(1)
+    drift = [1 + 0.2 * chance.random() for _ in range(rounds)]
+    found = []
+    for name, factor in ratios.items():
+        samples = tuple(factor * d * (1 + 0.001 * chance.gauss(0, 1)) for d in drift)
+        details = summary(samples) | {"comparison": run_, "candidate": name, "labels": []}
+        details |= {"stop_rule": "rounds done"}
+        readings = {
+            "latency": Reading("latency", samples[0], "s", samples, details),
+            "peak_memory": Reading("peak_memory", 1e6 * factor, "B", (1e6 * factor,)),
+        }
+        if energy:
+            readings["energy"] = joules(254 * 2.0 * factor)
+        made = Measurement(
+            name, "twin", "", {"b": 2, "l": 254, "d": 256}, "fp32", "training-step", "cpu",
+            readings, {} if energy else {"energy": NO_ENERGY},
+            {"seed": 0, "network": {"steps": 2 * rounds}}, ENVIRONMENT,
+        )  # fmt: skip
+        found.append(made)
+    return found
+
+
+AS_PRINTED = dict(zip(NAMES, (1.0, 1.2267, 1.0852, 1.4605, 1.8150), strict=True))
+
+
+def test_the_page_says_that_printed_ratios_lie_inside() -> None:
+    text = THESIS.page(trained(AS_PRINTED), "runs.jsonl")
+    assert "Of 4 printed ratios, 4 lie in the measured interval" in text
+    assert "The measured medians stand in the same order as the printed ones" in text
+    assert "24 timed training steps of each network, in place of 40,000 iterations" in text
+    assert "2 sequences in a batch, in place of 64" in text
+    assert NO_ENERGY in text and "figures of a CPU" in text
+    assert "terroa-vlsa-1**: a step takes 1.08" in text and "differs from the baseline" in text
+
+
+def test_the_page_says_on_which_side_printed_ratios_lie() -> None:
+    text = THESIS.page(trained({**AS_PRINTED, "terroa-ssa": 1.5, "terroa-vlsa-3": 1.2}), "r.jsonl")
+    ssa = next(line for line in text.splitlines() if line.startswith("**terroa-ssa**"))
+    wide = next(line for line in text.splitlines() if line.startswith("**terroa-vlsa-3**"))
+    assert "Printed: 1.2267, below the interval" in ssa
+    assert "Printed: 1.8150, above the interval" in wide
+    assert "another order (terroa-vlsa-1, terroa-vlsa-3, terroa-vlsa-2, terroa-ssa)" in text
+
+
+def test_too_few_rounds_judge_nothing() -> None:
+    text = THESIS.page(trained(AS_PRINTED, rounds=3), "runs.jsonl")
+    assert "**terroa-ssa**: not compared: 3 rounds cannot show a difference" in text
+    assert "No ratio was measured with an interval" in text
+
+
+def test_the_page_is_of_the_last_run_and_needs_the_baseline() -> None:
+    first = trained({**AS_PRINTED, "terroa-ssa": 3.0}, run_="one")
+    last = trained(AS_PRINTED, run_="two")
+    assert latest([*first, *last]) == {r.mixer: r for r in last}
+    with pytest.raises(StudyError, match="no run of terroa-confirmatory"):
+        THESIS.page(last[1:], "runs.jsonl")
+
+
+def test_joules_a_token_of_a_network() -> None:
+    text = THESIS.page(trained(AS_PRINTED, energy=True), "runs.jsonl")
+    # 254 * 2 J for 2 sequences of 254 tokens
+    assert "| terroa-confirmatory | " in text and "| 508 J | 1 J |" in text
+
+
+def test_derived_operations_are_the_networks_own() -> None:
+    # a training step by the network's own count, under the convention that the claim names
+    own = model("terroa-ssa").count("training-step", "strict,dense").at(b=2).total
+    assert step_operations("terroa-ssa", ("strict", "dense"), 2) == own
+
+
+class Clock:
+    """A clock that only work moves."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        self.ns += 1
+        return self.ns
+
+
+def invented(ratios: Mapping[str, float], rate: Rate) -> tuple[Training, dict[str, int], Clock]:
+    """Networks whose steps take so many milliseconds of an invented clock, and count themselves."""
+    clock, calls = Clock(), dict.fromkeys(ratios, 0)
+
+    def step(name: str) -> Callable[[], None]:
+        def one() -> None:
+            calls[name] += 1
+            clock.ns += round(ratios[name] * 1e6)
+
+        return one
+
+    steps = {name: step(name) for name in ratios}
+    sizes: dict[str, Mapping[str, int]] = {name: {"b": 2, "l": 254} for name in ratios}
+    training = Training(
+        list(ratios), rate, "cpu", timer=ClockTimer(clock), steps=steps, sizes=sizes
+    )
+    return training, calls, clock
+
+
+def test_rounds_of_networks_become_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    training, calls, _ = invented(AS_PRINTED, Rate(batch=2, steps=3, rounds=10))
+    records = training.records()
+    assert [r.mixer for r in records] == list(NAMES)
+    for r in records:
+        latency = r.readings["latency"]
+        assert latency.value == pytest.approx(AS_PRINTED[r.mixer] * 1e-3, rel=1e-3)
+        assert len(latency.samples) == 10
+        assert r.reasons["peak_memory"] == "no memory" and r.reasons["energy"]
+        assert r.counts["network"]["steps"] == 2 * 3 * 10
+        assert r.readings["latency"].details["candidate"] == r.mixer
+        # each visit is an untimed step and three timed ones, twice a round, after the warm-up
+        assert calls[r.mixer] > 10 * 2 * 4
+    text = THESIS.page(records, "runs.jsonl")
+    assert "Of 4 printed ratios, " in text
+
+
+def test_a_network_that_fails_is_said_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=2))
+
+    def broken() -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    training.steps.pop("terroa-ssa")
+    training.names = ["terroa-ssa"]
+    monkeypatch.setattr(training_rounds, "Step", lambda *_: broken())
+    records = training.records()
+    assert "terroa-ssa" not in {r.mixer for r in records} and len(records) == 4
+    assert "out of memory" in training.failed["terroa-ssa"]
+
+
+def test_a_step_trains_the_network() -> None:
+    step = Step("terroa-vlsa-1", 1, "cpu")
+    before = [p.detach().clone() for p in step.network.parameters()]
+    step()
+    after = list(step.network.parameters())
+    assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert all(torch.isfinite(p).all() for p in after)
+    assert step.given.shape == step.wanted.shape == (1, 254)
+
+
+@pytest.mark.gpu
+def test_networks_are_trained_in_turns_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        training_rounds, "energies_in_turn", lambda *_, **__: Unavailable("not in a test")
+    )
+    found = Training(NAMES[:2], Rate(batch=2, steps=2, rounds=2), "cuda").records()
+    assert [r.mixer for r in found] == list(NAMES[:2])
+    for r in found:
+        assert len(r.readings["latency"].samples) == 2 and r.readings["latency"].value > 0
+        assert r.readings["peak_memory"].value > 0
+        assert r.environment["device"] == "cuda"
+
+
+# What is recorded
+
+
+def test_pages_are_what_their_records_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    # tables/measured/DEVICE/STUDY.jsonl -> tables/generated/measured-DEVICE-STUDY.md, written in
+    # the root of the checkout; what is not recorded has no page
+    root = data_dir("measured").parent.parent
+    monkeypatch.chdir(root)
+    recorded = {
+        (file.parent.name, file.stem): file
+        for file in sorted(data_dir("measured").glob("*/*.jsonl"))
+        if file.stem in studies()
+    }
+    pages = {
+        page.stem: page.read_text(encoding="utf-8")
+        for page in data_dir("generated").glob("measured-*.md")
+    }
+    assert set(pages) == {f"measured-{device}-{name}" for device, name in recorded}
+    for (device, name), file in recorded.items():
+        source = str(file.relative_to(root))
+        assert pages[f"measured-{device}-{name}"] == study(name).page(read(file)[0], source)
+
+
+# The command
+
+
+def test_the_command_lists_and_writes_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["study", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in studies())
+    file, page = tmp_path / "runs.jsonl", tmp_path / "page.md"
+    for each in additive_records(0.25, 0.5):
+        append(file, each)
+    typed = ["study", "additive-against-dot-product", "--from", str(file), "--page", str(page)]
+    assert run(typed) == 0
+    assert page.read_text().startswith("# Is dot-product attention faster")
+    assert run(typed) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert run([*typed, "--force"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["nobody"], "no study 'nobody'"),
+        (["extractors"], "give it a file, -o FILE.jsonl"),
+        (["extractors", "--from", "a.jsonl", "--rounds", "2"], "leave out --rounds"),
+        (["thesis-training", "--device", "cpu", "-o", "x.jsonl", "--shard", "1/2"], "no parts"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["study", *typed]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err and shown.err.count("\n") == 1
