@@ -24,8 +24,11 @@ from costmodel.command_line import (
     Force,
     Form,
     Mixers,
+    Only,
+    Optimiser,
     Output,
     Phase,
+    Recompute,
     Symbols,
     UsageError,
     apart,
@@ -36,11 +39,20 @@ from costmodel.command_line import (
     regenerating,
     screen,
     sized,
+    trained,
     typeset,
 )
 from costmodel.conventions import convention as read_convention
 from costmodel.load import mixer as load_mixer
-from profiler.commands import measuring, tracing
+from profiler.commands import (
+    comparing,
+    inspecting,
+    measuring,
+    scaling,
+    studying,
+    sweeping,
+    tracing,
+)
 
 if TYPE_CHECKING:
     from costmodel.claims import Claim
@@ -97,6 +109,9 @@ def table(
         bool, typer.Option("--symbolic", help="Formulas in the sizes that are not given.")
     ] = False,
     convention: ConventionOption = "strict",
+    recompute: Recompute = None,
+    only: Only = None,
+    optimiser: Optimiser = None,
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="A,B", help="Columns, in this order.")
     ] = None,
@@ -139,19 +154,20 @@ def table(
     for name in filter(None, (dtype, state_dtype, weight_dtype)):
         chosen(name, "dtype", list(BYTES))
     selected, named = rows.selection([load_mixer(m) for m in mixers or ()], group, all_)
-    dtypes = Dtypes(dtype, state_dtype, weight_dtype)
+    dtypes, wanted = Dtypes(dtype, state_dtype, weight_dtype), phases(phase)
     request = rows.Request(
         selected,
         named,
         given_sizes(sizes),
-        phases(phase),
+        wanted,
         form,
-        read_convention(convention),
+        trained(read_convention(convention), wanted, recompute, only, optimiser),
         dtypes,
         rows.column_names(columns) if columns is not None else None,
         sort,
         symbolic,
         per_token,
+        optimiser,
     )
     names = formats.symbol_names(symbols, selected)
     made = rows.table(request)
@@ -178,6 +194,9 @@ def explain(
     form: Form = None,
     phase: Phase = "both",
     convention: ConventionOption = "strict",
+    recompute: Recompute = None,
+    only: Only = None,
+    optimiser: Optimiser = None,
     format_: Annotated[str, typer.Option("--format", help="rich, markdown or latex.")] = "rich",
     output: Output = None,
     force: Force = False,
@@ -191,14 +210,15 @@ def explain(
 
     chosen(format_, "--format", ("rich", "markdown", "latex"))
     typeset(format_, ("latex", "markdown"), symbols=symbols)
-    found = load_mixer(mixer)
+    found, wanted = load_mixer(mixer), phases(phase)
     parts = Explanation(
         found,
         form or found.default_form,
-        phases(phase),
+        wanted,
         one_combination(found, given_sizes(sizes)),
-        read_convention(convention),
+        trained(read_convention(convention), wanted, recompute, only, optimiser),
         symbol_names(symbols, [found]),
+        optimiser,
     ).parts()
     width, colour = screen(output)
     text = {
@@ -418,7 +438,11 @@ def verify(
         raise Failed
 
 
-for command in (measuring.profile, measuring.reconcile, tracing.trace, tracing.training):
+for command in (
+    measuring.profile, measuring.reconcile, tracing.trace, tracing.training, comparing.compare,
+    inspecting.doctor, inspecting.statement, sweeping.sweep, sweeping.merge, scaling.scaling,
+    scaling.plot, studying.study,
+):  # fmt: skip
     app.command()(command)
 
 
@@ -496,7 +520,7 @@ def proven(name: str, format_: str) -> None:
         raise Failed
 
 
-FEW_COLLECTIONS = 200_000
+FEW_COLLECTIONS = 1_000_000
 """New objects between two searches for cycles: a table makes many small ones, and no cycles."""
 
 
@@ -544,9 +568,9 @@ def known_errors() -> tuple[type[Exception], ...]:
     from costmodel.tokens import Unanswered
 
     measuring: list[type[Exception]] = []
-    if "profiler.measure" in sys.modules:  # torch is imported only where something is measured
-        from profiler.measure import MeasureError
+    if "profiler.work" in sys.modules:  # torch is imported only where something is measured
         from profiler.store import StoreError
+        from profiler.work import MeasureError
 
         measuring = [MeasureError, StoreError]
     return (

@@ -14,8 +14,8 @@ from scipy.stats import mannwhitneyu
 from torch import nn
 
 from benchmarks.timing import environment
-from profiler.compare import Visitor
-from profiler.comparison import LEVEL, Rounds, Verdict, verdicts
+from profiler.comparing.compare import Visitor
+from profiler.comparing.comparison import LEVEL, Rounds, Verdict, verdicts
 from profiler.meters.latency_timers import timer_for
 from profiler.work import Work, default_device
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from profiler.board import IDENTITY, STATE, answers, cuda_facts, other_users
-from profiler.host import Host, host_facts, host_state, speed_variables
+from profiler.machine.board import IDENTITY, STATE, answers, cuda_facts, other_users
+from profiler.machine.host import Host, host_facts, host_state, speed_variables
 from profiler.meters.energy import SensorError
 from profiler.meters.nvml import handle_of, load_nvml
 

@@ -22,7 +22,7 @@ from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counters.trace import OperationTimes, count_kernels, operation_times
 from profiler.counters.zeros import spent_on_zeros
 from profiler.environment import environment
-from profiler.keeping import held_at_most, kept_by
+from profiler.ladders.keeping import held_at_most, kept_by
 from profiler.meters.energy import split
 from profiler.meters.interface import Measured, Reading, Unavailable, reason_of
 from profiler.meters.latency import KINDS, LatencyLimits, latencies as latency_kinds, latency

@@ -21,11 +21,11 @@ from costmodel.rules.count import count
 from costmodel.rules.counts import CountsAt
 from costmodel.rules.peers import contraction_counts, no_backward
 from costmodel.tokens import TRAINING_STEP, phase_name, system_of
-from profiler.cost import cost_of
 from profiler.counters.rules import nominal
-from profiler.ladder import EXHAUSTED, Cause, Classes, Ladder, PeerFigure
+from profiler.ladders.cost import cost_of
+from profiler.ladders.ladder import EXHAUSTED, Cause, Classes, Ladder, PeerFigure
+from profiler.ladders.reconcile_memory import memory
 from profiler.modules import Implementation, without_token
-from profiler.reconcile_memory import memory
 from profiler.store import Measurement
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from costmodel import render
 from costmodel.check import Proof
 from costmodel.render import Column, Grid, Line
-from profiler.ladder import Ladder
-from profiler.report_ladders import csv_ladder, ladder_grids
+from profiler.ladders.ladder import Ladder
+from profiler.ladders.report_ladders import csv_ladder, ladder_grids
 from profiler.report_measurements import csv_readings, measurement_grids
 from profiler.store import Measurement
 

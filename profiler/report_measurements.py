@@ -8,7 +8,7 @@ from typing import Any
 
 from costmodel.functions import CLASSES
 from costmodel.render import Cell, Column, Dash, Grid, Line, Note
-from profiler.cost import contention
+from profiler.ladders.cost import contention
 from profiler.meters.energy_tokens import per_token
 from profiler.meters.interface import Unavailable
 from profiler.store import Measurement

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import costmodel as cm
 from costmodel.requests import fit
-from profiler.ladder import Ladder
+from profiler.ladders.ladder import Ladder
 from profiler.measure import measure
 from profiler.meters.latency import LatencyLimits
 from profiler.plan import implementation_of

@@ -10,9 +10,9 @@ import pytest
 import cli
 from costmodel.command_line import FAILED, MISUSED
 from costmodel.data import data_dir
-from profiler import doctor
+from profiler.machine import doctor
+from profiler.machine.surroundings import NO, YES, Child, Finding, Surroundings
 from profiler.store import read
-from profiler.surroundings import NO, YES, Child, Finding, Surroundings
 
 SMALL = ("--d", "4", "--l", "3", "--n", "2", "--device", "cpu")
 RECORDED = str(next(data_dir("measured").glob("cpu/*.jsonl")))
@@ -105,7 +105,7 @@ def test_doctor_fails_only_where_it_is_asked_to(
 
 
 def test_doctor_looks_at_this_machine(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.surroundings.run_child", lambda *_: Child(0))
+    monkeypatch.setattr("profiler.machine.surroundings.run_child", lambda *_: Child(0))
     words = ("doctor", "--device", "cpu", "--quick", "--format", "json")
     found = json.loads(printed(capsys, *words))
     assert [each["what"] for each in found["measures"]] == list(doctor.PROBES)

@@ -19,7 +19,7 @@ import torch
 import cli
 from costmodel.command_line import FAILED, MISUSED, bar
 from profiler import session
-from profiler.ladder import row_classes
+from profiler.ladders.ladder import row_classes
 from profiler.store import append, read
 from tests.recorded import ATTENTION, LAUNCH_BOUND, dispatch
 from tests.user_mixers import written

@@ -88,8 +88,8 @@ def compare(
 ) -> None:
     """Which is faster, by rounds in turn and a paired test; or what two files say of it."""
     from costmodel.requests import given_sizes
-    from profiler import compare as comparing, compare_files, compare_report
-    from profiler.compare import Asked, Run
+    from profiler.comparing import compare as comparing, compare_files, compare_report
+    from profiler.comparing.compare import Asked, Run
 
     chosen(format_, "--format", TABLE_FORMATS)
     if not 0 < level < 1:

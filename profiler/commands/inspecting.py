@@ -34,8 +34,8 @@ def doctor(
     format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
 ) -> None:
     """What this machine can measure, why not the rest, and what would change that."""
-    from profiler import doctor as probing, doctor_report
-    from profiler.surroundings import Surroundings
+    from profiler.machine import doctor as probing, doctor_report
+    from profiler.machine.surroundings import Surroundings
     from profiler.work import device_name
 
     chosen(format_, "--format", ("rich", "markdown", "json"))
@@ -59,7 +59,7 @@ def statement(
     force: Force = False,
 ) -> None:
     """The paragraph that paper checklists ask for: device, memory, time, energy, software, runs."""
-    from profiler import statement as stating
+    from profiler.machine import statement as stating
     from profiler.session import recorded
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))

@@ -181,7 +181,7 @@ def reconcile(
 ) -> None:
     """Theory against measurement, rung by rung, every gap with its cause or left bare."""
     from profiler import report, session
-    from profiler.ladder import left_bare
+    from profiler.ladders.ladder import left_bare
 
     chosen(format_, "--format", TABLE_FORMATS)
     if source is not None:

@@ -65,8 +65,8 @@ def scaling(
     force: Force = False,
 ) -> None:
     """Measured exponents of latency, memory and energy in l and d, beside the derived ones."""
-    from profiler import scaling_report
-    from profiler.scaling import scalings
+    from profiler.scaling import scaling_report
+    from profiler.scaling.scaling import scalings
 
     chosen(format_, "--format", TABLE_FORMATS)
     letters = along(along_)
@@ -102,7 +102,7 @@ def plot(
     force: Force = False,
 ) -> None:
     """Draw latency, memory and energy against l and d, theory beside measurement."""
-    from profiler import plot as plotting
+    from profiler.scaling import plot as plotting
 
     if output is None:
         raise UsageError("plot draws into a file: give it one, such as -o runs.svg")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from costmodel.render import Column, Grid, Note
-from profiler import scaling_report
-from profiler.predicted import OPERATIONS
-from profiler.scaling import Growth, Scaling, scalings
+from profiler.scaling import scaling_report
+from profiler.scaling.predicted import OPERATIONS
+from profiler.scaling.scaling import Growth, Scaling, scalings
 from profiler.store import Measurement
 from profiler.studies.grid_study import GridStudy, Scale
 from profiler.studies.pages import count_words, grids

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from costmodel.render import Cell, Column, Grid, Note
-from profiler import scaling_report
-from profiler.scaling import scalings
+from profiler.scaling import scaling_report
+from profiler.scaling.scaling import scalings
 from profiler.store import Measurement
 from profiler.studies.grid_study import GridStudy, Scale
 from profiler.studies.pages import count_words, grids

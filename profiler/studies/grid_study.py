@@ -13,8 +13,8 @@ from costmodel.requests import values
 from costmodel.sizes import SizeError
 from costmodel.tokens import Unanswered, phase_name
 from profiler.plan import Plan, requests
-from profiler.predicted import Executed, live, operations
 from profiler.reconcile import described
+from profiler.scaling.predicted import Executed, live, operations
 from profiler.store import Measurement
 from profiler.studies.study import Done, Manner, Progress, StudyError, counted
 from profiler.sweeps import order

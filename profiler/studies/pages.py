@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from costmodel import render
 from costmodel.render import Grid
-from profiler.statement import statement
+from profiler.machine.statement import statement
 from profiler.store import Measurement
 from profiler.studies.study import counted, grouped, kind_of
 from profiler.sweeps.failures import REASON

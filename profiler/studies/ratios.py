@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler.compare_files import medians
-from profiler.comparison import LEVEL
-from profiler.curves import waits
+from profiler.comparing.compare_files import medians
+from profiler.comparing.comparison import LEVEL
 from profiler.meters.interface import Reading
+from profiler.scaling.curves import waits
 from profiler.store import Measurement
 
 LATENCY = ("latency_graph", "latency")

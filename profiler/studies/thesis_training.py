@@ -13,7 +13,7 @@ from pathlib import Path
 
 from costmodel.models import model
 from costmodel.render import Cell, Column, Grid, Note
-from profiler.comparison import LEVEL, Verdict, verdicts
+from profiler.comparing.comparison import LEVEL, Verdict, verdicts
 from profiler.meters.energy_tokens import tokens
 from profiler.report_measurements import Reasons
 from profiler.store import Measurement

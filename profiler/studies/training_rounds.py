@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from costmodel.models import model
-from profiler.comparison import LEVEL, Rounds
+from profiler.comparing.comparison import LEVEL, Rounds
 from profiler.environment import environment
 from profiler.measure import failure
 from profiler.meters.disturbance import NoWatch

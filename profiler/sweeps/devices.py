@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from profiler.board import text
+from profiler.machine.board import text
 from profiler.meters.energy import SensorError
 from profiler.meters.nvml import asked, load_nvml
 from profiler.work import MeasureError

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import costmodel as cm
 from profiler import modules
-from profiler.ladder import Ladder
+from profiler.ladders.ladder import Ladder
 from profiler.meters.latency import LatencyLimits
 from profiler.modules import SequenceMixer, build
 from profiler.session import ladders, run

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 import costmodel as cm
-from profiler import compare as comparing
-from profiler.compare import Asked, Run, Visitor, candidates, exact, run
-from profiler.compare_report import text
-from profiler.comparison import rounds_needed
+from profiler.comparing import compare as comparing
+from profiler.comparing.compare import Asked, Run, Visitor, candidates, exact, run
+from profiler.comparing.compare_report import text
+from profiler.comparing.comparison import rounds_needed
 from profiler.meters.energy_estimate import PairedEnergy
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency_timers import ClockTimer

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from profiler.compare_files import compare_files, file_names, medians
-from profiler.compare_report import text
+from profiler.comparing.compare_files import compare_files, file_names, medians
+from profiler.comparing.compare_report import text
 from profiler.meters.interface import Reading
 from profiler.store import Measurement, append
 from profiler.work import MeasureError

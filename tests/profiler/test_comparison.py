@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from profiler.comparison import (
+from profiler.comparing.comparison import (
     Rounds,
     holm,
     interval_rank,

@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 
-from profiler import doctor_report
-from profiler.disturbances import DISTURBS, LIMITS, disturbances
-from profiler.doctor import HOST_OPTION, METRIC, PROBES, SLOW, diagnose, merged
-from profiler.meters.energy import SensorError
-from profiler.meters.interface import Unavailable
-from profiler.surroundings import (
+from profiler.machine import doctor_report
+from profiler.machine.disturbances import DISTURBS, LIMITS, disturbances
+from profiler.machine.doctor import HOST_OPTION, METRIC, PROBES, SLOW, diagnose, merged
+from profiler.machine.surroundings import (
     NO,
     PARTLY,
     UNTRIED,
@@ -29,6 +27,8 @@ from profiler.surroundings import (
     Surroundings,
     run_child,
 )
+from profiler.meters.energy import SensorError
+from profiler.meters.interface import Unavailable
 from tests.profiler.test_environment import nvml, refuse
 from tests.profiler.test_host import CPU, host
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from profiler import environment as described
-from profiler.board import IDENTITY, STATE, answers, cuda_facts, events, other_users
 from profiler.environment import differences, environment, flat, git_revision
+from profiler.machine.board import IDENTITY, STATE, answers, cuda_facts, events, other_users
 
 FACTS = {"python", "torch", "numpy", "package", "revision", "platform", "cpu", "cores", "threads"}
 

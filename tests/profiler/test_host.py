@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.host import (
+from profiler.machine.host import (
     NO_CONTAINER,
     UNLIMITED,
     Host,

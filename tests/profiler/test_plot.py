@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cli import run
-from profiler import plot
-from profiler.curves import QUANTITIES, series_of
-from profiler.floors import best
-from profiler.predicted import OPERATIONS, Derived, Predictions
+from profiler.scaling import plot
+from profiler.scaling.curves import QUANTITIES, series_of
+from profiler.scaling.floors import best
+from profiler.scaling.predicted import OPERATIONS, Derived, Predictions
 from profiler.store import Measurement, append
 from profiler.work import MeasureError
 from tests.growing import along_l, record
@@ -172,5 +172,5 @@ def test_matplotlib_is_loaded_only_where_something_is_drawn() -> None:
     import subprocess
     import sys
 
-    asked = "import sys, cli, profiler.plot; sys.exit('matplotlib' in sys.modules)"
+    asked = "import sys, cli, profiler.scaling.plot; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0

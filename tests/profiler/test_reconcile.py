@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel.execution.oracle import execute
-from profiler.ladder import Ladder, left_bare
+from profiler.ladders.ladder import Ladder, left_bare
 from profiler.measure import (
     activation_bytes,
     dispatched_by,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from profiler import report, session
-from profiler.ladder import Ladder
+from profiler.ladders.ladder import Ladder
 from profiler.store import Measurement
 from profiler.words import scaled
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded

@@ -20,9 +20,10 @@ import pytest
 import costmodel as cm
 from cli import run
 from costmodel.polynomial import Poly
-from profiler import scaling_report
-from profiler.curves import QUANTITIES, Series, series_of
-from profiler.exponents import (
+from profiler.meters.interface import Reading
+from profiler.scaling import scaling_report
+from profiler.scaling.curves import QUANTITIES, Series, series_of
+from profiler.scaling.exponents import (
     AGREE,
     KNOWN_TO,
     LEAST,
@@ -36,9 +37,8 @@ from profiler.exponents import (
     power_of,
     settled,
 )
-from profiler.floors import ARITHMETIC, LAUNCHES, NEAR, Departure, Floor, departure
-from profiler.meters.interface import Reading
-from profiler.predicted import (
+from profiler.scaling.floors import ARITHMETIC, LAUNCHES, NEAR, Departure, Floor, departure
+from profiler.scaling.predicted import (
     COMPULSORY,
     LIVE,
     OPERATIONS,
@@ -48,7 +48,7 @@ from profiler.predicted import (
     Predictions,
     local_exponent,
 )
-from profiler.scaling import Growth, Scaling, scalings
+from profiler.scaling.scaling import Growth, Scaling, scalings
 from profiler.store import Measurement, append
 from tests.growing import along_l, record
 

@@ -14,7 +14,7 @@ import pytest
 
 import costmodel as cm
 from profiler import session
-from profiler.ladder import row_classes
+from profiler.ladders.ladder import row_classes
 from profiler.meters.latency import LatencyLimits
 from profiler.modules import implementations
 from profiler.plan import implementation_of

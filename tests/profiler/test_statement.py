@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from costmodel.data import data_dir
+from profiler.machine.statement import OUTSIDE, groups, statement
 from profiler.meters.interface import Reading
 from profiler.session import recorded as records_of
-from profiler.statement import OUTSIDE, groups, statement
 from profiler.store import Measurement
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, latency
 

@@ -18,7 +18,7 @@ from costmodel.models import model
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency_stopping import summary
 from profiler.meters.latency_timers import ClockTimer
-from profiler.predicted import live, operations
+from profiler.scaling.predicted import live, operations
 from profiler.store import Measurement, append, read
 from profiler.studies import StudyError, studies, study, training_rounds
 from profiler.studies.additive_against_dot_product import STUDY as ADDITIVE

@@ -12,11 +12,8 @@ from typing import Any
 
 import torch
 
-from profiler.disturbances import DISTURBS, disturbances
-from profiler.meters.energy import SensorError
-from profiler.meters.interface import Measured, Unavailable, reason_of
-from profiler.meters.nvml import asked
-from profiler.surroundings import (
+from profiler.machine.disturbances import DISTURBS, disturbances
+from profiler.machine.surroundings import (
     NO,
     PARTLY,
     UNTRIED,
@@ -26,6 +23,9 @@ from profiler.surroundings import (
     Surroundings,
     nvml_fault,
 )
+from profiler.meters.energy import SensorError
+from profiler.meters.interface import Measured, Unavailable, reason_of
+from profiler.meters.nvml import asked
 
 CHILD_S = {"ncu": 60.0, "compile": 180.0}
 """Seconds after which a process that tries something is stopped."""
@@ -142,7 +142,7 @@ def compiling(around: Surroundings) -> Finding:
 
 def last_line(done: Child) -> str:
     """The last thing that a process said, without paths."""
-    from profiler.host import pathless
+    from profiler.machine.host import pathless
 
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
@@ -264,7 +264,7 @@ def counters(around: Surroundings) -> Finding:
 
 def container_fix(around: Surroundings, fix: str) -> str:
     """What a container needs besides."""
-    from profiler.host import NO_CONTAINER, container
+    from profiler.machine.host import NO_CONTAINER, container
 
     inside = container(around.host) not in (None, NO_CONTAINER)
     return (

@@ -18,8 +18,8 @@ from costmodel.rules.activations import activations
 from costmodel.rules.peak import Held, held_arrays, peak, steps_of
 from costmodel.rules.traffic import BYTES
 from costmodel.tokens import TRAINING_STEP, Unanswered, system_of
-from profiler.keeping import CLASSES
-from profiler.ladder import Memory, MemoryCause
+from profiler.ladders.keeping import CLASSES
+from profiler.ladders.ladder import Memory, MemoryCause
 from profiler.meters.interface import Reading
 from profiler.store import Measurement
 

@@ -22,9 +22,9 @@ from costmodel.rules.count import count
 from costmodel.rules.peak import Peak, peak
 from costmodel.rules.traffic import Elements, element_bytes, traffic
 from costmodel.tokens import TRAINING_STEP, Unanswered
-from profiler.curves import Series
 from profiler.plan import implementation_of
 from profiler.reconcile import Described, described, held_steps
+from profiler.scaling.curves import Series
 
 Sizes = Mapping[str, int]
 Derive = Callable[["Executed"], Exact]

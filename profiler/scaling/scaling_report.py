@@ -9,11 +9,11 @@ from typing import Any
 
 from costmodel import render
 from costmodel.render import Cell, Column, Grid, Line, Note
-from profiler.exponents import AGREE, LEAST, Exponent, Unsettled
-from profiler.floors import NEAR
-from profiler.predicted import MEANINGS
 from profiler.report_measurements import Reasons
-from profiler.scaling import COMPARED, Growth, Scaling
+from profiler.scaling.exponents import AGREE, LEAST, Exponent, Unsettled
+from profiler.scaling.floors import NEAR
+from profiler.scaling.predicted import MEANINGS
+from profiler.scaling.scaling import COMPARED, Growth, Scaling
 
 FIELDS = (
     "quantity", "along", "mixer", "implementation", "form", "phase", "dtype", "device", "fixed",

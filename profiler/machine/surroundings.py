@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from profiler.environment import version_of
-from profiler.host import Host
+from profiler.machine.host import Host
 from profiler.meters.energy import SensorError
 from profiler.meters.interface import Unavailable
 from profiler.meters.nvml import INSTALL, NvmlSensor, handle_of, load_nvml, open_sensor

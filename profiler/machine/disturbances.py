@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from profiler.board import IDENTITY, STATE, answers, other_users
-from profiler.host import (
+from profiler.machine.board import IDENTITY, STATE, answers, other_users
+from profiler.machine.host import (
     NO_CONTAINER,
     SCALING,
     boost,
@@ -17,8 +17,8 @@ from profiler.host import (
     physical_cores,
     usable_cores,
 )
+from profiler.machine.surroundings import Finding, Surroundings, nvml_fault
 from profiler.meters.energy import SensorError
-from profiler.surroundings import Finding, Surroundings, nvml_fault
 
 DISTURBS, LIMITS = "disturbs", "limits"
 

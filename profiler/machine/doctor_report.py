@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from costmodel import render
 from costmodel.render import Column, Grid
-from profiler.doctor import Diagnosis, merged
-from profiler.surroundings import Finding
+from profiler.machine.doctor import Diagnosis, merged
+from profiler.machine.surroundings import Finding
 
 
 def as_json(found: Diagnosis) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from profiler.curves import Quantity, Series, readings_of
-from profiler.exponents import Value
-from profiler.predicted import COMPULSORY, LIVE, OPERATIONS, UNFUSED, Derived
+from profiler.scaling.curves import Quantity, Series, readings_of
+from profiler.scaling.exponents import Value
+from profiler.scaling.predicted import COMPULSORY, LIVE, OPERATIONS, UNFUSED, Derived
 from profiler.words import scaled
 
 LAUNCHES, TRAFFIC, ARITHMETIC = "launch overhead", "memory traffic", "arithmetic"

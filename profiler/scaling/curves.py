@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler.cost import idleness
-from profiler.exponents import Value, pooled
+from profiler.ladders.cost import idleness
 from profiler.meters.interface import Reading
+from profiler.scaling.exponents import Value, pooled
 from profiler.store import Measurement
 from profiler.words import PHASES, sizes_words
 

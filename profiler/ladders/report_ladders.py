@@ -7,8 +7,8 @@ from typing import Any
 
 from costmodel.functions import CLASSES
 from costmodel.render import Cell, Column, Grid, Line, Note
-from profiler.cost import spread_words
-from profiler.ladder import Classes, Ladder, Memory
+from profiler.ladders.cost import spread_words
+from profiler.ladders.ladder import Classes, Ladder, Memory
 from profiler.report_measurements import MEMORY, Reasons
 from profiler.words import PHASES, scaled, sizes_words
 

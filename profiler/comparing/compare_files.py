@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from profiler.compare import Comparison, Row, exact, latency_rows
-from profiler.comparison import (
+from profiler.comparing.compare import Comparison, Row, exact, latency_rows
+from profiler.comparing.comparison import (
     LEVEL,
     Verdict,
     location,

@@ -9,7 +9,7 @@ from typing import Any
 
 from costmodel import render
 from costmodel.render import Cell, Column, Grid, Line, Note
-from profiler.compare import METHOD, Comparison, Row
+from profiler.comparing.compare import METHOD, Comparison, Row
 from profiler.report_measurements import Reasons
 from profiler.words import PHASES, scaled, sizes_words
 

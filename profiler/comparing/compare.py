@@ -14,7 +14,7 @@ import torch
 
 from costmodel.equations import Mixer
 from costmodel.requests import Given
-from profiler.comparison import LEVEL, Rounds, Verdict, too_few, verdicts
+from profiler.comparing.comparison import LEVEL, Rounds, Verdict, too_few, verdicts
 from profiler.counters.dispatch import count_dispatch
 from profiler.environment import environment
 from profiler.measure import failure

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from costmodel.tokens import phase_name
-from profiler.curves import NO_INTERVAL, QUANTITIES, Quantity, Series, series_of
-from profiler.exponents import Value
-from profiler.floors import Floor, best
-from profiler.predicted import LIVE, OPERATIONS, Predictions
+from profiler.scaling.curves import NO_INTERVAL, QUANTITIES, Quantity, Series, series_of
+from profiler.scaling.exponents import Value
+from profiler.scaling.floors import Floor, best
+from profiler.scaling.predicted import LIVE, OPERATIONS, Predictions
 from profiler.store import Measurement
 from profiler.work import MeasureError, dtype_name
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.curves import LAUNCH_BOUND, QUANTITIES, Quantity, Series, series_of
-from profiler.exponents import Exponent, Unsettled, Value, exponent, power_of
-from profiler.floors import Departure, departure, floors_of
-from profiler.predicted import COMPULSORY, LIVE, OPERATIONS, UNFUSED, Derived, Predictions
+from profiler.scaling.curves import LAUNCH_BOUND, QUANTITIES, Quantity, Series, series_of
+from profiler.scaling.exponents import Exponent, Unsettled, Value, exponent, power_of
+from profiler.scaling.floors import Departure, departure, floors_of
+from profiler.scaling.predicted import COMPULSORY, LIVE, OPERATIONS, UNFUSED, Derived, Predictions
 from profiler.store import Measurement
 
 LETTERS = ("l", "d")

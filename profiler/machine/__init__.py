@@ -1,0 +1,1 @@
+"""What is this machine, what can it measure, and what would a paper say of it?"""

@@ -1,0 +1,1 @@
+"""How do measured costs grow with the sizes, beside what is derived?"""
