@@ -165,7 +165,7 @@ def test_reasons_are_numbered_as_they_come_up() -> None:
         x for x in report.measurements([UNTIMED], "rich", "").splitlines() if x.startswith("we")
     )
     marks = [part.split(")")[0] for part in line.split("- (")[1:]]
-    assert marks == ["1", "1", "1", "2", "3", "4", "5", "6", "6", "6"]
+    assert marks == ["1", "1", "1", "2", "3", "4", "5", "6", "7", "7", "7"]
 
 
 def test_what_peers_left_out_is_said_below_with_its_share() -> None:
