@@ -33,7 +33,7 @@ from profiler.meters.nvml import energy
 from profiler.modules import STEPLESS, without_token
 from profiler.store import Measurement, divide
 from profiler.words import PHASES
-from profiler.work import MeasureError, Request, Work, options_of, prepare
+from profiler.work import MeasureError, Request, Work, prepare
 
 
 def measure(
@@ -128,7 +128,6 @@ def _measured(
             },
             "seed": request.seed,
             "call": dict(work.details),
-            **({"options": options} if (options := options_of(request)) else {}),
         },
         environment=environment(request.device),
     )

@@ -163,7 +163,7 @@ def _per_token(m: Measurement, reasons: Reasons) -> tuple[Cell, Cell]:
 
 def named(m: Measurement) -> str:
     """The implementation, and whether it was compiled."""
-    compiled = m.counts.get("options", {}).get("compile")
+    compiled = m.sweep.get("options", {}).get("compile")
     return f"{m.implementation}, compiled" if compiled else m.implementation
 
 

@@ -79,7 +79,7 @@ def key_of(record: Measurement) -> str:
         dtype=record.dtype,
         phase=record.phase,
         device=record.device,
-        options=record.sweep.get("options") or record.counts.get("options", {}),
+        options=record.sweep.get("options", {}),
         seed=record.counts.get("seed", 0),
         round_=record.sweep.get("round", 0),
     )

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import costmodel as cm
-from profiler import measure as measuring
+from profiler import measure as measuring, report
 from profiler.counters.peers import PeerCount
 from profiler.counters.trace import OperationTimes
 from profiler.measure import failure, launch_estimate, measure, peer_json
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency import LatencyLimits
+from profiler.meters.latency_compile import Compiled
 from profiler.modules import Implementation, implementations
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.session import run
@@ -309,3 +310,40 @@ def test_on_a_gpu_everything_is_a_reading() -> None:
     assert found.readings.keys() >= {"latency", "peak_memory", "kernels"}
     assert {"energy", "power"} <= found.readings.keys() | found.reasons.keys()
     assert found.readings["latency"].details["timer"] == "cuda events"
+
+
+def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in for torch.compile, which is tested by itself."""
+    calls = []
+
+    def compiled(fn: Any, args: Any, **_: Any) -> Compiled:
+        def made(*given: Tensor) -> Any:
+            calls.append(len(given))
+            return fn(*given)
+
+        return Compiled(made, Reading("compile", 2.5, "s", (2.5,)))
+
+    monkeypatch.setattr(measuring, "compile_call", compiled)
+    request = replace(asked("me", "toeplitz"), compile=True)
+    (found,) = run([request], limits=BRIEF).measurements
+    assert found.readings["compile"].value == 2.5
+    assert len(calls) >= found.readings["latency"].details["n"]
+    assert found.sweep["options"] == {"compile": True}
+    assert "toeplitz, compiled" in report.measurements([found], "rich", "")
+    assert "compiled" not in report.measurements([replace(found, sweep={})], "csv", "")
+
+
+def test_a_call_that_does_not_compile_is_not_timed_uncompiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measuring, "compile_call", lambda *_, **__: Unavailable("no compiler"))
+    found = measure(replace(asked("me", "toeplitz"), compile=True), limits=BRIEF)
+    for name in ("compile", "latency", "latency_cold", "latency_graph", "energy"):
+        assert name not in found.readings and found.reasons[name] == "no compiler"
+    assert found.readings["peak_memory"].value > 0
+
+
+@pytest.mark.parametrize("phase", ["backward", "training-step"])
+def test_gradients_of_compiled_modules_are_refused(phase: str) -> None:
+    with pytest.raises(MeasureError, match=f"leave out --compile, or --phase {phase}"):
+        replace(asked("me", "toeplitz"), compile=True, phase=phase)
