@@ -44,15 +44,6 @@ from costmodel.command_line import (
 )
 from costmodel.conventions import convention as read_convention
 from costmodel.load import mixer as load_mixer
-from profiler.commands import (
-    comparing,
-    inspecting,
-    measuring,
-    scaling,
-    studying,
-    sweeping,
-    tracing,
-)
 
 if TYPE_CHECKING:
     from costmodel.claims import Claim
@@ -438,14 +429,6 @@ def verify(
         raise Failed
 
 
-for command in (
-    measuring.profile, measuring.reconcile, tracing.trace, tracing.training, comparing.compare,
-    inspecting.doctor, inspecting.statement, sweeping.sweep, sweeping.merge, scaling.scaling,
-    scaling.plot, studying.study,
-):  # fmt: skip
-    app.command()(command)
-
-
 CLAIM_FILES = (".toml", ".json")
 
 
@@ -524,6 +507,23 @@ FEW_COLLECTIONS = 1_000_000
 """New objects between two searches for cycles: a table makes many small ones, and no cycles."""
 
 
+def complete() -> typer.Typer:
+    """The app with the commands that measure, which take longer to load."""
+    from profiler.commands import MEASURING
+
+    known = {command.callback for command in app.registered_commands}
+    for command in MEASURING:
+        if command not in known:
+            app.command()(command)
+    return app
+
+
+def wanted(typed: Sequence[str]) -> typer.Typer:
+    """The app as far as a command line needs it."""
+    derive = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback}
+    return app if typed and typed[0] in derive else complete()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0, 1 where the job failed, 2 where it cannot be asked for so."""
     gc.set_threshold(FEW_COLLECTIONS)
@@ -533,7 +533,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(typed: Sequence[str]) -> int:
     """The exit code of a command line; errors become one sentence on standard error."""
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(wanted(typed))
     try:
         with command.make_context("costmodel", list(typed)) as context:
             context.meta["typed"] = tuple(typed)

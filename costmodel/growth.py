@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 
 from costmodel.domains import Constraints
@@ -194,7 +195,12 @@ def dominates(larger: Growth, smaller: Growth, sizes: Sizes) -> bool:
     >>> dominates(l, Growth.of((Log(l), 5)), Sizes())
     True
     """
-    quotient = smaller / larger
+    return _bounded(smaller / larger, sizes)
+
+
+@lru_cache(maxsize=100_000)
+def _bounded(quotient: Growth, sizes: Sizes) -> bool:
+    """Whether a growth is bounded however the sizes grow."""
     if all(power < 0 for _, power in quotient.factors):
         return True
     rates = quotient.rates

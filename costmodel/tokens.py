@@ -558,8 +558,7 @@ def _own(equation: Equation) -> Constraints | None:
 
 def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
     """Whether two sets of terms have the same maximum at the entries that an equation defines."""
-    where = defined(equation)
-    if where is None or one == two:
+    if one == two or (where := defined(equation)) is None:
         return True
     return all(
         infeasible(where | term.where) or _covered(where, term, rivals)
