@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from costmodel.conventions import WANTED, Convention
+from costmodel.conventions import WANTED, Backward, Convention
 from costmodel.sizes import LETTERS
 
 FAILED, MISUSED = 1, 2
@@ -144,7 +144,7 @@ def trained(
         UsageError: an unknown choice, or an optimiser without a phase that has one.
         ConventionError: something to recompute, or to train, without a phase that has gradients.
     """
-    from costmodel.rules.asking import Training, asked
+    from costmodel.rules.asking import Training, asked, of_the_backward_pass
     from costmodel.rules.peak import OPTIMISERS
     from costmodel.tokens import TRAINING_STEP
 
@@ -152,13 +152,23 @@ def trained(
         chosen(optimiser, "--optimiser", list(OPTIMISERS))
         if "training-step" not in asked_for:
             raise UsageError("--optimiser is for a training step only: add --phase training-step")
+    with_gradients = [phase for phase in asked_for if phase in TRAINING_STEP]
+    if given.backward != Backward() and not with_gradients:
+        raise of_the_backward_pass(asked_for[0])
     options = Training()
     if recompute is not None:
         options["recompute"] = recompute
     if only is not None:
         chosen(only, "--only", list(WANTED))
         options["only"] = "parameters" if only == "parameters" else "inputs"
-    return asked(given, next((p for p in asked_for if p in TRAINING_STEP), asked_for[0]), options)
+    return asked(given, (*with_gradients, asked_for[0])[0], options)
+
+
+def no_source(output: Path | None, files: Sequence[Path]) -> None:
+    """Refuse to write over what is read: measurements are not overwritten, even with --force."""
+    for path in files:
+        if output is not None and output.exists() and path.exists() and output.samefile(path):
+            raise UsageError(f"{output} is read: write to another file, which loses none of it")
 
 
 def emit(text: str, output: Path | None, force: bool) -> None:

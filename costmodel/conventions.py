@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from costmodel.composites import OF_GRADIENTS, REWRITES, SCALES
+from costmodel.composites import OF_GRADIENTS, PADDINGS, REWRITES, SCALES
 
 ACCOUNTINGS: Mapping[str, str] = {
     "strict": "a sum of R terms takes R-1 additions",
@@ -238,7 +238,7 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     for part in parts:
         if part not in known and not (part.startswith(RECOMPUTE) and part != RECOMPUTE):
             near = difflib.get_close_matches(part, known, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+            hint = f"; did you mean '{near[0]}'?" if near else "."
             raise ConventionError(
                 f"unknown convention '{part}'{hint} One accounting ({', '.join(ACCOUNTINGS)}) and "
                 f"any rewrites ({', '.join(REWRITES)}), or one peer alone ({', '.join(PEERS)}); "
@@ -253,6 +253,12 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     wanted = [p for p in parts if p.startswith(ONLY)]
     if len(accountings) > 1 or len(scales) > 1:
         raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
+    padded = [p for p in parts if p in PADDINGS]
+    if len(padded) > 1 or (padded and "dense" not in parts):
+        raise ConventionError(
+            f"{' or '.join(PADDINGS)} says how zeros are stored that are multiplied: choose one, "
+            f"beside dense"
+        )
     if len(wanted) > 1:
         raise ConventionError(f"choose one of {', '.join(wanted)}, or neither: both is the default")
     if peers:

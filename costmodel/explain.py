@@ -227,7 +227,11 @@ class Explanation:
         yield self._shown(e for e in system.equations if e not in forward)
         kept = activations(self.mixer, self.form, self.convention)
         line: list[render.Cell] = ["Kept of the forward pass, in elements: "]
-        for name, entries in (*kept.arrays.items(), *kept.once.items()):
+        everything = (*kept.arrays.items(), *kept.once.items())
+        if not everything:
+            yield Paragraph(("Nothing of the forward pass is kept.",))
+            return
+        for name, entries in everything:
             line += [self.array(name), " (", self.math(entries), "), "]
         line[-1] = "); in all "
         number = kept.at(**self.sizes)

@@ -210,12 +210,12 @@ def _divided(block: Block) -> Iterator[render.Note]:
     shared = [name for name in (*CLASSES, *SHARED) if name in block.columns]
     kept = [name for name in KEPT if name in block.columns]
     if shared:
-        rest = f"; {', '.join(kept)} are not" if kept else ""
+        rest = f"; not divided: {', '.join(kept)}" if kept else ""
         yield _note(f"per token: {', '.join(shared)} are divided by the {tokens}{rest}")
 
 
 SHARED = ("other", "once", "total", "traffic", "unfused")
-KEPT = ("parameters", "weights", "state", "activations", "peak", "span")
+KEPT = ("parameters", "weights", "state", "activations", "peak", "optimiser", "span")
 """Columns besides the classes that are divided by the tokens, and those that are not."""
 
 

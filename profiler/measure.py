@@ -28,12 +28,13 @@ from profiler.meters.interface import Measured, Reading, Unavailable, reason_of
 from profiler.meters.latency import KINDS, LatencyLimits, latencies as latency_kinds, latency
 from profiler.meters.latency_compile import compile_call
 from profiler.meters.memory import peak_memory
+from profiler.meters.memory_failure import is_out_of_memory
 from profiler.meters.memory_saved import saved_bytes
 from profiler.meters.nvml import energy
 from profiler.modules import STEPLESS, without_token
 from profiler.store import Measurement, divide
 from profiler.words import PHASES
-from profiler.work import MeasureError, Request, Work, prepare
+from profiler.work import MeasureError, Request, Work, on_device, prepare
 
 
 def measure(
@@ -52,19 +53,20 @@ def measure(
         MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
     note("building")
-    _require_token(request)
-    try:
-        work = prepare(request)
-        work.once()
-    except Exception as error:  # a module of a user's own may raise anything
-        raise MeasureError(_named(request, failure(error))) from error
-    try:
-        return _measured(request, work, limits, note)
-    except RuntimeError as error:  # the device ran out of memory meanwhile, for one
-        raise MeasureError(_named(request, failure(error))) from error
+    require_token(request)
+    with on_device(request.device):
+        try:
+            work = prepare(request)
+            work.once()
+        except Exception as error:  # a module of a user's own may raise anything
+            raise MeasureError(_named(request, failure(error))) from error
+        try:
+            return _measured(request, work, limits, note)
+        except RuntimeError as error:  # the device ran out of memory meanwhile, for one
+            raise MeasureError(_named(request, failure(error))) from error
 
 
-def _require_token(request: Request) -> None:
+def require_token(request: Request) -> None:
     """MeasureError where one new token is asked for and has no call.
 
     A reason that is the equations' names the mixer alone: it is that of all its implementations.
@@ -104,6 +106,8 @@ def _measured(
     else:
         note("measuring latency")
         measured |= latencies(work, request, dispatched, limits)
+        if request.compile:
+            measured["launch_estimate"] = Unavailable(OF_ITS_OWN)
         note("measuring energy")
         measured |= energies(work, request.device, shared=request.shared)
     readings, reasons = divide(measured)
@@ -133,15 +137,10 @@ def _measured(
     )
 
 
-OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
-"""How CUDA's and the CPU's allocators say so."""
-
-
 def failure(error: Exception) -> str:
     """Why a call failed and, where it was memory, what to do."""
     reason = reason_of(error)
-    memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    if memory or any(words in reason for words in OUT_OF_MEMORY):
+    if is_out_of_memory(error):
         return f"out of memory: {reason}; take smaller sizes, a smaller --b first"
     if isinstance(error, ValueError):
         return reason
@@ -310,6 +309,9 @@ def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = N
         (smallest.value * launched,),
         {"operations": launched, "smallest_operation_s": smallest.value},
     )
+
+
+OF_ITS_OWN = "a compiled call launches operations of its own, whose number is not counted"
 
 
 def compiled(work: Work, request: Request, limits: LatencyLimits | None) -> tuple[Work, Measured]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from costmodel.sizes import LETTERS
 
@@ -33,6 +34,11 @@ def scaled(value: float, unit: str) -> str:
 def sizes_words(sizes: Mapping[str, int]) -> str:
     """`b = 1, d = 128, l = 128`."""
     return ", ".join(f"{letter} = {sizes[letter]}" for letter in LETTERS if letter in sizes)
+
+
+def options_words(options: Mapping[str, Any]) -> str:
+    """What a request asks for besides: `, compile=True`; empty where there is nothing."""
+    return "".join(f", {name}={value}" for name, value in sorted(options.items()))
 
 
 def signed_words(counts: Mapping[str, int]) -> str:

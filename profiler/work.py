@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -96,6 +97,12 @@ class Work:
     def bare(self) -> Any:
         """The call alone."""
         return self.fn(*self.args)
+
+
+def on_device(device: str | torch.device) -> AbstractContextManager[Any]:
+    """A context in which a GPU is the current one; on a CPU one that does nothing."""
+    place = torch.device(device)
+    return torch.cuda.device(place) if place.type == "cuda" else nullcontext()
 
 
 def dtype_name(name: str) -> str:

@@ -15,7 +15,7 @@ from profiler.machine.surroundings import NO, YES, Child, Finding, Surroundings
 from profiler.store import read
 
 SMALL = ("--d", "4", "--l", "3", "--n", "2", "--device", "cpu")
-RECORDED = str(next(data_dir("measured").glob("cpu/*.jsonl")))
+RECORDED = str(data_dir("measured") / "cpu" / "d128-l128.jsonl")
 Capture = pytest.CaptureFixture[str]
 
 
@@ -148,3 +148,33 @@ def test_statement_of_no_record_is_refused(tmp_path: Path, capsys: Capture) -> N
     path = tmp_path / "none.jsonl"
     path.write_text("")
     assert "holds no measurement" in refused(capsys, "statement", "--from", str(path))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("statement", "--from", "F", "-o", "F", "--force"),
+        ("scaling", "F", "-o", "F", "--force"),
+        ("merge", "F", "-o", "F", "--force"),
+        ("study", "thesis-training", "--from", "F", "--page", "F", "--force"),
+    ],
+)
+def test_records_are_not_written_over(
+    tmp_path: Path, capsys: Capture, words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(Path(RECORDED).read_bytes())
+    assert cli.run([str(path) if word == "F" else word for word in words]) == MISUSED
+    assert "is read: write to another file" in capsys.readouterr().err
+    assert path.read_bytes() == Path(RECORDED).read_bytes()
+
+
+def test_a_part_of_a_plan_may_be_empty(tmp_path: Path, capsys: Capture) -> None:
+    asked = "sweep me --impl toeplitz --d 4 --l 4 --shard 2/2 --rounds 1 -o"
+    assert cli.run([*asked.split(), str(tmp_path / "part.jsonl")]) == 0
+    assert "this part of the plan holds no point" in capsys.readouterr().err
+
+
+def test_an_unknown_phase_of_a_figure_is_a_sentence(tmp_path: Path, capsys: Capture) -> None:
+    assert cli.run(["plot", RECORDED, "--phase", "nope", "-o", str(tmp_path / "a.svg")]) == MISUSED
+    assert "--phase 'nope': expected one of" in capsys.readouterr().err

@@ -129,4 +129,22 @@ def test_every_rewrite_of_gradients_leaves_the_forward_pass_as_it_is() -> None:
     mixer = builtin("linear-attention")
     for rewrite in OF_GRADIENTS:
         assert rewrite in PADDINGS or rewrite.endswith("-gradient")
-        assert cm.count(mixer, convention=rewrite).total == cm.count(mixer).total
+        given = ("dense",) if rewrite in PADDINGS else ()
+        plain = cm.count(mixer, convention=given or "strict")
+        assert cm.count(mixer, convention=(*given, rewrite)).total == plain.total
+
+
+def test_zeros_that_nobody_multiplies_are_not_padded() -> None:
+    for wrong in ("padded", "dense,padded,padded-rows"):
+        with pytest.raises(cm.conventions.ConventionError, match="choose one, beside dense"):
+            cm.count(builtin("me"), "backward", convention=wrong)
+
+
+def test_what_is_recomputed_has_a_name() -> None:
+    mixer = builtin("self-attention")
+    for wrong in ("", ",", (), 5, (1,)):
+        with pytest.raises(cm.conventions.ConventionError, match="recompute"):
+            cm.activations(mixer, recompute=wrong)  # type: ignore[arg-type]
+    with pytest.raises(cm.conventions.ConventionError, match="unknown option 'recompue'"):
+        cm.activations(mixer, recompue="all")  # type: ignore[call-arg]
+    assert cm.activations(mixer, recompute=None).exact == cm.activations(mixer).exact  # type: ignore[arg-type]

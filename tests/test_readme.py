@@ -73,6 +73,8 @@ def test_the_python_example_says_what_comes_out() -> None:
 
 def test_every_command_that_it_names_exists() -> None:
     named = set(re.findall(r"costmodel ([a-z]+)", README)) - {"as"}  # import costmodel as cm
-    commands = {c.name or c.callback.__name__ for c in cli.complete().registered_commands if c.callback}
+    commands = {
+        c.name or c.callback.__name__ for c in cli.complete().registered_commands if c.callback
+    }
     assert named <= commands
     assert commands <= named

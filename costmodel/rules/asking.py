@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-from costmodel.conventions import ONLY, RECOMPUTE, Convention, ConventionError, convention
+from costmodel.conventions import (
+    ONLY,
+    RECOMPUTE,
+    Convention,
+    ConventionError,
+    convention,
+)
 from costmodel.tokens import TRAINING_STEP, phase_name
 
 
@@ -28,13 +34,36 @@ def asked(given: str | Sequence[str] | Convention, phase: str, training: Trainin
         ConventionError: an unknown name, or something to train in a phase without gradients.
     """
     found = convention(given)
-    again = training.get("recompute", ())
-    arrays = again.split(",") if isinstance(again, str) else again
-    names = [f"{RECOMPUTE}{array.strip()}" for array in arrays if array.strip()]
+    if unknown := sorted(training.keys() - Training.__annotations__.keys()):
+        known = " and ".join(Training.__annotations__)
+        raise ConventionError(f"unknown option '{unknown[0]}': a backward pass has {known}")
+    names = [f"{RECOMPUTE}{array}" for array in recomputed(training.get("recompute"))]
     names += [f"{ONLY}{training['only']}"] if training.get("only") else []
     if names and phase_name(phase) not in TRAINING_STEP:
-        raise ConventionError(
-            f"what is recomputed and what gets a gradient is a matter of the backward pass: ask "
-            f"for the phase {' or '.join(TRAINING_STEP)}, not {phase}"
-        )
+        raise of_the_backward_pass(phase)
     return convention((*found.names, *names)) if names else found
+
+
+def recomputed(arrays: object) -> list[str]:
+    """The names that `recompute` holds; none where it is not given.
+
+    Raises:
+        ConventionError: no names at all, or something else than names.
+    """
+    if arrays is None:
+        return []
+    listed = arrays.split(",") if isinstance(arrays, str) else arrays
+    if not isinstance(listed, Sequence) or not all(isinstance(array, str) for array in listed):
+        raise ConventionError(f"recompute: expected all, or names of arrays, got {arrays!r}")
+    names = [array.strip() for array in listed if array.strip()]
+    if not names:
+        raise ConventionError("recompute names nothing: expected all, or arrays such as A,B")
+    return names
+
+
+def of_the_backward_pass(phase: str) -> ConventionError:
+    """What to say where something to train is asked of a phase without gradients."""
+    return ConventionError(
+        f"what is recomputed and what gets a gradient is a matter of the backward pass: ask "
+        f"for the phase {' or '.join(TRAINING_STEP)}, not {phase}"
+    )

@@ -75,8 +75,8 @@ def compare(
     energy: Annotated[
         bool, typer.Option("--energy/--no-energy", help="Energy, too: minutes on a GPU.")
     ] = True,
-    force: Annotated[
-        bool, typer.Option("--force", help="Energy with a label where others use the GPU, too.")
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Energy even where others use the GPU, labelled.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -104,7 +104,7 @@ def compare(
         asked = Asked(named(words), given_sizes(sizes), name, impl, dtype, device, seed)
         problems = []
         with bar() as progress:
-            run = Run(comparing.candidates(asked), rounds, level, seed, energy, force, progress)
+            run = Run(comparing.candidates(asked), rounds, level, seed, energy, shared, progress)
             made = comparing.run(run, output)
     width, colour = screen(None)
     emit(

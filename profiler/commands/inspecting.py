@@ -14,6 +14,7 @@ from costmodel.command_line import (
     bar,
     chosen,
     emit,
+    no_source,
     regenerating,
     screen,
     told,
@@ -63,6 +64,7 @@ def statement(
     from profiler.session import recorded
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
+    no_source(output, source)
     read = [recorded(path) for path in source]
     problems = [problem for _, found in read for problem in found]
     text = stating.statement([record for records, _ in read for record in records], format_)

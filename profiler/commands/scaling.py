@@ -16,6 +16,8 @@ from costmodel.command_line import (
     UsageError,
     chosen,
     emit,
+    no_source,
+    phases,
     regenerating,
     screen,
     told,
@@ -69,6 +71,7 @@ def scaling(
     from profiler.scaling.scaling import scalings
 
     chosen(format_, "--format", TABLE_FORMATS)
+    no_source(output, files)
     letters = along(along_)
     records, problems = recorded_in(files)
     found, missing = scalings(records, letters)
@@ -109,8 +112,10 @@ def plot(
     chosen(output.suffix.lower().lstrip("."), "the end of the file's name", plotting.FORMATS)
     if output.exists() and not force:
         raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
+    no_source(output, files)
     records, problems = recorded_in(files)
-    asked = plotting.Asked(along(along_), listed(phase), listed(dtype), listed(only))
+    wanted = tuple(name for part in listed(phase) for name in phases(part))
+    asked = plotting.Asked(along(along_), wanted, listed(dtype), listed(only))
     told(problems)
     told(plotting.draw(records, asked, output))
     if problems:

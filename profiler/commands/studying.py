@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from costmodel.command_line import Failed, Force, UsageError, apart, bar, emit, told
+from costmodel.command_line import (
+    Failed,
+    Force,
+    UsageError,
+    apart,
+    bar,
+    emit,
+    no_source,
+    told,
+)
 
 if TYPE_CHECKING:
     from profiler.studies.study import Done, Manner, Study
@@ -89,6 +98,7 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
 
 def written(found: Study, source: Path, page: Path | None, force: bool) -> None:
     """Print the page of a file's records, or write it."""
+    no_source(page, [source])
     from profiler.session import recorded
 
     records, problems = recorded(source)

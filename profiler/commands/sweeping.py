@@ -18,6 +18,7 @@ from costmodel.command_line import (
     bar,
     chosen,
     emit,
+    no_source,
     screen,
     told,
 )
@@ -185,6 +186,9 @@ def conclude(blocks: Sequence[Block], results: Results, found: Session, retry: b
     if before and not retry:
         told([f"failed before and not tried again: {before:,} points (--retry tries them)"])
     points = sum(len(block.points) for block in blocks)
+    if not points:
+        told(["this part of the plan holds no point: there is nothing to measure"])
+        return
     if state[MEASURED] + sum(failed[kind] for kind in EXPECTED) < points or not state[MEASURED]:
         raise Failed
 
@@ -205,8 +209,7 @@ def merge(
 
     if output is None:
         raise UsageError("merge writes a file: give it one, -o FILE.jsonl")
-    if any(output.exists() and output.samefile(path) for path in files if path.exists()):
-        raise UsageError(f"{output} is one of the files to merge: give another one to -o")
+    no_source(output, files)
     data, number, problems = merged(files, mixed=allow_mixed)
     told(problems)
     emit(data.decode(), output, force)

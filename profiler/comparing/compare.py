@@ -15,9 +15,15 @@ import torch
 from costmodel.equations import Mixer
 from costmodel.requests import Given
 from profiler.comparing.comparison import LEVEL, Rounds, Verdict, too_few, verdicts
-from profiler.counters.dispatch import count_dispatch
 from profiler.environment import environment
-from profiler.measure import failure
+from profiler.measure import (
+    NO_STEADY_LOAD,
+    dispatched_by,
+    failure,
+    memory_of,
+    require_token,
+    zeros_of,
+)
 from profiler.meters.disturbance import NoWatch
 from profiler.meters.energy import EnergyLimits
 from profiler.meters.energy_estimate import PairedEnergy
@@ -26,12 +32,11 @@ from profiler.meters.latency import LAUNCH_BOUND, LatencyLimits, in_turn
 from profiler.meters.latency_sampling import Setting, block_size, repeated, warm_up
 from profiler.meters.latency_stopping import summary
 from profiler.meters.latency_timers import CudaTimer, Timer, nothing, timer_for
-from profiler.meters.memory import peak_memory
 from profiler.meters.nvml import energies_in_turn
 from profiler.plan import Plan, requests
 from profiler.store import Measurement, append, divide, new_id
 from profiler.sweeps.results import writable
-from profiler.work import MeasureError, Request, Work, prepare
+from profiler.work import MeasureError, Request, Work, on_device, prepare
 
 ROUNDS = 20
 VISIT = LatencyLimits(min_samples=5, max_samples=10, min_seconds=0.02, max_seconds=0.1)
@@ -146,9 +151,9 @@ class Visitor:
         def over() -> bool:
             return self.timer.now_s() - began >= self.limits.max_seconds
 
-        regions = self.limits.min_samples + 1
-        taken = self.timer.several_s(self.region, regions, over, self.prepare)
-        return statistics.median(taken[1:] or taken) / self.block
+        self.timer.elapsed_s(self.region, self.prepare)  # after the others' turns, untimed
+        taken = self.timer.several_s(self.region, self.limits.min_samples, over, self.prepare)
+        return statistics.median(taken) / self.block
 
 
 @dataclass
@@ -184,9 +189,13 @@ class Run:
         for name, request in self.asked.items():
             self.progress(0, self.rounds, f"building {name}")
             try:
+                require_token(request)
                 work = prepare(request)
                 work.once()
-                self.counted[name] = count_dispatch(work.once).to_json()
+                self.counted[name] = {
+                    "dispatch": dispatched_by(work).to_json(),
+                    "zeros": zeros_of(work).to_json(),
+                }
                 self.works[name] = work
             except Exception as error:  # a module of a user's own may raise anything
                 self.failed[name] = failure(error)
@@ -231,15 +240,14 @@ class Run:
     def memory(self) -> dict[str, Measured]:
         """The peak of each candidate's memory."""
         self.progress(self.rounds, self.rounds, "measuring memory")
-        return {
-            name: peak_memory(work.bare, device=self.device, reset=work.reset)
-            for name, work in self.works.items()
-        }
+        return {name: memory_of(work, str(self.device)) for name, work in self.works.items()}
 
     def energies(self) -> PairedEnergy | Unavailable:
         """Energy of those that run, in trials that take turns."""
         if not self.energy:
             return Unavailable("energy was not asked for (--no-energy)")
+        if not all(work.trivial for work in self.works.values()):
+            return Unavailable(NO_STEADY_LOAD)
         self.progress(self.rounds, self.rounds, "measuring energy")
         calls = {n: (w.bare, w.reset) for n, w in self.works.items() if n not in self.failed}
         limits = EnergyLimits(trials=6, confidence=1 - self.level / self.pairs, seed=self.seed)
@@ -257,9 +265,10 @@ def run(made: Run, output: Path | None = None) -> Comparison:
         raise MeasureError(why)
     if output is not None:
         writable(output)
-    made.prepare()
-    rounds, visitors = made.visited()
-    memory, energies = made.besides()
+    with on_device(made.device):
+        made.prepare()
+        rounds, visitors = made.visited()
+        memory, energies = made.besides()
     kept = [name for name in made.works if name in visitors and rounds.values[name]]
     records = tuple(record(made, name, rounds, visitors[name], memory, energies) for name in kept)
     if output is not None:
@@ -359,7 +368,7 @@ def record(
         readings=readings,
         reasons=reasons,
         counts={
-            "dispatch": made.counted[name],
+            **made.counted[name],
             "peers": {},
             "seed": request.seed,
         },

@@ -30,11 +30,12 @@ from profiler.meters.interface import Reading
 from profiler.meters.latency_stopping import median_ranks
 from profiler.session import recorded
 from profiler.store import Measurement
-from profiler.words import sizes_words
+from profiler.words import options_words, sizes_words
 from profiler.work import MeasureError
 
-Key = tuple[str, str, str, str, str, str, str, int]
-"""Mixer, implementation, form, sizes, dtype, phase, kind of device, and which repetition."""
+Key = tuple[str, str, str, str, str, str, str, str, int]
+"""Mixer, implementation, form, sizes, dtype, phase, kind of device, options and seed, and which
+repetition."""
 
 TIMED = ("latency", "latency_cold", "latency_graph", "energy", "energy_net")
 """Readings whose medians are compared; those of bytes are compared exactly."""
@@ -111,7 +112,7 @@ def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     found: dict[str, list[Measurement]] = {}
     for r in records:
         sizes = sizes_words({x: n for x, n in r.sizes.items() if x in shared[r.phase]})
-        options = "".join(f", {k}={v}" for k, v in sorted(r.sweep.get("options", {}).items()))
+        options = options_words(r.sweep.get("options", {}))
         kind = r.device.partition(":")[0]
         point = f"{sizes}, {r.dtype}, {r.phase}, {kind}, seed {r.counts.get('seed', 0)}{options}"
         found.setdefault(point, []).append(r)
@@ -121,9 +122,11 @@ def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
 def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[Row]:
     """The latencies of a block: each pair of rounds, there and back, gives one value."""
     by_round: dict[str, dict[int, float]] = {}
+    shared = set.intersection(*(set(r.sizes) for r in block))
     for r in block:
         if "latency" in r.readings:
-            name = f"{r.mixer} {r.implementation}"
+            own = sizes_words({x: n for x, n in r.sizes.items() if x not in shared})
+            name = f"{r.mixer} {r.implementation}{f' ({own})' if own else ''}"
             by_round.setdefault(name, {})[r.sweep.get("round", 0)] = r.readings["latency"].value
     if len(by_round) < 2:
         return []
@@ -189,7 +192,8 @@ def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
         kind, repetition = r.device.partition(":")[0], r.sweep.get("round", 0) + 1
         while True:
             sizes = sizes_words(r.sizes)
-            key = (r.mixer, r.implementation, r.form, sizes, r.dtype, r.phase, kind, repetition)
+            asked = (sizes, r.dtype, r.phase, kind, asked_words(r))
+            key = (r.mixer, r.implementation, r.form, *asked, repetition)
             if key not in found:
                 break
             repetition += 1
@@ -199,9 +203,15 @@ def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
 
 def point_words(key: Key) -> str:
     """A point in a table."""
-    mixer, implementation, _, sizes, dtype, phase, device, repetition = key
+    mixer, implementation, _, sizes, dtype, phase, device, options, repetition = key
     again = f", repetition {repetition}" if repetition > 1 else ""
-    return f"{mixer} {implementation} ({sizes}, {dtype}, {phase}, {device}{again})"
+    return f"{mixer} {implementation} ({sizes}, {dtype}, {phase}, {device}{options}{again})"
+
+
+def asked_words(record: Measurement) -> str:
+    """What was asked for beside sizes, phase and dtype, where it is not as it is by default."""
+    seed = record.counts.get("seed", 0)
+    return options_words(record.sweep.get("options", {})) + (f", seed {seed}" if seed else "")
 
 
 def missing(

@@ -82,10 +82,11 @@ def spread_words(p20: float, p80: float) -> str:
 def contention(measurement: Measurement) -> str:
     """Why the latency is not that of the call alone: a sentence, or "" where it is settled."""
     details = measurement.readings["latency"].details
-    settled = details["stop_rule"] == "median settled"
+    settled = details["stop_rule"] in ("median settled", "rounds done")
     if settled and details["p80"] <= SPREAD * details["p20"]:
         return ""
-    stop = "once the median had settled" if settled else f"by the {details['stop_rule']}"
+    once = details["stop_rule"] == "median settled"
+    stop = "once the median had settled" if once else f"by the {details['stop_rule']}"
     threads = "" if measurement.device.startswith("cuda") else "fewer threads (OMP_NUM_THREADS=1), "
     spread = spread_words(details["p20"], details["p80"])
     return (

@@ -7,7 +7,7 @@ into is a copy of what it was moved from; where the original is not held, the co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -258,10 +258,3 @@ def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tenso
         result = call()
     del result
     return origins.most
-
-
-def classes_of(found: Consists) -> Iterator[tuple[str, int]]:
-    """The classes beside values that hold any bytes."""
-    for name, number in found.by_class().items():
-        if name != "values" and number:
-            yield name, number

@@ -178,7 +178,7 @@ def sharing_fix(reason: str) -> str:
     if "MIG" in reason:
         return "take a whole GPU, or have MIG switched off (sudo nvidia-smi -mig 0)"
     if "process" in reason or "held by others" in reason or "busy" in reason:
-        return "stop the other processes (nvidia-smi shows them), or measure with --force"
+        return "stop the other processes (nvidia-smi shows them), or measure with --shared"
     return ""
 
 

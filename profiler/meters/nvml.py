@@ -226,7 +226,7 @@ class NvmlSensor:
         """Refuse to measure, or note it where that was asked for."""
         if not self.force:
             raise SensorError(
-                f"{reason}; its energy would be in the figure: stop it, or measure with force"
+                f"{reason}; its energy would be in the figure: stop it, or measure with --shared"
             )
         self.shared = reason
 

@@ -9,7 +9,7 @@ from profiler.ladders.cost import idleness
 from profiler.meters.interface import Reading
 from profiler.scaling.exponents import Value, pooled
 from profiler.store import Measurement
-from profiler.words import PHASES, sizes_words
+from profiler.words import PHASES, options_words, sizes_words
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ class Series:
 
     @property
     def label(self) -> str:
-        """Mixer and implementation."""
-        return f"{self.mixer} {self.implementation}"
+        """Mixer and implementation, and what was asked for besides."""
+        options = self.records[0].sweep.get("options", {})
+        return f"{self.mixer} {self.implementation}{options_words(options)}"
 
     @property
     def name(self) -> str:

@@ -382,7 +382,7 @@ def test_another_process_that_comes_later_is_refused(board: Simulated) -> None:
     board.after(20.0, lambda: board.call("sim_processes", 3))
     reason = refused(estimated(board, Busy(board)))
     assert "3 processes compute on this board" in reason
-    assert "stop it, or measure with force" in reason
+    assert "stop it, or measure with --shared" in reason
 
 
 def test_utilisation_at_rest_is_somebody_elses(board: Simulated) -> None:

@@ -19,7 +19,7 @@ from profiler import environment as described
 from profiler.environment import differences, environment, flat, git_revision
 from profiler.machine.board import IDENTITY, STATE, answers, cuda_facts, events, other_users
 
-FACTS = {"python", "torch", "numpy", "package", "revision", "platform", "cpu", "cores", "threads"}
+FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
 
 
 def test_cpu_facts() -> None:

@@ -330,7 +330,8 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
     assert len(calls) >= found.readings["latency"].details["n"]
     assert found.sweep["options"] == {"compile": True}
     assert "toeplitz, compiled" in report.measurements([found], "rich", "")
-    assert "compiled" not in report.measurements([replace(found, sweep={})], "csv", "")
+    assert "toeplitz, compiled" not in report.measurements([replace(found, sweep={})], "rich", "")
+    assert "launches operations of its own" in found.reasons["launch_estimate"]
 
 
 def test_a_call_that_does_not_compile_is_not_timed_uncompiled(
