@@ -210,7 +210,7 @@ def _divided(block: Block) -> Iterator[render.Note]:
     shared = [name for name in (*CLASSES, *SHARED) if name in block.columns]
     kept = [name for name in KEPT if name in block.columns]
     if shared:
-        rest = f"; not divided: {', '.join(kept)}" if kept else ""
+        rest = f"; {', '.join(kept)} are not" if kept else ""
         yield _note(f"per token: {', '.join(shared)} are divided by the {tokens}{rest}")
 
 
