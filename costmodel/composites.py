@@ -300,6 +300,7 @@ def _dense(system: System) -> System:
             )
             for equation in system.equations
         ),
+        beyond=True,
     )
 
 
@@ -310,7 +311,8 @@ def _zero_state(system: System) -> System:
     """
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
     kept = (started[equation] for equation in system.equations)
-    return replace(system, equations=tuple(equation for equation in kept if equation))
+    equations = tuple(equation for equation in kept if equation)
+    return replace(system, equations=equations, beyond=True)
 
 
 def _from_row_1(block: Block, equation: Equation) -> Equation | None:

@@ -111,6 +111,10 @@ class System:
     trained: tuple[str, ...] = TRAINED
     """The roles of what gets a gradient."""
 
+    beyond: bool = False
+    """Whether references may read outside of their arrays, where there are zeros: a rewrite made it
+    so, no author may write it."""
+
     def with_equations(self, changed: Mapping[Equation, Equation]) -> System:
         """The same system with every equation replaced by another one."""
         backward = {changed[e]: kind for e, kind in self.backward.items()}
@@ -123,7 +127,7 @@ class System:
         if not self.backward:
             return self
         equations = tuple(e for e in self.equations if e not in self.backward)
-        return System(self.mixer, self.form, equations)
+        return System(self.mixer, self.form, equations, beyond=self.beyond)
 
     @cached_property
     def weights(self) -> frozenset[Array]:
@@ -368,6 +372,11 @@ class Mixer:
                 f"declared with below="
             )
         poly = Poly.of(part)
+        if any(Poly.atom(atom).variables - {atom} for atom in poly.atoms):
+            raise EquationError(
+                f"index '{poly}' in {self.name} is not affine: an index stands inside a function; "
+                f"write rows of chunks as (p - 1)*C + e, with an index p and an index e"
+            )
         scaled = [
             (v, c)
             for v in sorted(a for a in poly.atoms if a.startswith("@"))

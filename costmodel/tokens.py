@@ -110,6 +110,22 @@ def reads(equation: Equation) -> tuple[Read, ...]:
     )
 
 
+def unproven_inside(equation: Equation, read: Read, length: frozenset[str]) -> Constraints:
+    """The conditions, in the indices around a reference, under which it reads inside of its array:
+    those that are not proven.
+
+    A sequence thought to go on has no end: of the axes that `length` ends, only the start counts.
+    """
+    around = equation.domain | read.constraints
+    conditions: set[Poly] = set()
+    for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
+        if not isinstance(position, Gather):
+            place = position_value(position)
+            conditions.add(place - 1)
+            conditions |= {extent - place} if not length & extent.letters else set()
+    return frozenset(c for c in conditions if not implied(around, c))
+
+
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """The tokens of a system's arrays and equations."""
@@ -281,7 +297,9 @@ class Tokens:
                 equation.array
                 for equation in self.system.equations
                 if not any(
-                    read.ref.array in found and not (read.over and may_be_empty(equation))
+                    read.ref.array in found
+                    and not (read.over and may_be_empty(equation))
+                    and not (self.system.beyond and unproven_inside(equation, read, frozenset()))
                     for read in reads(equation)
                 )
             }
@@ -417,7 +435,11 @@ def _latest(
             if _hidden(read.ref, (term,)):
                 ref, among = every_choice(system, read.ref)
                 every = Read(ref, (*read.over, *among))
-            latest = _latest_of(equation, every, _read_term(every.ref, term), length)
+            there = _read_term(every.ref, term)
+            if system.beyond:
+                inside = unproven_inside(equation, every, length)
+                there = Term(there.token, there.where | inside)
+            latest = _latest_of(equation, every, there, length)
             if every is read:
                 found.update(dict.fromkeys(latest))
             else:

@@ -12,7 +12,7 @@ from costmodel.composites import lower
 from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.expressions import Index, Node, function, max_, max_over, sum_
-from costmodel.held_against import differences
+from costmodel.held_against import Comparison, differences
 from costmodel.sizes import ceil_log2
 from costmodel.tokens import tokens
 
@@ -285,3 +285,28 @@ def test_logarithms_are_those_of_the_terms_that_are_there() -> None:
         l = 2**k + 2
         last = ceil_log2(l - 2) + 1 + ceil_log2(l - 2)
         assert cm.span(mixer(nested)).at(l=l, d=1, w=1) == last
+
+
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_a_row_of_zeros_read_outside_depends_on_no_input(handed_on: bool) -> None:
+    """y[i] reads the k rows before it; `dense` multiplies zeros in place of those before the first.
+    What row 1 does is the same for all sequences: once, and not b times."""
+    mixer = cm.Mixer("past")
+    l, d, k = mixer.sizes("l d k")
+    x, y, taps = mixer.input("x", l, d), mixer.output("y", l, d), mixer.parameter("W", k, d)
+    with mixer.form("direct") as form:
+        i, a, b = form.index("i", 1, l), form.index("a", 1, d), form.index("b", 1, d)
+        back = form.index("s", 1, cm.min_(k, i - 1))
+        before = sum_(x[i - back, a] * taps[back, a], over=back)
+        if handed_on:
+            z = form.array("z", l, d)
+            z[i, a] = before
+            y[i, a] = sum_(z[i, b] * taps[1, b], over=b) + x[i, a]
+        else:
+            y[i, a] = before
+    for rewrites in ((), ("dense",), ("dense", "padded")):
+        for sizes in ({"l": 1, "k": 1}, {"l": 1, "k": 3}, {"l": 3, "k": 2}, {"l": 4, "k": 5}):
+            known = {**sizes, "d": 1, "n": 1, "t": sizes["l"]}
+            assert Comparison(mixer, "direct", rewrites=rewrites).at(known).apart == []
+    once = cm.count(mixer, convention="dense").once
+    assert once is not None and once.at(l=4, d=1, k=2).mul == 2

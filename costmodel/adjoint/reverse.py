@@ -107,7 +107,7 @@ def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
     mixer.arrays = {**mixer.arrays, given.name: given}
     form = mixer.forms[system.form]
     mixer.forms = {system.form: Form(mixer, form.name, form.indices, form.arrays, form.equations)}
-    return System(mixer, system.form, system.equations, trained=trained)
+    return System(mixer, system.form, system.equations, trained=trained, beyond=system.beyond)
 
 
 def _bar(array: Array, name: str = "") -> str:

@@ -448,9 +448,11 @@ def _exists(part: Instances, sizes: Mapping[str, int]) -> bool:
 
 def _alike(system: System, phase: str) -> bool:
     """Whether all entries of an array are computed by the same steps: each by one equation, without
-    loops and without sums that some entries lack, in a forward pass over whole arrays."""
+    loops, without sums that some entries lack and without zeros that are read outside of arrays,
+    in a forward pass over whole arrays."""
     return (
         phase == "training"
+        and not system.beyond
         and not any(block.is_loop for block in blocks(system))
         and all(len(equations) == 1 for equations in system.defining.values())
         and not any(map(may_be_empty, system.equations))
@@ -458,10 +460,9 @@ def _alike(system: System, phase: str) -> bool:
 
 
 @cache
-def _path(system: System, phase: str, sizes: Sizes | None, written: bool) -> CriticalPath:
-    """`written`: as the mixer's author wrote it, so that no reference reads outside its array."""
+def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     system = ascending(system)
-    context = _Context(system, phase, sizes, written and _alike(system, phase))
+    context = _Context(system, phase, sizes, _alike(system, phase))
     for block in blocks(system):
         parts = [p for p in points_of(system, phase) if p.equation in block.equations]
         if sizes is not None:
@@ -667,6 +668,5 @@ def critical_path(
     ('mul', 'sum', 'mul', 'mul', 'sum')
     """
     phase = phase_name(phase)
-    rewrites = asked(convention, phase, training).rewrites
-    system = system_of(mixer, form, rewrites, phase)
-    return _path(system, phase, tuple(sorted(sizes.items())) if sizes else None, not rewrites)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
+    return _path(system, phase, tuple(sorted(sizes.items())) if sizes else None)

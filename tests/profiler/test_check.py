@@ -136,6 +136,10 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
         (("w_win[i - j + 1, b]", "w_win[i * j, b]"),),
         "does not import: EquationError: index 'i*j' in not-affine is not affine",
     ),
+    "index-in-a-function": (
+        (("w_win[i - j + 1, b]", "w_win[i - (i - 1) // w * w, b]"),),
+        "in index-in-a-function is not affine: an index stands inside a function; write rows of",
+    ),
     "unknown-letter": ((('"l d w"', '"l d j"'),), "does not import: ValueError: unknown size 'j'"),
     "letter-of-networks": (
         (('"l d w"', '"l d q"'),),
