@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from costmodel import derivation, render
+from costmodel.adjoint.recompute import AGAIN
 from costmodel.answers import answers
 from costmodel.conventions import Convention
 from costmodel.crossover import Crossover
@@ -54,7 +55,7 @@ OCCASIONS = {
     "backward": "In a backward pass",
     "training-step": "In a training step",
 }
-AGAIN = "what is computed again of the forward pass has a tilde; "
+WITH_TILDE = "what is computed again of the forward pass has a tilde; "
 CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
                "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
 
@@ -176,6 +177,8 @@ class Explanation:
             return
         if phase == "backward":
             yield from self._gradients(system)
+        elif phase in TRAINING_STEP:
+            yield self._named(system)
         about = answers(self.mixer, self.form, phase, self.convention)
         if reason := about.unanswered or about.beyond(self.sizes):
             yield Paragraph((f"It has none: {reason}.",))
@@ -212,16 +215,27 @@ class Explanation:
             line += [f", and {self.optimiser} keeps ", self.math(state), " numbers besides"]
         return Paragraph((*line, "."))
 
+    def _named(self, system: System) -> Paragraph:
+        """What the names in a training step mean that the equations do not have."""
+        names = dict.fromkeys(e.array.name for e in system.backward)
+        again = [name for name in names if name.endswith(AGAIN)]
+        line = "The equations above, then those of the gradients: NAME.grad is the gradient of NAME"
+        if again:
+            line += f"; {', '.join(again)}: computed again of the forward pass"
+        return Paragraph((f"{line}. The phase backward prints them.",))
+
     def _gradients(self, system: System) -> Iterator[Part]:
         """The equations of the gradients, and what they read of the forward pass."""
         forward = system.forward.equations
+        divided = "quotient-gradient" in self.convention.rewrites
         yield Paragraph(
             (
                 "The gradient of an array has a bar. That of the output is given, and no loss is "
-                f"counted; {AGAIN if self.convention.backward.recompute else ''}a product hands "
+                f"counted; {WITH_TILDE if self.convention.backward.recompute else ''}a product hands "
                 "on its gradient times the other factor, a quotient a/b its gradient over b, and "
-                "that times the stored quotient, a function its gradient times its slope, from "
-                "the stored result where that is enough; a sum hands on its gradient as it is.",
+                f"that times {'a/b, divided again' if divided else 'the stored quotient'}, a "
+                "function its gradient times its slope, from the stored result where that is "
+                "enough; a sum hands on its gradient as it is.",
             )
         )
         yield self._shown(e for e in system.equations if e not in forward)

@@ -426,8 +426,13 @@ def table(request: Request) -> Table:
 
     Raises:
         SizeError: sizes that do not fit; EquationError: a form that a named mixer lacks;
-        TableError: a column to sort by that cannot be sorted.
+        TableError: a column to sort by that cannot be sorted, or an optimiser with columns that do
+        not have it.
     """
+    if request.optimiser and request.columns and "optimiser" not in request.columns:
+        raise TableError(
+            "an optimiser's state is shown in the column 'optimiser', which is not among the columns"
+        )
     left_out: list[str] = []
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
     if not forms:

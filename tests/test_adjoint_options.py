@@ -507,6 +507,19 @@ def test_every_form_is_explained(name: str, form: str, phase: str) -> None:
         assert r"\tilde" in text and "has a tilde" in text
 
 
+def test_names_and_quotients_of_a_backward_pass_are_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = typed(
+        capsys, "explain", "self-attention", "--phase", "training-step", "--recompute", "V"
+    )
+    assert "NAME.grad is the gradient of NAME; V.again: computed again of the forward pass" in out
+    asked = ("explain", "self-attention", "--phase", "backward")
+    assert "that times the stored quotient" in typed(capsys, *asked)[1]
+    _, out, _ = typed(capsys, *asked, "--convention", "quotient-gradient")
+    assert "that times a/b, divided again" in out and "stored quotient" not in out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -531,6 +544,11 @@ def test_every_form_is_explained(name: str, form: str, phase: str) -> None:
         (
             ("explain", "she", "--phase", "training-step", "--optimiser", "adam"),
             "--optimiser 'adam': expected one of none, sgd, momentum, adamw",
+        ),
+        (
+            ("table", "she", "--phase", "training-step", "--optimiser", "sgd", "--columns", "mul"),
+            "an optimiser's state is shown in the column 'optimiser', which is not among the "
+            "columns",
         ),
     ],
 )

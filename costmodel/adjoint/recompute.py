@@ -20,6 +20,9 @@ from costmodel.tokens import tokens
 ALL = "all"
 """In place of names: every array of the forward pass."""
 
+AGAIN = ".again"
+"""How the name of an array ends that is computed again."""
+
 Copies = Mapping[Array, Array]
 """Array of the forward pass -> the array in which it is computed again."""
 
@@ -75,7 +78,7 @@ def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> s
 def _copy(system: System, array: Array) -> Array:
     """The array in which an array is computed again."""
     tilde = rf"\tilde{{{array.latex or identifier(array.name)}}}"
-    return replace(array, name=f"{array.name}.again", role="intermediate",
+    return replace(array, name=array.name + AGAIN, role="intermediate",
                    owner=system.mixer, latex=tilde)  # fmt: skip
 
 
@@ -103,7 +106,7 @@ def _in_turn(system: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
 def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
     """An equation of the forward pass once more, its points on weights alone apart."""
     array, value = copies[equation.array], _from_copies(equation.value, copies)
-    whole = f"{equation.part_of}.again"
+    whole = equation.part_of + AGAIN
     part_of = whole if whole in {copy.name for copy in copies.values()} else array.name
     for around, sequence in tokens(forward).dependent(equation):
         indices = equation.indices
