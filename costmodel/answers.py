@@ -16,9 +16,10 @@ from costmodel.equations import Mixer
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from costmodel.rules.activations import activations
+from costmodel.rules.chains import CriticalPath
 from costmodel.rules.count import count
 from costmodel.rules.counts import Counts
-from costmodel.rules.critical_path import CriticalPath, critical_path
+from costmodel.rules.critical_path import critical_path
 from costmodel.rules.order import Order, order
 from costmodel.rules.parameters import parameters
 from costmodel.rules.path_length import path_length

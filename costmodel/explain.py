@@ -20,9 +20,10 @@ from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from costmodel.requests import fit
 from costmodel.rules.activations import activations
+from costmodel.rules.chains import STEP_WORDS
 from costmodel.rules.count import count_equations, count_instances
 from costmodel.rules.counts import Counts
-from costmodel.rules.critical_path import STEP_WORDS, critical_path
+from costmodel.rules.critical_path import critical_path
 from costmodel.rules.latex import Notation, equation
 from costmodel.rules.parameters import parameters
 from costmodel.rules.path_length import PathLength, path_length
@@ -55,7 +56,7 @@ OCCASIONS = {
     "backward": "In a backward pass",
     "training-step": "In a training step",
 }
-WITH_TILDE = "what is computed again of the forward pass has a tilde; "
+TILDE = "what is computed again of the forward pass has a tilde; "
 CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
                "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
 
@@ -231,7 +232,7 @@ class Explanation:
         yield Paragraph(
             (
                 "The gradient of an array has a bar. That of the output is given, and no loss is "
-                f"counted; {WITH_TILDE if self.convention.backward.recompute else ''}a product hands "
+                f"counted; {TILDE if self.convention.backward.recompute else ''}a product hands "
                 "on its gradient times the other factor, a quotient a/b its gradient over b, and "
                 f"that times {'a/b, divided again' if divided else 'the stored quotient'}, a "
                 "function its gradient times its slope, from the stored result where that is "

@@ -20,7 +20,7 @@ from costmodel.expressions import EquationError
 from costmodel.mixers import BASELINE, DEFAULT, UnknownMixer, builtin, groups, names
 from costmodel.polynomial import Poly
 from costmodel.requests import Given, combinations, default, fit, letters_of
-from costmodel.rules.critical_path import CriticalPath
+from costmodel.rules.chains import CriticalPath
 from costmodel.rules.peak import OPTIMISERS
 from costmodel.rules.printing import Quotient
 from costmodel.sizes import LETTERS, SizeError
@@ -431,7 +431,8 @@ def table(request: Request) -> Table:
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
         raise TableError(
-            "an optimiser's state is shown in the column 'optimiser', which is not among the columns"
+            "an optimiser's state is shown in the column 'optimiser', which is not among the "
+            "columns"
         )
     left_out: list[str] = []
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
