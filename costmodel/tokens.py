@@ -110,19 +110,15 @@ def reads(equation: Equation) -> tuple[Read, ...]:
     )
 
 
-def unproven_inside(equation: Equation, read: Read, length: frozenset[str]) -> Constraints:
+def unproven_inside(equation: Equation, read: Read) -> Constraints:
     """The conditions, in the indices around a reference, under which it reads inside of its array:
-    those that are not proven.
-
-    A sequence thought to go on has no end: of the axes that `length` ends, only the start counts.
-    """
+    those that are not proven."""
     around = equation.domain | read.constraints
     conditions: set[Poly] = set()
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
         if not isinstance(position, Gather):
             place = position_value(position)
-            conditions.add(place - 1)
-            conditions |= {extent - place} if not length & extent.letters else set()
+            conditions |= {place - 1, extent - place}
     return frozenset(c for c in conditions if not implied(around, c))
 
 
@@ -162,28 +158,35 @@ class Tokens:
 
     @cached_property
     def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        return self._derived(dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),)))
+        contexts = dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),))
+        return self._derived(contexts, zeros=self.system.beyond)
 
     @cached_property
     def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
         """Where arrays and equations depend on an input or a context, in a sequence that ends.
 
-        Near the end the token may be another one than in a sequence that goes on, or none.
+        Near the end the token may be another one than in a sequence that goes on, or none. Zeros
+        that are read outside of an array stand before and after the rows of each sequence: they
+        depend on what the array does.
         """
         given = (self.system.mixer.role("input"), *self.system.mixer.contexts)
-        return self._derived(dict.fromkeys(given, (Term(SOMETHING),)))
+        return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
 
     def _derived(
-        self, arrays: dict[Array, Terms]
+        self, arrays: dict[Array, Terms], *, zeros: bool = False
     ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
         """The tokens of all arrays and equations, given those of some arrays."""
         equations: dict[Equation, Terms] = {}
         for block in blocks(self.system) if arrays else ():
-            self._settle(block, arrays, equations)
+            self._settle(block, arrays, equations, zeros)
         return arrays, equations
 
     def _settle(
-        self, block: Block, arrays: dict[Array, Terms], equations: dict[Equation, Terms]
+        self,
+        block: Block,
+        arrays: dict[Array, Terms],
+        equations: dict[Equation, Terms],
+        zeros: bool,
     ) -> None:
         """The tokens of a block; those of a loop are refined until they repeat themselves.
 
@@ -194,7 +197,7 @@ class Tokens:
         for _ in range(len(block.equations) + 4):
             before = [equations.get(equation) for equation in block.equations]
             for equation in block.equations:
-                equations[equation] = _latest(equation, arrays, self.length, self.system)
+                equations[equation] = _latest(equation, arrays, self.length, self.system, zeros)
                 known = {e: equations[e] for e in block.equations if equations.get(e)}
                 if alike and known:
                     arrays[equation.array] = _joined(equation.array, known)
@@ -297,9 +300,7 @@ class Tokens:
                 equation.array
                 for equation in self.system.equations
                 if not any(
-                    read.ref.array in found
-                    and not (read.over and may_be_empty(equation))
-                    and not (self.system.beyond and unproven_inside(equation, read, frozenset()))
+                    read.ref.array in found and not (read.over and may_be_empty(equation))
                     for read in reads(equation)
                 )
             }
@@ -418,11 +419,15 @@ def _latest(
     arrays: Mapping[Array, Terms],
     length: frozenset[str],
     system: System,
+    zeros: bool,
 ) -> Terms:
     """The latest tokens read, with reduction indices eliminated.
 
     What is gathered at positions that were chosen among some is thought to be read at all of them:
     that is no later than the choice itself, which has read all of them.
+
+    Args:
+        zeros: whether what is read outside of an array is something.
 
     Raises:
         Unsupported: it may be later, so that it depends on the values of the positions.
@@ -435,15 +440,15 @@ def _latest(
             if _hidden(read.ref, (term,)):
                 ref, among = every_choice(system, read.ref)
                 every = Read(ref, (*read.over, *among))
-            there = _read_term(every.ref, term)
-            if system.beyond:
-                inside = unproven_inside(equation, every, length)
-                there = Term(there.token, there.where | inside)
-            latest = _latest_of(equation, every, there, length)
+            latest = _latest_of(equation, every, _read_term(every.ref, term), length)
             if every is read:
                 found.update(dict.fromkeys(latest))
             else:
                 possible.update(dict.fromkeys(latest, read))
+        if zeros and read.ref.array in arrays:
+            for inside in unproven_inside(equation, read):
+                there = Term(SOMETHING, frozenset({-inside - 1}))
+                found.update(dict.fromkeys(_latest_of(equation, read, there, length)))
     for term, read in possible.items():
         if not _covered(equation.domain, term, list(found)):
             raise _by_values(read.ref.array)

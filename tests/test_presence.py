@@ -288,9 +288,9 @@ def test_logarithms_are_those_of_the_terms_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("handed_on", [False, True])
-def test_a_row_of_zeros_read_outside_depends_on_no_input(handed_on: bool) -> None:
+def test_zeros_outside_of_an_array_are_those_of_its_sequence(handed_on: bool) -> None:
     """y[i] reads the k rows before it; `dense` multiplies zeros in place of those before the first.
-    What row 1 does is the same for all sequences: once, and not b times."""
+    Each of b sequences has zeros of its own, as a padded array has."""
     mixer = cm.Mixer("past")
     l, d, k = mixer.sizes("l d k")
     x, y, taps = mixer.input("x", l, d), mixer.output("y", l, d), mixer.parameter("W", k, d)
@@ -308,5 +308,6 @@ def test_a_row_of_zeros_read_outside_depends_on_no_input(handed_on: bool) -> Non
         for sizes in ({"l": 1, "k": 1}, {"l": 1, "k": 3}, {"l": 3, "k": 2}, {"l": 4, "k": 5}):
             known = {**sizes, "d": 1, "n": 1, "t": sizes["l"]}
             assert Comparison(mixer, "direct", rewrites=rewrites).at(known).apart == []
-    once = cm.count(mixer, convention="dense").once
-    assert once is not None and once.at(l=4, d=1, k=2).mul == 2
+    counted = cm.count(mixer, convention="dense")
+    assert counted.once is not None and not counted.once.classes
+    assert counted.at(l=4, d=1, k=2, b=3).mul == 3 * counted.at(l=4, d=1, k=2).mul

@@ -125,6 +125,7 @@ class Run:
         self.instances: list[Instance] = []
         self.compiled: dict[Poly, Callable[[Point], int]] = {}
         self.shapes: dict[Array, tuple[int, ...]] = {}
+        self.of_a_sequence = _of_a_sequence(system)
         for array in system.mixer.arrays.values():
             if array.role != "output":
                 self._load(array)
@@ -360,7 +361,7 @@ class Run:
             )
         if self.dense:
             self.zeros[entry] = self.names[instance.equation]
-            return Scalar(0.0)
+            return Scalar(0.0, given=array in self.of_a_sequence)
         inside = all(1 <= p <= e for p, e in zip(where, self.shape(array), strict=True))
         reason = (
             "which is not defined yet" if inside else f"outside its extents {self.shape(array)}"
@@ -471,6 +472,16 @@ class Run:
             scalar = Scalar(position, depth, token, given)
             self._write(equation, equation.positions, at, scalar, instance)
         self.instances.append(instance)
+
+
+def _of_a_sequence(system: System) -> set[Array]:
+    """The arrays that each sequence has its own of: zeros around them are its own, too."""
+    found = {a for a in system.mixer.arrays.values() if a.role in ("input", "context")}
+    for _ in system.equations:
+        for equation in system.equations:
+            if not found.isdisjoint(_arrays(equation.value)):
+                found.add(equation.array)
+    return found
 
 
 def _in_loops(system: System) -> list[int]:
