@@ -103,7 +103,9 @@ Only = Annotated[
 ]
 Optimiser = Annotated[
     str | None,
-    typer.Option("--optimiser", help="Of a training step: its state, sgd, momentum or adamw."),
+    typer.Option(
+        "--optimiser", help="Of a training step: its state; none, sgd, momentum or adamw."
+    ),
 ]
 
 
@@ -141,7 +143,8 @@ def trained(
     """The convention with what a backward pass computes again, and of what it takes gradients.
 
     Raises:
-        UsageError: an unknown choice, or an optimiser without a phase that has one.
+        UsageError: an unknown choice, or an optimiser without a phase that has one, or without
+            parameters that it changes.
         ConventionError: something to recompute, or to train, without a phase that has gradients.
     """
     from costmodel.rules.asking import Training, asked, of_the_backward_pass
@@ -152,6 +155,8 @@ def trained(
         chosen(optimiser, "--optimiser", list(OPTIMISERS))
         if "training-step" not in asked_for:
             raise UsageError("--optimiser is for a training step only: add --phase training-step")
+        if only == "inputs":
+            raise UsageError("--optimiser: no parameter gets a gradient with --only inputs")
     with_gradients = [phase for phase in asked_for if phase in TRAINING_STEP]
     if given.backward != Backward() and not with_gradients:
         raise of_the_backward_pass(asked_for[0])

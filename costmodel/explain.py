@@ -189,11 +189,7 @@ class Explanation:
         except (Unsupported, Unanswered) as error:
             counted = [Paragraph((f"Counts are not derived: {error}.",))]
         yield from counted
-        try:
-            path = list(self._path(phase))
-        except Unsupported as error:
-            path = [Paragraph((f"Critical path and span are not derived: {error}.",))]
-        yield from path
+        yield from self._path(phase)
         yield from self._distances(phase)
         if phase in TRAINING_STEP:
             yield self._memory(phase)
@@ -253,9 +249,13 @@ class Explanation:
         yield Paragraph((*line, self.math(kept.exact), f" = {number:,} at these sizes."))
 
     def _path(self, phase: str) -> Iterator[Part]:
-        sizes = {k: v for k, v in self.sizes.items() if k != "b"}
-        path = critical_path(self.mixer, phase, self.form, self.convention, sizes)
-        levels = span(self.mixer, phase, self.form, self.convention)
+        """The critical path and the span; each is shown where the other one is refused."""
+        sizes, levels = {k: v for k, v in self.sizes.items() if k != "b"}, self._levels(phase)
+        try:
+            path = critical_path(self.mixer, phase, self.form, self.convention, sizes)
+        except Unsupported as error:
+            yield Paragraph((f"The critical path is not derived: {error}. ", *levels))
+            return
         many = "many" if path.ties is None else path.ties
         chains = "is the only chain" if path.ties == 1 else f"is one of {many} chains"
         among = "the one with the larger span at these sizes, then the one written first"
@@ -263,9 +263,8 @@ class Explanation:
         yield Paragraph(
             (
                 f"Critical path: {path.words}. It {chains} of {path.length} steps, none being "
-                f"longer{shown}. The span is ",
-                self.math(levels.terms),
-                f" = {levels.at(**self.sizes)} levels of scalar operations.",
+                f"longer{shown}. ",
+                *levels,
             )
         )
         rows = tuple(
@@ -284,6 +283,15 @@ class Explanation:
             render.Column("cite", "equation", numeric=False),
         )
         yield render.Grid(f"Critical path, {_lower(PHASE_TITLES[phase])}", columns, cells)
+
+    def _levels(self, phase: str) -> tuple[render.Cell, ...]:
+        """The span, or why there is none, in a sentence."""
+        try:
+            found = span(self.mixer, phase, self.form, self.convention)
+        except Unsupported as error:
+            return (f"The span is not derived: {error}.",)
+        number = found.at(**self.sizes)
+        return "The span is ", self.math(found.terms), f" = {number} levels of scalar operations."
 
     def _distances(self, phase: str) -> Iterator[Part]:
         """Steps that wait for each other and, for whole sequences, hops between positions."""
@@ -493,7 +501,7 @@ class Shares:
                         closed[name] = closed.get(name, Exact()) + number
                 for name in sorted(found, key=_class_order):
                     value = closed.get(name, Exact())
-                    shown.append(self._shown(parts[0].equation.name, name, found[name], value))
+                    shown.append(self._shown(parts[0].equation, name, found[name], value))
         except Unsupported as reason:
             yield Paragraph((f"The sums before they are closed are not printed: {reason}.",))
             return
@@ -508,15 +516,16 @@ class Shares:
             yield from [own] if len(written) > 1 and own else [[part] for part in own]
 
     def _shown(
-        self, equation_name: str, name: str, sums: list[derivation.Sum], value: Exact
+        self, written: Equation, name: str, sums: list[derivation.Sum], value: Exact
     ) -> Shown:
         text = " + ".join(s.printed(Notation(False, {})) for s in sums)
         tex = " + ".join(s.printed(Notation(True, self.about.names or {})) for s in sums)
-        array = identifier(equation_name.split(".")[0])
-        step = equation_name.partition(".")[2]
-        inside = rf"{array},\,\mathrm{{{step}}}" if step else array
+        array, _, step = written.name.partition(".")
+        inside = written.array.latex or identifier(array)
+        if step and not written.array.latex:
+            inside += rf",\,\mathrm{{{step}}}"
         closed = self.about.math(value)
-        left = render.Math(f"{name}({equation_name})", rf"\mathrm{{{name}}}({inside})")
+        left = render.Math(f"{name}({written.name})", rf"\mathrm{{{name}}}({inside})")
         if any(s.ranges for s in sums):
             return Shown(left, render.Math(text, tex), closed=closed)
         return Shown(left, closed)

@@ -22,7 +22,7 @@ from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.parameters import parameters
-from costmodel.tokens import Unanswered, instances, phase_name, system_of, tokens
+from costmodel.tokens import TRAINING_STEP, Unanswered, instances, phase_name, system_of, tokens
 from costmodel.wellformed import axes_of, defined, whole
 
 if TYPE_CHECKING:
@@ -65,14 +65,15 @@ class Peak(Quantity):
         return max(self.moments, key=lambda m: m.at({**sizes, "b": b})).equation
 
     def optimiser(self, name: str) -> Poly:
-        """Numbers that an optimiser keeps besides the parameters and their gradients.
+        """Numbers that an optimiser keeps besides the parameters and their gradients: so many for
+        each parameter that gets a gradient.
 
         Raises:
             ValueError: an unknown optimiser; the message lists the known ones.
         """
         if name not in OPTIMISERS:
             raise ValueError(f"unknown optimiser '{name}': expected one of {', '.join(OPTIMISERS)}")
-        return self.parameters * OPTIMISERS[name]
+        return self.gradients * OPTIMISERS[name]
 
     @property
     def expr(self) -> sympy.Expr:
@@ -197,6 +198,21 @@ def _holds(one: Live, two: Live) -> bool:
 
 def _proven(difference: Exact) -> bool:
     return all(not guards and nonnegative(poly) for guards, poly in difference.pieces)
+
+
+def there_before(mixer: Mixer, phase: str) -> Poly:
+    """Entries that are held before a phase begins, for each sequence, parameters apart: inputs,
+    contexts and, where gradients are taken, that of the output, which is as large as the output."""
+    given = [mixer.role("input"), *mixer.contexts]
+    if phase_name(phase) in TRAINING_STEP:
+        given.append(mixer.role("output"))
+    total = Poly()
+    for array in given:
+        number = Poly.of(1)
+        for extent in array.shape:
+            number = number * extent
+        total = total + number
+    return total
 
 
 def peak(
