@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 from costmodel.domains import Constraints, Unsupported, implied, infeasible
 from costmodel.equations import Equation, System
@@ -39,6 +39,19 @@ class Block:
     step: int = 1
     """1 where a row needs the one before it, -1 where it needs the one after it."""
 
+    @cached_property
+    def last_rows(self) -> Mapping[Array, Poly]:
+        """The last row of each array that the loop computes: its extent, where the bounds of the
+        rows do not tell a smaller one."""
+        extents = {array: array.shape[axis] for array, axis in self.axes.items()}
+        if len({*extents.values()}) == 1:
+            ends = [_ends(self.row(equation), equation) for equation in self.equations]
+            lone = [end[0] for end in ends if len(end) == 1]
+            last = next((x for x in lone if all(_reaches(x, other) for other in ends)), None)
+            if last is not None:
+                return dict.fromkeys(extents, last)
+        return extents
+
     @property
     def is_loop(self) -> bool:
         """Whether rows are computed one after another."""
@@ -59,16 +72,19 @@ class Block:
 
 @cache
 def blocks(system: System) -> tuple[Block, ...]:
-    """The blocks of a system, in the order of computation, which is that of the file.
+    """The blocks of a system, in the order of computation: that of the file, each block where its
+    last equation stands.
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
         Unsupported: a loop that reads another row than the one before, or equations that read each
             other in a way that no order of rows can satisfy.
     """
-    found = tuple(_block(system, arrays) for arrays in _components(system))
+    found = [_block(system, arrays) for arrays in _components(system)]
+    order = {equation: k for k, equation in enumerate(system.equations)}
+    found.sort(key=lambda block: max(order[equation] for equation in block.equations))
     _check_order(system, found)
-    return found
+    return tuple(found)
 
 
 def references(equation: Equation) -> Iterator[Ref]:
@@ -224,6 +240,22 @@ def _row(axes: Mapping[Array, int], equation: Equation) -> Poly:
     return _plain(equation.positions[axes[equation.array]])
 
 
+def _ends(row: Poly, equation: Equation) -> tuple[Poly, ...]:
+    """What the rows of an equation are at most, in sizes; the last one is the least of these."""
+    if not row.variables:
+        return (row,)
+    index = next((i for i in equation.indices if {i.atom} == row.variables), None)
+    if index is None or row.coefficient(index.atom) != 1:
+        return ()
+    ends = tuple(row.substitute({index.atom: end}) for end in index.upper)
+    return () if any(end.variables for end in ends) else ends
+
+
+def _reaches(last: Poly, ends: Sequence[Poly]) -> bool:
+    """Whether rows with these ends are proven to be no later than one."""
+    return any(implied(frozenset(), last - end) for end in ends)
+
+
 def _plain(position: Position) -> Poly:
     assert not isinstance(position, (Flat, Gather))
     return position
@@ -255,28 +287,34 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
 @cache
 def ascending(system: System) -> System:
     """The same system with every loop running upward: rows that need the one after them are
-    numbered from the end."""
-    turned = {a: axis for b in blocks(system) if b.step < 0 for a, axis in b.axes.items()}
+    numbered from the last one that is computed."""
+    turned = {
+        array: (axis, block.last_rows[array])
+        for block in blocks(system)
+        if block.step < 0
+        for array, axis in block.axes.items()
+    }
     if not turned:
         return system
     return system.with_equations({e: _turned(turned, e) for e in system.equations})
 
 
-def _turned(turned: Mapping[Array, int], equation: Equation) -> Equation:
-    """An equation with the rows of some arrays numbered from the end."""
+def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equation:
+    """An equation with the rows of some arrays numbered from the last one."""
     values: dict[str, Poly] = {}
     if equation.array in turned:
-        row = _row(turned, equation)
-        end = equation.array.shape[turned[equation.array]] + 1
-        values = {a: end - Poly.atom(a) for a in row.letters if a[0] == "@"}
+        axis, last = turned[equation.array]
+        row = _plain(equation.positions[axis])
+        values = {a: last + 1 - Poly.atom(a) for a in row.letters if a[0] == "@"}
 
     def entry(ref: Ref) -> Ref:
         return Ref(ref.array, place(ref.array, ref.positions))
 
     def place(array: Array, positions: Sequence[Position]) -> tuple[Position, ...]:
         found = [moved(position, values) for position in positions]
-        if (axis := turned.get(array)) is not None:
-            found[axis] = array.shape[axis] + 1 - _plain(found[axis])
+        if array in turned:
+            axis, last = turned[array]
+            found[axis] = last + 1 - _plain(found[axis])
         return tuple(found)
 
     def index(of: Index) -> Index:

@@ -370,7 +370,10 @@ def _ceil_log2_of(argument: Poly) -> Poly:
 
 
 def _floor_div_of(above: Poly, below: Poly) -> Poly:
-    """Multiples of the divisor come out: floor_div(l + C - 1, C) = floor_div(l - 1, C) + 1."""
+    """Multiples of the divisor come out: floor_div(l + C - 1, C) = floor_div(l - 1, C) + 1.
+
+    A divisor is at least 1, so that floor_div(-1, C) = -1.
+    """
     if below == 1:
         return above
     if not below.terms:
@@ -385,6 +388,8 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
     left, divisor = rest.constant(), below.constant()
     if isinstance(left, int) and isinstance(divisor, int):
         return whole + _floor_div(left, divisor)
+    if left == -1:
+        return whole - 1
     return whole + Poly.atom(Fn("floor_div", (rest, below)))
 
 

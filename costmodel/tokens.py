@@ -158,8 +158,8 @@ class Tokens:
 
     @cached_property
     def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        contexts = dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),))
-        return self._derived(contexts, zeros=self.system.beyond)
+        given = dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),))
+        return self._derived({**given}, zeros=self.system.beyond)
 
     @cached_property
     def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:

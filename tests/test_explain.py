@@ -313,16 +313,18 @@ def test_a_mixer_without_parameters_says_so() -> None:
 
 
 def test_what_is_not_derived_does_not_hide_the_rest() -> None:
-    """A sum over the past, then one over what is ahead: counts and values, but no span."""
+    """A sum over the past, all of its channels, then one over what is ahead: counts and values,
+    but no span."""
     made = cm.Mixer("ahead")
     l, d = made.sizes("l d")
     x, y = made.input("x", l, d), made.output("y", l, d)
     with made.form("direct") as f:
         i, a, rows = f.index("i", 1, l), f.index("a", 1, d), f.array("S", l, d)
         j, k = f.index("j", 1, i), f.index("k", i, l)
-        rows[i, a] = cm.sum_(x[j, a], over=j)
+        c = f.index("c", 1, d)
+        rows[i, a] = cm.sum_(x[j, c], over=(j, c))
         y[i, a] = cm.sum_(x[k, a] * rows[i, a], over=k)
     parts = Explanation(made, "direct", PHASES, {"b": 1, "l": 4, "d": 3, "t": 4}).parts()
     shown = document.as_terminal(parts, None, colour=False)
-    assert "Critical path and span are not derived: a depth that both grows and falls" in shown
+    assert "The span is not derived: a depth that both grows and falls" in shown
     assert "30 (100.0 %)" in shown

@@ -56,9 +56,10 @@ def test_two_windows_are_full_at_one_row() -> None:
 @pytest.mark.parametrize(
     "depth",
     [
-        call("ceil_log2", v) + call("ceil_log2", l + 1 - v),
-        call("ceil_log2", v) + call("ceil_log2", call("Min", l, v + w, l - v + w + 1)),
         v * (l + 1 - v),
+        v + call("ceil_log2", l + 1 - v) * 2,
+        call("ceil_log2", d * v) + call("ceil_log2", l + 1 - v),
+        call("ceil_log2", v) + call("ceil_log2", v + w) + call("ceil_log2", l + 1 - v),
         call("Max", v, l + 1 - v),
     ],
     ids=str,

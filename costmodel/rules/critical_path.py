@@ -404,15 +404,13 @@ def _loop(context: _Context, block: Block, parts: Sequence[Instances]) -> Mappin
     first = [part for part in map(partial(first_row, block), parts) if part]
     later = [part for part in map(partial(later_row, block), parts) if part]
     loop = _Loop(block, later, [_row_alone(context, first, {})])
-    number = max(
-        (_value(context, array.shape[axis]) or MOST for array, axis in block.axes.items()),
-    )
+    number = max(_value(context, row) or MOST for row in block.last_rows.values())
     while len(loop.rows) < min(MOST, number):
         loop.rows.append(_next_row(context, loop, Poly.of(len(loop.rows) + 1), loop.rows[-1]))
     if number >= MOST and _steps(loop.rows[-1]) != _steps(loop.rows[-2]):
         raise Unsupported("the longest chain through the rows of a loop changes from row to row")
     context.loops.update(dict.fromkeys(block.axes, loop))
-    lasts = {array: array.shape[axis] for array, axis in block.axes.items()}
+    lasts = block.last_rows
     rows = {row: _row_of_loop(context, loop, row) for row in dict.fromkeys(lasts.values())}
     return {array: rows[row].get(array, Chain()) for array, row in lasts.items()}
 

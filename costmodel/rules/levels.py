@@ -15,6 +15,7 @@ from costmodel.domains import (
     Unsupported,
     bounds,
     implied,
+    infeasible,
     irredundant,
     is_plain,
     nonnegative,
@@ -102,6 +103,8 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
     """Drop the levels that another one provably reaches wherever they exist."""
 
     def reached(level: Level, rival: Level) -> bool:
+        if rival.where and not _names(rival.where) <= _names(level.where) | _names(constraints):
+            return False
         known = constraints | level.where
         if not all(proven(known, c) for c in rival.where):
             return False
@@ -119,6 +122,11 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
             kept = [k for k in kept if not reached(k, level)]
             kept.append(level)
     return tuple(kept)
+
+
+@lru_cache(maxsize=20_000)
+def _names(constraints: Constraints) -> frozenset[str]:
+    return frozenset(variables_of(constraints))
 
 
 def _least(where: Constraints) -> Mapping[str, Poly]:
@@ -148,6 +156,94 @@ def maximised(level: Level, variables: Iterable[str], constraints: Constraints) 
         except Unsupported as reason:
             reasons.append(reason)
     raise reasons[0]
+
+
+def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> Depth:
+    """The largest depth over variables, as the largest of several: where a minimum or a maximum
+    bends the depth so that no one place is proven to be the deepest, each side by itself."""
+    names = tuple(variables)
+    try:
+        return _one_by_one(maximised(level, names, constraints))
+    except Unsupported as reason:
+        try:
+            sides = tuple(_side_by_side(level, names[::-1], constraints))
+        except Unsupported:
+            raise reason from None
+    return tuple(one for side in sides for one in _one_by_one(side))
+
+
+def _one_by_one(level: Level) -> Depth:
+    """The terms of a depth that is a maximum, each by itself."""
+    if len(level.depth.terms) == 1:
+        (lone,) = level.depth.terms
+        for atom, _ in lone:
+            if isinstance(atom, Fn) and atom.function == "Max" and level.depth == Poly.atom(atom):
+                return tuple(x for t in atom.args for x in _one_by_one(Level(t, level.where)))
+    return (level,)
+
+
+def _side_by_side(
+    level: Level, waiting: Sequence[str], constraints: Constraints
+) -> Iterator[Level]:
+    """The variables eliminated one by one, on each side of a bend apart."""
+    full = constraints | level.where
+    if infeasible(full):
+        return
+    if not waiting:
+        yield _beside(level.depth, full, constraints)
+        return
+    variable = _next_one(full, waiting)
+    rest = [v for v in waiting if v != variable]
+    try:
+        top = highest(level.depth, variable, full)
+    except Unsupported:
+        sides = _sides(level, variable)
+        if not sides:
+            raise
+        for side in sides:
+            yield from _side_by_side(side, waiting, constraints)
+        return
+    there, plain = projected(full, [variable]), projected(constraints, [variable])
+    yield from _side_by_side(Level(top, there), rest, plain)
+
+
+def _sides(level: Level, variable: str) -> Depth:
+    """The same depth without a minimum or a maximum of affine terms that bends it over a variable:
+    each of the terms, where that is the one taken."""
+    for atom in _bends(level.depth):
+        if variable not in Poly.atom(atom).letters:
+            continue
+        sign = 1 if atom.function == "Min" else -1
+        return tuple(
+            Level(
+                exchanged(level.depth, {atom: taken}),
+                level.where | {(other - taken) * sign for other in atom.args if other != taken},
+            )
+            for taken in atom.args
+        )
+    return ()
+
+
+def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
+    """A depth with other values for some functions, inside other functions too."""
+    found: dict[str, Poly] = {
+        atom: values[atom]
+        if atom in values
+        else call(atom.function, *(exchanged(argument, values) for argument in atom.args))
+        for atom in depth.atoms
+        if isinstance(atom, Fn)
+    }
+    return depth.substitute(found)
+
+
+def _bends(depth: Poly) -> Iterator[Fn]:
+    """The minima and maxima of affine terms inside a depth, in the order of their text."""
+    for atom in sorted(depth.atoms):
+        if isinstance(atom, Fn):
+            if atom.function in ("Min", "Max") and all(map(_is_affine, atom.args)):
+                yield atom
+            for argument in atom.args:
+                yield from _bends(argument)
 
 
 def _with_the_rest_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
@@ -202,6 +298,11 @@ def _by_row(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str
     return Level(depth, level.where | {apart, -apart}), (row, *variables)
 
 
+def _is_affine(poly: Poly) -> bool:
+    """Whether no function in a polynomial depends on a variable."""
+    return not any(isinstance(a, Fn) and variables_of([Poly.atom(a)]) for a in poly.atoms)
+
+
 def _moving(poly: Poly) -> Poly:
     """What is left of a polynomial without its terms in sizes alone."""
     return Poly({m: x for m, x in poly.terms.items() if variables_of([Poly({m: 1})])})
@@ -220,11 +321,21 @@ def _eliminated(level: Level, waiting: Sequence[str], constraints: Constraints) 
     term, full, plain = level.depth, constraints | level.where, constraints
     waiting = list(waiting)
     while waiting:
-        variable = next((v for v in waiting if is_plain(full, v)), waiting[0])
+        variable = _next_one(full, waiting)
         waiting.remove(variable)
         term = highest(term, variable, full)
         full, plain = projected(full, [variable]), projected(plain, [variable])
-    return Level(term, frozenset(c for c in full if c not in plain and not proven(plain, c)))
+    return _beside(term, full, plain)
+
+
+def _next_one(full: Constraints, waiting: Sequence[str]) -> str:
+    """The variable to eliminate next: the first one that no stride bounds."""
+    return next((v for v in waiting if is_plain(full, v)), waiting[0])
+
+
+def _beside(depth: Poly, full: Constraints, known: Constraints) -> Level:
+    """A depth with those of its conditions that are not known around it."""
+    return Level(depth, frozenset(c for c in full if c not in known and not proven(known, c)))
 
 
 def largest(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
@@ -261,44 +372,6 @@ def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
     if found is None:
         raise Unsupported("which rows of a loop have an operand depends on the sizes")
     return found
-
-
-def settled(ends: Sequence[Level]) -> Depth:
-    """The deepest ends; a guard is dropped where below it another end is as deep anyway."""
-    kept = list(pruned(frozenset(), ends))
-    for k, level in enumerate(kept):
-        for guard in by_text(level.where):
-            others = [x for j, x in enumerate(kept) if j != k and not x.where]
-            if _needless(guard, kept[k], others):
-                kept[k] = Level(level.depth, kept[k].where - {guard})
-    return pruned(frozenset(), kept)
-
-
-def _needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
-    """Whether an end is no deeper than another one at the few sizes that its guard excludes."""
-    for letter in guard.letters:
-        least = Poly.atom(letter) - guard
-        number = least.constant()
-        if not isinstance(number, int) or not 2 <= number <= MOST:
-            return False
-        for value in range(1, number):
-            at = {letter: Poly.of(value)}
-            if not _proper(level.depth, at):
-                return False
-            depth = level.depth.substitute(at)
-            deepest = [x.depth.substitute(at) for x in others if _proper(x.depth, at)]
-            if not any(dominates(frozenset(), other, depth) for other in deepest):
-                return False
-    return True
-
-
-def _proper(depth: Poly, at: Mapping[str, Poly]) -> bool:
-    """Whether every logarithm in a depth is one of a positive integer at some sizes."""
-    return all(
-        nonnegative(atom.args[0].substitute(at) - 1)
-        for atom in depth.atoms
-        if isinstance(atom, Fn) and atom.function == "ceil_log2"
-    )
 
 
 MOST = 4

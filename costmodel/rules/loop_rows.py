@@ -60,12 +60,9 @@ def rows_written(block: Block, part: Instances, row: str) -> Constraints:
 
 def last_row(block: Block, parts: Sequence[Instances]) -> Poly | None:
     """The number of the last row of a loop if that is computed otherwise than the rows before."""
-    ends = {array.shape[axis] for array, axis in block.axes.items()}
+    ends = {*block.last_rows.values()}
     for part in parts:
-        row, end = (
-            block.row(part.equation),
-            part.equation.array.shape[block.axes[part.equation.array]],
-        )
+        row, end = block.row(part.equation), block.last_rows[part.equation.array]
         number = row.constant() is not None
         if (row == end and not number) or (
             not number and infeasible(part.constraints | {row - end})

@@ -3,12 +3,13 @@
 A depth that only grows, or only falls, is largest at an end. The number of terms of a two-sided
 window, Min(l, i+r, l-i+r+1, 2*r+1), grows first and falls later: a value s is reached where an
 index exists at which every term is at least s, and bounds on an index with steps of one are
-satisfied together exactly when each two of them are.
+satisfied together exactly when each two of them are. Of a sum of logarithms, some of which grow
+while others fall, `crossing` says where it is largest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -17,13 +18,16 @@ from costmodel.domains import (
     Constraints,
     Unsupported,
     bounds,
+    implied,
     implied_all,
     infeasible,
     projected,
     stride,
 )
-from costmodel.polynomial import Fn, Monomial, Poly, call
+from costmodel.polynomial import Fn, Monomial, Number, Poly, call
+from costmodel.rules.crossing import best_pairs
 
+LOG = "ceil_log2"
 Terms = tuple[Poly, ...]
 """Affine in the index; the value is the least of them."""
 
@@ -92,18 +96,95 @@ def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
 
     Raises:
         Unsupported: the depth grows and falls in a way that is not the least of affine terms, or
-            consists of parts that are not proven to be largest together.
+            consists of parts that are not proven to be largest together and are not the
+            logarithms of two numbers of which one gets larger as the other gets smaller.
     """
     if variable not in depth.letters:
         return depth
+    try:
+        return _largest(depth, variable, constraints)
+    except Unsupported:
+        if (only := _only_value(variable, constraints)) is None:
+            raise
+        return depth.substitute({variable: only})
+
+
+def _only_value(variable: str, constraints: Constraints) -> Poly | None:
+    """The value of an index whose range is proven to hold no other one, if it holds any."""
+    lower, upper, _ = bounds(sorted(constraints, key=str), variable)
+    pairs = product(*([end for scale, end in side if scale == ONE] for side in (lower, upper)))
+    return next((low for low, up in pairs if implied(constraints, low - up)), None)
+
+
+def _largest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
+    """The same of a depth that may be told by its parts."""
     parts: dict[Terms, str] = {}
     shape = _split(depth, variable, parts)
     tops = {terms: _peak(terms, variable, constraints) for terms in parts}
-    if len(tops) > 1 and not _together(tops, variable, constraints):
+    most = {parts[terms]: [c.value for c in top] for terms, top in tops.items()}
+    if len(tops) < 2 or _together(tops, variable, constraints):
+        return shape.substitute({part: call("Min", *top) for part, top in most.items()})
+    if (end := _faster_end(shape, parts, variable, constraints)) is not None:
+        return depth.substitute({variable: end})
+    pairs = _crossing(shape, parts, variable)
+    values = ({p: call("Min", *top, *pair[p]) for p, top in most.items()} for pair in pairs)
+    return call("Max", *map(shape.substitute, values))
+
+
+def _faster_end(
+    shape: Poly, parts: Mapping[Terms, str], variable: str, constraints: Constraints
+) -> Poly | None:
+    """The end at which a depth is largest that moves by at least as many levels with each step as
+    all of its logarithms together can: by one each, as their arguments move by one."""
+    pace: Number = 0
+    logs: Number = 0
+    rest = shape
+    for terms, part in parts.items():
+        moves = [_slope(term, variable) for term in terms]
+        alone, log = (((atom, 1),) for atom in (part, *call(LOG, Poly.atom(part)).atoms))
+        steps, levels = (shape.terms.get(monomial, 0) for monomial in (alone, log))
+        if any(slope not in (ONE, -ONE, Poly()) for slope, _ in moves) or (steps and moves[1:]):
+            return None
+        pace, logs = pace + steps * moves[0][1], logs + levels
+        rest = rest - Poly({alone: steps, log: levels})
+    if rest.letters & {*parts.values()} or max(pace, -pace) < logs:
+        return None
+    lower, upper = _ends(variable, constraints)
+    known, sign = projected(constraints, [variable]), 1 if pace > 0 else -1
+    ends = upper if sign > 0 else lower
+    return next((x for x in ends if implied_all(known, [(y - x) * sign for y in ends])), None)
+
+
+def _crossing(
+    shape: Poly, parts: Mapping[Terms, str], variable: str
+) -> Iterator[Mapping[str, Terms]]:
+    """What each part is at most besides its own top, wherever parts that get longer and parts that
+    get shorter by as much make the depth largest.
+
+    Raises:
+        Unsupported: the depth depends on more than the logarithms of two such numbers.
+    """
+    logs = {atom: Poly() for part in parts.values() for atom in call(LOG, Poly.atom(part)).atoms}
+    sides: dict[frozenset[Poly], list[str]] = {}
+    for terms, part in parts.items():
+        sides.setdefault(frozenset(t for t in terms if variable in t.letters), []).append(part)
+    moves = [_slope(term, variable) for side in sides for term in side]
+    plain = all(slope in (ONE, -ONE) for slope, _ in moves)
+    if not plain or len(sides) != 2 or shape.substitute(logs).letters & {*parts.values()}:
         raise _both(variable)
-    return shape.substitute(
-        {parts[terms]: call("Min", *(c.value for c in top)) for terms, top in tops.items()}
-    )
+    (one, these), (two, those) = sides.items()
+    totals = [
+        up + down
+        for rising, falling in ((one, two), (two, one))
+        for up in rising
+        for down in falling
+        if _slope(up, variable)[1] > 0 > _slope(down, variable)[1]
+    ]
+    if not totals:
+        yield dict.fromkeys(parts.values(), ())
+        return
+    for many, few in best_pairs(call("Min", *totals)):
+        yield {**dict.fromkeys(these, (many,)), **dict.fromkeys(those, (few,))}
 
 
 def _split(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
@@ -131,11 +212,13 @@ def _split_inside(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
         here = Poly.atom(atom) * sign
         if atom in found:
             raise _both(variable)
-        if here != poly:
+        if isinstance(atom, Fn) and atom.function in (LOG, "pow2"):
+            inside = atom.args[0] * sign
+            terms = _least_of(inside, variable)
+            top = _part(terms, parts) if terms else _split(inside, variable, parts)
+            found[atom] = call(atom.function, top * sign)
+        elif here != poly:
             found[atom] = _split(here, variable, parts) * sign
-        elif isinstance(atom, Fn) and atom.function in ("ceil_log2", "pow2"):
-            inside = _split(atom.args[0] * sign, variable, parts) * sign
-            found[atom] = call(atom.function, inside)
         else:
             raise _both(variable)
     return poly.substitute(found)
@@ -147,7 +230,7 @@ def _least_of(poly: Poly, variable: str) -> Terms:
     found = [Poly()]
     for monomial, number in poly.terms.items():
         term, options = Poly({monomial: number}), []
-        if variable not in term.letters or monomial == ((variable, 1),):
+        if _is_affine(monomial, variable):
             options = [term]
         elif args := _least_args(monomial, number > 0):
             inside = [_least_of(argument * number, variable) for argument in args]
@@ -156,6 +239,14 @@ def _least_of(poly: Poly, variable: str) -> Terms:
             return ()
         found = [sum_ + option for sum_ in found for option in options]
     return tuple(dict.fromkeys(found))
+
+
+def _is_affine(monomial: Monomial, variable: str) -> bool:
+    """Whether a product holds a variable at most once, and not inside a function."""
+    return all(
+        variable not in Poly.atom(atom).letters or (atom, power) == (variable, 1)
+        for atom, power in monomial
+    )
 
 
 def _least_args(monomial: Monomial, positive: bool) -> Terms:

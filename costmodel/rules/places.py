@@ -18,12 +18,12 @@ from costmodel.expressions import (
     position_value,
 )
 from costmodel.polynomial import Poly, by_text
-from costmodel.rules.levels import Level, maximised, proven
+from costmodel.rules.levels import Level, maxima, proven
 from costmodel.tokens import Instances
 from costmodel.wellformed import region
 
 
-def on_axes(part: Instances, level: Level, *, split: bool) -> Level:
+def on_axes(part: Instances, level: Level, *, split: bool) -> Iterator[Level]:
     """A depth in the axes of the array that the equation defines; where several equations do
     (`split`), at the entries of this one.
 
@@ -34,20 +34,20 @@ def on_axes(part: Instances, level: Level, *, split: bool) -> Level:
     values = _solved(equation)
     placed = _placed(equation, variables_of([level.depth, *level.where]) - values.keys())
     others = [v for v in part.variables if v not in values and v not in placed]
-    found = maximised(level, others, part.constraints)
     entries: Constraints = frozenset()
     if split:
         names = sorted(part.variables, reverse=True)
         entries = region(equation.array, equation.positions, part.constraints, names) or entries
-    where = found.where
+    there: Constraints = frozenset()
     if placed:
         known = projected(part.constraints, sorted(others, reverse=True))
         apart = _positions(equation, placed)
         entries = frozenset(c for c in entries if not variables_of([c]) & variables_of(apart))
-        where |= {c for c in known if c.letters & placed} | apart
-        named = {v: Poly.atom(f"{v} of {equation.name}") for v in placed}
-        values = {**values, **named}
-    return Level(found.depth.substitute(values), entries | {c.substitute(values) for c in where})
+        there = frozenset([c for c in known if c.letters & placed]) | apart
+        values = {**values, **{v: Poly.atom(f"{v} of {equation.name}") for v in placed}}
+    for found in maxima(level, others, part.constraints):
+        where = frozenset([c.substitute(values) for c in found.where | there])
+        yield Level(found.depth.substitute(values), entries | where)
 
 
 @cache
@@ -105,15 +105,31 @@ def _same_place(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
     outer = variables_of(around)
     own = sorted(names - outer)
     slopes = {name: apart.coefficient(name) for name in names}
-    partner = {
-        name: next((x for x in sorted(names & outer) if slopes[x] == -slopes[name]), None)
-        for name in own
-    }
-    values = {name: Poly.atom(x) if x else Poly() for name, x in partner.items()}
+    values = {name: _partner(name, slopes, names & outer) for name in own}
     rest = apart.substitute(values)
     if variables_of([rest]):
         return
     for name in sorted(own, key=lambda name: slopes[name] in (1, -1)):
         if len(slopes[name].terms) == 1:
-            shift = (rest / slopes[name]).constant()
-            yield name, values[name] - shift if isinstance(shift, int) else values[name]
+            shift = _quotient(rest, slopes[name])
+            rest = rest - shift * slopes[name]
+            yield name, values[name] - shift
+
+
+def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
+    """The index around that an own one moves with, or against; 0 if there is none."""
+    for sign in (1, -1):
+        for other in sorted(others):
+            if slopes[other] * sign == -slopes[name]:
+                return Poly.atom(other) * sign
+    return Poly()
+
+
+def _quotient(above: Poly, below: Poly) -> Poly:
+    """The quotient by a product of sizes where that is whole, else 0."""
+    quotient = above / below
+    whole = all(
+        isinstance(number, int) and all(power > 0 for _, power in monomial)
+        for monomial, number in quotient.terms.items()
+    )
+    return quotient if whole else Poly()

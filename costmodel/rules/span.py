@@ -55,16 +55,15 @@ from costmodel.polynomial import Poly, call, to_sympy
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present, with_terms
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
+from costmodel.rules.ends import settled
 from costmodel.rules.levels import (
     READY,
     Depth,
     Level,
     guarded,
-    largest,
-    maximised,
+    maxima,
     proven,
     pruned,
-    settled,
     with_positive_extrema,
 )
 from costmodel.rules.loop_rows import (
@@ -146,7 +145,7 @@ class Depths:
     def _equation(self, part: Instances, *, split: bool = False) -> None:
         equation, levels = part.equation, self._levels(part)
         split = split or self.parts[equation.array] > 1
-        found = tuple(on_axes(part, level, split=split) for level in levels)
+        found = tuple(x for level in levels for x in on_axes(part, level, split=split))
         known = self.arrays.get(equation.array, ())
         self.arrays[equation.array] = pruned(frozenset(), known + found)
         for level in levels:
@@ -158,10 +157,12 @@ class Depths:
         """Note the largest value of a depth, and the sizes for which it exists."""
         known = constraints | level.where
         variables = (*variables, *sorted(variables_of([level.depth, *known]) - {*variables}))
-        top = largest(level.depth, variables, known)
+        tops = maxima(Level(level.depth), variables, known)
         exists = simplified(projected(known, reversed(variables)))
         if exists is not None:
-            self._ends.setdefault(array, []).append(Level(top, irredundant(exists)))
+            for top in tops:
+                where = irredundant(exists | top.where)
+                self._ends.setdefault(array, []).append(Level(top.depth, where))
 
     def _loop(self, block: Block, parts: Sequence[Instances]) -> None:
         """The depths of a loop: its rows, and its last row by itself if that is computed otherwise,
@@ -170,8 +171,7 @@ class Depths:
             check_rows(block, part)
         last = last_row(block, parts)
         if last is None:
-            number = {array: array.shape[axis] for array, axis in block.axes.items()}
-            self._alike(block, parts, number)
+            self._alike(block, parts, block.last_rows)
             return
         before = [at_rows(block, p, lambda row: {last - 1 - row}) for p in parts]
         self._alike(block, [p for p in before if p], dict.fromkeys(block.axes, last - 1))
@@ -211,7 +211,7 @@ class Depths:
         several = Counter(part.equation.array for part in parts)
         for part in parts:
             array, row = part.equation.array, f"#{block.axes[part.equation.array]}"
-            levels = tuple(on_axes(part, level, split=False) for level in self._levels(part))
+            levels = tuple(x for y in self._levels(part) for x in on_axes(part, y, split=False))
             if several[array] > 1:
                 there = rows_written(block, part, row)
                 levels = tuple(Level(x.depth, x.where | there) for x in levels)
@@ -355,7 +355,9 @@ def reduced(
     inner = around.union(*(index.constraints for index in node.over))
     hidden = [index.atom for index in node.over]
     found = [
-        maximised(level, hidden, inner) + levels for level in depths.depth(node.body, part, inner)
+        highest + levels
+        for level in depths.depth(node.body, part, inner)
+        for highest in maxima(level, hidden, inner)
     ]
     if may_be_empty(part.equation):
         found = [*_where(tuple(found), present(node, around), 0, around), *READY]

@@ -1,0 +1,157 @@
+"""Is a depth exact that is the sum of logarithms of which some grow and others fall?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+import costmodel as cm
+from costmodel.domains import Unsupported
+from costmodel.equations import Mixer
+from costmodel.execution.oracle import execute
+from costmodel.polynomial import Poly, call, size
+from costmodel.rules.crossing import best_pairs
+from costmodel.rules.levels import Level, maxima
+from costmodel.rules.peaks import highest
+from costmodel.sizes import ceil_log2
+
+l, w, r, d, C = (size(letter) for letter in "lwrdC")
+v = Poly.atom("@v")
+WHOLE = frozenset({v - 1, l - v})
+
+
+def log(number: Poly | int) -> Poly:
+    return call("ceil_log2", number)
+
+
+def below(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Every pair that is no better than one of some."""
+    return {(a, b) for most, few in pairs for a in range(most + 1) for b in range(few + 1)}
+
+
+def test_three_pairs_are_as_good_as_all() -> None:
+    """Whatever is asked of two logarithms, the pairs offer what some division of the total does,
+    and nothing that none does."""
+    for total in range(2, 300):
+        divided = {(ceil_log2(a), ceil_log2(total - a)) for a in range(1, total)}
+        at = {"l": total}
+        chosen = {(ceil_log2(a.at(at)), ceil_log2(b.at(at))) for a, b in best_pairs(l)}
+        assert below(chosen) == below(divided), total
+
+
+def test_the_best_row_of_a_growing_and_a_falling_window() -> None:
+    """Of 10 rows the fifth: 5 terms before it and 6 after it are 3 levels each; of 16 none has more
+    than 3 + 4 levels, and the first has 4; of 17 rows the last but one has 4 + 2 levels only, but
+    the ninth 4 + 4."""
+    depth = highest(log(v) + log(l + 1 - v), "@v", WHOLE)
+    assert [depth.at({"l": n}) for n in (1, 2, 3, 4, 10, 16, 17)] == [0, 1, 2, 3, 6, 7, 8]
+
+
+def test_steps_outrun_the_logarithms_that_fall() -> None:
+    """From row to row a level more, and at most one less for what is left."""
+    assert highest(v + log(l + 1 - v), "@v", WHOLE) == l
+    assert highest(log(v) + log(v + w) - v * 2, "@v", WHOLE) == log(w + 1) - 2
+
+
+TERMS = st.tuples(st.sampled_from((v, l + 1 - v)), st.integers(0, 2), st.integers(0, 3))
+CAPS = st.lists(st.sampled_from((w, r, l, w + 1)), max_size=2)
+
+
+@st.composite
+def windows(draw: st.DrawFn, base: Poly) -> Poly:
+    """How many terms a window has that grows or falls, and is cut."""
+    return call("Min", base, *draw(CAPS))
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> Poly:
+    """A weighted sum of logarithms of windows that grow, and of others that fall."""
+    result = v * draw(st.sampled_from((0, 0, 0, 1, 12, -12)))
+    for base, number, wide in draw(st.lists(TERMS, min_size=2, max_size=4)):
+        term = base + w * draw(st.integers(0, 1)) if wide == 3 else base
+        result = result + log(draw(windows(term))) * (number + 1)
+    return result
+
+
+SIZES = [(a, b, c) for a in (*range(1, 14), 17, 31) for b in (1, 2, 3, 5, 8, 40) for c in (1, 4)]
+
+
+def enumerated(depth: Poly, at: dict[str, int], rows: Sequence[int]) -> int:
+    return max(depth.at({**at, "@v": row}) for row in rows)
+
+
+@given(sums())
+@settings(max_examples=80, deadline=None)
+def test_random_sums_by_trying_every_row(depth: Poly) -> None:
+    try:
+        found = highest(depth, "@v", WHOLE)
+    except Unsupported:
+        assume(False)
+    for a, b, c in SIZES:
+        at = {"l": a, "w": b, "r": c}
+        assert found.at(at) == enumerated(depth, at, range(1, a + 1)), (at, str(found))
+
+
+def test_most_random_sums_are_answered() -> None:
+    """The comparison above would prove nothing if most were refusals."""
+    asked: list[bool] = []
+
+    @given(sums())
+    @settings(max_examples=60, deadline=None)
+    def ask(depth: Poly) -> None:
+        try:
+            highest(depth, "@v", WHOLE)
+        except Unsupported:
+            asked.append(False)
+        else:
+            asked.append(True)
+
+    ask()
+    assert sum(asked) >= 0.7 * len(asked)
+
+
+def test_a_depth_is_divided_where_a_minimum_bends_it() -> None:
+    """Rows that go on one after another, of which the last chunk may be short: the last full chunk,
+    or the short one."""
+    rows = frozenset({v - 1, call("floor_div", l - 1, C) + 1 - v})
+    depth = v + log(call("Min", C, l - C * v + C)) * 3
+    found = maxima(Level(depth), ["@v"], rows)
+    assert len(found) == 2
+    for length in range(1, 20):
+        for chunk in range(1, 9):
+            at = {"l": length, "C": chunk}
+            there = [x for x in found if all(c.at(at) >= 0 for c in x.where)]
+            number = (length - 1) // chunk + 1
+            assert max(x.depth.at(at) for x in there) == enumerated(depth, at, range(1, number + 1))
+
+
+def before_and_after(*, weight: int, cut: bool) -> Mixer:
+    """Row i adds up the rows before it and those after it, one sum into the other: a running sum
+    whose terms are each a sum of the rest."""
+    m = Mixer("crossing")
+    length, window = m.sizes("l w")
+    x, y = m.input("x", length), m.output("y", length)
+    with m.form("direct") as f:
+        i = f.index("i", 1, length)
+        j = f.index("j", cm.max_(1, i - window + 1) if cut else 1, i)
+        k = f.index("k", i, cm.min_(length, i + window - 1) if cut else length)
+        ahead, rows = f.array("U", length), f.array("S", length)
+        ahead[i] = cm.sum_(x[k], over=k)
+        rows[i] = cm.sum_(ahead[i] * x[j], over=j)
+        y[i] = cm.sum_(rows[i] * x[j], over=j) if weight == 2 else rows[i] * 1
+    return m
+
+
+@pytest.mark.parametrize("weight", [1, 2])
+@pytest.mark.parametrize("cut", [False, True])
+def test_sums_before_and_after_a_row_are_as_deep_as_executed(weight: int, cut: bool) -> None:
+    mixer = before_and_after(weight=weight, cut=cut)
+    derived = cm.span(mixer)
+    assert len(derived.terms) == 2
+    for length in (*range(1, 12), 16, 17, 23):
+        for window in (1, 2, 3, 4, 5, 9, 30) if cut else (1,):
+            sizes = {"l": length, "w": window}
+            run = execute(mixer.forms["direct"], sizes)
+            assert derived.at(**sizes) == run.span(), sizes

@@ -1,0 +1,152 @@
+"""Is the span of gradients exact where chunks are short, loops start late and windows overlap?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+
+import costmodel as cm
+from costmodel.check_gradients import Gradients
+from costmodel.domains import Unsupported
+from costmodel.equations import Mixer
+from costmodel.execution.oracle import run
+from costmodel.expressions import function
+from costmodel.loops import ascending, blocks
+from costmodel.tokens import system_of
+from tests import chunk_systems
+from tests.small import complete
+
+PHASES = ("backward", "training-step")
+CUT = (
+    ("linear-attention", "chunked", "C"),
+    ("restricted-attention-causal", "direct", "w"),
+    ("restricted-attention-causal", "banded", "w"),
+)
+REWRITES: tuple[tuple[str, ...], ...] = ((), ("dense",), ("recompute=all",), ("only=inputs",))
+
+
+def executed(
+    mixer: Mixer, form: str, phase: str, sizes: dict[str, int], rewrites: tuple[str, ...]
+) -> int:
+    system = system_of(mixer, form, rewrites, "backward")
+    ready = system.forward.equations if phase == "backward" else ()
+    return run(system, sizes, dense="dense" in rewrites, ready=ready).span()
+
+
+@pytest.mark.parametrize("rewrites", REWRITES, ids=str)
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(("name", "form", "letter"), CUT)
+def test_cut_sequences(
+    name: str, form: str, letter: str, phase: str, rewrites: tuple[str, ...]
+) -> None:
+    """Chunks and windows of one row, that divide the length or do not, as long as it and longer."""
+    mixer = cm.mixer(name)
+    derived = cm.span(mixer, phase, form, ("strict", *rewrites))
+    for length in (1, 2, 3, 4, 6, 7) if rewrites else (1, 2, 3, 4, 5, 6, 7, 9):
+        for cut in (1, 2, 3, 4, 8):
+            sizes = complete(mixer, {"l": length, letter: cut, "d": 2, "n": 1})
+            assert derived.at(**sizes) == executed(mixer, form, phase, sizes, rewrites), sizes
+
+
+def test_the_span_of_a_window_by_hand() -> None:
+    """R.grad: a product and log d. A.grad: a product, log(d/n); the quotient by the sum beside a
+    product and log w, an addition, a product; Z.grad: the scale. From there to K.grad, a product
+    and log w, to x.grad, a product and log d, and two additions of the three projections."""
+    sizes = {"l": 9, "d": 8, "n": 2, "w": 4}
+    window, wide, head = 2, 3, 2
+    upto = (1 + wide) + (1 + head) + 1 + (1 + window) + 1 + 1 + 1
+    expected = upto + (1 + window) + (1 + wide) + 2
+    for form in ("direct", "banded"):
+        found = cm.span(cm.mixer("restricted-attention-causal"), "backward", form).at(**sizes)
+        assert found == expected
+
+
+def late() -> Mixer:
+    """Sums of whole chunks, carried on; only what a later chunk reads of them has a gradient."""
+    m = Mixer("late")
+    l, C = m.sizes("l C")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        s, i = f.index("s", 1, C), f.index("i", 1, cm.min_(C, l))
+        first, later = f.index("o", 1, cm.min_(1, l // C)), f.index("r", 2, l // C)
+        S = f.array("S", l // C)
+        S[first] = cm.sum_(x[(first - 1) * C + s], over=s)
+        S[later] = S[later - 1] * cm.sum_(x[(later - 1) * C + s], over=s)
+        g = f.index("g", 2, l // C + 1)
+        u = f.index("u", 1, cm.min_(C, l - (g - 1) * C))
+        y[i] = function("tanh", x[i])
+        y[(g - 1) * C + u] = x[(g - 1) * C + u] * S[g - 1]
+    return m
+
+
+def test_a_loop_is_numbered_from_the_last_row_that_it_computes() -> None:
+    """Of l // C sums, the last one has no gradient where no row comes after it."""
+    system = system_of(late(), "direct", (), "backward")
+    (block,) = (b for b in blocks(ascending(system)) if any(a.name == "S.grad" for a in b.axes))
+    assert {str(row) for row in block.last_rows.values()} == {"floor((l - 1)/C)"}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_loop_without_its_last_rows_is_as_deep_as_executed(phase: str) -> None:
+    derived = cm.span(late(), phase)
+    for length in range(1, 13):
+        for chunk in (1, 2, 3, 4, 5, 14):
+            sizes = {"l": length, "C": chunk}
+            assert derived.at(**sizes) == executed(late(), "direct", phase, sizes, ()), sizes
+
+
+@given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
+@settings(max_examples=40)
+def test_random_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
+    for phase in PHASES:
+        try:
+            derived = cm.span(mixer, phase)
+        except Unsupported:
+            continue
+        assert derived.at(**sizes) == executed(mixer, "direct", phase, sizes, ()), sizes
+
+
+def test_many_random_chunks_are_answered() -> None:
+    """The comparison above would prove nothing if most were refusals."""
+    answered: Counter[bool] = Counter()
+
+    @given(mixer=chunk_systems.mixers())
+    @settings(max_examples=40)
+    def ask(mixer: Mixer) -> None:
+        try:
+            cm.span(mixer, "training-step")
+        except Unsupported:
+            answered[False] += 1
+        else:
+            answered[True] += 1
+
+    ask()
+    assert answered[True] >= 0.4 * answered.total()
+
+
+def interleaved() -> Mixer:
+    """S is written by two equations, and the second one reads T, which is written between them."""
+    m = Mixer("interleaved")
+    (l,) = m.sizes("l")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        i, first, later, j = (
+            f.index(n, *r) for n, r in (("i", (1, l)), ("o", (1, 1)), ("r", (2, l)), ("j", (1, l)))
+        )
+        S, T = f.array("S", l), f.array("T", 1)
+        S[later] = x[later] * x[later]
+        T[first] = function("exp", cm.sum_(x[j], over=j))
+        S[first] = T[first] * x[first]
+        y[i] = S[i] * x[i]
+    return m
+
+
+def test_an_array_that_is_written_before_and_after_another_one() -> None:
+    """exp of a sum of 5, two products: 3 + 1 + 2 levels."""
+    assert cm.span(interleaved()).at(l=5) == 3 + 1 + 2
+    made = Gradients(interleaved(), "direct")
+    for length in (1, 2, 5):
+        made.at({"l": length})
+    assert made.apart == []
