@@ -51,6 +51,9 @@ REWRITES: Mapping[str, str] = {
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
     "softmax-gradient": "the gradient of a softmax comes from its result alone: (g - sum of g y) y",
+    "weighted-sum-gradient": "a softmax's sum of g y is that of what it weighs: sum of g_o o",
+    "logsumexp-gradient": "a softmax is computed again: exp(s - L), L the logarithm of its sum",
+    "scale-gradient": "the scale of scores is applied to the gradients of what they are made of",
     "quotient-gradient": "the gradient of a divisor b takes a / b again: -g (a / b) / b",
     "cases-gradient": "the gradients of both branches of a function by cases are added up",
     "padded": "the zeros around an array are part of it, and their gradients are computed",
@@ -62,7 +65,8 @@ REWRITES: Mapping[str, str] = {
 
 PADDINGS = ("padded", "padded-rows")
 OF_GRADIENTS = (
-    "softmax-gradient", "quotient-gradient", "cases-gradient", "fft-gradient", *PADDINGS,
+    "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
+    "quotient-gradient", "cases-gradient", "fft-gradient", *PADDINGS,
 )  # fmt: skip
 """Rewrites that change what a backward pass computes. Paddings also write zeros around arrays in
 the forward pass, which moves more bytes and computes nothing."""

@@ -22,6 +22,7 @@ from costmodel.rules.counts import CountsAt
 from costmodel.rules.peers import contraction_counts, no_backward
 from costmodel.tokens import TRAINING_STEP, phase_name, system_of
 from profiler.counters.rules import nominal
+from profiler.counters.zeros import MEANING
 from profiler.ladders.cost import cost_of
 from profiler.ladders.ladder import EXHAUSTED, Cause, Classes, Ladder, PeerFigure
 from profiler.ladders.reconcile_memory import memory
@@ -45,9 +46,12 @@ whatever the module, unless a kernel below takes them otherwise."""
 
 OF_KERNELS: Mapping[str, tuple[str, ...]] = {
     "softmax": ("softmax-gradient",),
-    "fused-attention": ("softmax-gradient",),
-}
-"""Kernel class -> how its own backward pass takes the gradient of what it computed."""
+    "fused-attention": (
+        "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
+    ),
+}  # fmt: skip
+"""Kernel class -> how its own backward pass takes the gradient of what it computed; that of fused
+attention is Algorithm 2 of Dao 2023, arXiv 2307.08691."""
 
 
 def gradient_rewrites(kernels: Mapping[str, str], rewrites: Sequence[str]) -> tuple[str, ...]:
@@ -177,18 +181,15 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         ),
         reasons={"1-2": EXHAUSTED} | unobserved(measurement) | why,
         uncounted=tuple(dispatch["unknown"]),
-        memory=memory(measurement, mixer, held_steps(mixer, does), phase),
+        memory=memory(measurement, mixer, held_steps(mixer, does), phase, does.kernels),
     )
-
-
-ZEROS = "arithmetic with zeros that fill up the gradients of parts, which the equations leave out"
 
 
 def zeros(measurement: Measurement) -> tuple[Cause, ...]:
     """What the backward pass did with zeros that stand for no gradient, counted again without."""
     counted = measurement.counts.get("zeros")
     found = difference(dispatched_classes(counted), {}) if counted else {}
-    return (Cause(2, 3, "zeros", found, ZEROS),) if found else ()
+    return (Cause(2, 3, "zeros", found, MEANING),) if found else ()
 
 
 def unobserved(measurement: Measurement) -> dict[str, str]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import costmodel as cm
+from costmodel.check_gradients import Gradients
 from costmodel.composites import OF_GRADIENTS, PADDINGS, lower
 from costmodel.expressions import Constant
 from costmodel.mixers import builtin
@@ -13,12 +14,27 @@ from costmodel.padding import padded
 from tests import small
 from tests.test_adjoint import agree
 
+FUSED = ("softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient")
+"""What kernels do that never write the weights of an attention out."""
+
 CASES = [
     ("linear-attention", "recurrent", ("quotient-gradient",)),
     ("linear-attention", "recurrent", ("cases-gradient",)),
     ("linear-attention", "parallel", ("cases-gradient", "quotient-gradient")),
     ("self-attention", "direct", ("quotient-gradient",)),
     ("self-attention", "direct", ("softmax-gradient",)),
+    ("self-attention", "direct", ("softmax-gradient", "weighted-sum-gradient")),
+    ("self-attention", "direct", ("logsumexp-gradient",)),
+    ("self-attention", "direct", ("scale-gradient",)),
+    ("self-attention+cross", "direct", ("safe-softmax", "scale=mul", *FUSED)),
+    ("self-attention+bias", "direct", ("dense", "safe-softmax", *FUSED)),
+    ("self-attention", "direct", ("recompute=Q", *FUSED)),
+    ("vlsa-trained", "direct", ("scale=folded", *FUSED)),
+    ("slsa", "direct", FUSED),
+    ("dot-product-attention", "direct", FUSED),
+    ("additive-attention", "direct", ("safe-softmax", *FUSED)),
+    ("restricted-attention-causal", "banded", FUSED),
+    ("fastformer", "direct", FUSED),
     ("he", "fft", ("fft-gradient",)),
     ("she-extraction", "fft", ("fft-gradient",)),
     ("me", "direct", ("dense", "padded")),
@@ -73,6 +89,83 @@ def test_both_branches_in_numbers() -> None:
     both = cm.count(mixer, "backward", "recurrent", "cases-gradient").at(**sizes)
     assert both.add - plain.add == 2 * 5 * 6
     assert both.mul == plain.mul
+
+
+ATTENDING = {"d": 6, "l": 7, "n": 2}
+PAIRS = 2 * 7 * 8 // 2
+"""Of two heads, each three wide."""
+
+
+def more(rewrites: tuple[str, ...], switch: str, phase: str = "backward") -> dict[str, int]:
+    """What a switch adds to self-attention, by class."""
+    mixer = builtin("self-attention")
+    plain, other = (
+        cm.count(mixer, phase, convention=("strict", *names)).at(**ATTENDING).by_class()
+        for names in (rewrites, (*rewrites, switch))
+    )
+    found = {name: other.get(name, 0) - plain.get(name, 0) for name in {*plain, *other}}
+    return {name: number for name, number in found.items() if number}
+
+
+def test_row_sums_from_what_is_weighed_in_numbers() -> None:
+    """A row's sum of g A over its i pairs is that of g_o o over the 3 entries of its head."""
+    found = more(("softmax-gradient",), "weighted-sum-gradient")
+    rows = 2 * 7
+    assert found == {"mul": 3 * rows - PAIRS, "add": 2 * rows - (PAIRS - rows)}
+    assert more((), "weighted-sum-gradient") == {}
+
+
+def test_a_softmax_computed_again_in_numbers() -> None:
+    """A score is 3 products, 2 additions and its scale; its weight a subtraction and an
+    exponential. The forward pass takes the logarithm of each row's sum, and adds its maximum."""
+    rewrites = ("safe-softmax", "scale=mul", "softmax-gradient")
+    again = {"mul": 4 * PAIRS, "add": 3 * PAIRS, "exp": PAIRS}
+    assert more(rewrites, "logsumexp-gradient") == again
+    step = more(rewrites, "logsumexp-gradient", "training-step")
+    assert step == again | {"add": 3 * PAIRS + 2 * 7, "log": 2 * 7}
+    kept = cm.activations(builtin("self-attention"), convention=(*rewrites, *FUSED[1:]))
+    assert kept.at(**ATTENDING) == 5 * 6 * 7 + 2 * 7  # x, Q, K, V, R, and a logarithm a row
+
+
+def test_a_scale_applied_to_what_scores_hand_on_in_numbers() -> None:
+    """One quotient for every entry of the gradients of Q and K, in place of one a pair."""
+    assert more((), "scale-gradient") == {"div": 2 * 6 * 7 - PAIRS}
+    assert more(("scale=mul",), "scale-gradient") == {"mul": 2 * 6 * 7 - PAIRS}
+    assert more(("scale=folded",), "scale-gradient") == {}
+
+
+def attending(*, twice: bool) -> cm.Mixer:
+    """Attention of n heads with n channels each, where one index numbers the heads of the weights,
+    then the channels of what they weigh; `twice` reads the weights for their squares, too."""
+    m = cm.Mixer("attending")
+    l, d, n = m.sizes("l d n")
+    x, y = m.input("x", l, d), m.output("y", l, n * n)
+    W = m.parameter("W", d, n)
+    with m.form("direct") as f:
+        i, k, a = f.index("i", 1, l), f.index("k", 1, l), f.index("a", 1, d)
+        j, g = f.index("j", 1, n), f.index("g", 1, n)
+        v, Z, A = f.array("v", l, n), f.array("Z", n, l, l), f.array("A", n, l, l)
+        v[i, j] = cm.sum_(x[i, a] * W[a, j], over=a)
+        Z[j, i, k] = cm.scaled(cm.sum_(v[i, j] * x[k, a], over=a), by=d)
+        A[j, i, k] = cm.softmax(Z[j, i, k], over=k)
+        weighed = cm.sum_(A[g, i, k] * v[k, j], over=k)
+        squares = cm.sum_(A[g, i, k] * A[g, i, k], over=k)
+        y[i, (g - 1) * n + j] = weighed + squares if twice else weighed
+    return m
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_weights_that_are_read_for_something_else_keep_their_row_sums(twice: bool) -> None:
+    mixer = attending(twice=twice)
+    made = Gradients(mixer, "direct", FUSED)
+    for l in (1, 4):
+        made.at({"l": l, "d": 6, "n": 2})
+    assert made.apart == []
+    plain, other = (
+        cm.count(mixer, "backward", convention=names).at(l=7, d=6, n=2)
+        for names in (FUSED[:1], FUSED[:2])
+    )
+    assert other.mul - plain.mul == (0 if twice else 2 * 7 * 2 - 2 * 7 * 7)
 
 
 def test_a_transform_back_in_numbers() -> None:

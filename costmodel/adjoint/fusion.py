@@ -61,7 +61,7 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
 
 def _one(rest: Share, first: Share) -> Share | None:
     """The two as one share, if `first` is what `rest` would be one row earlier."""
-    if rest.layout != first.layout:
+    if rest.layout != first.layout or rest.scale != first.scale:
         return None
     return _rows(rest, first) or _sums(rest, first)
 

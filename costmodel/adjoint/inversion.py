@@ -23,9 +23,12 @@ from costmodel.domains import (
 )
 from costmodel.expressions import (
     Array,
+    Constant,
+    Div,
     Flat,
     Gather,
     Index,
+    Mul,
     Node,
     Position,
     Reduce,
@@ -37,6 +40,10 @@ from costmodel.polynomial import Poly
 
 Layout = tuple[Poly | None, ...]
 """For each axis the extent of the inner index of a flattening, or None."""
+
+
+Scale = tuple[type[Mul | Div], Constant]
+"""How a value is scaled: by which operation, and with what."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +62,17 @@ class Share:
     over: tuple[Index, ...]
     hints: tuple[str | None, ...]
     """What the reader calls each axis, where it is an index of its own."""
+    scale: Scale | None = None
+    """What the sum is scaled by."""
 
     @property
     def expression(self) -> Node:
-        """The value summed over the readers of an entry."""
-        return Reduce("sum", self.value, self.over) if self.over else self.value
+        """The value summed over the readers of an entry, then scaled."""
+        value = Reduce("sum", self.value, self.over) if self.over else self.value
+        if self.scale is None:
+            return value
+        operation, by = self.scale
+        return operation(value, by)
 
     @property
     def positions(self) -> tuple[Position, ...]:

@@ -40,10 +40,15 @@ def recomputed(system: System, names: Sequence[str]) -> System:
     Raises:
         EquationError: a name that the forward pass does not compute.
     """
-    chosen = _chosen(system.forward, names)
-    needed = _closure(system.forward, chosen, _read(system.backward))
-    copies = {array: _copy(system, array) for array in system.forward.defining if array in needed}
-    backward = dict(_in_turn(system, copies))
+    return computed_again(system, system.forward, _chosen(system.forward, names))
+
+
+def computed_again(system: System, defined: System, chosen: frozenset[Array]) -> System:
+    """A training step whose backward pass computes some arrays again by the equations of another
+    system: those of its forward pass, or others that give the same."""
+    needed = _closure(defined, chosen, read_by(system.backward))
+    copies = {array: _copy(system, array) for array in defined.defining if array in needed}
+    backward = dict(_in_turn(system, defined, copies))
     return replace(system, equations=(*system.forward.equations, *backward), backward=backward)
 
 
@@ -62,7 +67,8 @@ def _chosen(forward: System, names: Sequence[str]) -> frozenset[Array]:
     return frozenset(found)
 
 
-def _read(equations: Iterable[Equation]) -> set[Array]:
+def read_by(equations: Iterable[Equation]) -> set[Array]:
+    """The arrays that some equations read."""
     return {ref.array for equation in equations for ref in references(equation)}
 
 
@@ -71,7 +77,7 @@ def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> s
     found: set[Array] = set()
     while more := (wanted & chosen) - found:
         found |= more
-        wanted = _read(e for e in forward.equations if e.array in more)
+        wanted = read_by(e for e in forward.equations if e.array in more)
     return found
 
 
@@ -82,15 +88,15 @@ def _copy(system: System, array: Array) -> Array:
                    owner=system.mixer, latex=tilde)  # fmt: skip
 
 
-def _in_turn(system: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
+def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
     """The equations of the gradients, each after what it, or its loop, needs that is computed
-    again."""
-    forward, waiting = system.forward, frozenset(copies)
+    again by the equations of `forward`."""
+    waiting = frozenset(copies)
     loops = {
         e: block.equations for block in blocks(system) if block.is_loop for e in block.equations
     }
     for equation, kind in system.backward.items():
-        needed = _closure(forward, waiting, _read(loops.get(equation, (equation,))))
+        needed = _closure(forward, waiting, read_by(loops.get(equation, (equation,))))
         waiting -= {*needed}
         again = {
             copy: how

@@ -11,12 +11,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
 from costmodel.adjoint.fusion import fused, fused_equations
-from costmodel.adjoint.inversion import Share, entries, inverted, moved_index, ranges, substituted
+from costmodel.adjoint.inversion import (
+    Scale,
+    Share,
+    entries,
+    inverted,
+    moved_index,
+    ranges,
+    substituted,
+)
 from costmodel.adjoint.local import OF_BOTH, OF_OPERAND, OF_RESULT
 from costmodel.adjoint.recompute import recomputed
+from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
 from costmodel.adjoint.stored import Shared, active, extent, is_active, stored
 from costmodel.domains import Constraints, Unsupported, implied, infeasible, irredundant, outside
 from costmodel.equations import (
@@ -96,6 +105,8 @@ def adjoint(
     forward = _with_gradient(system, trained)
     kept = stored(forward, quotients="quotient-gradient" not in rewrites)
     step = _Builder(kept, rewrites).built()
+    if "logsumexp-gradient" in rewrites:
+        step = from_logarithms(step)
     return recomputed(step, recompute) if recompute else step
 
 
@@ -134,6 +145,8 @@ class _Scope:
     around: Constraints
     sequence: bool
     over: tuple[Index, ...] = ()
+    scale: Scale | None = None
+    """What everything that is handed on is scaled by, once it is summed over its readers."""
 
     @property
     def indices(self) -> tuple[Index, ...]:
@@ -280,13 +293,42 @@ class _Builder:
         (of_row,) = self.system.defining[total.array]
         assert isinstance(of_row.value, Reduce)
         rows = self._array(self._next_name(equation.array), total.array.shape, equation.array)
-        value = Reduce("sum", Mul(gradient, result), of_row.value.over)
+        value = self._of_weighted_sum(equation, of_row)
+        if value is None:
+            value = Reduce("sum", Mul(gradient, result), of_row.value.over)
         written = Equation(
             rows, of_row.positions, value, of_row.indices, gradient_name(equation.array)
         )
         self.written[written] = SEQUENCE if scope.sequence else STEP
         difference = Sub(gradient, Ref(rows, total.positions))
         self.hand_to(scores, Mul(difference, result), scope)
+
+    def _of_weighted_sum(self, equation: Equation, of_row: Equation) -> Node | None:
+        """A row's sum of g y by what its entries y are the weights of, where that is so asked."""
+        if "weighted-sum-gradient" not in self.rewrites:
+            return None
+        found = weighted_sum(self.system, equation, of_row)
+        if found is None:
+            return None
+        reader, entry, over = found
+        own = defined(reader)
+        if own is None or outside(own, self.regions[reader.array]):
+            return None
+        product = Mul(Ref(self.grads[reader.array], entry.positions), entry)
+        return Reduce("sum", product, over) if over else product
+
+    @cached_property
+    def _scores(self) -> frozenset[Array]:
+        """The arrays that a softmax is taken of."""
+        return frozenset(scores.array for _, scores in softmaxes(self.system))
+
+    def scale_of(self, node: Mul | Div, scope: _Scope) -> Scale | None:
+        """How a sum of scores is scaled, where what it hands on is to be scaled in its place."""
+        if "scale-gradient" not in self.rewrites or not isinstance(node.right, Constant):
+            return None
+        if not isinstance(node.left, (Reduce, Joined)) or scope.scale is not None:
+            return None
+        return (type(node), node.right) if scope.equation.array in self._scores else None
 
     def _hand(self, node: Node, gradient: Node, scope: _Scope) -> None:
         """Hand the gradient of an expression on to what it is made of."""
@@ -329,6 +371,7 @@ class _Builder:
                     f"the gradient of {ref.array.name}: how many maxima one entry wins depends on "
                     f"the values"
                 )
+            share = replace(share, scale=scope.scale)
             self.handed.setdefault(ref.array, []).append(_Handed(share, scope.sequence))
 
     def _collect(self, array: Array) -> None:
@@ -418,7 +461,7 @@ class _Builder:
             return
         joined = self._array(self._next_name(array), array.shape, array)
         self._write(joined, array, cell, each, JOINED)
-        first = replace(alone[0], value=Ref(joined, alone[0].positions), over=())
+        first = replace(alone[0], value=Ref(joined, alone[0].positions), over=(), scale=None)
         self._write(target, array, cell, [first, *alone], STEP)
 
     def _write(
@@ -476,24 +519,6 @@ class _Builder:
             if all(found):
                 return found
         return [None] * len(share.axes)
-
-
-def softmax_of(system: System, equation: Equation) -> Ref | None:
-    """The scores that an equation is the softmax of, if it is one by itself."""
-    value = equation.value
-    if not (
-        isinstance(value, Div) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
-    ):
-        return None
-    powers = system.defining.get(value.left.array, ())
-    if value.left.array.name != f"{equation.name}.exp":
-        return None
-    if len(powers) != 1:
-        raise Unsupported(f"{equation.name}: a softmax over a union, from its result")
-    exponent = powers[0].value
-    assert isinstance(exponent, Call)
-    scores = exponent.body.left if isinstance(exponent.body, Sub) else exponent.body
-    return scores if isinstance(scores, Ref) else None
 
 
 def _readers_first(block: Block) -> list[Array]:
@@ -587,6 +612,9 @@ def _add(builder: _Builder, node: Add | Sub, gradient: Node, scope: _Scope) -> N
 
 
 def _mul(builder: _Builder, node: Mul, gradient: Node, scope: _Scope) -> None:
+    if scale := builder.scale_of(node, scope):
+        builder._hand(node.left, gradient, replace(scope, scale=scale))
+        return
     arrays = active(builder.system)
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
@@ -596,6 +624,9 @@ def _mul(builder: _Builder, node: Mul, gradient: Node, scope: _Scope) -> None:
 
 def _div(builder: _Builder, node: Div, gradient: Node, scope: _Scope) -> None:
     """u = g / b for the numerator; -u times the stored quotient for the denominator."""
+    if scale := builder.scale_of(node, scope):
+        builder._hand(node.left, gradient, replace(scope, scale=scale))
+        return
     arrays = active(builder.system)
     both = is_active(node.left, arrays) and is_active(node.right, arrays)
     if "quotient-gradient" in builder.rewrites:

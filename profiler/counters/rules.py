@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
 
+import torch
 from torch import Tensor
 
 from profiler.counters.call import Call, CountError, is_arithmetic
@@ -298,7 +299,10 @@ def visible_pairs(rows: int, keys: int, causal: bool) -> int:
 
 def fused_attention(call: Call) -> Operations:
     """Scores, one multiplication by the scale, softmax with the maximum subtracted, weighted sum:
-    the reference in the documentation of torch.nn.functional.scaled_dot_product_attention."""
+    the reference in the documentation of torch.nn.functional.scaled_dot_product_attention.
+
+    Where gradients will be taken, each row's maximum plus the logarithm of its sum is kept besides:
+    Algorithm 1 of Dao 2023, arXiv 2307.08691."""
     if call.arguments["dropout_p"]:
         raise CountError(f"{call.name}: no rule for dropout inside attention")
     query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
@@ -311,7 +315,9 @@ def fused_attention(call: Call) -> Operations:
     weighted = Operations(mul=pairs, add=pairs - rows) * value.shape[-1]
     bias = call.arguments.get("attn_bias", call.arguments.get("attn_mask"))
     masked = Operations(add=pairs if bias is not None else 0)
-    return (scores + masked + softmax_rows(pairs, rows) + weighted) * prod(outer)
+    trained = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    kept = (Operations(add=1) + FUNCTIONS["log"]) * (rows if trained else 0)
+    return (scores + masked + softmax_rows(pairs, rows) + weighted + kept) * prod(outer)
 
 
 # moves

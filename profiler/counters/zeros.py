@@ -28,11 +28,16 @@ EMPTY = ("zeros", "zeros_like", "new_zeros")
 """What stands in a backward pass where a part has no gradient at all."""
 
 
+MEANING = "arithmetic with zeros that fill up the gradients of parts, which the equations leave out"
+"""What it means as the cause of a gap."""
+
+
 class Zeros(TorchDispatchMode):
     """Follows which entries of gradients stand for a gradient, and counts the work on others.
 
     `there` maps a tensor to a mask of the same shape: True where an entry stands for a gradient;
-    tensors without one have them everywhere.
+    tensors without one have them everywhere. Masks of meta tensors lie on the CPU: nothing else is
+    computed of these.
     """
 
     def __init__(self) -> None:
@@ -53,7 +58,7 @@ class Zeros(TorchDispatchMode):
         result = func(*args, **kwargs)
         call = bind(func, args, kwargs, result)
         if name in EMPTY:
-            mark(result, torch.zeros_like(result, dtype=torch.bool))
+            mark(result, everywhere(result, there=False))
         elif name in FILLING or any(there(t) is not None for t in call.inputs):
             self.follow(func, name, args, kwargs, call, moves=rule is free or func.is_view)
         return result
@@ -100,7 +105,13 @@ def there(tensor: Tensor) -> Tensor | None:
 def known(tensor: Tensor) -> Tensor:
     """The mask of any tensor."""
     mask = there(tensor)
-    return torch.ones_like(tensor, dtype=torch.bool) if mask is None else mask
+    return everywhere(tensor, there=True) if mask is None else mask
+
+
+def everywhere(tensor: Tensor, *, there: bool) -> Tensor:
+    """A mask of a tensor that is the same at all entries."""
+    device = "cpu" if tensor.device.type == "meta" else tensor.device
+    return torch.full(tensor.shape, there, dtype=torch.bool, device=device)
 
 
 def mark(tensor: Tensor, mask: Tensor | None) -> None:

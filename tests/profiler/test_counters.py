@@ -480,6 +480,20 @@ def test_windows_added_up_into_their_places() -> None:
     assert counted(backward) == Operations(add=2 * (15 - 7))
 
 
+def test_what_fused_attention_keeps_for_its_gradients() -> None:
+    """Dao 2023, Algorithm 1: the logarithm of each row's sum and its maximum, 2 heads of 3 rows."""
+    q, k, v = (ones(1, 2, 3, 2) for _ in range(3))
+
+    def operations() -> Operations:
+        return count_dispatch(lambda: F.scaled_dot_product_attention(q, k, v)).operations
+
+    plain = operations()
+    v.requires_grad_()
+    assert operations() == plain + Operations(add=6, other={"log": 6})
+    with torch.no_grad():
+        assert operations() == plain
+
+
 def test_the_gradients_of_fused_attention() -> None:
     """Dao et al. 2022, Algorithm 4, at one head of width 2, 3 rows that see 6 pairs.
 

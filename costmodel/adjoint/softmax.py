@@ -1,0 +1,186 @@
+"""What of a softmax's gradient may be taken otherwise: its row sums, its scale, its own values?
+
+Kernels that never write the weights of an attention out take gradients so: Dao 2023, arXiv
+2307.08691, Algorithm 2 (Dao et al. 2022, arXiv 2205.14135, Algorithm 4, where the scale stands).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from costmodel.adjoint.inversion import moved_index
+from costmodel.adjoint.recompute import computed_again, read_by
+from costmodel.domains import Unsupported, implied
+from costmodel.equations import Equation, System
+from costmodel.expressions import (
+    Add,
+    Array,
+    Call,
+    Div,
+    Index,
+    Mul,
+    Node,
+    Position,
+    Reduce,
+    Ref,
+    Sub,
+    moved,
+)
+from costmodel.loops import references
+from costmodel.polynomial import Poly
+
+
+def softmax_of(system: System, equation: Equation) -> Ref | None:
+    """The scores that an equation is the softmax of, if it is one by itself."""
+    value = equation.value
+    if not (
+        isinstance(value, Div) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
+    ):
+        return None
+    powers = system.defining.get(value.left.array, ())
+    if value.left.array.name != f"{equation.name}.exp":
+        return None
+    if len(powers) != 1:
+        raise Unsupported(f"{equation.name}: a softmax over a union, from its result")
+    exponent = _exponent(system, equation)
+    scores = exponent.left if isinstance(exponent, Sub) else exponent
+    return scores if isinstance(scores, Ref) else None
+
+
+def _exponent(system: System, equation: Equation) -> Node:
+    """What the exponentials of a softmax are taken of."""
+    assert isinstance(equation.value, Div) and isinstance(equation.value.left, Ref)
+    (powers,) = system.defining[equation.value.left.array]
+    assert isinstance(powers.value, Call)
+    return powers.value.body
+
+
+def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
+    """Every equation that is a softmax by itself, with its scores."""
+    for equation in system.equations:
+        if scores := softmax_of(system, equation):
+            yield equation, scores
+
+
+# row sums
+
+
+def weighted_sum(
+    system: System, softmax: Equation, row: Equation
+) -> tuple[Equation, Ref, tuple[Index, ...]] | None:
+    """What a softmax's rows A[i] are the weights of, where they are read for nothing else.
+
+    If o[i, c] = sum over j of A[i, j] v[j, c] is all that reads A, and g_o is the gradient of o,
+    then sum over j of g[i, j] A[i, j] = sum over c of g_o[i, c] o[i, c].
+
+    Args:
+        row: the equation of the softmax's sums, whose indices number the rows.
+
+    Returns:
+        The equation of o, its entries at a row, and the indices that tell them apart; None where
+        something else is read.
+    """
+    reads = [(e, ref) for e in system.equations for ref in references(e)]
+    reads = [(e, ref) for e, ref in reads if ref.array is softmax.array]
+    if len(reads) != 1 or len(system.defining[softmax.array]) != 1:
+        return None
+    ((reader, ref),) = reads
+    if not _weights(reader.value, ref):
+        return None
+    free: dict[Position, Index] = {index.as_poly(): index for index in reader.indices}
+    at: dict[str, Poly] = {}
+    for mine, theirs in zip(softmax.positions, ref.positions, strict=True):
+        if mine in [index.as_poly() for index in row.indices]:
+            index = free.get(theirs)
+            if index is None or not isinstance(mine, Poly):
+                return None
+            at[index.atom] = mine
+        elif theirs in free:
+            return None
+    if not all(implied(row.domain, c.substitute(at)) for i in at for c in _alone(reader, i)):
+        return None
+    left = [index for index in reader.indices if index.atom not in at]
+    at |= _apart(left, row.indices)
+    over = tuple(moved_index(index, at) for index in left)
+    return reader, Ref(reader.array, tuple(moved(p, at) for p in reader.positions)), over
+
+
+def _weights(value: Node, weight: Ref) -> bool:
+    """Whether a value is a sum of products with a weight, over that weight's index alone."""
+    if not (isinstance(value, Reduce) and value.kind == "sum" and len(value.over) == 1):
+        return False
+    body = value.body
+    if not (isinstance(body, Mul) and weight in body.children):
+        return False
+    return value.over[0].as_poly() in weight.positions
+
+
+def _alone(equation: Equation, atom: str) -> Iterator[Poly]:
+    """The conditions on one index of an equation."""
+    for index in equation.indices:
+        if index.atom == atom:
+            yield from index.constraints
+
+
+def _apart(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
+    """New names for the indices that are called like one of a row."""
+    taken = {index.name for index in (*left, *rows)}
+    found: dict[str, Poly] = {}
+    for index in left:
+        if index.name in {row.name for row in rows}:
+            new = next(n for k in range(2, 100) if (n := f"{index.name}{k}") not in taken)
+            taken.add(new)
+            found[index.atom] = Poly.atom(f"@{new}")
+    return found
+
+
+# its values, again
+
+
+def from_logarithms(step: System) -> System:
+    """A training step whose backward pass computes every softmax that it reads again.
+
+    The forward pass keeps the logarithm of each row's sum of exponentials, L = m + log(sum of
+    exp(s - m)), m being the maximum where one is subtracted; the weights are then exp(s - L), and
+    their scores s are computed again as well.
+    """
+    forward, read = step.forward, read_by(step.backward)
+    found = [(e, scores) for e, scores in softmaxes(forward) if e.array in read]
+    if not found:
+        return step
+    logarithms = {softmax: _logarithm(forward, softmax) for softmax, _ in found}
+    sums = {_sums(forward, softmax): logarithm for softmax, logarithm in logarithms.items()}
+    kept = [part for e in forward.equations for part in (e, *filter(None, [sums.get(e)]))]
+    again = {
+        softmax: replace(softmax, value=Call("exp", Sub(scores, _entry(logarithms[softmax]))))
+        for softmax, scores in found
+    }
+    chosen = frozenset(array for e, scores in found for array in (e.array, scores.array))
+    defined = replace(forward, equations=tuple(again.get(e, e) for e in kept))
+    return computed_again(
+        replace(step, equations=(*kept, *step.backward)), defined, chosen & {*forward.defining}
+    )
+
+
+def _sums(system: System, softmax: Equation) -> Equation:
+    """The equation of a softmax's sums."""
+    assert isinstance(softmax.value, Div) and isinstance(softmax.value.right, Ref)
+    (found,) = system.defining[softmax.value.right.array]
+    return found
+
+
+def _logarithm(system: System, softmax: Equation) -> Equation:
+    """L of every row of a softmax."""
+    sums, exponent = _sums(system, softmax), _exponent(system, softmax)
+    value: Node = Call("log", _entry(sums))
+    if isinstance(exponent, Sub):
+        value = Add(exponent.right, value)
+    array = Array(f"{softmax.name}.log", "intermediate", sums.array.shape, sums.array.owner,
+                  sums.array.cite)  # fmt: skip
+    return replace(sums, array=array, value=value)
+
+
+def _entry(equation: Equation) -> Ref:
+    """The entry that an equation defines."""
+    return Ref(equation.array, equation.positions)
