@@ -13,20 +13,22 @@ from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
 from costmodel.conventions import Convention
-from costmodel.domains import Constraints, Exact, union_size
-from costmodel.equations import Mixer, System, gradient_name
-from costmodel.expressions import Array
+from costmodel.domains import Constraints, Exact, outside, union_size
+from costmodel.equations import Equation, Mixer, System, gradient_name
+from costmodel.expressions import Array, Flat, Gather, Ref, position_value
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.state import entries, variables_in
 from costmodel.tokens import instances, reads, system_of, tokens
-from costmodel.wellformed import axes_of
+from costmodel.wellformed import axes_of, defined
 
 if TYPE_CHECKING:
     import sympy
 
 ONE = Poly.of(1)
+Regions = dict[Array, list[Constraints]]
+"""Array -> regions of its entries, which may overlap."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,15 @@ def _sum(numbers: Mapping[str, Exact]) -> Exact:
 
 
 @cache
-def kept_entries(system: System) -> Activations:
-    """What the gradients of a system of a training step read of its forward pass."""
+def kept_entries(system: System, *, renamed: bool = False) -> Activations:
+    """What the gradients of a system of a training step read of its forward pass.
+
+    Args:
+        renamed: an entry that an equation sets equal to another one is that other one.
+    """
     given = gradient_name(system.mixer.role("output"))
     forward = tokens(system.forward)
-    regions: tuple[dict[Array, list[Constraints]], dict[Array, list[Constraints]]] = ({}, {})
+    regions: tuple[Regions, Regions] = ({}, {})
     for part in instances(system, "backward"):
         for read in reads(part.equation):
             array = read.ref.array
@@ -87,6 +93,8 @@ def kept_entries(system: System) -> Activations:
                 found = entries(read.ref, where, variables, ends=True)
                 if found is not None:
                     regions[not sequence].setdefault(array, []).append(found)
+    if renamed:
+        regions = _renamed(system.forward, regions[0]), _renamed(system.forward, regions[1])
     each, once = (
         {array.name: union_size(axes_of(array), found, ONE) for array, found in part.items()}
         for part in regions
@@ -94,15 +102,50 @@ def kept_entries(system: System) -> Activations:
     return Activations(each, once)
 
 
+def _renamed(forward: System, regions: Regions) -> Regions:
+    """The same entries under the names that they have first: those that an equation copies as they
+    are (`Z[1, p] = K[1, p]`) become those that it reads."""
+    found: Regions = {}
+    waiting = [(array, one) for array, listed in regions.items() for one in listed]
+    while waiting:
+        array, one = waiting.pop()
+        copies = [e for e in forward.defining.get(array, ()) if is_plain(e)]
+        for equation in copies:
+            assert isinstance(equation.value, Ref)
+            if moved := _source(equation, equation.value, one):
+                waiting.append((equation.value.array, moved))
+        copied = [where for e in copies if (where := defined(e)) is not None]
+        found.setdefault(array, []).extend(outside(one, copied))
+    return found
+
+
+def is_plain(equation: Equation) -> bool:
+    """Whether an equation does nothing but copy entries, each from a place of its own."""
+    value = equation.value
+    return isinstance(value, Ref) and not any(
+        isinstance(p, (Flat, Gather)) for p in (*equation.positions, *value.positions)
+    )
+
+
+def _source(equation: Equation, read: Ref, wanted: Constraints) -> Constraints | None:
+    """The entries that an equation copies into the wanted ones; None if there are none."""
+    places = {f"#{k}": position_value(p) for k, p in enumerate(equation.positions)}
+    around = frozenset(c.substitute(places) for c in wanted)
+    return entries(read, equation.domain | around, variables_in(equation, ()), ends=True)
+
+
 def activations(
     mixer: Mixer,
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
+    *,
+    renamed: bool = False,
     **training: Unpack[Training],
 ) -> Activations:
     """The entries of the forward pass that the backward pass reads, by the equations.
 
     Args:
+        renamed: an entry that an equation sets equal to another one is that other one, kept once.
         training: what is computed again in place of being kept, and which gradients are taken.
 
     Raises:
@@ -113,4 +156,4 @@ def activations(
     16384
     """
     rewrites = asked(convention, "backward", training).rewrites
-    return kept_entries(system_of(mixer, form, rewrites, "backward"))
+    return kept_entries(system_of(mixer, form, rewrites, "backward"), renamed=renamed)

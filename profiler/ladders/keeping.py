@@ -7,20 +7,25 @@ into is a copy of what it was moved from; where the original is not held, the co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler.counters.backward_rules import TRACED_RULES
-from profiler.counters.call import is_arithmetic, tensors_in
-from profiler.counters.rules import conversion, free, rule_for
-from profiler.meters.memory_saved import Saved, key_of, saving
+from profiler.ladders.origins import (
+    CONSTANT,
+    MASK,
+    PARAMETER,
+    Origin,
+    Origins,
+    held_while,
+    most_held,
+)
+from profiler.ladders.unread import needed
+from profiler.meters.memory_saved import Key, saving
 
 CLASSES: Mapping[str, str] = {
     "values": "what an operation computed, and inputs, each once",
@@ -28,13 +33,12 @@ CLASSES: Mapping[str, str] = {
     "copies of parameters": "parameters moved into another order or shape, or padded",
     "copies": "entries held once more in another order or shape, and the zeros around them",
     "whole storages": "the rest of a storage of which only a part was saved",
+    "unread": "saved, and needed by no gradient: only the shape is read, or zeros alone meet it",
+    "branches": "what a condition chose entries from, beside what it chose",
+    "constants": "zeros and other numbers that nothing was computed for",
+    "beside results": "what an operation gives beside its result, and nothing reads",
 }
 """Class of bytes -> what it means."""
-
-MOVES = (free, conversion)
-"""Rules of operations that compute nothing new."""
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -46,167 +50,85 @@ class Consists:
     of_parameters: int = 0
     copies: int = 0
     whole: int = 0
+    unread: int = 0
+    branches: int = 0
+    constants: int = 0
+    beside: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.values + self.masks + self.of_parameters + self.copies + self.whole
+        return sum(self.by_class().values())
 
     def by_class(self) -> dict[str, int]:
         """Class -> bytes."""
-        numbers = (self.values, self.masks, self.of_parameters, self.copies, self.whole)
+        numbers = (getattr(self, entry.name) for entry in fields(self))
         return dict(zip(CLASSES, numbers, strict=True))
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where the entries of a storage come from: the number of a value or of a parameter, and the
-    bytes of its own storage; None for masks."""
-
-    root: int | None
-    own: int
-    parameter: bool = False
-
-
-@dataclass
-class Group:
-    """What is alive of one value: its own bytes, and those of its storage and of all copies."""
-
-    own: int
-    held: int = 0
-
-    @property
-    def value(self) -> int:
-        """The bytes that stand for the value itself."""
-        return min(self.own, self.held)
-
-
-@dataclass
-class Origins(TorchDispatchMode):
-    """Follows where the entries of every storage come from, and what is alive.
+def told_apart(
+    pieces: Iterable[tuple[int, Origin]],
+    origins: Origins,
+    *,
+    whole: int = 0,
+    unread: int = 0,
+    apart: Container[int] = (),
+    finished: bool = False,
+) -> Consists:
+    """Bytes that are held, by class, each with its origin.
 
     Args:
-        parameters: parameters and buffers.
-        inputs: what is given to the call. Neither is counted as alive: it was there before.
+        whole, unread: the bytes of these classes.
+        apart: roots of values that are held besides, so that all their bytes here are copies.
+        finished: whether all that will be read has been.
     """
-
-    parameters: Iterable[Tensor] = ()
-    inputs: Iterable[Tensor] = ()
-    origin: dict[Key, Origin] = field(default_factory=dict)
-    groups: dict[int, Group] = field(default_factory=dict)
-    known: dict[int, Any] = field(default_factory=dict)
-    values: int = 0
-    alive: Consists = field(default_factory=Consists)
-    most: Consists = field(default_factory=Consists)
-
-    def __post_init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.parameter_keys = {key_of(t.untyped_storage()) for t in self.parameters}
-        for tensors, parameter in ((self.parameters, True), (self.inputs, False)):
-            for tensor in tensors:
-                storage = tensor.untyped_storage()
-                self.origin[key_of(storage)] = self.new(storage.nbytes(), parameter=parameter)
-
-    def new(self, size: int, *, parameter: bool = False) -> Origin:
-        """That of a value that nothing else is known of."""
-        self.values += 1
-        return Origin(self.values, size, parameter)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = func._schema.name
-        rule = rule_for(name, TRACED_RULES)
-        if rule is None:
-            with self:
-                parts = func.decompose(*args, **kwargs)
-                if parts is not NotImplemented:
-                    return parts
-        given = list(tensors_in([*args, *kwargs.values()]))
-        before = {key_of(t.untyped_storage()) for t in given}
-        result = func(*args, **kwargs)
-        moves = rule in MOVES
-        for tensor in tensors_in(result):
-            key = key_of(tensor.untyped_storage())
-            if key not in before:
-                self.made(tensor, key, given if moves else [])
-            elif not (moves or func.is_view) and func._schema.is_mutable:
-                self.overwritten(tensor, key)
-        return result
-
-    def made(self, tensor: Tensor, key: Key, sources: Iterable[Tensor]) -> None:
-        """A new storage: a value of its own, unless moved from a single one."""
-        storage = tensor.untyped_storage()
-        numbers = [t for t in sources if is_arithmetic(t.dtype)]
-        if not is_arithmetic(tensor.dtype):
-            origin = Origin(None, storage.nbytes())
-        elif len(numbers) == 1:
-            source = numbers[0].untyped_storage()
-            origin = self.origin.setdefault(key_of(source), self.new(source.nbytes()))
+    found = {PARAMETER: 0, MASK: 0, CONSTANT: 0}
+    sizes: dict[int, int] = {}
+    of: dict[int, Origin] = {}
+    for size, origin in pieces:
+        if origin.kind in found:
+            found[origin.kind] += size
         else:
-            origin = self.new(storage.nbytes())
-        self.origin[key] = origin
-        self.hold(storage, key)
+            sizes[origin.root] = sizes.get(origin.root, 0) + size
+            of[origin.root] = origin
+    chosen = {root for origin in of.values() for root in origin.chosen} - origins.computed_from
+    joined = {root for origin in of.values() for root in origin.joined}
+    values = copies = branches = beside = 0
+    for root, size in sizes.items():
+        if root in chosen:
+            branches += size
+            continue
+        if finished and of[root].beside and root not in origins.computed_from:
+            beside += size
+            continue
+        value = 0 if root in joined or root in apart else min(of[root].own, size)
+        if of[root].begins in sizes:
+            value -= min(of[root].moved, value)
+        values, copies = values + value, copies + size - value
+    return Consists(
+        values, found[MASK], found[PARAMETER], copies, whole, unread, branches, found[CONSTANT],
+        beside,
+    )  # fmt: skip
 
-    def overwritten(self, tensor: Tensor, key: Key) -> None:
-        """A copy that something was computed into is a value of its own."""
-        storage = tensor.untyped_storage()
-        before, counted = self.origin.get(key), id(storage) in self.known
-        if before is None or before.root is None or not counted:
-            return
-        self.count(before, -storage.nbytes())
-        self.origin[key] = self.new(storage.nbytes())
-        self.count(self.origin[key], storage.nbytes())
 
-    def hold(self, storage: Any, key: Key) -> None:
-        """Count a storage as alive until nothing refers to it."""
-        number = id(storage)
-        if number in self.known or not storage.nbytes():
-            return
-        size = storage.nbytes()
-        self.known[number] = ref(storage, partial(self._released, number, key, size))
-        self.count(self.origin[key], size)
-        if self.alive.total > self.most.total:
-            self.most = self.alive
+def consists(
+    origins: Origins, saved: Mapping[Key, list[Tensor]], read: Mapping[Key, Tensor]
+) -> Consists:
+    """What saved tensors consist of; parameters themselves are left out.
 
-    def _released(self, number: int, key: Key, size: int, _: Any) -> None:
-        self.known.pop(number, None)
-        self.count(self.origin[key], -size)
-
-    def count(self, origin: Origin, size: int) -> None:
-        """Add bytes of one origin to what is alive, or take them away."""
-        now = self.alive
-        if origin.root is None:
-            self.alive = replace(now, masks=now.masks + size)
-        elif origin.parameter:
-            self.alive = replace(now, of_parameters=now.of_parameters + size)
-        else:
-            group = self.groups.setdefault(origin.root, Group(origin.own))
-            value = group.value
-            group.held += size
-            grown = group.value - value
-            self.alive = replace(now, values=now.values + grown, copies=now.copies + size - grown)
-
-    def consists(self, saved: Saved) -> Consists:
-        """What the saved tensors consist of; parameters themselves are left out."""
-        groups: dict[int, Group] = {}
-        masks = of_parameters = whole = total = 0
-        for key, tensors in saved.storages().items():
-            size, wanted = tensors[0].untyped_storage().nbytes(), entry_bytes(tensors)
-            origin = self.origin.setdefault(key, self.new(size))
-            if key in self.parameter_keys:
-                continue
-            whole += size - wanted
-            if not is_arithmetic(tensors[0].dtype):
-                masks += wanted
-            elif origin.parameter:
-                of_parameters += wanted
-            elif origin.root is not None:
-                groups.setdefault(origin.root, Group(origin.own)).held += wanted
-                total += wanted
-        values = sum(group.value for group in groups.values())
-        return Consists(values, masks, of_parameters, total - values, whole)
+    Args:
+        read: for each storage, which of its elements gradients need.
+    """
+    pieces: list[tuple[int, Origin]] = []
+    whole = unread = 0
+    for place, tensors in saved.items():
+        if place in origins.parameter_keys:
+            continue
+        size, named = tensors[0].untyped_storage().nbytes(), entry_bytes(tensors)
+        sought = min(named, int(read[place].sum()) * tensors[0].element_size())
+        whole, unread = whole + size - named, unread + named - sought
+        pieces.append((sought, origins.of(tensors[0])))
+    return told_apart(pieces, origins, whole=whole, unread=unread)
 
 
 def entry_bytes(tensors: Iterable[Tensor]) -> int:
@@ -242,19 +164,65 @@ def number_of(axes: Axes) -> int:
 
 
 def kept_by(forward: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> Consists:
-    """What `forward()`, a call whose result wants gradients, keeps for its backward pass."""
-    origins = Origins(list(parameters), list(inputs))
+    """What `forward()`, a call whose result wants gradients, keeps for its backward pass: that of
+    the parameters and inputs that want a gradient."""
+    given = [*parameters], [*inputs]
+    origins = Origins(*given)
     with saving() as saved, origins:
         result = forward()
-    found = origins.consists(saved)
-    del result
-    return found
+    storages = saved.storages()
+    read = needed(result, [t for tensors in given for t in tensors], storages)
+    return consists(origins, storages, read)
 
 
-def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> Consists:
+LEFT_OUT: Mapping[str, str] = {
+    "masks": "masks",
+    "copies of parameters": "of_parameters",
+    "constants": "constants",
+    "branches": "branches",
+    "beside results": "beside",
+    "copies": "copies",
+}
+"""Class that the worst moment is counted again without -> its field, one after another."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The most bytes that tensors hold at once in a call and did not before, `total`, and the same
+    counted again, one class of bytes after another left out: `causes` are the differences."""
+
+    total: int
+    causes: Mapping[str, int]
+
+    @property
+    def values(self) -> int:
+        """What is left: the most that values hold at once, each once and until it is last read."""
+        return self.total - sum(self.causes.values())
+
+
+HELD_ON = "held on"
+
+
+def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> Worst:
     """What is alive at the worst moment of a call, and was not before."""
     origins = Origins(list(parameters), list(inputs))
     with origins:
         result = call()
+    pieces = list(origins.pieces)
+    most, moments = most_held(pieces), [*held_while(pieces)]
     del result
-    return origins.most
+    best = [0] * (len(LEFT_OUT) + 1)
+    for alive in moments:
+        left = sum(piece.size for piece in alive)
+        if all(left <= known for known in best):
+            continue
+        found = told_apart(
+            [(p.size, p.origin) for p in alive], origins, apart=origins.before, finished=True
+        )
+        best[0] = max(best[0], left)
+        for k, name in enumerate(LEFT_OUT.values()):
+            left -= getattr(found, name)
+            best[k + 1] = max(best[k + 1], left)
+    counted = (most, *best)
+    differences = (before - after for before, after in pairwise(counted))
+    return Worst(most, dict(zip((HELD_ON, *LEFT_OUT), differences, strict=True)))

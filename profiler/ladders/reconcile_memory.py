@@ -8,18 +8,18 @@ or missing, are unexplained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from costmodel.domains import Exact, Unsupported
-from costmodel.equations import Mixer, System
-from costmodel.expressions import Array
-from costmodel.polynomial import Poly
+from costmodel.domains import Unsupported
+from costmodel.equations import Mixer
 from costmodel.rules.activations import activations
-from costmodel.rules.peak import Held, held_arrays, peak, steps_of
+from costmodel.rules.peak import peak, there_before
 from costmodel.rules.traffic import BYTES
 from costmodel.tokens import TRAINING_STEP, Unanswered, system_of
-from profiler.ladders.keeping import CLASSES
+from profiler.ladders.keeping import CLASSES, HELD_ON
 from profiler.ladders.ladder import Memory, MemoryCause
+from profiler.ladders.schedule import Schedule, held_in_turn, schedules
 from profiler.meters.interface import Reading
 from profiler.store import Measurement
 
@@ -36,19 +36,34 @@ APART = {
 
 THERE_BEFORE = "inputs, and the gradient of the output: they were there before the call"
 MADE = "gradients of parameters, which stand apart in the equations' peak: held once they are there"
-INSIDE = "what the allocator gave beside all tensors: room that an operation takes for itself"
-UNSEEN = "alive after the forward pass and unknown to autograd's hooks"
+RENAMED = "entries that an equation sets equal to others, which are kept: the same entries once"
+HELD = "held after the last operation that reads it, by a name in the program or by the graph"
+INSIDE = (
+    "a difference of two measurements, not derived: the allocator's peak less that of all tensors, "
+    "which is the room that operations take for themselves"
+)
+UNSEEN = (
+    "a difference of two measurements, not derived: alive after the forward pass and unknown to "
+    "autograd's hooks"
+)
 
 
-def memory(measurement: Measurement, mixer: Mixer, steps: Steps, phase: str) -> dict[str, Memory]:
+def memory(
+    measurement: Measurement,
+    mixer: Mixer,
+    steps: Steps,
+    phase: str,
+    kernels: Mapping[str, str],
+) -> dict[str, Memory]:
     """What lies between the equations' memory and what was measured, by quantity.
 
     Args:
         steps: the switches that lead from the mixer's default form to the implementation, in order.
+        kernels: array -> the kernel class that carries it.
     """
     return {
         "activations": _activations(measurement, mixer, steps, phase),
-        "peak": _peak(measurement, mixer, steps, phase),
+        "peak": _peak(measurement, mixer, steps, phase, kernels),
     }
 
 
@@ -56,8 +71,8 @@ def _activations(measurement: Measurement, mixer: Mixer, steps: Steps, phase: st
     if phase not in TRAINING_STEP:
         return Memory(reason=NOTHING_KEPT)
 
-    def count(form: str, rewrites: Rewrites) -> int:
-        found = activations(mixer, form, ("strict", *rewrites))
+    def count(form: str, rewrites: Rewrites, *, renamed: bool = False) -> int:
+        found = activations(mixer, form, ("strict", *rewrites), renamed=renamed)
         return found.at(**measurement.sizes) * BYTES[measurement.dtype]
 
     found = _derived(count, mixer.default_form, steps)
@@ -65,19 +80,30 @@ def _activations(measurement: Measurement, mixer: Mixer, steps: Steps, phase: st
     if isinstance(found, str) or reading is None:
         missing = measurement.reasons.get("activations", "activations were not measured")
         return _half(found, reading, missing)
-    causes = [*found[1], *_classes(reading.details["classes"])]
+    form, rewrites = _last(mixer, steps)
+    causes = [*found[1]]
+    if twice := count(form, rewrites) - count(form, rewrites, renamed=True):
+        causes.append(MemoryCause("renamed", -twice, RENAMED))
+    causes += _classes(reading.details["classes"])
     if unseen := reading.details.get("unseen"):
         causes.append(MemoryCause("unseen", round(unseen), UNSEEN))
     return Memory(found[0], round(reading.value), tuple(causes))
 
 
-def _peak(measurement: Measurement, mixer: Mixer, steps: Steps, phase: str) -> Memory:
+def _last(mixer: Mixer, steps: Steps) -> tuple[str, Rewrites]:
+    """The form and the rewrites that the switches lead to."""
+    return (steps[-1][2], steps[-1][3]) if steps else (mixer.default_form, ())
+
+
+def _peak(
+    measurement: Measurement, mixer: Mixer, steps: Steps, phase: str, kernels: Mapping[str, str]
+) -> Memory:
     if phase in APART:
         return Memory(reason=APART[phase])
     size, sizes = BYTES[measurement.dtype], measurement.sizes
 
-    def count(form: str, rewrites: Rewrites) -> int:
-        return held_in_turn(system_of(mixer, form, rewrites, phase), phase, sizes) * size
+    def count(form: str, rewrites: Rewrites, schedule: Schedule | None = None) -> int:
+        return held_in_turn(system_of(mixer, form, rewrites, phase), phase, sizes, schedule) * size
 
     found = _derived(count, mixer.default_form, steps)
     reading = measurement.readings.get("peak_memory")
@@ -85,11 +111,12 @@ def _peak(measurement: Measurement, mixer: Mixer, steps: Steps, phase: str) -> M
         missing = measurement.reasons.get("peak_memory", "peak memory was not measured")
         return _half(found, reading, missing)
     apart = peak(mixer, phase).at(**sizes) * size
-    before = sum(_entries(array, sizes) for array in _given(mixer, phase)) * size
+    before = there_before(mixer, phase).at(sizes) * sizes["b"] * size
     causes = [MemoryCause("there before", -before, THERE_BEFORE)]
     if made := found[0] - apart:
         causes.append(MemoryCause("gradients of parameters", made, MADE))
     causes += found[1]
+    causes += _otherwise(partial(count, *_last(mixer, steps)), kernels, phase)
     if (tensors := measurement.readings.get("tensors_at_peak")) is not None:
         causes += _classes(tensors.details["classes"])
         if inside := round(reading.value - tensors.value):
@@ -97,40 +124,16 @@ def _peak(measurement: Measurement, mixer: Mixer, steps: Steps, phase: str) -> M
     return Memory(apart, round(reading.value), tuple(causes))
 
 
-def held_in_turn(system: System, phase: str, sizes: Mapping[str, int]) -> int:
-    """The largest live set of a phase in elements, each gradient of a parameter held from the
-    equation that gives it on."""
-    order = steps_of(system, phase)
-    held = [*held_arrays(system, phase, order)]
-    written = {e.array: k for k, step in reversed([*enumerate(order)]) for e in step}
-    for array in system.results(phase) & system.weights:
-        entries = Exact.of(Poly.of(1))
-        for extent in array.shape:
-            entries = entries * extent
-        held.append(Held(array, entries, written[array], len(order) - 1, once=True))
-    sums = [0] * len(order)
-    for one in held:
-        number = one.number.at(sizes) * (1 if one.once else sizes["b"])
-        for k in range(one.first, one.last + 1):
-            sums[k] += number
-    return max(sums)
-
-
-def _given(mixer: Mixer, phase: str) -> Iterator[Array]:
-    """What is there before a call, as the equations' peak has it: the gradient of the output is as
-    large as the output."""
-    yield mixer.role("input")
-    yield from mixer.contexts
-    if phase in TRAINING_STEP:
-        yield mixer.role("output")
-
-
-def _entries(array: Array, sizes: Mapping[str, int]) -> int:
-    """Entries for all sequences."""
-    number = sizes["b"]
-    for extent in array.shape:
-        number *= extent.at(sizes)
-    return number
+def _otherwise(
+    count: Callable[..., int], kernels: Mapping[str, str], phase: str
+) -> Iterator[MemoryCause]:
+    """The re-counts of the equations' peak under an implementation's own schedule."""
+    current = count()
+    for name, meaning, schedule in schedules(kernels, lets_go=phase in TRAINING_STEP):
+        after = count(schedule)
+        if after != current:
+            yield MemoryCause(name, after - current, meaning)
+        current = after
 
 
 def _derived(
@@ -163,4 +166,4 @@ def _classes(found: Mapping[str, Any]) -> Iterator[MemoryCause]:
     """The classes of measured bytes that are no values."""
     for name, number in found.items():
         if name != "values" and number:
-            yield MemoryCause(name, round(number), CLASSES[name])
+            yield MemoryCause(name, round(number), {**CLASSES, HELD_ON: HELD}[name])

@@ -19,9 +19,10 @@ from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.polynomial import Fn, Poly
 from costmodel.rules.count import count
-from costmodel.rules.peak import Peak, peak
+from costmodel.rules.peak import Peak, peak, there_before
 from costmodel.rules.traffic import Elements, element_bytes, traffic
-from costmodel.tokens import TRAINING_STEP, Unanswered
+from costmodel.tokens import Unanswered
+from profiler.ladders.reconcile_memory import APART
 from profiler.plan import implementation_of
 from profiler.reconcile import Described, described, held_steps
 from profiler.scaling.curves import Series
@@ -44,11 +45,8 @@ MEANINGS: Mapping[str, str] = {
 }
 """What is derived, in words."""
 
-APART: Mapping[str, str] = {
-    "inference": "the memory of one new token is its state, and what one row needs",
-    "backward": "what the forward pass kept was there before: compare the training step",
-}
-"""Phase -> why its peak is not compared."""
+LOCAL = "local"
+"""That a growth is told by local exponents."""
 
 
 class NotSmooth(ValueError):
@@ -93,7 +91,7 @@ class Derived:
     def between(self, first: int, last: int) -> tuple[float, float, str]:
         """The local exponents at both ends of a range, and a word on what they are."""
         try:
-            return float(self.local(first)), float(self.local(last)), "local"
+            return float(self.local(first)), float(self.local(last)), LOCAL
         except NotSmooth:
             whole = math.log(self.at(last) / self.at(first)) / math.log(last / first)
             return whole, whole, "between the ends, since the formula has steps"
@@ -164,14 +162,7 @@ def live(of: Executed) -> Exact:
     found: Peak = peak(of.mixer, of.phase, form, ("strict", *rewrites))
     moment = max(found.moments, key=lambda m: m.at(of.sizes))
     b = of.sizes["b"]
-    there = [of.mixer.role("input"), *of.mixer.contexts]
-    there += [of.mixer.role("output")] if of.phase in TRAINING_STEP else []
-    before = Poly()
-    for array in there:
-        number = Poly.of(b)
-        for extent in array.shape:
-            number = number * extent
-        before = before + number
+    before = there_before(of.mixer, of.phase) * b
     held = moment.each * b + moment.once + Exact.of(found.gradients) - Exact.of(before)
     return held * element_bytes(of.dtype)
 

@@ -68,6 +68,56 @@ def test_what_is_computed_into_a_copy_is_a_value() -> None:
     assert found == {"values": 3 * ONE}  # x, 2 x, sin(2 x)
 
 
+def test_what_is_saved_for_its_shape_alone_is_unread() -> None:
+    """A transform of x + 1 asks for no entry of it, the exponential beside it for its own."""
+    found = kept(lambda x, w: torch.fft.rfft(x + 1, dim=0).real.sum() + torch.exp(x).sum())
+    assert found == {"values": ONE, "unread": ONE}
+
+
+def test_entries_that_meet_no_gradient_are_unread() -> None:
+    """Of tanh(x) one row is used: the gradients of the others are zeros that stand for nothing."""
+    found = kept(lambda x, w: torch.tanh(x)[:1] * 2)
+    assert found == {"values": 4 * WIDTH, "unread": ONE - 4 * WIDTH}
+
+
+def test_gradients_of_zero_are_gradients() -> None:
+    """A product with zeros is one with numbers."""
+    assert kept(lambda x, w: torch.tanh(x) * torch.zeros(ROWS, WIDTH))["values"] == ONE
+
+
+def test_what_a_condition_chose_from_is_a_branch() -> None:
+    """exp(x) is kept for its own gradient, beside what is made of it and multiplied by w."""
+    above = torch.ones(ROWS, WIDTH, dtype=torch.bool)
+    chosen = kept(lambda x, w: torch.where(above, x + 1, torch.exp(x)) @ w)
+    assert chosen == {"values": ONE, "branches": ONE, "masks": ROWS * WIDTH}
+
+    def read_twice(x: Tensor, w: Tensor) -> Tensor:
+        power = torch.exp(x)
+        return torch.where(above, x + 1, power) @ w + torch.sin(power)
+
+    assert kept(read_twice) == {"values": 2 * ONE, "masks": ROWS * WIDTH}
+
+
+def test_a_running_sum_starts_with_a_copy() -> None:
+    """Its first row is the first of what is summed, which is kept, too."""
+
+    def running(x: Tensor, w: Tensor) -> Tensor:
+        y = torch.exp(x)
+        return torch.sin(y.cumsum(0))
+
+    row = 4 * WIDTH
+    assert kept(running) == {"values": 2 * ONE - row, "copies": row}
+
+
+def test_zeros_to_start_from_are_constants() -> None:
+    assert kept(lambda x, w: x.new_zeros(ROWS, WIDTH) @ w) == {"constants": ONE}
+
+
+def test_a_parameter_s_parts_beside_each_other_are_a_copy_of_it() -> None:
+    turned = kept(lambda x, w: x @ torch.stack([w[2], w[0], w[1]]))
+    assert turned == {"values": ONE, "copies of parameters": 4 * WIDTH * WIDTH}
+
+
 def test_values_whose_storage_is_gone_are_not_taken_for_others() -> None:
     """Storages are reused: two copies of two values are two values."""
 
@@ -83,12 +133,68 @@ def test_the_worst_moment() -> None:
     """x + 1, its square and the square's exponential: two at a time."""
     x = torch.randn(ROWS, WIDTH)
     found = held_at_most(lambda: torch.exp(torch.square(x + 1)), [], [x])
-    assert found.by_class()["values"] == found.total == 2 * ONE
+    assert found.values == found.total == 2 * ONE
 
 
 def test_nothing_new_is_held_by_a_view() -> None:
     x = torch.randn(ROWS, WIDTH)
-    assert held_at_most(lambda: x.t()[1:], [], [x]) == Consists()
+    assert held_at_most(lambda: x.t()[1:], [], [x]).total == 0
+
+
+def causes(call: Callable[[Tensor], object]) -> dict[str, int]:
+    """What the worst moment of a call of x consists of."""
+    x = torch.randn(ROWS, WIDTH)
+    found = held_at_most(lambda: call(x), [], [x])
+    assert found.values + sum(found.causes.values()) == found.total
+    return {"values": found.values} | {name: n for name, n in found.causes.items() if n}
+
+
+def test_a_name_that_is_not_read_again_holds_on() -> None:
+    """x + 1 stays while its square's exponential is taken."""
+
+    def named(x: Tensor) -> Tensor:
+        more = x + 1
+        y = torch.exp(torch.square(more))
+        del more
+        return y
+
+    assert causes(named) == {"values": 2 * ONE, "held on": ONE}
+
+
+def test_what_nothing_reads_of_several_results_is_beside_them() -> None:
+    """The mean of each row, and one over its standard deviation, for a gradient that is not taken;
+    read, they are values."""
+    normed = causes(lambda x: torch.native_layer_norm(x, [WIDTH], None, None, 1e-5)[0])
+    assert normed == {"values": ONE, "beside results": 2 * 4 * ROWS}
+
+    def read(x: Tensor) -> Tensor:
+        y, mean, _ = torch.native_layer_norm(x, [WIDTH], None, None, 1e-5)
+        return y.mul_(mean)
+
+    assert causes(read)["beside results"] == 4 * ROWS
+
+
+def test_what_is_made_of_rows_holds_them_once_more() -> None:
+    """Rows of a result of their own, then all of them in one."""
+
+    def rows(x: Tensor) -> Tensor:
+        return torch.stack([row + 1 for row in x.unbind(0)])
+
+    assert causes(rows) == {"values": ONE, "copies": ONE}
+
+
+def test_a_copy_of_what_was_there_is_no_value() -> None:
+    assert causes(lambda x: x.t().contiguous()) == {"values": 0, "copies": ONE}
+
+
+def test_the_worst_moment_is_looked_for_again_without_copies() -> None:
+    """Two values at once, x + 1 and its square, and later one of them in three copies."""
+
+    def copied(x: Tensor) -> Tensor:
+        y = torch.square(x + 1)
+        return torch.stack([y.clone(), y.clone(), y.clone()]).sum(0)
+
+    assert causes(copied)["values"] == 2 * ONE
 
 
 @pytest.mark.parametrize(
@@ -108,4 +214,4 @@ def test_entries_that_views_name(views: Callable[[Tensor], list[Tensor]], entrie
 
 def test_classes_have_a_meaning() -> None:
     assert list(CLASSES) == list(Consists().by_class())
-    assert Consists(1, 2, 3, 4, 5).total == 15
+    assert Consists(1, 2, 3, 4, 5, 6, 7, 8, 9).total == 45

@@ -1,0 +1,368 @@
+"""Has every byte that is kept, or held at the worst moment, its cause; does one more surface?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import costmodel as cm
+from costmodel.expressions import sum_
+from costmodel.tokens import system_of
+from profiler.ladders.ladder import Memory
+from profiler.ladders.reconcile_memory import APART, memory
+from profiler.ladders.schedule import Schedule, held_in_turn, schedules
+from profiler.measure import activation_bytes, memory_of, tensors_at_peak
+from profiler.modules import Implementation, implementations
+from profiler.modules.extractor import MeToeplitz
+from profiler.modules.self_attention import ExplicitSelfAttention
+from profiler.reconcile import described, held_steps
+from profiler.store import Measurement, divide
+from profiler.work import Request, prepare
+from tests.implementations import every, label
+from tests.small import complete
+
+SIZES = {"b": 3, "l": 7, "d": 6, "n": 2}
+ONE = 4 * 3 * 7 * 6
+"""Bytes of one array (b, l, d) in float32."""
+
+
+def remembered(
+    mixer: str,
+    implementation: Implementation,
+    phase: str,
+    dtype: str = "fp32",
+    sizes: Mapping[str, int] = SIZES,
+    *,
+    measured: bool = True,
+) -> dict[str, Memory]:
+    """The memory of one call, by the equations and as measured."""
+    equations = cm.mixer(mixer)
+    known = complete(equations, sizes)
+    work = prepare(Request(equations, implementation, known, phase, dtype))
+    found = {
+        "activations": activation_bytes(work),
+        "tensors_at_peak": tensors_at_peak(work, phase),
+        "peak_memory": memory_of(work, "cpu"),
+    }
+    readings, reasons = divide(found if measured else {})
+    record = Measurement(
+        mixer, implementation.name, implementation.form, known, dtype, phase, "cpu",
+        readings=readings, reasons=reasons,
+    )  # fmt: skip
+    does = described(equations, implementation, phase)
+    return memory(record, equations, held_steps(equations, does), phase, does.kernels)
+
+
+def of(mixer: str, name: str, phase: str, dtype: str = "fp32") -> dict[str, Memory]:
+    """That of an implementation by name."""
+    return remembered(mixer, implementations(mixer)[name], phase, dtype)
+
+
+def adds_up(found: Memory) -> bool:
+    """Whether what is derived, the causes and what is unexplained make what was measured."""
+    assert found.derived is not None and found.unexplained is not None
+    return found.measured == found.derived + sum(c.bytes for c in found.causes) + found.unexplained
+
+
+def named(found: Memory) -> dict[str, int]:
+    """The bytes of each cause."""
+    return {cause.name: cause.bytes for cause in found.causes}
+
+
+# Every implementation
+
+UNEXPLAINED: dict[str, set[str]] = {
+    "training": {
+        "additive-attention-explicit", "additive-attention-rows", "convolution-direct",
+        "convolution-same-direct", "dot-product-attention-rows", "general-attention-rows",
+        "gru+reset-before-explicit", "gru+reset-before-interpolated", "gru+two-biases-torch",
+        "gru-explicit", "gru-interpolated", "linear-attention-chunked", "linear-attention-cumsum",
+        "linear-attention-recurrent", "lstm+two-biases-torch", "lstm-explicit",
+        "recurrent+two-biases-torch", "recurrent-explicit", "she-extraction-direct",
+        "simple-causal-cumsum", "simple-causal-recurrent", "simple-causal-res-cumsum",
+        "simple-causal-res-recurrent", "simple-causal-resl-cumsum", "simple-causal-resl-recurrent",
+    },
+    "training-step": {
+        "additive-attention-explicit", "additive-attention-rows", "convolution-conv",
+        "convolution-direct", "convolution-same-conv", "convolution-same-direct",
+        "dot-product-attention-explicit", "dot-product-attention-rows", "fastformer-explicit",
+        "general-attention-explicit", "general-attention-rows", "gru+reset-before-explicit",
+        "gru+reset-before-interpolated", "gru+two-biases-torch", "gru-explicit", "gru-interpolated",
+        "he-extraction-toeplitz", "he-toeplitz", "linear-attention-chunked",
+        "linear-attention-cumsum", "linear-attention-parallel", "linear-attention-recurrent",
+        "lsa-sdpa", "lstm+two-biases-torch", "lstm-explicit", "me-toeplitz",
+        "restricted-attention-banded", "restricted-attention-causal-banded",
+        "self-attention+bidirectional-sdpa", "self-attention+cross-explicit",
+        "self-attention+cross-sdpa", "self-attention-sdpa", "she-conv", "she-direct",
+        "she-extraction-conv", "she-extraction-direct", "she-extraction-fft", "she-fft",
+        "she-no-output-conv", "she-no-output-direct", "she-no-output-fft", "simple-causal-cumsum",
+        "simple-causal-parallel", "simple-causal-recurrent", "simple-causal-res-cumsum",
+        "simple-causal-res-parallel", "simple-causal-res-recurrent", "simple-causal-resl-cumsum",
+        "simple-causal-resl-parallel", "simple-causal-resl-recurrent", "simple-qk-first",
+        "simple-res-qk-first", "simple-resl-kv-first", "simple-resl-qk-first", "ssa-split-sdpa",
+        "vlsa-trained-explicit", "vlsa-trained-sdpa", "we-toeplitz",
+    },
+}  # fmt: skip
+"""Phase -> the implementations of whose peak bytes are left that no cause names; they only get
+fewer. What is kept has no such list: all of it is explained."""
+
+each = pytest.mark.parametrize("chosen", every(), ids=label)
+
+
+@each
+def test_what_every_implementation_keeps_is_explained_to_the_byte(chosen: Implementation) -> None:
+    found = remembered(chosen.mixer, chosen, "training-step")["activations"]
+    assert adds_up(found) and found.measured
+    assert found.unexplained == 0
+
+
+@pytest.mark.parametrize("phase", ["training", "training-step"])
+@each
+def test_what_is_not_explained_of_peaks_only_gets_less(chosen: Implementation, phase: str) -> None:
+    """An implementation that is explained leaves its list: none may come back."""
+    found = remembered(chosen.mixer, chosen, phase)["peak"]
+    assert adds_up(found)
+    assert (found.unexplained != 0) == (label(chosen) in UNEXPLAINED[phase])
+
+
+def test_the_lists_name_implementations() -> None:
+    known = {label(chosen) for chosen in every()}
+    assert all(names <= known for names in UNEXPLAINED.values())
+
+
+# What is kept
+
+
+def test_what_explicit_attention_keeps_in_bytes() -> None:
+    """x, Q, K, V and R of b l d numbers, A of b n l^2, and one mask of l^2 bytes."""
+    b, n, l, d = 3, 2, 7, 6
+    memory = of("self-attention", "explicit", "backward")
+    found = memory["activations"]
+    assert named(found)["masks"] == l * l
+    kept = 4 * (5 * b * l * d + b * n * l * l) + l * l
+    assert found.measured == kept + named(found).get("unseen", 0)
+    assert memory["peak"].unexplained is None
+    assert memory["peak"].reason == APART["backward"]
+
+
+def test_what_a_convolution_keeps_is_its_padded_input_and_turned_taps() -> None:
+    """l - 1 rows of zeros before x, and W_ext (l, d, d) in another order."""
+    b, l, d = 3, 7, 6
+    found = named(of("she-extraction", "conv", "training-step")["activations"])
+    assert found == {"copies": 4 * b * (l - 1) * d, "copies of parameters": 4 * l * d * d}
+
+
+def test_transforms_keep_padded_operands_for_their_shape_alone() -> None:
+    """x and w between zeros, 16 points each: no operation of the backward pass reads them."""
+    found = named(of("me", "fft", "training-step")["activations"])
+    assert found["unread"] == 4 * 16 * (3 * 6 + 1)
+
+
+def test_a_gate_that_meets_no_gradient_is_kept_all_the_same() -> None:
+    """The forget gate of the first row: one operation computes the three gates, (b, 3 d)."""
+    assert named(of("lstm", "explicit", "training-step")["activations"])["unread"] == 4 * 3 * 6
+
+
+def test_a_function_by_cases_keeps_the_branch_beside_its_result() -> None:
+    """The exponentials of the features of queries and keys."""
+    found = named(of("linear-attention", "parallel", "training-step")["activations"])
+    assert found["branches"] == 2 * ONE
+
+
+def test_a_row_that_is_another_one_is_kept_once() -> None:
+    """Z_1 = K_1, d numbers a sequence: one storage where rows are carried, a copy in a running
+    sum over all rows."""
+    mixer = cm.mixer("linear-attention")
+    once = cm.activations(mixer, "recurrent", renamed=True)
+    twice = cm.activations(mixer, "recurrent")
+    sizes = complete(mixer, SIZES)
+    assert twice.at(**sizes) - once.at(**sizes) == 3 * 6
+    assert "Z" in once.arrays and once.arrays["K"].at(sizes) == twice.arrays["K"].at(sizes)
+    rows, sums = (
+        named(of("linear-attention", name, "training-step")["activations"])
+        for name in ("recurrent", "cumsum")
+    )
+    assert rows["renamed"] == sums["renamed"] == -4 * 3 * 6
+    assert sums["copies"] - rows["copies"] == 4 * 3 * 6
+
+
+def test_twice_the_bytes_in_float64() -> None:
+    one, two = (of("he", "toeplitz", "training-step", t)["activations"] for t in ("fp32", "fp64"))
+    assert one.derived is not None and one.measured is not None
+    assert (two.derived, two.measured) == (2 * one.derived, 2 * one.measured)
+
+
+# What is held at the worst moment
+
+
+def test_an_implementation_s_schedule_by_hand() -> None:
+    """y = (x W)(x V): x and y are there throughout, and both factors before their product."""
+    mixer = cm.Mixer("twofold")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    W, V = mixer.parameter("W", d, d), mixer.parameter("V", d, d)
+    with mixer.form("direct") as form:
+        i, a, c = form.index("i", 1, l), form.index("a", 1, d), form.index("c", 1, d)
+        y[i, a] = sum_(x[i, c] * W[c, a], over=c) * sum_(x[i, c] * V[c, a], over=c)
+    system, sizes = system_of(mixer, "direct", (), "training"), {"b": 2, "l": 5, "d": 3}
+    assert held_in_turn(system, "training", sizes) == 2 * (2 * 5 * 3)
+    assert held_in_turn(system, "training", sizes, Schedule(operands=True)) == 4 * (2 * 5 * 3)
+
+
+def test_one_kernel_holds_what_it_reads_and_what_it_gives() -> None:
+    """x, V, Z and A at once, as Z is read when A is written, and not the exponentials beside."""
+    mixer = cm.mixer("self-attention")
+    sizes = complete(mixer, SIZES)
+    system = system_of(mixer, None, ("dense", "safe-softmax"), "training")
+    rows, scores = 3 * 7 * 6, 3 * 2 * 7 * 7
+    largest = 2 * rows + 2 * scores + 3 * 2 * 7  # the maxima while the exponentials are written
+    assert held_in_turn(system, "training", sizes) == largest
+    assert held_in_turn(system, "training", sizes, Schedule(("A",))) == 2 * rows + 2 * scores
+
+
+def test_a_call_that_ends_with_its_output_holds_it_throughout() -> None:
+    last = [[step.lets_go for _, _, step in schedules({}, lets_go=x)][-1] for x in (False, True)]
+    assert last == [False, True]
+
+
+def test_differences_of_measurements_say_that_they_are_no_derivation() -> None:
+    found = of("she", "conv", "training-step")["peak"]
+    inside = next(cause for cause in found.causes if cause.name == "inside operations")
+    assert inside.meaning.startswith("a difference of two measurements, not derived")
+
+
+def test_causes_of_the_peak_start_at_the_equations() -> None:
+    for phase in ("training", "training-step"):
+        found = of("lstm", "explicit", phase)["peak"]
+        mixer = cm.mixer("lstm")
+        assert found.derived == 4 * cm.peak(mixer, phase).at(**complete(mixer, SIZES))
+        assert named(found)["there before"] < 0
+
+
+# What is put in surfaces
+
+
+class KeepsMore(MeToeplitz):
+    """Keeps one more array of b l d numbers for its backward pass, and gives the same."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        y = super().mix(x)
+        return y + 0 * torch.tanh(y)
+
+
+class KeptUnseen(torch.autograd.Function):
+    """The identity, which keeps a new array out of autograd's sight."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        ctx.kept = y + 1
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+class KeepsUnseen(MeToeplitz):
+    """Keeps b l d numbers as an attribute of a context."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        kept: Tensor = KeptUnseen.apply(super().mix(x))  # type: ignore[no-untyped-call]  # torch's
+        return kept
+
+
+class KeptThroughout(torch.autograd.Function):
+    """The identity, which saves a new array and reads it when its own gradient is taken."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x + 1)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (kept,) = ctx.saved_tensors
+        kept.isnan()
+        return gradients[0]
+
+
+class KeepsThroughout(ExplicitSelfAttention):
+    """Keeps b l d numbers from before its first operation until after the last gradient."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return super().mix(KeptThroughout.apply(x))  # type: ignore[no-untyped-call]  # torch's
+
+
+class HoldsMore(MeToeplitz):
+    """Computes b l d numbers first, and reads them last."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        more = torch.tanh(x)
+        return super().mix(x).add_(more, alpha=0)
+
+
+class LooksBack(MeToeplitz):
+    """Has b l d numbers by name while it runs, which nothing reads."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        more = torch.tanh(x)
+        y = super().mix(x)
+        del more
+        return y
+
+
+def doctored(mixer: str, name: str, module: type[nn.Module], phase: str) -> dict[str, Memory]:
+    """The memory of another module under an implementation's description."""
+    return remembered(mixer, replace(implementations(mixer)[name], module=module), phase)
+
+
+def test_a_tensor_that_is_saved_besides_is_unexplained() -> None:
+    found = doctored("me", "toeplitz", KeepsMore, "training-step")["activations"]
+    assert found.unexplained == ONE
+
+
+def test_a_tensor_that_is_kept_unseen_is_named_so() -> None:
+    found = doctored("me", "toeplitz", KeepsUnseen, "training-step")["activations"]
+    assert named(found)["unseen"] == ONE
+    assert found.unexplained == 0
+
+
+def test_a_tensor_kept_until_the_last_gradient_is_unexplained_wherever_it_is_held() -> None:
+    """Forward and backward: kept for the gradients, and there at the worst moment of the step."""
+    found = doctored("self-attention", "explicit", KeepsThroughout, "training-step")
+    assert found["activations"].unexplained == ONE
+    assert found["peak"].unexplained == ONE
+
+
+def test_a_tensor_held_while_the_forward_pass_runs_is_unexplained() -> None:
+    found = doctored("me", "toeplitz", HoldsMore, "training")["peak"]
+    assert found.unexplained == ONE
+    assert adds_up(found)
+
+
+def test_a_name_that_nothing_reads_is_held_on() -> None:
+    plain, more = (
+        doctored("me", "toeplitz", module, "training")["peak"] for module in (MeToeplitz, LooksBack)
+    )
+    assert plain.unexplained == more.unexplained == 0
+    assert named(more)["held on"] - named(plain).get("held on", 0) == ONE
+
+
+# What is missing says so
+
+
+def test_memory_that_was_not_measured_says_so() -> None:
+    chosen = implementations("me")["fft"]
+    result = remembered("me", chosen, "training-step", measured=False)
+    for found, words in ((result["activations"], "activations were not measured"),
+                         (result["peak"], "peak memory was not measured")):  # fmt: skip
+        assert found.reason == words and found.unexplained is None
+        assert found.derived is not None and found.measured is None
+    forward = remembered("me", chosen, "training", measured=False)
+    assert forward["activations"].derived is None
+    assert "only a phase with gradients" in forward["activations"].reason
