@@ -35,6 +35,7 @@ from costmodel.command_line import (
     chosen,
     complain,
     emit,
+    no_empty_word,
     phases,
     regenerating,
     screen,
@@ -535,6 +536,7 @@ def run(typed: Sequence[str]) -> int:
     """The exit code of a command line; errors become one sentence on standard error."""
     command = typer.main.get_command(wanted(typed))
     try:
+        no_empty_word(typed)
         with command.make_context("costmodel", list(typed)) as context:
             context.meta["typed"] = tuple(typed)
             command.invoke(context)

@@ -169,6 +169,18 @@ def trained(
     return asked(given, (*with_gradients, asked_for[0])[0], options)
 
 
+def no_empty_word(typed: Sequence[str]) -> None:
+    """Refuse an empty value, which a variable that is not set leaves behind: it would mean
+    everything where a part was meant."""
+    for before, word in zip(["", *typed], typed, strict=False):
+        name, equals, value = word.partition("=")
+        if word and not (name.startswith("--") and equals and not value):
+            continue
+        option = name or before
+        after = f"{option} is empty" if option.startswith("-") else "an argument is empty"
+        raise UsageError(f"{after}: give it a value, or leave it out (is a variable not set?)")
+
+
 def no_source(output: Path | None, files: Sequence[Path]) -> None:
     """Refuse to write over what is read: measurements are not overwritten, even with --force."""
     for path in files:

@@ -1,8 +1,9 @@
 """On what machine, with what software and in what state was something measured?
 
 What identifies machine and software stands at the top and under `gpu`; what varies from run to run
-(temperature, clocks, load, other users of the device) stands apart, under `state`. What is unknown
-is absent, with a sentence in `reasons`.
+(temperature, clocks, load, other users of the device) stands apart, under `state`. A measurement
+has it twice, `state_before` from before anything ran and `state` from its end, and the `command`
+that was typed. What is unknown is absent, with a sentence in `reasons`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,12 @@ def environment(device: str | torch.device = "cpu", host: Host | None = None) ->
     identity, now = board_facts(place, reasons)
     facts |= {"gpu": identity} if identity else {}
     return facts | {"state": state | now, "reasons": reasons}
+
+
+def state_of(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
+    """What varies from run to run, as it is now; what is unknown is absent."""
+    reasons: dict[str, str] = {}
+    return host_state(host or Host(), reasons) | board_facts(torch.device(device), reasons)[1]
 
 
 @cache
@@ -153,7 +160,7 @@ def board_facts(
     return answers(IDENTITY, nvml, board, reasons, "gpu."), state
 
 
-VARYING = ("state", "reasons")
+VARYING = ("state", "state_before", "command", "reasons")
 """What differs between two runs on one machine."""
 
 WHOLE = ("variables",)

@@ -7,7 +7,7 @@ reason, never a zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +21,15 @@ from profiler.counters.operations import NOTHING, Operations
 from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counters.trace import OperationTimes, count_kernels, operation_times
 from profiler.counters.zeros import spent_on_zeros
-from profiler.environment import environment
+from profiler.environment import environment, state_of
 from profiler.ladders.keeping import held_at_most, kept_by
-from profiler.meters.energy import split
-from profiler.meters.interface import Measured, Reading, Unavailable, reason_of
+from profiler.ladders.least import flagged
+from profiler.meters.energy import EnergyLimits, split
+from profiler.meters.interface import DeviceLost, Measured, Reading, Unavailable, reason_of
 from profiler.meters.latency import KINDS, LatencyLimits, latencies as latency_kinds, latency
 from profiler.meters.latency_compile import compile_call
 from profiler.meters.memory import peak_memory
-from profiler.meters.memory_failure import is_out_of_memory
+from profiler.meters.memory_failure import failure_words
 from profiler.meters.memory_saved import saved_bytes
 from profiler.meters.nvml import energy
 from profiler.modules import STEPLESS, without_token
@@ -55,15 +56,17 @@ def measure(
     note("building")
     require_token(request)
     with on_device(request.device):
+        before = state_of(request.device)
         try:
             work = prepare(request)
             work.once()
         except Exception as error:  # a module of a user's own may raise anything
             raise MeasureError(_named(request, failure(error))) from error
         try:
-            return _measured(request, work, limits, note)
+            found = _measured(request, work, limits, note)
         except RuntimeError as error:  # the device ran out of memory meanwhile, for one
             raise MeasureError(_named(request, failure(error))) from error
+    return replace(found, environment={**found.environment, "state_before": before})
 
 
 def require_token(request: Request) -> None:
@@ -83,7 +86,7 @@ def _measured(
     request: Request, work: Work, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
     note("counting operations")
-    dispatched = dispatched_by(work)
+    dispatched, zeros = dispatched_by(work), zeros_of(work)
     note("asking other counters")
     peers = peers_of(work)
     note("measuring memory")
@@ -109,10 +112,11 @@ def _measured(
         if request.compile:
             measured["launch_estimate"] = Unavailable(OF_ITS_OWN)
         note("measuring energy")
-        measured |= energies(work, request.device, shared=request.shared)
+        lost = lost_in(measured)
+        measured |= dict.fromkeys(ENERGIES, lost) if lost else energies(work, request)
     readings, reasons = divide(measured)
     reasons |= {f"peer {name}": p.reason for name, p in peers.items() if isinstance(p, Unavailable)}
-    return Measurement(
+    found = Measurement(
         mixer=request.mixer.origin,
         implementation=request.implementation.name,
         form=_form(request),
@@ -124,7 +128,7 @@ def _measured(
         reasons=reasons,
         counts={
             "dispatch": dispatched.to_json(),
-            "zeros": zeros_of(work).to_json(),
+            "zeros": zeros.to_json(),
             "peers": {
                 name: peer_json(peer, times)
                 for name, peer in peers.items()
@@ -135,17 +139,12 @@ def _measured(
         },
         environment=environment(request.device),
     )
+    return flagged(found, request.mixer)
 
 
 def failure(error: Exception) -> str:
-    """Why a call failed and, where it was memory, what to do."""
-    reason = reason_of(error)
-    if is_out_of_memory(error):
-        return f"out of memory: {reason}; take smaller sizes, a smaller --b first"
-    if isinstance(error, ValueError):
-        return reason
-    kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-    return f"the call failed: {kind}{reason}"
+    """Why a call failed; a ValueError's words are a sentence of our own already."""
+    return reason_of(error) if isinstance(error, ValueError) else failure_words(error)
 
 
 def _form(request: Request) -> str:
@@ -236,8 +235,8 @@ def memory_of(work: Work, device: str) -> Measured:
 
 
 def tensors_at_peak(work: Work, phase: str) -> Measured:
-    """Bytes of all tensors that are alive at the call's worst moment and were not before; what they
-    consist of is in details."""
+    """The most bytes that tensors hold at once in the call and did not before; the same counted
+    again without one class after another is in details."""
     if phase == "inference":
         return Unavailable("what one new token holds is not told apart: its memory is its state")
     if not work.trivial:
@@ -247,7 +246,7 @@ def tensors_at_peak(work: Work, phase: str) -> Measured:
         found = held_at_most(work.bare, owned(work), work.args)
     except Exception as error:  # what follows every operation may disturb a module of a user's own
         return Unavailable(f"the call failed while its tensors were followed: {reason_of(error)}")
-    details = {"classes": found.by_class()}
+    details = {"classes": {"values": found.values, **found.causes}}
     return Reading("tensors_at_peak", found.total, "B", (float(found.total),), details)
 
 
@@ -279,15 +278,24 @@ def latencies(
 ) -> dict[str, Measured]:
     """The call's latency, hot, cold and as a graph, and an estimate of what launching its
     operations alone takes."""
-    readings = latency_kinds(
-        work.bare,
+    call, reset = work.timed()
+    found = latency_kinds(
+        call,
         device=request.device,
-        reset=work.reset,
+        reset=reset,
         reset_is_trivial=work.trivial,
         limits=limits,
+        still=work.bare,
     )
-    launches = launch_estimate(request.device, dispatched.launched, limits)
+    readings = {name: work.noted(measured) for name, measured in found.items()}
+    lost = lost_in(readings)
+    launches = lost or launch_estimate(request.device, dispatched.launched, limits)
     return readings | {"launch_estimate": launches}
+
+
+def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:
+    """What says that the device is lost, so that nothing may follow; None where it is not."""
+    return next((m for m in measured.values() if isinstance(m, DeviceLost)), None)
 
 
 def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
@@ -331,11 +339,19 @@ NO_STEADY_LOAD = (
 ENERGIES = ("energy", "energy_net", "power")
 
 
-def energies(work: Work, device: str, *, shared: bool = False) -> dict[str, Measured]:
+NO_ENERGY = Unavailable("energy was not asked for (--no-energy)")
+
+
+def energies(work: Work, request: Request) -> dict[str, Measured]:
     """Gross and net energy and mean power, each a reading or the reason why not."""
+    if not request.energy:
+        return dict.fromkeys(ENERGIES, NO_ENERGY)
     if not work.trivial:
         return dict.fromkeys(ENERGIES, Unavailable(NO_STEADY_LOAD))
-    measured = energy(work.bare, device=device, reset=work.reset, force=shared)
+    call, reset = work.timed()
+    limits = EnergyLimits.asked(request.energy_window_s, request.energy_trials)
+    found = energy(call, device=request.device, reset=reset, limits=limits, force=request.shared)
+    measured = work.noted(found)
     if isinstance(measured, Unavailable):
         return dict.fromkeys(ENERGIES, measured)
     return {reading.name: reading for reading in split(measured)}

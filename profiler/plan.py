@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -15,8 +16,9 @@ from costmodel.requests import Given, combinations, fit, letters_of
 from costmodel.sizes import SizeError
 from costmodel.tokens import phase_name
 from profiler.check import module_equals, step_equals
+from profiler.meters.energy import EnergyLimits
 from profiler.modules import Implementation, implementations
-from profiler.work import MeasureError, Request, device_name, dtype_name
+from profiler.work import OF_ENERGY, MeasureError, Request, device_name, dtype_name
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,18 @@ class Plan:
     seed: int = 0
     compile: bool = False
     shared: bool = False
+    energy: bool = True
+    energy_window_s: float = EnergyLimits.window_s
+    energy_trials: int = EnergyLimits.trials
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What requests ask for beside what records have a place for."""
+        return {
+            "compile": self.compile,
+            "shared": self.shared,
+            **{name: getattr(self, name) for name in OF_ENERGY},
+        }
 
 
 def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
@@ -65,7 +79,7 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
             for implementation in chosen:
                 for dtype in dtypes:
                     asked = (implementation, sizes, phase, dtype, device, plan.seed)
-                    found.append(Request(mixer, *asked, plan.compile, plan.shared))
+                    found.append(Request(mixer, *asked, **plan.options))
     return found
 
 

@@ -24,6 +24,7 @@ COLUMNS = (
     Column("n samples", "n samples"),
     Column("cold", "latency,\ncold"),
     Column("graph", "latency,\ngraph"),
+    Column("compile", "compiling"),
     Column("weights", "weights"),
     Column("state", "state"),
     Column("peak memory", "peak memory\n(during the call)"),
@@ -40,7 +41,8 @@ COLUMNS = (
 
 DROP = (
     "n samples", "20-80 %", "per watt", "net J", "power", "per token", "energy", "graph", "kernels",
-    "fvcore", "torch", "dtype", "cold", "state", "weights", "operations", "peak memory", "sizes",
+    "fvcore", "torch", "dtype", "cold", "state", "compile", "weights", "operations", "peak memory",
+    "sizes",
 )  # fmt: skip
 """What a narrow terminal loses, in this order; mixer, implementation and latency stay."""
 
@@ -52,6 +54,11 @@ MEMORY = (
 
 COMPILED = Note(
     ("compiled: time and energy are of what torch.compile made; the rest is of the module itself",)
+)
+
+
+COMPILING = (
+    "compiling: the calls before the compiled one settled, less one settled call; in no latency"
 )
 
 
@@ -90,6 +97,7 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
         Note((MEMORY,), ("peak memory",)),
         *([held] if any("state" in m.readings for m in found) else []),
         *([COMPILED] if any("compile" in m.readings for m in found) else []),
+        Note((COMPILING,), ("compile",)),
         Note(("operations: as dispatched, every class counted 1",), ("operations",)),
         Note(("torch: FlopCounterMode, a multiply-add is 2",), ("torch",)),
         Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",), ("fvcore",)),
@@ -109,7 +117,12 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
     return grid.without(hidden)
 
 
-ONLY_WHERE_READ = {"graph": "latency_graph", "per token": "energy", "per watt": "energy"}
+ONLY_WHERE_READ = {
+    "graph": "latency_graph",
+    "compile": "compile",
+    "per token": "energy",
+    "per watt": "energy",
+}
 """Columns that are shown where some record has the reading that they are of."""
 
 
@@ -135,6 +148,7 @@ def _row(m: Measurement, reasons: Reasons, hidden: Sequence[str]) -> Line:
         samples,
         _reading(m, "latency_cold", "s", reasons),
         "" if "graph" in hidden else _reading(m, "latency_graph", "s", reasons),
+        "" if "compile" in hidden else _reading(m, "compile", "s", reasons),
         *(_plain(m, name, " B", reasons) for name in ("weights", "state", "peak_memory")),
         _plain(m, "kernels", "", reasons),
         _operations_of(m, reasons),
@@ -163,8 +177,7 @@ def _per_token(m: Measurement, reasons: Reasons) -> tuple[Cell, Cell]:
 
 def named(m: Measurement) -> str:
     """The implementation, and whether it was compiled."""
-    compiled = m.sweep.get("options", {}).get("compile")
-    return f"{m.implementation}, compiled" if compiled else m.implementation
+    return f"{m.implementation}, compiled" if m.compiled else m.implementation
 
 
 def _operations_of(m: Measurement, reasons: Reasons) -> Cell:

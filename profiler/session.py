@@ -53,8 +53,12 @@ def run(
     *,
     limits: LatencyLimits | None = None,
     progress: Progress = lambda done, of, what: None,
+    command: str = "",
 ) -> Session:
     """Measure requests one by one, in this process, appending each record to `output`.
+
+    Args:
+        command: what was typed; every record keeps it.
 
     Raises:
         StoreError: the file cannot be written: said before anything is measured, unless the disk
@@ -68,7 +72,7 @@ def run(
         if isinstance(outcome.found, Failure):
             session.failed(outcome.found)
             return
-        found = replace(outcome.found, sweep=outcome.point.options)
+        found = replace(by_command(outcome.found, command), sweep=outcome.point.options)
         if output is not None:
             append(output, found)
         session.measurements.append(found)
@@ -86,6 +90,7 @@ def sweep(
     retry: bool = False,
     progress: Progress = lambda done, of, what: None,
     tell: Callable[[str], None] = lambda sentence: None,
+    command: str = "",
 ) -> Session:
     """Measure the points that a file lacks, by workers side by side, failures recorded too.
 
@@ -93,6 +98,7 @@ def sweep(
         starts: name -> what starts a worker, as `processes` and `cluster` give them.
         retry: try again what failed before, also where it would end the same way.
         tell: told of a worker that cannot measure while others go on.
+        command: what was typed; every record keeps it.
 
     Raises:
         StoreError: the file cannot be written, or was measured in another environment.
@@ -115,7 +121,7 @@ def sweep(
             session.failed(found)
             found = failed_record(point, found, outcome.environment)
         place = point.place | {"worker": outcome.worker}
-        if not results.add(replace(found, sweep=place)):
+        if not results.add(replace(by_command(found, command), sweep=place)):
             tell(
                 f"{results.path}: another process measured a point at the same time, and what was "
                 f"measured here was dropped: give each its --shard"
@@ -125,6 +131,13 @@ def sweep(
     team = Team(starts, wanted=wanted, accept=results.accept, home=home, tell=tell)
     settle(todo, team.outcomes, keep, progress, side_by_side=len(starts))
     return session
+
+
+def by_command(record: Measurement, command: str) -> Measurement:
+    """The record with the command that it was measured by."""
+    if not command:
+        return record
+    return replace(record, environment={**record.environment, "command": command})
 
 
 def left_over(blocks: Sequence[Block], results: Results, retry: bool = False) -> list[Block]:
@@ -182,14 +195,21 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
     return found, problems
 
 
-def recorded(path: Path) -> tuple[list[Measurement], list[str]]:
+def recorded(
+    path: Path, tell: Callable[[str], object] = lambda sentence: None
+) -> tuple[list[Measurement], list[str]]:
     """The records of a results file, and a sentence for every line that is none.
+
+    `tell` is told of lines that were cut off before the file was gone on with.
 
     Raises:
         StoreError: the file cannot be read, or holds no record at all.
     """
-    records, problems = read(path)
+    remarks: list[str] = []
+    records, problems = read(path, remarks.append)
+    for remark in remarks:
+        tell(f"{path}: {remark}")
     if not records:
-        detail = f": {problems[0]}" if problems else ""
+        detail = "".join(f": {said}" for said in [*problems, *remarks][:1])
         raise StoreError(f"{path} holds no measurement{detail}")
     return records, problems

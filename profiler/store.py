@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -64,6 +64,12 @@ class Measurement:
     labels: tuple[str, ...] = ()
     """What sets the record apart from the others of its file."""
 
+    @property
+    def compiled(self) -> bool:
+        """Whether latency and energy are, or were to be, those of a call that was compiled."""
+        asked = self.sweep.get("options", {}).get("compile", False)
+        return bool(asked) or "compile" in self.readings or "compile" in self.reasons
+
     def to_json(self) -> dict[str, Any]:
         """The record as schema 1 prints it; what joined it later is there where there is any."""
         later = {"sweep": dict(self.sweep), "failure": dict(self.failure)}
@@ -104,10 +110,31 @@ class Measurement:
             raise StoreError(f"expected integers as sizes, got {fields['sizes']}")
         readings = taken(record, "readings", dict)
         fields["readings"] = {name: reading_from_json(name, r) for name, r in readings.items()}
-        for key in ("sweep", "failure"):
+        for key in ("sweep", "failure", "counts"):
             fields[key] = taken({key: {}} | record, key, dict)
-        fields["labels"] = tuple(taken({"labels": []} | record, "labels", list))
-        return cls(**fields, counts=record.get("counts", {}))
+        fields["labels"] = tuple(texts_in(record, "labels"))
+        for key, why in fields["reasons"].items():
+            if not isinstance(why, str):
+                raise StoreError(f"expected a sentence as the reason {key!r}, got {why!r}")
+        for key in sorted(NESTED):
+            if fields["environment"].get(key) is not None:
+                taken(fields["environment"], key, dict)
+        for holder, key, kind in (("sweep", "options", dict), ("counts", "seed", int)):
+            if key in fields[holder]:
+                taken(fields[holder], key, kind)
+        return cls(**fields)
+
+
+NESTED = frozenset({"state", "settings", "variables", "caches", "gpu", "reasons"})
+"""The facts of an environment that have facts of their own."""
+
+
+def texts_in(record: Mapping[str, Any], key: str) -> list[str]:
+    """A list of texts, none where it is not there."""
+    found: list[str] = taken({key: []} | dict(record), key, list)
+    if not all(isinstance(text, str) for text in found):
+        raise StoreError(f"expected texts as {key!r}, got {found!r}")
+    return found
 
 
 def taken(record: Mapping[str, Any], key: str, kind: type) -> Any:
@@ -138,6 +165,7 @@ def reading_from_json(name: str, record: Any) -> Reading:
     if not all(is_number(number) for number in (value, *samples)):
         raise StoreError(f"reading {name!r}: expected numbers as value and samples")
     unit, details = taken(record, "unit", str), taken(record, "details", dict)
+    texts_in(details, "labels")
     return Reading(name, value, unit, tuple(samples), details)
 
 
@@ -207,9 +235,9 @@ def exclusive(path: str | os.PathLike[str]) -> Iterator[int]:
 def append(path: str | os.PathLike[str], record: Measurement) -> None:
     """Add one line to a file of measurements, made if missing, and wait until it is on disk.
 
-    Earlier lines are never touched: a last line that was cut off is left as it is and the record
-    starts on a line of its own. Others may append at the same time: a line is one write, under a
-    lock. StoreError where the file cannot be written.
+    No byte that is there is touched: a last line that was cut off is ended, marked as such, and the
+    record starts on a line of its own. Others may append at the same time: a line is one write,
+    under a lock. StoreError where the file cannot be written.
     """
     data = line_of(record).encode()
     with exclusive(path) as handle:
@@ -218,41 +246,95 @@ def append(path: str | os.PathLike[str], record: Measurement) -> None:
 
 def write_line(handle: int, data: bytes, path: str | os.PathLike[str]) -> None:
     """Add one line to the file that `exclusive` opened, and wait until it is on disk."""
-    data = (b"\n" if ends_inside_a_line(handle) else b"") + data + b"\n"
+    data = ending(unended(handle)) + data + b"\n"
     written = os.write(handle, data)
     os.fsync(handle)
     if written != len(data):
         raise StoreError(f"cannot write {path}: {written} of {len(data)} bytes fitted on the disk")
 
 
-def ends_inside_a_line(handle: int) -> bool:
-    """Whether a file holds something whose last byte is no newline."""
+CUT = b" (cut off)"
+"""What ends a line whose writer was stopped within it: a whole record never ends like this."""
+
+BEGINNING = b'{"schema": '
+"""How every line begins."""
+
+
+def unended(handle: int) -> bytes:
+    """What stands in a file after its last newline."""
     size = os.fstat(handle).st_size
-    return size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+    taken = 1  # nearly always the last byte is a newline
+    while True:
+        start = max(size - taken, 0)
+        end = read_from(handle, start, size)
+        if start == 0 or b"\n" in end:
+            return end.rpartition(b"\n")[2]
+        taken *= 1024
+
+
+def read_from(handle: int, start: int, end: int) -> bytes:
+    """The bytes of an open file between two places."""
+    found = bytearray()
+    while start + len(found) < end:
+        more = os.pread(handle, end - start - len(found), start + len(found))
+        if not more:
+            break
+        found += more
+    return bytes(found)
+
+
+def ending(text: bytes) -> bytes:
+    """What must follow a last line without newline before another one may begin.
+
+    >>> ending(b""), ending(b'{"schema": 1}'), ending(b'{"schema": 1, "i'), ending(b"no record")
+    (b'', b'\\n', b' (cut off)\\n', b'\\n')
+    """
+    if not text:
+        return b""
+    cut = text[: len(BEGINNING)] == BEGINNING[: len(text)] and not is_json(text)
+    return CUT + b"\n" if cut else b"\n"
+
+
+def is_json(text: bytes) -> bool:
+    """Whether a line is whole JSON, whatever it says."""
+    try:
+        json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a file of measurements: a record, or a sentence that says why it is none."""
+    """One line of a file of measurements: a record, or a sentence that says why it is none.
+
+    `remark`: its writer was stopped within it and the file was gone on with, so that nothing is
+    wrong with the file; `problem`: anything else.
+    """
 
     number: int
     text: bytes
     record: Measurement | None = None
     problem: str = ""
+    remark: str = ""
 
 
 def lines_of(data: bytes, before: int = 0) -> list[Line]:
-    """The lines of a file, or of its end after so many lines; empty ones are left out."""
+    """The lines of a file, or of its end after so many lines; empty ones are left out, and so is
+    the end of a line that was told before as cut off."""
     texts = data.split(b"\n")
     return [
         line_from(text, before + place, last=place == len(texts))
         for place, text in enumerate(texts, start=1)
-        if text.strip()
+        if text.strip() and text != CUT
     ]
 
 
 def line_from(text: bytes, number: int, *, last: bool) -> Line:
     """What one line holds; `last`: no newline follows it."""
+    if text.endswith(CUT) and not last:
+        said = f"line {number} was cut off as its writer was stopped, and was skipped"
+        return Line(number, text, remark=f"{said}; the records below it are whole")
     try:
         record = Measurement.from_json(json.loads(text.decode(), parse_constant=refuse))
     except StoreError as error:
@@ -272,13 +354,19 @@ def lines(path: str | os.PathLike[str]) -> list[Line]:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
 
 
-def read(path: str | os.PathLike[str]) -> tuple[list[Measurement], list[str]]:
+def read(
+    path: str | os.PathLike[str], tell: Callable[[str], object] = lambda remark: None
+) -> tuple[list[Measurement], list[str]]:
     """Every measurement that can be read, in order, and one sentence per line that cannot.
 
-    Those of a sweep that failed are among them, without readings. StoreError where the file itself
-    cannot be read.
+    Those of a sweep that failed are among them, without readings. `tell` is told of lines that were
+    cut off before the file was gone on with: these are no problem of the file. StoreError where the
+    file itself cannot be read.
     """
     found = lines(path)
+    for line in found:
+        if line.remark:
+            tell(line.remark)
     records = [line.record for line in found if line.record is not None]
     return records, [line.problem for line in found if line.problem]
 

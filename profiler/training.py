@@ -27,6 +27,9 @@ PHASES = ("training", "backward", "training-step")
 NUMBERS = ("mixer", "form", "mul", "add", "div", "exp", "other", "total", "to_forward",
            "activations", "peak", "intensity")  # fmt: skip
 FORMULAS = ("mixer", "form", "total", "activations", "peak")
+FUSED = frozenset(("fused-attention", "recurrent-layer"))
+"""Kernel classes whose operations a trace counts as one each."""
+
 TRACED = (
     Column("mixer", "mixer", numeric=False),
     Column("implementation", "implementation", numeric=False),
@@ -83,11 +86,15 @@ def _of(mixer: Mixer) -> Iterator[Line]:
 
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
-    """The trace of a module over the letters of its equations; d is n heads of width h."""
+    """The trace of a module over the letters of its equations; d is n heads of width h.
+
+    What its kernels do in one operation is counted as one.
+    """
     letters = [x for x in mixer.letters if x != "d" or "n" not in mixer.letters]
     over = [*letters, *(["h"] if "n" in mixer.letters else [])]
     lets = ["d=n*h"] if "n" in mixer.letters else []
-    return trace(described.module, over=",".join(over), let=lets)
+    backend = "math" if FUSED.isdisjoint((described.kernels or {}).values()) else "fused"
+    return trace(described.module, over=",".join(over), let=lets, backend=backend)
 
 
 def _left(difference: Difference) -> str:

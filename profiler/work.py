@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from torch import nn
 
 from costmodel.equations import Mixer
 from costmodel.tokens import TRAINING_STEP, phase_name
+from profiler.meters.energy import EnergyLimits
+from profiler.meters.interface import Measured, Reading
+from profiler.meters.latency_inputs import SETS, refuse_constant, rotated, why_one_set
 from profiler.modules import Implementation, State, build
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -43,8 +47,17 @@ class Request:
     """Whether what torch.compile makes of the call is timed, in place of the call."""
     shared: bool = False
     """Whether energy is measured even where others use the device, with a label."""
+    energy: bool = True
+    """Whether energy is measured at all."""
+    energy_window_s: float = EnergyLimits.window_s
+    """How long the load of one trial lasts, unless the sensor needs longer."""
+    energy_trials: int = EnergyLimits.trials
 
     def __post_init__(self) -> None:
+        try:
+            EnergyLimits.asked(self.energy_window_s, self.energy_trials)
+        except ValueError as error:
+            raise MeasureError(str(error)) from None
         if self.compile and phase_name(self.phase) in TRAINING_STEP:
             raise MeasureError(
                 "torch.compile is measured of the forward pass and of one new token: leave out "
@@ -54,6 +67,8 @@ class Request:
 
 NAMED = ("mixer", "implementation", "sizes", "phase", "dtype", "device", "seed")
 """The fields of a request that a record has a place for; the others are its options."""
+OF_ENERGY = ("energy", "energy_window_s", "energy_trials")
+"""The options that say how energy is measured, and nothing else."""
 
 
 def options_of(request: Request) -> dict[str, Any]:
@@ -67,7 +82,14 @@ def options_of(request: Request) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Work:
-    """A call to measure: `fn(*args)` after `reset()`."""
+    """A call to measure: `fn(*args)` after `reset()`.
+
+    What is counted is the call on `args` alone. What is timed, and loads a device for its energy,
+    takes turns with `others` where there are any: see `timed`.
+
+    Raises:
+        ConstantInput: an input has equal entries throughout.
+    """
 
     module: nn.Module
     fn: Callable[..., Any]
@@ -83,6 +105,16 @@ class Work:
     """The forward pass, kept, and the backward pass that uses it up; None without gradients."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """How the call is made, as JSON values."""
+    others: tuple[tuple[torch.Tensor, ...], ...] = ()
+    """Further sets of arguments like `args`."""
+    one_set: str = ""
+    """Why there are none."""
+    lead: Callable[..., None] | None = None
+    """What `reset` does where it takes the inputs in place of the call: a forward pass on them."""
+
+    def __post_init__(self) -> None:
+        for arguments in (self.args, *self.others):
+            refuse_constant(arguments)
 
     def restore(self) -> None:
         """Make everything as it is before a call."""
@@ -97,6 +129,26 @@ class Work:
     def bare(self) -> Any:
         """The call alone."""
         return self.fn(*self.args)
+
+    def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
+        """The call and its reset, each time with the next set of inputs where there are several.
+
+        Weights and a decoding state are the same every time.
+        """
+        sets = (self.args, *self.others)
+        if len(sets) < 2:
+            return self.bare, self.reset
+        if self.lead is not None:
+            return self.bare, rotated(self.lead, sets)
+        return rotated(self.fn, sets), self.reset
+
+    def noted(self, measured: Measured) -> Measured:
+        """A reading with the number of sets of inputs, unless its meter has said it."""
+        if not isinstance(measured, Reading):
+            return measured
+        facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}
+        facts |= {"one_set": self.one_set} if self.one_set else {}
+        return replace(measured, details={**facts, **measured.details})
 
 
 def on_device(device: str | torch.device) -> AbstractContextManager[Any]:
@@ -118,16 +170,22 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def device_name(name: str | None) -> str:
-    """A usable device; MeasureError says what is missing."""
-    if name is None:
-        return default_device()
+def kind_of_device(name: str) -> torch.device:
+    """A device that may be measured, whether it is here or not; MeasureError for another."""
     try:
         place = torch.device(name)
     except RuntimeError:
         raise MeasureError(f"unknown device '{name}': expected cpu, cuda or cuda:N") from None
     if place.type not in ("cpu", "cuda"):
         raise MeasureError(f"device '{name}' is not measured: expected cpu, cuda or cuda:N")
+    return place
+
+
+def device_name(name: str | None) -> str:
+    """A usable device; MeasureError says what is missing."""
+    if name is None:
+        return default_device()
+    place = kind_of_device(name)
     if place.type == "cuda" and not torch.cuda.is_available():
         raise MeasureError("device 'cuda' was asked for, but torch finds no NVIDIA GPU: use cpu")
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
@@ -156,16 +214,30 @@ def _module(request: Request, sizes: dict[str, int], *, train: bool) -> nn.Modul
     return module.train(train)
 
 
-def _given(request: Request, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
-    """x (b, l, d), then every context."""
-    x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1)
-    return (x, *_contexts(request, sizes))
+def _given(request: Request, sizes: Mapping[str, int], turn: int = 0) -> tuple[torch.Tensor, ...]:
+    """x (b, l, d), then every context: the first set of them, or that of another turn."""
+    x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1 + turn * STREAMS)
+    return (x, *_contexts(request, sizes, turn))
 
 
-def _contexts(request: Request, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
+def _contexts(
+    request: Request, sizes: Mapping[str, int], turn: int = 0
+) -> tuple[torch.Tensor, ...]:
     """What is whole before the first token, (b, ...) each."""
     shapes = [tuple(extent.at(sizes) for extent in a.shape) for a in request.mixer.contexts]
-    return tuple(random((sizes["b"], *s), request, 100 + k) for k, s in enumerate(shapes))
+    first = 100 + turn * STREAMS
+    return tuple(random((sizes["b"], *s), request, first + k) for k, s in enumerate(shapes))
+
+
+def with_turns(
+    work: Work, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
+) -> Work:
+    """The work with further sets of inputs, `made(turn)`, or with the reason why it has none."""
+    held = () if work.state is None else tuple(work.state.arrays.values())
+    beside = (*work.module.parameters(), *work.module.buffers(), *held)
+    if why := why_one_set(torch.device(request.device), work.args, beside):
+        return replace(work, one_set=why)
+    return replace(work, others=tuple(made(turn) for turn in range(1, SETS)))
 
 
 def _forward_work(request: Request) -> Work:
@@ -176,7 +248,8 @@ def _forward_work(request: Request) -> Work:
     def forward(*args: torch.Tensor) -> Any:
         return module(*args)
 
-    return Work(module, forward, _given(request, sizes), None, details=mode_of(module))
+    work = Work(module, forward, _given(request, sizes), None, details=mode_of(module))
+    return with_turns(work, request, lambda turn: _given(request, sizes, turn))
 
 
 def _bounded(request: Request) -> bool:
@@ -193,16 +266,19 @@ def _step_work(request: Request) -> Work:
     state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
     for k, name in enumerate(sorted(state.arrays)):
         state.arrays[name].copy_(random(tuple(state.arrays[name].shape), request, 2 + k))
-    x_t = random((sizes["b"], sizes["d"]), request, 1)
+
+    def row(turn: int = 0) -> tuple[torch.Tensor, ...]:
+        return (random((sizes["b"], sizes["d"]), request, 1 + turn * STREAMS),)
 
     def reset() -> None:
         state.position = t - 1
 
     @torch.no_grad()
-    def step(row: torch.Tensor) -> Any:
-        return module.step(row, state)  # type: ignore[operator]
+    def step(x_t: torch.Tensor) -> Any:
+        return module.step(x_t, state)  # type: ignore[operator]
 
-    return Work(module, step, (x_t,), reset, state, details=mode_of(module))
+    work = Work(module, step, row(), reset, state, details=mode_of(module))
+    return with_turns(work, request, row)
 
 
 @dataclass
@@ -215,22 +291,34 @@ class Trained:
     """(b, l, d), random; made after the first forward pass, which shows its shape."""
     y: Any = None
     """What the last forward pass gave."""
+    others: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
+    """Further sets like `given`."""
 
     @property
     def halves(self) -> tuple[Callable[[], None], Callable[[], None]]:
         """The forward and the backward pass."""
         return self.forward, self.backward
 
+    def another(self, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """A further set, that wants gradients too."""
+        self.others.append(wanting(given))
+        return self.others[-1]
+
     def forget(self) -> None:
         """No gradient and no graph is left of earlier calls."""
         self.y = None
-        for tensor in (*self.module.parameters(), *self.given):
+        for tensor in (*self.module.parameters(), *self.given, *chain(*self.others)):
             tensor.grad = None
 
-    def forward(self) -> None:
-        """A forward pass that can be differentiated."""
+    def forward(self, *given: torch.Tensor) -> None:
+        """A forward pass that can be differentiated, of `given` or of what the module came with."""
         with torch.enable_grad():
-            self.y = self.module(*self.given)
+            self.y = self.module(*(given or self.given))
+
+    def anew(self, *given: torch.Tensor) -> None:
+        """The same, with nothing left of earlier calls."""
+        self.forget()
+        self.forward(*given)
 
     def result(self) -> Any:
         """What a forward pass gives, and nothing keeps."""
@@ -252,8 +340,7 @@ def trained(request: Request) -> Trained:
     """
     sizes = dict(request.sizes)
     module = _module(request, sizes, train=True)
-    given = tuple(tensor.requires_grad_() for tensor in _given(request, sizes))
-    made = Trained(module, given)
+    made = Trained(module, wanting(_given(request, sizes)))
     made.forward()
     if not isinstance(made.y, torch.Tensor) or made.y.grad_fn is None:
         raise MeasureError(
@@ -266,35 +353,43 @@ def trained(request: Request) -> Trained:
     return made
 
 
+def wanting(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Inputs that want gradients."""
+    return tuple(tensor.requires_grad_() for tensor in given)
+
+
+def _with_trained_turns(work: Work, request: Request, made: Trained) -> Work:
+    sizes = dict(request.sizes)
+    return with_turns(work, request, lambda turn: made.another(_given(request, sizes, turn)))
+
+
 def _backward_work(request: Request) -> Work:
     made = trained(request)
-
-    def reset() -> None:
-        made.forget()
-        made.forward()
 
     def backward(*_: torch.Tensor) -> None:
         made.backward()
 
     details = mode_of(made.module) | {"before": "a forward pass, outside the call"}
-    return Work(
-        made.module, backward, made.given, reset,
-        trivial=False, forward=made.result, halves=made.halves, details=details,
+    work = Work(
+        made.module, backward, made.given, made.anew,
+        trivial=False, forward=made.result, halves=made.halves, details=details, lead=made.anew,
     )  # fmt: skip
+    return _with_trained_turns(work, request, made)
 
 
 def _training_step_work(request: Request) -> Work:
     made = trained(request)
 
-    def step(*_: torch.Tensor) -> None:
-        made.forward()
+    def step(*given: torch.Tensor) -> None:
+        made.forward(*given)
         made.backward()
 
     details = mode_of(made.module)
-    return Work(
+    work = Work(
         made.module, step, made.given, made.forget,
         forward=made.result, halves=made.halves, details=details,
     )  # fmt: skip
+    return _with_trained_turns(work, request, made)
 
 
 PREPARED: Mapping[str, Callable[[Request], Work]] = {
@@ -309,6 +404,10 @@ PREPARED: Mapping[str, Callable[[Request], Work]] = {
 def mode_of(module: nn.Module) -> dict[str, Any]:
     """Whether a module is in train or eval mode, for its record."""
     return {"mode": "train" if module.training else "eval"}
+
+
+STREAMS = 400
+"""From one set of inputs to the next, so that no two tensors of a seed are alike."""
 
 
 def random(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:

@@ -58,6 +58,10 @@ class ScriptedWatch:
         self.seen = seen
         self.rounds = 0
 
+    def clock(self) -> float | None:
+        """Told round by round alone."""
+        return None
+
     def before(self) -> None:
         """Nothing to note."""
 

@@ -13,27 +13,10 @@ from costmodel.data import data_dir
 from profiler.machine import doctor
 from profiler.machine.surroundings import NO, YES, Child, Finding, Surroundings
 from profiler.store import read
+from tests.typed import Capture, printed, refused
 
 SMALL = ("--d", "4", "--l", "3", "--n", "2", "--device", "cpu")
 RECORDED = str(data_dir("measured") / "cpu" / "d128-l128.jsonl")
-Capture = pytest.CaptureFixture[str]
-
-
-def printed(capsys: Capture, *words: str, code: int = 0) -> str:
-    """What a command prints, with this exit code and nothing on standard error."""
-    found = cli.run(list(words))
-    out, err = capsys.readouterr()
-    assert (found, err) == (code, "")
-    return out
-
-
-def refused(capsys: Capture, *words: str, code: int = MISUSED) -> str:
-    """The one sentence of a command that prints no answer."""
-    found = cli.run(list(words))
-    out, err = capsys.readouterr()
-    assert (found, out) == (code, "")
-    assert err.startswith("costmodel: ") and err.count("\n") == 1
-    return err.removeprefix("costmodel: ").rstrip()
 
 
 # compare
@@ -115,6 +98,17 @@ def test_doctor_looks_at_this_machine(capsys: Capture, monkeypatch: pytest.Monke
 
 def test_doctor_refuses_devices_that_are_none(capsys: Capture) -> None:
     assert "unknown device 'gpu'" in refused(capsys, "doctor", "--device", "gpu")
+    assert "'mps' is not measured" in refused(capsys, "doctor", "--device", "mps")
+
+
+def test_doctor_says_why_there_is_no_gpu(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    words = ("doctor", "--device", "cuda:1")
+    found = json.loads(printed(capsys, *words, "--format", "json"))
+    assert found["device"] == "cuda:1" and not found["healthy"]
+    assert [each["what"] for each in found["measures"]] == list(doctor.PROBES)
+    assert {each["verdict"] for each in found["measures"]} == {NO}
+    assert "torch finds no NVIDIA GPU: " in printed(capsys, *words, "--strict", code=FAILED)
 
 
 # statement

@@ -22,30 +22,12 @@ from profiler import session
 from profiler.ladders.ladder import row_classes
 from profiler.store import append, read
 from tests.recorded import ATTENTION, LAUNCH_BOUND, dispatch
+from tests.typed import Capture, printed, refused
 from tests.user_mixers import written
 
 ROOT = Path(__file__).parents[1]
 SMALL = ("--d", "4", "--l", "3", "--n", "2", "--seconds", "0.02", "--device", "cpu")
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-Capture = pytest.CaptureFixture[str]
-
-
-def printed(capsys: Capture, *words: str, code: int = 0) -> str:
-    """What a command prints, with this exit code and nothing on standard error."""
-    found = cli.run(list(words))
-    out, err = capsys.readouterr()
-    assert (found, err) == (code, "")
-    return out
-
-
-def refused(capsys: Capture, *words: str, code: int = MISUSED) -> str:
-    """The one sentence of a command that prints no answer."""
-    found = cli.run(list(words))
-    out, err = capsys.readouterr()
-    assert found == code
-    assert out == ""
-    assert err.startswith("costmodel: ") and err.count("\n") == 1
-    return err.removeprefix("costmodel: ").rstrip()
 
 
 # profile
@@ -99,6 +81,20 @@ def test_what_one_dtype_lacks_does_not_stop_the_others(capsys: Capture) -> None:
     assert err == "costmodel: we fft (bf16): torch.fft has no transform in torch.bfloat16 on cpu\n"
 
 
+def test_what_is_asked_of_energy_is_kept_with_the_record(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "results.jsonl"
+    words = ("profile", "me", "--impl", "fft", "-o", str(path), *SMALL)
+    printed(capsys, *words, "--no-energy")
+    printed(capsys, *words, "--energy-trials", "3", "--energy-window", "2")
+    printed(capsys, *words, "--energy-trials", "5", "--energy-window", "5")  # as by default
+    records, _ = read(path)
+    assert [record.sweep.get("options") for record in records] == [
+        {"energy": False}, {"energy_window_s": 2.0, "energy_trials": 3}, None,
+    ]  # fmt: skip
+    assert records[0].reasons["energy"] == "energy was not asked for (--no-energy)"
+    assert records[0].reasons["power"] == records[0].reasons["energy_net"]
+
+
 FROM = "--from FILE takes everything from it: leave out "
 REFUSED = {
     "profile shee": "unknown mixer 'shee'; did you mean 'she'?",
@@ -113,6 +109,10 @@ REFUSED = {
     "profile self-attention --d 9 --n 2": "self-attention needs d/n to be whole, got 9/2",
     "profile she --seconds 0": "Invalid value for '--seconds'",
     "profile she --seed one": "Invalid value for '--seed'",
+    "profile she --energy-window 1.5": "--energy-window 1.5: expected 2 s or more: a shorter ",
+    "profile she --energy-window inf": "--energy-window inf: expected 2 s or more",
+    "profile she --energy-trials 1": "--energy-trials 1: expected 2 or more, for their spread; ",
+    "reconcile --from none.jsonl --energy-trials 5": FROM + "--energy-trials",
     "profile she -o no-such-folder/r.jsonl": "cannot write no-such-folder/r.jsonl: No such file",
     "profile none.py:mine": "no file 'none.py': a mixer of your own is given as FILE.py:NAME",
     "reconcile --from none.jsonl": "cannot read none.jsonl: No such file or directory",
@@ -163,7 +163,8 @@ def test_an_interrupt_says_where_the_rest_is(
     path = tmp_path / "results.jsonl"
     sentence = refused(capsys, "profile", "she", "-o", str(path), *SMALL, code=FAILED)
     assert sentence == f"interrupted: what was measured before is in {path}"
-    assert read(path) == ([ATTENTION], [])
+    command = "costmodel profile she " + " ".join(SMALL)
+    assert read(path) == ([session.by_command(ATTENTION, command)], [])
     sentence = refused(capsys, "profile", "she", *SMALL, code=FAILED)
     assert sentence == "interrupted: what was measured before is lost: -o FILE.jsonl keeps it"
 

@@ -14,6 +14,7 @@ from costmodel.command_line import (
     UsageError,
     bar,
     chosen,
+    complain,
     emit,
     phases,
     regenerating,
@@ -97,7 +98,9 @@ def compare(
     files = [word for word in words if word.endswith(FILE)]
     if files:
         refuse_beside(context, words, files)
-        made, problems = compare_files.compare_files([Path(word) for word in files], level)
+        made, problems = compare_files.compare_files(
+            [Path(word) for word in files], level, complain
+        )
         told(problems)
     else:
         (name,) = one_phase(phase)

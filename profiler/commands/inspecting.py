@@ -13,6 +13,7 @@ from costmodel.command_line import (
     Output,
     bar,
     chosen,
+    complain,
     emit,
     no_source,
     regenerating,
@@ -37,10 +38,12 @@ def doctor(
     """What this machine can measure, why not the rest, and what would change that."""
     from profiler.machine import doctor as probing, doctor_report
     from profiler.machine.surroundings import Surroundings
-    from profiler.work import device_name
+    from profiler.work import default_device, device_name, kind_of_device
 
     chosen(format_, "--format", ("rich", "markdown", "json"))
-    around = Surroundings(device_name(device))
+    place = None if device is None else kind_of_device(device)
+    missing = place is not None and place.type == "cuda" and default_device() == "cpu"
+    around = Surroundings(str(place) if missing else device_name(device))
     with bar() as progress:
         found = probing.diagnose(around, quick=quick, progress=progress)
     width, colour = screen(None)
@@ -65,7 +68,7 @@ def statement(
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)
-    read = [recorded(path) for path in source]
+    read = [recorded(path, complain) for path in source]
     problems = [problem for _, found in read for problem in found]
     text = stating.statement([record for records, _ in read for record in records], format_)
     remark = {"markdown": "<!-- {} -->\n", "latex": "% {}\n", "plain": ""}[format_]

@@ -19,6 +19,7 @@ from costmodel.command_line import (
     UsageError,
     bar,
     chosen,
+    complain,
     emit,
     phases,
     regenerating,
@@ -28,6 +29,22 @@ from costmodel.command_line import (
     typed_beside,
 )
 from costmodel.load import mixer as load_mixer
+from profiler.meters.energy import FEWEST_TRIALS, EnergyLimits
+
+PANEL = "Energy, on an NVIDIA GPU"
+ENERGY = typer.Option("--energy/--no-energy", help="Whether it is read.", rich_help_panel=PANEL)
+WINDOW = typer.Option(
+    "--energy-window",
+    metavar="SECONDS",
+    help=f"Of load in one trial, {EnergyLimits.min_window_s:g} or more.",
+    rich_help_panel=PANEL,
+)
+TRIALS = typer.Option(
+    "--energy-trials",
+    metavar="N",
+    help=f"Of each call; fewer than {FEWEST_TRIALS} are labelled.",
+    rich_help_panel=PANEL,
+)
 
 if TYPE_CHECKING:
     from profiler.plan import Plan
@@ -48,6 +65,9 @@ class Asked:
     seconds: float
     compile_: bool
     shared: bool
+    energy: bool
+    energy_window: float
+    energy_trials: int
     output: Path | None
 
 
@@ -77,8 +97,14 @@ def _measuring(
         bool, typer.Option("--compile", help="Time what torch.compile makes of the modules.")
     ] = False,
     shared: Annotated[
-        bool, typer.Option("--shared", help="Energy even where others use the GPU, labelled.")
+        bool,
+        typer.Option(
+            "--shared", help="Even where others use the GPU, labelled.", rich_help_panel=PANEL
+        ),
     ] = False,
+    energy: Annotated[bool, ENERGY] = True,
+    energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
+    energy_trials: Annotated[int, TRIALS] = EnergyLimits.trials,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
@@ -123,10 +149,13 @@ def planned(asked: Asked) -> Plan:
         asked.seed,
         asked.compile_,
         asked.shared,
+        asked.energy,
+        asked.energy_window,
+        asked.energy_trials,
     )
 
 
-def measured(asked: Asked) -> Session:
+def measured(asked: Asked, command: str) -> Session:
     """Measure what a command line asks for; failures are told as they come to light."""
     from profiler import session
     from profiler.meters.latency import LatencyLimits
@@ -136,7 +165,9 @@ def measured(asked: Asked) -> Session:
     wanted = requests(planned(asked))
     try:
         with bar() as progress:
-            found = session.run(wanted, asked.output, limits=limits, progress=progress)
+            found = session.run(
+                wanted, asked.output, limits=limits, progress=progress, command=command
+            )
     except KeyboardInterrupt:
         kept = f"is in {asked.output}" if asked.output else "is lost: -o FILE.jsonl keeps it"
         told([f"interrupted: what was measured before {kept}"])
@@ -157,7 +188,7 @@ def profile(
     from profiler import report
 
     chosen(format_, "--format", TABLE_FORMATS)
-    found = measured(asked)
+    found = measured(asked, regenerating(context))
     width, colour = screen(None)
     if found.measurements:
         text = report.measurements(
@@ -188,10 +219,10 @@ def reconcile(
         if beside := typed_beside(context, "source", "format_"):
             listed = ", ".join(beside)
             raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
-        records, problems = session.recorded(source)
+        records, problems = session.recorded(source, complain)
         told(problems)
     else:
-        found = measured(asked)
+        found = measured(asked, regenerating(context))
         records, problems = found.measurements, found.failures
     ladders, unknown = session.ladders(records)
     told(unknown)

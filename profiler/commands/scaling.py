@@ -15,6 +15,7 @@ from costmodel.command_line import (
     Output,
     UsageError,
     chosen,
+    complain,
     emit,
     no_source,
     phases,
@@ -50,7 +51,7 @@ def recorded_in(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
 
     records, problems = [], []
     for path in files:
-        found, told_ = session.recorded(path)
+        found, told_ = session.recorded(path, complain)
         records += found
         problems += [f"{path}: {sentence}" for sentence in told_]
     return records, problems
@@ -124,4 +125,4 @@ def plot(
 
 def listed(text: str | None) -> tuple[str, ...]:
     """What a comma list names; nothing where it was not typed."""
-    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+    return () if text is None else tuple(part.strip() for part in text.split(","))

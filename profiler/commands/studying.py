@@ -13,10 +13,12 @@ from costmodel.command_line import (
     UsageError,
     apart,
     bar,
+    complain,
     emit,
     no_source,
     told,
 )
+from profiler.commands.measuring import ENERGY, TRIALS, WINDOW
 
 if TYPE_CHECKING:
     from profiler.studies.study import Done, Manner, Study
@@ -57,6 +59,9 @@ def study(
         str | None,
         typer.Option("--shard", metavar="I/N", help="The I-th of N parts of a grid, such as 1/4."),
     ] = None,
+    energy: Annotated[bool, ENERGY] = True,
+    energy_window: Annotated[float | None, WINDOW] = None,
+    energy_trials: Annotated[int | None, TRIALS] = None,
     force: Force = False,
 ) -> None:
     """Measure a named plan into one file, and write the page that follows from its records."""
@@ -78,7 +83,8 @@ def study(
     if output is None:
         raise UsageError("study writes as it measures: give it a file, -o FILE.jsonl")
     kind = device_name(device).partition(":")[0]
-    done = measured(found, Manner(kind, rounds, seconds, shard, largest), output)
+    asked = Manner(kind, rounds, seconds, shard, largest, energy, energy_window, energy_trials)
+    done = measured(found, asked, output)
     told(done.failures)
     if page is not None:
         written(found, output, page, force)
@@ -101,7 +107,7 @@ def written(found: Study, source: Path, page: Path | None, force: bool) -> None:
     no_source(page, [source])
     from profiler.session import recorded
 
-    records, problems = recorded(source)
+    records, problems = recorded(source, complain)
     told(problems)
     emit(found.page(records, str(source)), page, force)
     if problems:

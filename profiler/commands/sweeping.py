@@ -17,8 +17,10 @@ from costmodel.command_line import (
     UsageError,
     bar,
     chosen,
+    complain,
     emit,
     no_source,
+    regenerating,
     screen,
     told,
 )
@@ -48,6 +50,7 @@ class Manner:
 
 @measuring
 def sweep(
+    context: typer.Context,
     asked: Asked,
     rounds: Annotated[
         int,
@@ -95,7 +98,7 @@ def sweep(
     told(results.problems)
     with fleet(asked, manner) as (kind, starts):
         blocks = blocks_of(replace(asked, device=kind), manner)
-        found = swept(blocks, results, starts, retry)
+        found = swept(blocks, results, starts, retry, regenerating(context))
     conclude(blocks, results, found, retry)
 
 
@@ -104,9 +107,10 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
     from profiler.plan import requests
     from profiler.sweeps import order
 
-    part = order.shard(manner.shard) if manner.shard else None
+    part = order.shard(manner.shard) if manner.shard is not None else None
     wanted = planned(asked)
-    here = "cpu" if manner.ray else wanted.device  # this machine need not have the device
+    # with Ray this machine need not have the device
+    here = "cpu" if manner.ray is not None else wanted.device
     found = requests(replace(wanted, device=here), refused=True)
     kind = (asked.device or found[0].device).partition(":")[0]
     found = [replace(request, device=kind) for request in found]
@@ -124,7 +128,7 @@ def printed_plan(asked: Asked, manner: Manner, format_: str) -> None:
     results = Results(asked.output) if asked.output is not None and exists else None
     told(results.problems if results else [])
     points = sum(len(block.points) for block in blocks)
-    shard = f", part {manner.shard}" if manner.shard else ""
+    shard = f", part {manner.shard}" if manner.shard is not None else ""
     title = f"Plan of a sweep: {points:,} points in {len(blocks):,} blocks{shard}"
     width, colour = screen(None)
     emit(plan_text(blocks, results, format_, title, width, colour=colour), None, False)
@@ -139,7 +143,7 @@ def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
     from profiler.work import device_name
 
     limits: LatencyLimits = LatencyLimits(max_seconds=asked.seconds)
-    if manner.ray:
+    if manner.ray is not None:
         from profiler.sweeps.ray_cluster import connected
 
         with connected(manner.ray, asked.device) as cluster:
@@ -150,14 +154,22 @@ def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
     yield kind, processes(devices(wanted), kind, limits)
 
 
-def swept(blocks: Sequence[Block], results: Results, starts: Starts, retry: bool) -> Session:
+def swept(
+    blocks: Sequence[Block], results: Results, starts: Starts, retry: bool, command: str
+) -> Session:
     """Measure what the file lacks; an interrupt says how to go on."""
     from profiler import session
 
     try:
         with bar() as progress:
             return session.sweep(
-                blocks, results, starts, retry=retry, progress=progress, tell=lambda s: told([s])
+                blocks,
+                results,
+                starts,
+                retry=retry,
+                progress=progress,
+                tell=lambda s: told([s]),
+                command=command,
             )
     except KeyboardInterrupt:
         told([f"interrupted: {so_far(blocks, results)}; the same command goes on from there"])
@@ -210,7 +222,7 @@ def merge(
     if output is None:
         raise UsageError("merge writes a file: give it one, -o FILE.jsonl")
     no_source(output, files)
-    data, number, problems = merged(files, mixed=allow_mixed)
+    data, number, problems = merged(files, mixed=allow_mixed, tell=complain)
     told(problems)
     emit(data.decode(), output, force)
     told([f"{number:,} records of {len(files):,} files"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ import torch
 from costmodel.equations import Mixer
 from costmodel.requests import Given
 from profiler.comparing.comparison import LEVEL, Rounds, Verdict, too_few, verdicts
+from profiler.comparing.watching import Watched, Watching
 from profiler.environment import environment
 from profiler.measure import (
+    NO_ENERGY,
     NO_STEADY_LOAD,
     dispatched_by,
     failure,
@@ -24,7 +27,7 @@ from profiler.measure import (
     require_token,
     zeros_of,
 )
-from profiler.meters.disturbance import NoWatch
+from profiler.meters.disturbance import Judge, NoWatch, Watch, watch_for
 from profiler.meters.energy import EnergyLimits
 from profiler.meters.energy_estimate import PairedEnergy
 from profiler.meters.interface import Measured, Reading, Unavailable
@@ -44,7 +47,8 @@ VISIT = LatencyLimits(min_samples=5, max_samples=10, min_seconds=0.02, max_secon
 
 METHOD = (
     "rounds of all candidates in random order and backwards; a sample is the mean of the two "
-    "visits of a round, a visit the median of its timed regions after an untimed one"
+    "visits of a round, a visit the median of its timed regions after an untimed one; a round in "
+    "which the device was disturbed is taken anew once"
 )
 
 Progress = Callable[[int, int, str], None]
@@ -136,11 +140,13 @@ class Visitor:
 
     def __init__(self, work: Work, timer: Timer, limits: LatencyLimits = VISIT) -> None:
         alone = work.reset is not None and not work.trivial
-        reset = work.reset or nothing
-        call = work.bare if alone or work.reset is None else in_turn(reset, work.bare)
+        timed, restored = work.timed()
+        reset = restored or nothing
+        call = timed if alone or restored is None else in_turn(reset, timed)
         self.prepare = reset if alone else nothing
         self.timer, self.limits = timer, limits
-        setting = Setting(limits, timer, NoWatch("visits are not watched"))
+        self.regions = 0
+        setting = Setting(limits, timer, NoWatch("a warm-up is not watched"))
         durations = warm_up(setting, call, self.prepare)
         self.block = block_size(setting, durations[-3:], alone=alone)
         self.region = call if self.block == 1 else repeated(call, self.block)
@@ -153,6 +159,7 @@ class Visitor:
 
         self.timer.elapsed_s(self.region, self.prepare)  # after the others' turns, untimed
         taken = self.timer.several_s(self.region, self.limits.min_samples, over, self.prepare)
+        self.regions += len(taken)
         return statistics.median(taken) / self.block
 
 
@@ -167,6 +174,9 @@ class Run:
     energy: bool = True
     force: bool = False
     progress: Progress = lambda done, of, what: None
+    watch: Watch | None = None
+    """In place of the device's own, in tests."""
+    pause: Callable[[float], None] = time.sleep
     works: dict[str, Work] = field(default_factory=dict)
     counted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Candidate -> what it dispatches."""
@@ -207,8 +217,11 @@ class Run:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise MeasureError(f"fewer than two candidates can be measured: {why}")
 
-    def visited(self) -> tuple[Rounds, dict[str, Visitor]]:
-        """All rounds; those that were whole where the user interrupts."""
+    def visited(self) -> tuple[Rounds, dict[str, Visitor], dict[str, Judge]]:
+        """All rounds; those that were whole where the user interrupts.
+
+        A round in which the device was disturbed is taken anew once, and then kept.
+        """
         visitors: dict[str, Visitor] = {}
         for name, work in self.works.items():
             self.progress(0, self.rounds, f"warming up {name}")
@@ -217,15 +230,18 @@ class Run:
             except Exception as error:  # as above
                 self.failed[name] = failure(error)
         self.require_two(visitors)
-        found = Rounds(dict(visitors), self.seed)
+        watch = self.watch or watch_for(self.device)
+        judges = {name: Judge(watch, VISIT.slow_clock) for name in visitors}
+        visits = {name: Watched(visitor, judges[name]) for name, visitor in visitors.items()}
+        found, watching = Rounds(visits, self.seed), Watching(visits, self.pause)
         try:
             for done in range(self.rounds):
                 self.progress(done, self.rounds, f"round {done + 1} of {self.rounds}")
-                found.once(failure)
+                found.once(failure, watching.again)
         except KeyboardInterrupt:
             self.notes.append(f"interrupted after {len(found.orders)} of {self.rounds} rounds")
         self.failed |= found.failed
-        return found, visitors
+        return found, visitors, judges
 
     def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
         """Memory and energy, unless the user interrupts."""
@@ -245,11 +261,11 @@ class Run:
     def energies(self) -> PairedEnergy | Unavailable:
         """Energy of those that run, in trials that take turns."""
         if not self.energy:
-            return Unavailable("energy was not asked for (--no-energy)")
+            return NO_ENERGY
         if not all(work.trivial for work in self.works.values()):
             return Unavailable(NO_STEADY_LOAD)
         self.progress(self.rounds, self.rounds, "measuring energy")
-        calls = {n: (w.bare, w.reset) for n, w in self.works.items() if n not in self.failed}
+        calls = {n: w.timed() for n, w in self.works.items() if n not in self.failed}
         limits = EnergyLimits(trials=6, confidence=1 - self.level / self.pairs, seed=self.seed)
         return energies_in_turn(calls, device=self.device, limits=limits, force=self.force)
 
@@ -267,10 +283,12 @@ def run(made: Run, output: Path | None = None) -> Comparison:
         writable(output)
     with on_device(made.device):
         made.prepare()
-        rounds, visitors = made.visited()
+        rounds, visitors, judges = made.visited()
         memory, energies = made.besides()
     kept = [name for name in made.works if name in visitors and rounds.values[name]]
-    records = tuple(record(made, name, rounds, visitors[name], memory, energies) for name in kept)
+    records = tuple(
+        record(made, name, rounds, visitors[name], judges[name], memory, energies) for name in kept
+    )
     if output is not None:
         for each in records:
             append(output, each)
@@ -337,6 +355,7 @@ def record(
     name: str,
     rounds: Rounds,
     visitor: Visitor,
+    judge: Judge,
     memory: Mapping[str, Measured],
     energies: PairedEnergy | Unavailable,
 ) -> Measurement:
@@ -349,9 +368,9 @@ def record(
         joules = energies.readings.get(name) or Unavailable("the candidate failed before")
     readings, reasons = divide(
         {
-            "latency": latency_reading(made, name, rounds, visitor),
+            "latency": made.works[name].noted(latency_reading(made, name, rounds, visitor, judge)),
             "peak_memory": memory[name],
-            "energy": joules,
+            "energy": made.works[name].noted(joules),
         }
     )
     other = "it was not measured: costmodel compare measures latency, peak memory and energy"
@@ -376,11 +395,14 @@ def record(
     )
 
 
-def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> Reading:
+def latency_reading(
+    made: Run, name: str, rounds: Rounds, visitor: Visitor, judge: Judge
+) -> Reading:
     """The median over rounds, with what is needed to compare the rounds again."""
     values = rounds.values[name]
     places = [order.index(name) for order in rounds.orders if name in order]
-    details: dict[str, Any] = summary(values) | visitor.timer.facts(len(values)) | {
+    seen = judge.details()
+    details: dict[str, Any] = summary(values) | visitor.timer.facts(len(values)) | seen | {
         "stop_rule": "rounds done",
         "method": METHOD,
         "comparison": made.identity,
@@ -390,9 +412,9 @@ def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> R
         "block": visitor.block,
         "timer": visitor.timer.name,
         "cache": "hot",
-        "labels": [],
+        "labels": judge.labels,
     }  # fmt: skip
     median = statistics.median(values)
     if isinstance(visitor.timer, CudaTimer) and median < LAUNCH_BOUND * details["enqueue_s"]:
-        details |= {"launch_bound": True, "labels": ["launch-bound"]}
+        details |= {"launch_bound": True, "labels": [*judge.labels, "launch-bound"]}
     return Reading("latency", median, "s", tuple(values), details)

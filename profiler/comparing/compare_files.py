@@ -5,13 +5,17 @@ sweep at equal sizes: of a sweep a pair of rounds, there and back, is one. Of tw
 has as its partner the record of the same mixer, implementation, sizes, dtype, phase and kind of
 device in the other file. Those were not measured in turns: at a point only the noise within each
 run can be judged, by intervals of both medians, and a drift between the runs is not excluded.
+
+Of energies the values are trials, each a window on its own. What is wrong with a sensor's gain is
+the same in every trial of a board, so that it cancels where both files are of one board; of two
+boards, or of unknown ones, it widens the interval, and a tendency over all points says nothing.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -26,6 +30,7 @@ from profiler.comparing.comparison import (
     too_few,
 )
 from profiler.environment import differences
+from profiler.meters.energy import SYSTEMATIC
 from profiler.meters.interface import Reading
 from profiler.meters.latency_stopping import median_ranks
 from profiler.session import recorded
@@ -39,23 +44,35 @@ repetition."""
 
 TIMED = ("latency", "latency_cold", "latency_graph", "energy", "energy_net")
 """Readings whose medians are compared; those of bytes are compared exactly."""
+JOULES = ("energy", "energy_net")
+"""Those of them that a sensor's gain is in."""
 
 NOT_IN_TURNS = (
     "the files were measured one after the other, not in turns: an interval shows the noise within "
     "each run, and a drift between the runs is in every ratio"
 )
+GAINS = (
+    "energies of different boards, or of boards without a known UUID: the intervals allow for the "
+    "gain of each sensor, which no number of trials removes"
+)
 SHOWN = 5
 """So many records without a partner are named."""
 
 
-def compare_files(paths: Sequence[Path], level: float = LEVEL) -> tuple[Comparison, list[str]]:
+def compare_files(
+    paths: Sequence[Path],
+    level: float = LEVEL,
+    tell: Callable[[str], object] = lambda sentence: None,
+) -> tuple[Comparison, list[str]]:
     """What the files say, and a sentence for every line that is no record.
+
+    `tell` is told of lines that were cut off before their file was gone on with.
 
     Raises:
         StoreError: a file cannot be read or holds no record.
         MeasureError: one file without rounds, or files without a point in common.
     """
-    read = [recorded(path) for path in paths]
+    read = [recorded(path, tell) for path in paths]
     problems = [f"{p}: {text}" for p, (_, told) in zip(paths, read, strict=True) for text in told]
     records = [[r for r in found if not r.failure] for found, _ in read]
     names = file_names(paths)
@@ -73,6 +90,8 @@ def compare_files(paths: Sequence[Path], level: float = LEVEL) -> tuple[Comparis
     notes.append(NOT_IN_TURNS)
     for (a, first), (b, second) in combinations(zip(names, records, strict=True), 2):
         rows += pointwise(a, b, first, second, level)
+        if gains_in(first, second) and GAINS not in notes:
+            notes.append(GAINS)
         notes += missing(a, b, first, second)
         notes += [f"{a} and {b} differ in {each}" for each in environments(first, second)]
     if not rows:
@@ -99,7 +118,7 @@ def failed(name: str, records: Sequence[Measurement]) -> list[str]:
 def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
     """The candidates of runs of `compare` and of the blocks of sweeps."""
     rows = [row for run in runs_in(records) for row in rounds_of(run, level)]
-    for point, block in blocks_in([r for r in records if r.sweep]).items():
+    for point, block in blocks_in([r for r in records if "round" in r.sweep]).items():
         rows += sweep_rows(point, block, level)
     return rows
 
@@ -254,12 +273,13 @@ def pointwise(
             for key in shared
             if quantity in one[key].readings and quantity in other[key].readings
         }
-        rows += [
-            Row(quantity, medians(a, b, x, y, level, len(both)), x.unit, x.value, y.value, point)
-            for key, (x, y) in both.items()
-            for point in [point_words(key)]
-        ]
-        rows += over_all(a, b, quantity, both, level)
+        apart = {key for key in both if quantity in JOULES and not same_board(one[key], other[key])}
+        for key, (x, y) in both.items():
+            gains = (gain(x), gain(y)) if key in apart else (0.0, 0.0)
+            verdict = medians(a, b, x, y, level, len(both), gains)
+            rows.append(Row(quantity, verdict, x.unit, x.value, y.value, point_words(key)))
+        alike = {key: each for key, each in both.items() if key not in apart}
+        rows += over_all(a, b, quantity, alike, level)
     for key in shared:
         bytes_ = (one[key].readings.get("peak_memory"), other[key].readings.get("peak_memory"))
         if None not in bytes_:
@@ -269,20 +289,58 @@ def pointwise(
     return rows
 
 
-def medians(a: str, b: str, x: Reading, y: Reading, level: float, points: int) -> Verdict:
+def same_board(one: Measurement, other: Measurement) -> bool:
+    """Whether both records name the same board."""
+    uuids = [(r.environment.get("gpu") or {}).get("uuid") for r in (one, other)]
+    return uuids[0] is not None and uuids[0] == uuids[1]
+
+
+def gain(joules: Reading) -> float:
+    """The relative error of the sensor's gain."""
+    return float(joules.details.get("systematic", SYSTEMATIC))
+
+
+def gains_in(first: Sequence[Measurement], second: Sequence[Measurement]) -> bool:
+    """Whether energies of two files are compared that were read by different sensors."""
+    one, other = keyed(first), keyed(second)
+    return any(
+        name in one[key].readings and name in other[key].readings
+        for key in one.keys() & other.keys()
+        if not same_board(one[key], other[key])
+        for name in JOULES
+    )
+
+
+def medians(
+    a: str,
+    b: str,
+    x: Reading,
+    y: Reading,
+    level: float,
+    points: int,
+    gains: tuple[float, float] = (0.0, 0.0),
+) -> Verdict:
     """Two medians with intervals of their own: apart, or not shown to be.
 
     Each interval misses its median with at most level / (2 points), so that all ratios of a
     comparison together lie within theirs at the level.
+
+    Args:
+        gains: by how much, relatively, all samples of each may be off alike.
     """
     share = level / (2 * points)
+    if min(*x.samples, *y.samples, x.value, y.value) <= 0:
+        few = min(len(x.samples), len(y.samples))
+        return Verdict(a, b, few, refused="a ratio needs values above zero")
     ends = [_median_ends(reading.samples, 1 - share) for reading in (x, y)]
-    if None in ends or min(x.value, y.value) <= 0:
+    if None in ends:
         few = min(len(x.samples), len(y.samples))
         needed = rounds_needed(2 * points, level)
         return Verdict(a, b, few, refused=f"{few} samples are too few: {needed} are needed")
     (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
-    low, high = y_low / x_high, y_high / x_low
+    x_gain, y_gain = gains
+    low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
+    high = y_high / x_low * (1 + x_gain) / (1 - y_gain)
     ratio = statistics.median(y.samples) / statistics.median(x.samples)
     pairs = min(len(x.samples), len(y.samples))
     return Verdict(a, b, pairs, ratio, low, high, 1 - level / points, differs=not low <= 1 <= high)
@@ -290,7 +348,7 @@ def medians(a: str, b: str, x: Reading, y: Reading, level: float, points: int) -
 
 def _median_ends(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
     found = median_ranks(len(samples), confidence)
-    if found is None or min(samples) <= 0:
+    if found is None:
         return None
     ordered = sorted(samples)
     return ordered[found[0] - 1], ordered[found[1] - 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -204,7 +204,20 @@ def _about(made: Comparison) -> list[Note]:
     found = [Note((f"latency: {METHOD}",))]
     for record in made.records:
         latency = record.readings["latency"]
+        name = latency.details.get("candidate", record.implementation)
         for label in latency.details.get("labels", []):
-            name = latency.details.get("candidate", record.implementation)
             found.append(Note((f"{name} is {label}",)))
+        found += _disturbed(name, latency.details)
+    anew = max(r.readings["latency"].details["repeated_rounds"] for r in made.records)
+    if anew:
+        rounds = f"{anew} round{'s' if anew != 1 else ''}"
+        found.append(Note((f"{rounds} taken anew, because the device was disturbed",)))
     return found
+
+
+def _disturbed(name: str, details: Mapping[str, Any]) -> list[Note]:
+    """How many of a candidate's rounds were disturbed and kept, where any were."""
+    number, rounds = details["disturbed_rounds"], details["rounds"]
+    by = "; ".join(details["disturbances"])
+    said = f"{name}: {number} of {rounds} rounds were disturbed twice and kept ({by})"
+    return [Note((said,))] if number else []

@@ -44,8 +44,27 @@ class Rounds:
         self.values = {name: [] for name in self.visits}
         self.chance = random.Random(self.seed)
 
-    def once(self, describe: Callable[[Exception], str] = str) -> None:
-        """One more round: everyone in random order, then everyone backwards."""
+    def once(
+        self,
+        describe: Callable[[Exception], str] = str,
+        again: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """One more round: everyone in random order, then everyone backwards.
+
+        `again`: asked after it whether it is dropped, and taken anew in a new order.
+        """
+        order, found = self.visited(describe)
+        while again():
+            order, found = self.visited(describe)
+        self.orders.append(tuple(order))
+        for name, taken in found.items():
+            if name not in self.failed:
+                self.values[name].append(statistics.fmean(taken))
+
+    def visited(
+        self, describe: Callable[[Exception], str]
+    ) -> tuple[list[str], dict[str, list[float]]]:
+        """The order of a round, and both visits of each candidate that has not failed."""
         order = [name for name in self.visits if name not in self.failed]
         self.chance.shuffle(order)
         found: dict[str, list[float]] = {name: [] for name in order}
@@ -56,10 +75,7 @@ class Rounds:
                 found[name].append(self.visits[name]())
             except Exception as error:  # a module of a user's own may raise anything
                 self.failed[name] = describe(error)
-        self.orders.append(tuple(order))
-        for name, taken in found.items():
-            if name not in self.failed:
-                self.values[name].append(statistics.fmean(taken))
+        return order, found
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 from costmodel.equations import Mixer
 from costmodel.rules.traffic import traffic
+from profiler.ladders.least import below
+from profiler.meters.nvml import SHARED
 from profiler.store import Measurement
 from profiler.words import scaled
 
@@ -35,7 +37,8 @@ def cost_of(
 ) -> tuple[dict[str, Any] | None, dict[str, str]]:
     """Rung 5 of a call that executed so many operations, and the reason of every None in it.
 
-    Rates are given only where the latency is that of a busy device that nothing else used.
+    Rates are given only where the latency is that of a busy device that nothing else used, and
+    where nothing that was measured is below what no call can do without.
     """
     readings, reasons = measurement.readings, measurement.reasons
     if "latency" not in readings:
@@ -58,7 +61,8 @@ def cost_of(
         else:
             value = readings[name].value
             cost[key] = round(value) if key in WHOLE else value
-    verdict = contention(measurement) or idleness(measurement)
+    beneath = "; ".join(below(measurement, mixer, form).values())
+    verdict = beneath or contention(measurement) or idleness(measurement)
     cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or "comparable"}
     cost |= dict.fromkeys(RATES)
     if verdict:
@@ -82,6 +86,8 @@ def spread_words(p20: float, p80: float) -> str:
 def contention(measurement: Measurement) -> str:
     """Why the latency is not that of the call alone: a sentence, or "" where it is settled."""
     details = measurement.readings["latency"].details
+    if SHARED in details.get("labels", ()):
+        return "not comparable: others computed on the GPU while it was timed"
     settled = details["stop_rule"] in ("median settled", "rounds done")
     if settled and details["p80"] <= SPREAD * details["p20"]:
         return ""

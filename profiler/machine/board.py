@@ -73,6 +73,7 @@ IDENTITY: Mapping[str, Question] = {
     "persistence": lambda nvml, board: named(SWITCH, nvml.nvmlDeviceGetPersistenceMode(board)),
     "max_sm_clock_MHz": lambda nvml, board: nvml.nvmlDeviceGetMaxClockInfo(board, 1),
     "max_memory_clock_MHz": lambda nvml, board: nvml.nvmlDeviceGetMaxClockInfo(board, 2),
+    "memory_bus_bits": lambda nvml, board: nvml.nvmlDeviceGetMemoryBusWidth(board),
 }
 """What tells one board from another: clocks 1 and 2 are NVML_CLOCK_SM and NVML_CLOCK_MEM."""
 

@@ -25,24 +25,52 @@ DISTURBS, LIMITS = "disturbs", "limits"
 Sign = Callable[[Surroundings], Iterator[Finding]]
 
 
-def gpu_unused(around: Surroundings) -> Iterator[Finding]:
-    """A board that NVML sees and torch does not."""
-    if around.cuda_usable() or nvml_fault(around):
-        return
+NO_CUDA = ("torch was built without CUDA", "pip install a build of torch with CUDA")
+NO_BOARD = (
+    "NVML sees no NVIDIA GPU",
+    "take a machine with one; start a container with it (docker run --gpus all)",
+)
+
+
+def boards_seen(around: Surroundings) -> int:
+    """How many NVIDIA boards NVML sees; 0 where it does not answer."""
+    if nvml_fault(around):
+        return 0
     nvml = around.nvml()
     try:
-        boards = int(nvml.nvmlDeviceGetCount())
+        return int(nvml.nvmlDeviceGetCount())
     except nvml.NVMLError:
-        return
-    if boards == 0:
-        return
+        return 0
+
+
+def unused_because(around: Surroundings) -> tuple[str, str]:
+    """Why torch does not use a board that is there, and what would help."""
     if around.cuda_build is None:
-        why, fix = "torch was built without CUDA", "pip install a build of torch with CUDA"
-    elif "CUDA_VISIBLE_DEVICES" in around.host.variables:
-        why, fix = "CUDA_VISIBLE_DEVICES may hide it", "unset CUDA_VISIBLE_DEVICES"
-    else:
-        why, fix = "torch cannot use it", "update the driver to what this torch's CUDA needs"
+        return NO_CUDA
+    if "CUDA_VISIBLE_DEVICES" in around.host.variables:
+        return "CUDA_VISIBLE_DEVICES may hide it", "unset CUDA_VISIBLE_DEVICES"
+    return "torch cannot use it", "update the driver to what this torch's CUDA needs"
+
+
+def gpu_unused(around: Surroundings) -> Iterator[Finding]:
+    """A board that NVML sees and torch does not."""
+    if around.cuda_usable() or not (boards := boards_seen(around)):
+        return
+    why, fix = unused_because(around)
     yield Finding("GPU", LIMITS, f"NVML sees {boards} NVIDIA GPU(s), and {why}", fix)
+
+
+def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
+    """Why nothing can be measured on a GPU here, and what would help; None where something can."""
+    if around.cuda_usable():
+        return None
+    if boards := boards_seen(around):
+        why, fix = unused_because(around)
+        return f"torch finds no NVIDIA GPU: NVML sees {boards}, and {why}", fix
+    faults = [NO_CUDA] if around.cuda_build is None else []
+    faults.append(nvml_fault(around) or NO_BOARD)
+    said, fixes = zip(*faults, strict=True)
+    return f"torch finds no NVIDIA GPU: {', and '.join(said)}", "; ".join(filter(None, fixes))
 
 
 def old_pynvml(around: Surroundings) -> Iterator[Finding]:
@@ -62,7 +90,7 @@ def triton(around: Surroundings) -> Iterator[Finding]:
 
 def board(around: Surroundings) -> Iterator[Finding]:
     """What the board says of itself."""
-    if not around.on_gpu or nvml_fault(around):
+    if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
     nvml = around.nvml()
     try:

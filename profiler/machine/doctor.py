@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from profiler.machine.disturbances import DISTURBS, disturbances
+from profiler.machine.disturbances import DISTURBS, cuda_fault, disturbances
 from profiler.machine.surroundings import (
     NO,
     PARTLY,
@@ -312,8 +312,14 @@ def diagnose(
     probes: Mapping[str, Probe] = PROBES,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
 ) -> Diagnosis:
-    """Try everything; with `quick`, not what takes a process of its own."""
+    """Try everything; with `quick`, not what takes a process of its own.
+
+    On a GPU that torch does not find nothing can be tried: every finding is why.
+    """
     found, disturbing = [], tuple(disturbances(around))  # before the probes make a load themselves
+    if around.on_gpu and (fault := cuda_fault(around)):
+        nothing = tuple(Finding(name, NO, *fault) for name in probes)
+        return Diagnosis(around.device, nothing, disturbing)
     for done, (name, probe) in enumerate(probes.items()):
         progress(done, len(probes), name)
         if quick and name in SLOW:

@@ -9,13 +9,26 @@ records say, and names what they do not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from costmodel.sizes import LETTERS
 from costmodel.typeset import escaped
 from profiler.environment import differences, flat
+from profiler.machine.statement_words import (
+    after,
+    counted,
+    ends,
+    gibibytes,
+    listed,
+    mebibytes,
+    mode,
+    plural,
+    relative,
+    span,
+    whole_ends,
+)
 from profiler.meters.interface import Reading
 from profiler.store import Measurement
 from profiler.words import PHASES, scaled
@@ -137,6 +150,7 @@ def sentences(group: Group) -> list[str]:
         device(group),
         *state(group),
         runs(group),
+        *compiled(group),
         *times(group),
         spent(group),
         memory(group),
@@ -240,6 +254,30 @@ def sizes(records: Sequence[Measurement]) -> str:
     return "; ".join(found) or "not recorded"
 
 
+def compiled(group: Group) -> list[str]:
+    """Which runs were of compiled calls, how long compiling took, and where it failed."""
+    asked = [record for record in group.records if record.compiled]
+    if not asked:
+        return []
+    readings = group.readings("compile")
+    every = len(asked) == len(group.records)
+    which = "all runs" if every else f"{len(asked)} of {plural(len(group.records), 'run')}"
+    found = [
+        f"In {which} latency and energy are of what torch.compile made of the module; memory and "
+        f"operations are of the module itself."
+    ]
+    if readings:
+        values = [reading.value for reading in readings]
+        found.append(
+            f"Compiling took {ends(values, 's')} a call, {scaled(sum(values), 's')} in all, which "
+            f"is in no latency."
+        )
+    lost = [record for record in asked if "compile" in record.reasons]
+    if lost:
+        found.append(f"It failed in {plural(len(lost), 'run')}{why(group, 'compile')}.")
+    return found
+
+
 def times(group: Group) -> list[str]:
     """The range of each kind of latency, or that there is none."""
     found = []
@@ -338,7 +376,7 @@ def bars(group: Group) -> list[str]:
         found.append(
             f"Error bars of latency are 95 % confidence intervals of the median, by order "
             f"statistics of the samples within one process, whatever their distribution; the "
-            f"widest is {max(widths):.1%} of its median to one side."
+            f"widest is {relative(max(widths), 'its median')} to one side."
         )
     if len(widths) < len(timed):
         found.append(
@@ -347,7 +385,8 @@ def bars(group: Group) -> list[str]:
     if widths := [width for reading in joules if (width := half_width(reading)) is not None]:
         found.append(
             f"Error bars of energy are confidence intervals of the mean of trials by Student's t, "
-            f"which takes them as normal; the widest is {max(widths):.1%} to one side."
+            f"which takes them as normal; the widest is {relative(max(widths), 'its mean')} to one "
+            f"side."
         )
     if found:
         found.append("Differences between processes, machines and days are in no error bar.")
@@ -414,64 +453,7 @@ def why(group: Group, name: str) -> str:
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
-def listed(facts: Iterable[str | None]) -> str:
-    """What is known, with commas."""
-    return ", ".join(fact for fact in facts if fact)
-
-
-def after(name: str, value: Any, unit: str = "") -> str | None:
-    """`driver 575.1`, None where the value is unknown."""
-    if value is None:
-        return None
-    return f"{name} {value:g}{unit}" if isinstance(value, float) else f"{name} {value}{unit}"
-
-
 def with_unit(group: Group, name: str, words: Any, noun: str) -> str | None:
     """`139.8 GiB memory`, None where the value is unknown."""
     value = group.fact(name)
     return None if value is None else f"{words(value)} {noun}"
-
-
-def mode(value: Any) -> Any:
-    """On or off: older records have NVML's number."""
-    return {0: "off", 1: "on"}.get(value, value)
-
-
-def gibibytes(value: float) -> str:
-    """Bytes in GiB."""
-    return f"{value / 2**30:.4g} GiB"
-
-
-def mebibytes(value: float) -> str:
-    """Bytes in MiB."""
-    return f"{value / 2**20:.4g} MiB"
-
-
-def plural(number: int, noun: str, several: str = "") -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number} {noun if number == 1 else several or noun + 's'}"
-
-
-def ends(values: Sequence[float], unit: str) -> str:
-    """`1.2 ms to 3.4 ms`, or the one value."""
-    low, high = scaled(min(values), unit), scaled(max(values), unit)
-    return low if low == high else f"{low} to {high}"
-
-
-def whole_ends(values: Sequence[int]) -> str:
-    """`5 to 30`, or the one number."""
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def counted(values: Sequence[int], noun: str) -> str:
-    """`5 to 30 samples`, `1 sample`."""
-    return f"{whole_ends(values)} {noun}{'' if max(values) == 1 else 's'}"
-
-
-def span(values: Sequence[float], unit: str, noun: str) -> str | None:
-    """`GPU temperature 41 to 43 C`, None where nothing was seen."""
-    if not values:
-        return None
-    low, high = f"{min(values):g}", f"{max(values):g}"
-    return f"{noun} {low if low == high else f'{low} to {high}'}{unit}"

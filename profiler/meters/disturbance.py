@@ -17,7 +17,15 @@ import torch
 
 from profiler.meters.energy import SensorError
 from profiler.meters.interface import reason_of
-from profiler.meters.nvml import SLOWDOWNS, asked, field_of, handle_of, load_nvml
+from profiler.meters.nvml import (
+    SHARED,
+    SLOWDOWNS,
+    asked,
+    field_of,
+    handle_of,
+    load_nvml,
+    others_on,
+)
 
 POWER_CAP_REASON = 0x4
 SLOWDOWN_REASONS: Mapping[int, str] = {
@@ -47,6 +55,8 @@ class Seen:
     page_faults: int = 0
     """Pages that the system handed to this process: an allocator that gives its memory back after
     every call makes calls several times as long."""
+    others: str = ""
+    """What shows that others computed on the device, too."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -54,6 +64,10 @@ class Watch(Protocol):
     """Looks at a device on both sides of a round."""
 
     name: str
+
+    def clock(self) -> float | None:
+        """Of its processors now, in MHz; None where nobody tells."""
+        ...
 
     def before(self) -> None:
         """Note the counters."""
@@ -73,9 +87,11 @@ class NvmlWatch:
 
     name = "NVML"
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
+    def __init__(self, nvml: Any, handle: Any, own_bytes: Callable[[], int] = lambda: 0) -> None:
+        """`own_bytes()` is the device memory that this process holds."""
         self.nvml = nvml
         self.handle = handle
+        self.own_bytes = own_bytes
         self.reasons: dict[str, str] = {}
         self.counters: dict[int, int] = {}
 
@@ -112,6 +128,13 @@ class NvmlWatch:
             return None
         return float(read)
 
+    def others(self) -> str:
+        """What shows that others compute on the board; "" where nothing does."""
+        found = others_on(self.nvml, self.handle, self.own_bytes())
+        if found is None:
+            self.reasons["others"] = "the board tells neither its processes nor its memory"
+        return found or ""
+
     def before(self) -> None:
         """Note the counters."""
         self.counters = self.fields()
@@ -126,6 +149,7 @@ class NvmlWatch:
             clock_MHz=clock,
             slowed=tuple(slowed),
             power_capped=bool(bits & POWER_CAP_REASON or "power-capped" in moved),
+            others=self.others(),
         )
 
     def missing(self) -> Mapping[str, str]:
@@ -150,6 +174,10 @@ class CpuWatch:
         self.reasons: dict[str, str] = {}
         self.first = (0, 0)
 
+    def clock(self) -> float | None:
+        """The highest of a processor's."""
+        return self.frequency()
+
     def before(self) -> None:
         """Note how often the process was interrupted so far, and how many pages it was given."""
         try:
@@ -163,7 +191,7 @@ class CpuWatch:
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
         )
-        clock = self.frequency()
+        clock = self.clock()
         if clock is None:
             self.reasons["clock"] = "neither /sys nor /proc gives the processors' frequency"
         notes: dict[str, Any] = {}
@@ -185,6 +213,10 @@ class NoWatch:
         self.name = "none"
         self.reason = reason
 
+    def clock(self) -> float | None:
+        """Nobody tells."""
+        return None
+
     def before(self) -> None:
         """Nothing."""
 
@@ -202,7 +234,8 @@ def watch_for(device: torch.device) -> Watch:
     if device.type != "cuda":
         return CpuWatch()
     try:
-        return NvmlWatch(nvml := load_nvml(), handle_of(nvml, properties_of(device)))
+        handle = handle_of(nvml := load_nvml(), properties_of(device))
+        return NvmlWatch(nvml, handle, lambda: torch.cuda.memory_reserved(device))
     except (SensorError, RuntimeError, AssertionError) as error:
         return NoWatch(f"clocks and limits of the GPU were not watched: {reason_of(error)}")
 
@@ -293,6 +326,8 @@ class Judge:
         found = ["throttled"] if self.gave_up else []
         if any(seen.power_capped for seen, _, _ in self.kept):
             found.append("power-capped")
+        if any(seen.others for seen, _, _ in self.kept):
+            found.append(SHARED)
         switches, samples = (sum(part) for part in zip(*self.counts(), strict=True))
         return [*found, "preempted"] if switches > PREEMPTED * samples else found
 
@@ -315,6 +350,7 @@ class Judge:
             "lowest_clock_MHz": min(clocks, default=None),
             "involuntary_switches": sum(s.switches for s in seen),
             "page_faults": sum(s.page_faults for s in seen),
+            **({"others": sorted(others)} if (others := {s.others for s in seen} - {""}) else {}),
             "not_watched": dict(self.watch.missing()),
             **(seen[-1].notes if seen else {}),
         }

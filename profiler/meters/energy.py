@@ -22,7 +22,8 @@ What is in it, and where it shows in a reading's details:
 
 Net energy subtracts *active idle*, the power of the board with the context up and no work, drawn as
 a line in time from its reading before the trials to that after them (`idle_before_W`,
-`idle_after_W`). For the sensors' periods, windows and gains see Yang, Adamek and Armour,
+`idle_after_W`), labelled where it is not steady (`idle_spread`, `idle_change`). For the sensors'
+periods, windows and gains see Yang, Adamek and Armour,
 "Part-time Power Measurements: nvidia-smi's Lack of Attention" (2023, arXiv 2312.02741).
 
 The files: `energy_window` watches one window, `energy_trials` repeats it, `energy_estimate` draws
@@ -31,6 +32,7 @@ the conclusion, `energy_tokens` says it per token; `nvml` is the board, `nvml_lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -39,6 +41,10 @@ from profiler.meters.interface import Reading
 
 SYSTEMATIC = 0.05
 """Relative error of the sensor's gain, at best: boards differ from an external meter by as much."""
+
+
+FEWEST_TRIALS = 5
+"""A reading of fewer is labelled: their interval is wide, and bursts may not show in them."""
 
 
 class SensorError(RuntimeError):
@@ -139,7 +145,9 @@ class EnergyLimits:
     patience_s: float = 2.0  # longest wait for the counter to move
     poll_s: float = 0.001
     power_poll_s: float = 0.02
-    steady: float = 0.10  # relative sd of power between parts of a window, and between trials
+    # relative sd of power between parts of a window (of idling, too) and between trials, and how
+    # far the two readings of idle power may lie apart
+    steady: float = 0.10
     parts: int = 10
     accept: float = 0.02  # relative sd between trials that needs no label
     sensors_agree: float = 0.05
@@ -155,6 +163,26 @@ class EnergyLimits:
                 raise ValueError(f"expected {name} > 0 seconds, got {getattr(self, name)}")
         if not 0 < self.confidence < 1:
             raise ValueError(f"expected a confidence between 0 and 1, got {self.confidence}")
+
+    @classmethod
+    def asked(cls, window_s: float, trials: int) -> EnergyLimits:
+        """The limits that a user asks for.
+
+        Raises:
+            ValueError: windows too short for any sensor, or too few trials for a spread; the
+                sentence names the options of the command line.
+        """
+        if not (math.isfinite(window_s) and window_s >= cls.min_window_s):
+            raise ValueError(
+                f"--energy-window {window_s:g}: expected {cls.min_window_s:g} s or more: a shorter "
+                f"window holds too few steps of the energy counter"
+            )
+        if trials < 2:
+            raise ValueError(
+                f"--energy-trials {trials}: expected 2 or more, for their spread; fewer than "
+                f"{FEWEST_TRIALS} are labelled"
+            )
+        return cls(trials=trials, window_s=window_s)
 
     def window(self, period_s: float, batch_s: float = 0.0) -> float:
         """Seconds of one window where the counter moves every `period_s` and a batch takes so long.

@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiler.meters.energy import SYSTEMATIC, EnergyLimits, Load, Sensor, SensorError
+from profiler.meters.energy import (
+    FEWEST_TRIALS,
+    SYSTEMATIC,
+    EnergyLimits,
+    Load,
+    Sensor,
+    SensorError,
+)
 from profiler.meters.energy_trials import Campaign, Trial, Trials
 from profiler.meters.energy_window import relative_sd
 from profiler.meters.interface import Reading, Unavailable
@@ -185,6 +192,8 @@ def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
         "idle_after_W": after.stretch.power_W,
         "idle_before_C": before.temperature_C,
         "idle_after_C": after.temperature_C,
+        "idle_spread": max(idle.stretch.spread for idle in found.idles),
+        "idle_change": idle_change(found),
     }
 
 
@@ -271,6 +280,8 @@ def labels(
         "one sensor": not checked,
         "sensor disagreement": checked and abs(details["check_gap"]) > limits.sensors_agree,
         "idle sensor disagreement": idle_gap(found) > limits.sensors_agree,
+        "unsteady idle": max(details["idle_spread"], details["idle_change"]) > limits.steady,
+        "few trials": len(trials) < FEWEST_TRIALS,
         "unsteady": details["relative_sd"] >= limits.accept,
         "bursty load": bursty(trials, details["relative_sd"], limits),
         "mostly idle": details["idle_W"] > IDLE_SHARE * details["power_W"],
@@ -301,6 +312,16 @@ def idle_gap(found: Trials) -> float:
     """The largest gap between the two sensors at idle, relative to the counter's."""
     pairs = [(idle.stretch.check_W, idle.stretch.power_W) for idle in found.idles]
     return max(abs(check / power - 1) if check is not None else 0.0 for check, power in pairs)
+
+
+def idle_change(found: Trials) -> float:
+    """How far the two readings of idle power lie apart, relative to their mean.
+
+    A line in time joins them, as leakage grows; what is far apart was somebody's work, or another
+    state of the board, and happened at once.
+    """
+    before, after = (idle.stretch.power_W for idle in found.idles)
+    return abs(after - before) / statistics.fmean((before, after))
 
 
 def apart(temperatures_C: Sequence[float | None]) -> float:

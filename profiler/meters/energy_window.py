@@ -82,9 +82,13 @@ class Poller:
             self.rest(edge, self.period_s)
 
     def rest(self, edge: Edge, period_s: float) -> None:
-        """Leave the counter alone for a while, unless a step was missed that way."""
+        """Leave the counter alone for a while, unless a step was missed that way.
+
+        Polls are close together where it is not left alone: an edge as wide as half of such a rest
+        happened within one, so that steps do not come as regularly as was thought.
+        """
         pause_s = REST * period_s
-        if edge.width_s > pause_s:
+        if edge.width_s > pause_s / 2:
             self.period_s = None
         else:
             self.next_counter_ns = edge.early_ns + pause_s * 1e9
@@ -321,5 +325,10 @@ def finest(edges: Sequence[Edge]) -> int:
 
 
 def relative_sd(values: Sequence[float]) -> float:
-    """Standard deviation over the mean; 0 for one value, which has none."""
-    return statistics.stdev(values) / statistics.fmean(values) if len(values) > 1 else 0.0
+    """Standard deviation over the mean; 0 where nothing spreads: one value, or equal ones.
+
+    >>> relative_sd([1.0, 3.0]) == 2**0.5 / 2, relative_sd([0.0, 0.0]), relative_sd([5.0])
+    (True, 0.0, 0.0)
+    """
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return spread / statistics.fmean(values) if spread else 0.0

@@ -33,6 +33,11 @@ class Unavailable:
             raise ValueError("Unavailable needs a reason: one sentence, not an empty string")
 
 
+@dataclass(frozen=True)
+class DeviceLost(Unavailable):
+    """The same, after which this process cannot use the device any more: nothing follows it."""
+
+
 Measured = Reading | Unavailable
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from profiler.meters.disturbance import Watch, watch_for
-from profiler.meters.interface import Measured, Reading, Unavailable
+from profiler.meters.interface import DeviceLost, Measured, Reading, Unavailable
 from profiler.meters.latency_caches import CacheError, Flush, flush_for
-from profiler.meters.latency_graph import Captured, GraphError, capture
+from profiler.meters.latency_graph import Captured, ContextLost, GraphError, capture
 from profiler.meters.latency_sampling import BLOCK_TICKS, Setting, sampled
 from profiler.meters.latency_stopping import LatencyLimits
 from profiler.meters.latency_timers import (
@@ -49,6 +49,11 @@ def latency(
     pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
     """The median duration of `fn()` back to back, in seconds: caches as the calls leave them.
+
+    Hot means that what fits into the caches is in them when a call begins, because the calls before
+    it have read it; not that a call computes with the numbers of the one before. So `fn` may take
+    several sets of inputs in turns, as long as they all fit (`latency_inputs.why_one_set`): the
+    data that a device's power and clocks depend on changes, where it is found does not.
 
     On a GPU regions of several calls between two events, the queue kept full; a call whose GPU
     time is less than 1.3 times what enqueueing it takes is labelled "launch-bound". On a CPU the
@@ -152,8 +157,9 @@ def latency_graph(
     """The median duration of a replay of `fn()` captured as a CUDA graph, in seconds.
 
     What the host does in a call, a trivial reset among it, is done once, at the capture, and is
-    not in the replays. `latency_graph.py` says how a capture that cannot succeed is refused, and
-    what is done after one that failed.
+    not in the replays. Nor can inputs take turns: a graph replays the buffers that it was captured
+    with, so that `fn` must compute with the same ones every time. `latency_graph.py` says how a
+    capture that cannot succeed is refused, and what is done after one that failed.
 
     Unavailable, with the reason, on a CPU, where the call cannot be captured, and where work on
     the device comes before every call (a forward pass before the backward pass): it would be
@@ -184,12 +190,16 @@ def latency_graph(
         captured.release()
     details = found.details | setting.timer.facts(len(found.samples)) | dict(captured.facts) | {
         "reset": "none" if reset is None else "once, at the capture",
+        "input_sets": 1,
+        "one_set": STATIC,
         "timer": setting.timer.name,
         "cache": "hot",
     }  # fmt: skip
     details["labels"] += captured.labels
     return reading("latency_graph", found.samples, details)
 
+
+STATIC = "a CUDA graph replays the buffers that it was captured with"
 
 KINDS = ("latency", "latency_cold", "latency_graph")
 """The readings of one call, by name: hot, cold, as a graph."""
@@ -202,16 +212,26 @@ def latencies(
     reset: Call | None = None,
     reset_is_trivial: bool = False,
     limits: LatencyLimits | None = None,
+    still: Call | None = None,
 ) -> dict[str, Measured]:
-    """The three readings by name; what is bound by its launches is labelled so in all of them."""
+    """The three readings by name; a hot one that is bound by its launches is labelled so.
+
+    The graph comes last: `DeviceLost` in its place says that the attempt cost the device. What was
+    read before is kept.
+
+    `still`: the same call on the same inputs every time, for the graph, where those of `fn` take
+    turns.
+    """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
-    return with_launches_labelled(
-        {
-            "latency": latency(fn, reset_is_trivial=reset_is_trivial, **same),
-            "latency_cold": latency_cold(fn, **same),
-            "latency_graph": latency_graph(fn, reset_is_trivial=reset_is_trivial, **same),
-        }
-    )
+    found: dict[str, Measured] = {
+        "latency": latency(fn, reset_is_trivial=reset_is_trivial, **same),
+        "latency_cold": latency_cold(fn, **same),
+    }
+    try:
+        graph = latency_graph(still or fn, reset_is_trivial=reset_is_trivial, **same)
+    except ContextLost as lost:
+        return found | {"latency_graph": DeviceLost(str(lost))}
+    return with_launches_labelled(found | {"latency_graph": graph})
 
 
 def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]:

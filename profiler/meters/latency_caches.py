@@ -13,6 +13,7 @@ LEAST_GPU_BYTES = 2**28
 """256 MiB, as triton.testing.do_bench overwrites, whatever the size of the L2 cache."""
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 SYS = Path("/sys/devices/system/cpu")
+L2_SOURCE = "torch.cuda.get_device_properties: L2"
 
 
 class CacheError(RuntimeError):
@@ -48,7 +49,7 @@ def gpu_flush(device: torch.device) -> Flush:
     held = l2_bytes(torch.cuda.get_device_properties(device))
     size = max(2 * (held or 0), LEAST_GPU_BYTES)
     buffer = torch.empty(size // 4, dtype=torch.int32, device=device)
-    source = "torch.cuda.get_device_properties: L2" if held else "not told by this torch"
+    source = L2_SOURCE if held else "not told by this torch"
     return Flush(buffer.zero_, buffer.numel() * 4, held, source)
 
 
@@ -56,6 +57,20 @@ def l2_bytes(properties: Any) -> int | None:
     """The L2 of a GPU, where this version of torch tells."""
     held = getattr(properties, "L2_cache_size", None)
     return int(held) if held else None
+
+
+def cache_bytes(device: torch.device) -> tuple[int, str]:
+    """The bytes of the L2 of a GPU, or of a CPU's last-level caches, and where that was found.
+
+    Raises:
+        CacheError: nothing tells how large they are.
+    """
+    if device.type != "cuda":
+        return last_level_bytes()
+    held = l2_bytes(torch.cuda.get_device_properties(device))
+    if held is None:
+        raise CacheError("this torch does not tell how large the GPU's L2 is")
+    return held, L2_SOURCE
 
 
 def cpu_flush(held: tuple[int, str] | None = None) -> Flush:

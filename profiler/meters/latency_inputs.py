@@ -9,6 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from profiler.meters.latency_caches import CacheError, cache_bytes
+
+SETS = 2
+"""Sets of inputs that take turns, where they fit into the cache."""
+
 
 class ConstantInput(ValueError):
     """An input whose entries are all equal."""
@@ -36,17 +41,14 @@ def refuse_constant(inputs: Iterable[Any]) -> None:
 def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[], Any]:
     """A call of `fn` that takes the next set of arguments each time, in a ring.
 
-    Two sets or more, of the same shapes and types, so that no call finds what the one before it
-    has computed with or left in a cache.
+    Two sets or more, of the same shapes and types, so that no call computes with the values of the
+    one before it.
 
     Raises:
-        ConstantInput: an input has equal entries throughout.
         ValueError: there are fewer than two sets, or they differ in shape or type.
     """
     if len(sets) < 2:
         raise ValueError(f"expected at least two sets of inputs to rotate, got {len(sets)}")
-    for arguments in sets:
-        refuse_constant(arguments)
     if len({tuple(map(layout, arguments)) for arguments in sets}) > 1:
         raise ValueError("expected sets of inputs of the same shapes and types, got different ones")
     ring = cycle([tuple(arguments) for arguments in sets])
@@ -60,9 +62,28 @@ def layout(value: Any) -> Any:
     return type(value)
 
 
-def another(tensor: Tensor, seed: int) -> Tensor:
-    """Normal numbers of the mean and the deviation of a tensor, in its shape and type."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
-    values = drawn * float(tensor.float().std()) + float(tensor.float().mean())
-    return values.to(device=tensor.device, dtype=tensor.dtype)
+def why_one_set(
+    device: torch.device, inputs: Iterable[Tensor], beside: Iterable[Tensor] = ()
+) -> str:
+    """Why calls get the same inputs every time; "" where `SETS` sets of them may take turns.
+
+    They may where all the sets fit into the device's last-level cache together with what every
+    call reads `beside` them (weights, buffers, a state): a hot call then finds in the cache what
+    it would find there with one set. Where they do not fit, turns would make hot calls cold.
+    """
+    try:
+        holds, source = cache_bytes(device)
+    except CacheError as error:
+        return f"whether several would stay in the cache is not known: {error}"
+    needed = SETS * size_of(inputs) + size_of(beside)
+    if needed <= holds:
+        return ""
+    return (
+        f"{SETS} sets and what every call reads take {needed:,} B, and the cache holds {holds:,} B "
+        f"({source}): in turns they would push each other out"
+    )
+
+
+def size_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes of all entries."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +20,8 @@ from profiler.meters.latency_stopping import (
 from profiler.meters.latency_timers import Call, CudaTimer, Timer
 
 BLOCK_TICKS = 50  # a timed region lasts at least so many ticks of the clock
+CLOCK_EVERY_S = 0.1  # between two looks at a GPU's clock while it warms up
+CLOCKS = 3  # so many looks in a row tell whether it has settled
 COOLING_S = 0.05  # the pause before a disturbed round is repeated; half as long again each time
 
 
@@ -31,6 +33,40 @@ class Setting:
     timer: Timer
     watch: Watch
     pause: Callable[[float], None] = time.sleep
+
+
+@dataclass
+class Clock:
+    """A GPU's clock while it warms up: it rises from idling, and may fall again with heat."""
+
+    watch: Watch
+    steady: float
+    """The last looks agree where they lie within this part of the highest."""
+    read_MHz: list[float] = field(default_factory=list)
+    next_s: float = 0.0
+    told: bool = True
+
+    def look(self, now_s: float) -> None:
+        """Read it, unless that was only just done."""
+        if not self.told or now_s < self.next_s:
+            return
+        self.next_s = now_s + CLOCK_EVERY_S
+        found = self.watch.clock()
+        self.told = found is not None
+        self.read_MHz += [] if found is None else [found]
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether the last looks agree; None where nobody tells the clock."""
+        last = self.read_MHz[-CLOCKS:]
+        if not self.told:
+            return None
+        return len(last) == CLOCKS and max(last) - min(last) <= self.steady * max(last)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """JSON values for the reading."""
+        return {"warmup_clocks_MHz": self.read_MHz[-CLOCKS:], "warmup_clock_settled": self.settled}
 
 
 @dataclass
@@ -47,6 +83,8 @@ class Sampled:
     """Calls before sampling began."""
     extended: int = 0
     """How often the warm-up turned out to have ended too early."""
+    clock: Mapping[str, Any] = field(default_factory=dict)
+    """A GPU's clock at the end of the warm-up."""
 
     @property
     def details(self) -> dict[str, Any]:
@@ -56,6 +94,7 @@ class Sampled:
             "sampled_s": self.sampled_s,
             "warmup": self.warmup,
             "warmup_extended": self.extended,
+            **self.clock,
             "block": self.block,
             "labels": [*self.labels, *self.judge.labels],
             **self.judge.details(),
@@ -71,12 +110,14 @@ def sampled(setting: Setting, work: Call, prepare: Call, *, alone: bool) -> Samp
     limits = setting.limits
     warmup = extended = 0
     while True:
-        durations = warm_up(setting, work, prepare)
+        clock = Clock(setting.watch, limits.warmup_clock)
+        durations = warm_up(setting, work, prepare, clock)
         warmup += len(durations)
         block = block_size(setting, durations[-3:], alone=alone)
         found = take(setting, work, prepare, block, patient=extended < limits.retries)
         if found is not None:
             found.warmup, found.extended = warmup, extended
+            found.clock = clock.details if isinstance(setting.timer, CudaTimer) else {}
             return found
         extended += 1
 
@@ -86,24 +127,28 @@ def is_late(samples: Sequence[float], late: float) -> bool:
     return len(samples) >= 3 and samples[0] > late * statistics.median(samples)
 
 
-def warm_up(setting: Setting, work: Call, prepare: Call) -> list[float]:
+def warm_up(setting: Setting, work: Call, prepare: Call, clock: Clock | None = None) -> list[float]:
     """Call until three in a row agree, or a cap is reached; the durations, in seconds.
 
-    A GPU goes on until it has worked for a second, so that its clock has settled.
+    A GPU goes on until it has worked for a second and its clock has settled, if it is told, for
+    `warmup_seconds` at most.
     """
     limits, timer = setting.limits, setting.timer
+    clock = clock or Clock(setting.watch, limits.warmup_clock)
     on_gpu = isinstance(timer, CudaTimer)
     least = min(limits.warmup_gpu_seconds, limits.warmup_seconds) if on_gpu else 0.0
     durations: list[float] = []
     began = timer.now_s()
     while True:
         durations.append(timer.elapsed_s(work, prepare))
-        spent = timer.now_s() - began
-        if spent >= least and (
-            is_steady(durations, limits) or len(durations) >= limits.warmup_calls
-        ):
+        now = timer.now_s()
+        if on_gpu:
+            clock.look(now)
+        enough = is_steady(durations, limits) or len(durations) >= limits.warmup_calls
+        moving = on_gpu and clock.settled is False
+        if now - began >= limits.warmup_seconds:
             return durations
-        if spent >= limits.warmup_seconds:
+        if now - began >= least and enough and not moving:
             return durations
 
 

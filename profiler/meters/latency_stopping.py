@@ -39,6 +39,7 @@ class LatencyLimits:
     warmup_seconds: float = 5.0
     warmup_steady: float = 0.05  # three calls in a row within this part of the longest
     warmup_gpu_seconds: float = 1.0  # a GPU works for so long before it is timed, if it may
+    warmup_clock: float = 0.02  # and until its clock stays within this part of the highest
     retries: int = 3  # of a disturbed round of samples, and of a warm-up that ended too early
     late: float = 5.0  # a first sample this many medians long belongs to the warm-up
     slow_clock: float = 0.75  # a clock below this part of its median is a disturbance

@@ -40,13 +40,24 @@ def why_failed(error: BaseException, doing: str, device: torch.device) -> str:
 
     `doing` reads on from "the call failed": "while it was timed".
     """
+    said = failure_words(error, f" {doing}")
+    if is_out_of_memory(error):
+        give_back(error, device)
+    return said
+
+
+def failure_words(error: BaseException, doing: str = "") -> str:
+    """Why a call failed, in one sentence; where it was memory, what was asked for and what to do.
+
+    >>> failure_words(KeyError("z"), " while it was timed")
+    "the call failed while it was timed: KeyError: 'z'"
+    """
     if not is_out_of_memory(error):
         kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-        return f"the call failed {doing}: {kind}{reason_of(error)}"
+        return f"the call failed{doing}: {kind}{reason_of(error)}"
     size = requested(error)
-    give_back(error, device)
-    asked = f": {size} could not be had" if size else f": {reason_of(error)}"
-    return f"out of memory {doing}{asked}; take smaller sizes, a smaller --b first"
+    asked = f"{size} could not be had" if size else reason_of(error).rstrip(".")
+    return f"out of memory{doing}: {asked}; take smaller sizes, a smaller --b first"
 
 
 def give_back(error: BaseException, device: torch.device) -> None:

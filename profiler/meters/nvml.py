@@ -12,6 +12,7 @@ import torch
 from profiler.meters.energy import EnergyLimits, SensorError
 from profiler.meters.energy_estimate import PairedEnergy, estimate_energy, paired_energy
 from profiler.meters.interface import Reading, Unavailable, reason_of
+from profiler.meters.memory_failure import why_failed
 from profiler.meters.nvml_load import QueuedLoad
 
 INSTALL = "pip install nvidia-ml-py"
@@ -52,6 +53,8 @@ MODULES = ("GH200", "GB200", "GB300")
 172), supposed of the other two."""
 ALLOWANCE_BYTES = 2 * 2**30
 """Memory that contexts, libraries and the driver take beside torch's: more is somebody else's."""
+SHARED = "shared device"
+"""The label of what was measured while others computed on the board, too."""
 BUSY_PERCENT = 5
 """Utilisation of a board at rest above which somebody else works on it."""
 
@@ -119,6 +122,30 @@ def field_of(nvml: Any, handle: Any, number: int, scope: int = BOARD) -> float |
     return float(getattr(field.value, VALUES[field.valueType]))
 
 
+def answer_of(nvml: Any, question: Callable[..., Any], handle: Any, *args: Any) -> Any:
+    """A function's value for a board, None where the board does not answer it."""
+    try:
+        return question(handle, *args)
+    except nvml.NVMLError:
+        return None
+
+
+def others_on(nvml: Any, handle: Any, own_bytes: int) -> str | None:
+    """What shows that others compute on a board: more than one process, or memory beyond that of
+    this one. "" where nothing shows it, None where the board tells neither.
+
+    Process ids do not help: inside a container NVML names the host's, and lists nobody or only
+    some, so that a list that looks right does not say whose the memory is.
+    """
+    processes = answer_of(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    memory = answer_of(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    if processes is not None and len(processes) > 1:
+        return f"{len(processes)} processes compute on this board, one was expected"
+    if memory is not None and memory.used > own_bytes + ALLOWANCE_BYTES:
+        return f"{memory.used - own_bytes} bytes of the board's memory are held by others"
+    return None if processes is None and memory is None else ""
+
+
 class NvmlSensor:
     """The energy counter and the power sensor of one whole NVIDIA board; an `energy.Sensor`.
 
@@ -155,10 +182,7 @@ class NvmlSensor:
 
     def maybe(self, question: Callable[..., Any], *args: Any) -> Any:
         """A function's value for this board, None where the board does not answer it."""
-        try:
-            return question(self.handle, *args)
-        except self.nvml.NVMLError:
-            return None
+        return answer_of(self.nvml, question, self.handle, *args)
 
     def answers(self, question: Callable[[], Any]) -> bool:
         """Whether the board has this sensor; other errors than that are raised."""
@@ -195,7 +219,7 @@ class NvmlSensor:
         found = (
             "whole module" if module else None,
             virtual,
-            "shared device" if self.shared else None,
+            SHARED if self.shared else None,
         )
         return tuple(label for label in found if label)
 
@@ -207,20 +231,9 @@ class NvmlSensor:
             self.share(f"the board is {rates.gpu} % busy though this process is at rest")
 
     def others(self) -> None:
-        """Refuse other processes on the board, by their number, or else by their memory.
-
-        Process ids do not help: inside a container NVML names the host's.
-        """
-        processes = self.maybe(self.nvml.nvmlDeviceGetComputeRunningProcesses)
-        if processes is not None and len(processes) > 1:
-            self.share(f"{len(processes)} processes compute on this board, one was expected")
-        if processes:
-            return
-        memory = self.maybe(self.nvml.nvmlDeviceGetMemoryInfo)
-        if memory is not None and memory.used > self.own_bytes() + ALLOWANCE_BYTES:
-            self.share(
-                f"{memory.used - self.own_bytes()} bytes of the board's memory are held by others"
-            )
+        """Refuse others on the board."""
+        if found := others_on(self.nvml, self.handle, self.own_bytes()):
+            self.share(found)
 
     def share(self, reason: str) -> None:
         """Refuse to measure, or note it where that was asked for."""
@@ -298,11 +311,12 @@ def energy(
     sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):
         return sensor
+    place = torch.device(device)
     try:
-        load = QueuedLoad(fn, reset, torch.device(device))
+        load = QueuedLoad(fn, reset, place)
         return estimate_energy(sensor, load, pause=pause, limits=limits)
-    except RuntimeError as error:
-        return Unavailable(f"the call failed while its energy was measured: {reason_of(error)}")
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(why_failed(error, "while its energy was measured", place))
 
 
 def energies_in_turn(
@@ -324,5 +338,5 @@ def energies_in_turn(
     try:
         loads = {name: QueuedLoad(fn, reset, place) for name, (fn, reset) in calls.items()}
         return paired_energy(sensor, loads, pause=pause, limits=limits)
-    except RuntimeError as error:
-        return Unavailable(f"a call failed while energy was measured: {reason_of(error)}")
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(why_failed(error, "while energies were measured in turns", place))

@@ -45,6 +45,12 @@ LAUNCH_BOUND, NO_INTERVAL = "bound by launches", "without an interval"
 """Why a value says nothing of how the work grows."""
 
 
+Fixed = tuple[tuple[str, int], ...]
+"""Sizes with their values."""
+Key = tuple[str, str, str, str, str, str, str, Fixed]
+"""Mixer, implementation, form, phase, dtype, kind of device, letter and what stays."""
+
+
 @dataclass(frozen=True)
 class Series:
     """What was measured at several values of one size, all else equal."""
@@ -57,15 +63,19 @@ class Series:
     device: str
     """cpu or cuda."""
     letter: str
-    fixed: tuple[tuple[str, int], ...]
-    """The other sizes; t is none of them where it is l throughout."""
+    fixed: Fixed
+    """The other sizes; t is none of them where the last token moves with l."""
     records: tuple[Measurement, ...]
 
     @property
     def label(self) -> str:
         """Mixer and implementation, and what was asked for besides."""
-        options = self.records[0].sweep.get("options", {})
-        return f"{self.mixer} {self.implementation}{options_words(options)}"
+        return f"{self.mixer} {self.implementation}{self.asked}"
+
+    @property
+    def asked(self) -> str:
+        """What was asked for besides, `, compile=True`; empty where there is nothing."""
+        return options_words(self.records[0].sweep.get("options", {}))
 
     @property
     def name(self) -> str:
@@ -112,24 +122,22 @@ class Series:
 
 
 def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
-    """The records along a letter, two sizes or more, in the order in which they come up."""
-    groups: dict[tuple[object, ...], list[Measurement]] = {}
+    """The records along a letter, two sizes or more, in the order in which they come up.
+
+    A record of the last token, t = l, is a point of two series along l: of the one in which t moves
+    with l, and of the one in which t stays.
+    """
+    groups: dict[tuple[object, ...], tuple[Key, list[Measurement]]] = {}
     for record in records:
         if record.failure or letter not in record.sizes:
             continue
         options = repr(sorted(record.sweep.get("options", {}).items()))
         names = (record.mixer, record.implementation, record.form, record.phase, record.dtype)
-        key = (*names, kind_of(record), fixed_of(record, letter), options)
-        groups.setdefault(key, []).append(record)
-    found = [series_at(group, letter) for group in groups.values()]
+        for fixed in fixed_of(record, letter):
+            key = (*names, kind_of(record), letter, fixed)
+            groups.setdefault((*key, options), (key, []))[1].append(record)
+    found = [Series(*key, tuple(group)) for key, group in groups.values()]
     return [series for series in found if len(series.sizes) > 1]
-
-
-def series_at(records: Sequence[Measurement], letter: str) -> Series:
-    """Records that are equal in all but a letter, as a series along it."""
-    one = records[0]
-    names = (one.mixer, one.implementation, one.form, one.phase, one.dtype)
-    return Series(*names, kind_of(one), letter, fixed_of(one, letter), tuple(records))
 
 
 def kind_of(record: Measurement) -> str:
@@ -137,15 +145,18 @@ def kind_of(record: Measurement) -> str:
     return record.device.partition(":")[0]
 
 
-def fixed_of(record: Measurement, letter: str) -> tuple[tuple[str, int], ...]:
-    """The sizes that stay as they are along a letter."""
+def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
+    """The sizes that stay as they are along a letter, in each series that a record is a point of.
+
+    >>> def token(**sizes): return Measurement("she", "conv", "", sizes, "fp32", "inference", "cpu")
+    >>> fixed_of(token(l=4, t=2), "l"), fixed_of(token(l=4, t=4), "l")
+    ([(('t', 2),)], [(), (('t', 4),)])
+    """
     sizes = record.sizes
-    return tuple((x, n) for x, n in sizes.items() if not moves(x, letter, sizes))
-
-
-def moves(letter: str, along: str, sizes: Mapping[str, int]) -> bool:
-    """Whether a size changes along another one: itself, and the last token's position along l."""
-    return letter == along or (along == "l" and letter == "t" and sizes["t"] == sizes["l"])
+    others = tuple((x, n) for x, n in sizes.items() if x != letter)
+    if letter != "l" or "t" not in sizes or sizes["t"] != sizes["l"]:
+        return [others]
+    return [tuple((x, n) for x, n in others if x != "t"), others]
 
 
 def value_of(records: Sequence[Measurement], size: int, quantity: Quantity) -> Value | None:

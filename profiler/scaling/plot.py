@@ -1,9 +1,10 @@
 """How do latency, memory and energy look against l and d, theory beside measurement?
 
 A row of panels for each quantity, a column for each size that is followed and each setting (phase,
-element type, device and the other sizes). A series has one colour, one sign and one kind of line;
-its measured values have their 95 % intervals as bars, and what the equations give is the thin line
-of the same colour, scaled by the one constant that the legend names.
+element type, device and the other sizes); many columns go on below in bands. A series has one
+colour, one sign and one kind of line; its measured values have their 95 % intervals as bars, and
+what the equations give is the thin line of the same colour, scaled by the one constant that the
+legend names.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ BELOW = -0.16
 """Where the legend begins, below the axes, in heights of these."""
 
 MOST = 12
-"""More columns than this are not drawn side by side."""
+"""More columns than this are not drawn into one figure."""
 
 UNDATED: Mapping[str, dict[str, None]] = {
     "svg": {"Date": None},
@@ -115,7 +116,8 @@ class Panel:
     letter: str
     setting: str
     drawn: tuple[tuple[Series, tuple[Value, ...]], ...]
-    missing: tuple[str, ...]
+    missing: Mapping[str, frozenset[str]]
+    """Why a series is not drawn -> the ids of the records of which that is so."""
 
 
 def draw(records: Sequence[Measurement], asked: Asked, output: Path) -> list[str]:
@@ -140,13 +142,21 @@ def draw(records: Sequence[Measurement], asked: Asked, output: Path) -> list[str
     with mpl.rc_context(cast(Any, dict(STYLE))):
         figure = drawn(columns, Colours(panel for column in columns for panel in column))
         figure.savefig(output, format=suffix, dpi=150, metadata=UNDATED[suffix])
-    missing = dict.fromkeys(
-        f"{panel.quantity.title} ({panel.setting}): {why}"
-        for column in columns
-        for panel in column
-        for why in panel.missing
-    )
-    return [*problems, *missing]
+    return [*problems, *not_drawn([panel for column in columns for panel in column])]
+
+
+def not_drawn(shown: Sequence[Panel]) -> list[str]:
+    """A sentence for each quantity and reason, with the number of records, most of them first."""
+    lost: dict[tuple[str, str], set[str]] = {}
+    for each in sorted(shown, key=lambda panel: DRAWN.index(panel.quantity.reading)):
+        for why, ids in each.missing.items():
+            lost.setdefault((each.quantity.title, why), set()).update(ids)
+    places = {title: place for place, (title, _) in enumerate(lost)}
+    ranked = sorted(lost.items(), key=lambda item: (places[item[0][0]], -len(item[1]), item[0][1]))
+    return [
+        f"{title} of {len(ids):,} record{'s' if len(ids) != 1 else ''} is not drawn: {why}"
+        for (title, why), ids in ranked
+    ]
 
 
 def panels(
@@ -158,7 +168,7 @@ def panels(
         groups: dict[str, list[Series]] = {}
         along = series_of(records, letter)
         for series in along:
-            groups.setdefault(series.setting_at(shared(along, series.phase)), []).append(series)
+            groups.setdefault(series.setting_at(shared(along, series)), []).append(series)
         if not groups:
             problems.append(f"no two records differ in {letter} alone: no panel against {letter}")
         columns += [
@@ -168,22 +178,29 @@ def panels(
     return columns, problems
 
 
-def shared(along: Sequence[Series], phase: str) -> frozenset[str]:
-    """The sizes that all series of a phase have: what they are drawn at side by side."""
-    letters = [frozenset(dict(series.fixed)) for series in along if series.phase == phase]
-    return frozenset.intersection(*letters)
+def shared(along: Sequence[Series], series: Series) -> frozenset[str]:
+    """The sizes that all series like this one have: what they are drawn at side by side.
+
+    Those of its phase along which the same sizes move: where t stays, it is among them.
+    """
+    like = (each for each in along if each.phase == series.phase and each.moving == series.moving)
+    return frozenset.intersection(*(frozenset(dict(each.fixed)) for each in like))
 
 
 def panel(quantity: Quantity, letter: str, setting: str, group: Sequence[Series]) -> Panel:
     """What one panel shows."""
-    found, missing = [], []
+    found = []
+    missing: dict[str, frozenset[str]] = {}
     for series in group:
         values = series.values(quantity)
         if values:
             found.append((series, tuple(values)))
-        else:
-            missing.append(series.missing(quantity) or f"{series.label}: zero at every size")
-    return Panel(quantity, letter, setting, tuple(found), tuple(dict.fromkeys(missing)))
+            continue
+        whole = series.missing(quantity) or f"{series.label}: zero at every size"
+        for record in series.records:
+            why = record.reasons.get(quantity.reading, whole)
+            missing[why] = missing.get(why, frozenset()) | {record.id}
+    return Panel(quantity, letter, setting, tuple(found), missing)
 
 
 class Colours:
@@ -208,16 +225,34 @@ def drawn(columns: Sequence[Sequence[Panel]], look: Colours) -> Figure:
     """The figure; it belongs to no window."""
     from matplotlib.figure import Figure
 
-    rows = [[column[j] for column in columns] for j in range(len(DRAWN))]
-    heights = [AXES if any(each.drawn for each in row) else EMPTY for row in rows]
-    entries = [2 * max(len(each.drawn) for each in row) for row in rows]
-    size = (WIDTH * len(columns), sum(heights) + ENTRY * sum(entries))
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(rows), len(columns), squeeze=False, height_ratios=heights)
-    for k, column in enumerate(columns):
-        for j, each in enumerate(column):
-            filled(grid[j][k], each, look, title=j == 0)
+    across = min(range(1, len(columns) + 1), key=lambda n: max(inches(rows_of(columns, n))))
+    rows = rows_of(columns, across)
+    figure = Figure(figsize=inches(rows), layout="constrained")
+    grid = figure.subplots(len(rows), across, squeeze=False, height_ratios=list(map(height, rows)))
+    for j, row in enumerate(rows):
+        for k, axes in enumerate(grid[j]):
+            if k < len(row):
+                filled(axes, row[k], look, title=j % len(DRAWN) == 0)
+            else:
+                axes.remove()
     return figure
+
+
+def rows_of(columns: Sequence[Sequence[Panel]], across: int) -> list[list[Panel]]:
+    """The rows of panels where so many columns stand side by side, and the others go on below."""
+    bands = [columns[k : k + across] for k in range(0, len(columns), across)]
+    return [[column[j] for column in band] for band in bands for j in range(len(DRAWN))]
+
+
+def height(row: Sequence[Panel]) -> float:
+    """Inches of a row's axes."""
+    return AXES if any(each.drawn for each in row) else EMPTY
+
+
+def inches(rows: Sequence[Sequence[Panel]]) -> tuple[float, float]:
+    """Width and height of a figure of these rows, with the legends below them."""
+    entries = sum(2 * max(len(each.drawn) for each in row) for row in rows)
+    return WIDTH * max(map(len, rows)), sum(map(height, rows)) + ENTRY * entries
 
 
 def filled(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:

@@ -11,7 +11,15 @@ from typing import Any
 from profiler.scaling.curves import LAUNCH_BOUND, QUANTITIES, Quantity, Series, series_of
 from profiler.scaling.exponents import Exponent, Unsettled, Value, exponent, power_of
 from profiler.scaling.floors import Departure, departure, floors_of
-from profiler.scaling.predicted import COMPULSORY, LIVE, OPERATIONS, UNFUSED, Derived, Predictions
+from profiler.scaling.predicted import (
+    COMPULSORY,
+    LIVE,
+    LOCAL,
+    OPERATIONS,
+    UNFUSED,
+    Derived,
+    Predictions,
+)
 from profiler.store import Measurement
 
 LETTERS = ("l", "d")
@@ -36,13 +44,15 @@ class Growth:
     """By the same weighted line through the answer's values."""
     first: float
     last: float
-    """The local exponents at both ends."""
+    """The local exponents at both ends; the same number twice where there are none."""
     how: str
     """`local`, or what stands in for it."""
 
     @property
     def words(self) -> str:
-        """As a table prints it."""
+        """As a table prints it: what stands in for local exponents is one number, no range."""
+        if self.how != LOCAL:
+            return f"{self.power:.2f} ({self.first:.2f} between the ends)"
         return f"{self.power:.2f} ({self.first:.2f} to {self.last:.2f})"
 
 

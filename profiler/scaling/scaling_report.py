@@ -12,7 +12,7 @@ from costmodel.render import Cell, Column, Grid, Line, Note
 from profiler.report_measurements import Reasons
 from profiler.scaling.exponents import AGREE, LEAST, Exponent, Unsettled
 from profiler.scaling.floors import NEAR
-from profiler.scaling.predicted import MEANINGS
+from profiler.scaling.predicted import LOCAL, MEANINGS
 from profiler.scaling.scaling import COMPARED, Growth, Scaling
 
 FIELDS = (
@@ -105,7 +105,7 @@ def grid_of(group: Sequence[Scaling], last: Sequence[Note]) -> Grid:
     notes = [Note((f"{name}: {MEANINGS[name]}; in brackets its local exponents at both ends",),
                   (name,)) for name in names]  # fmt: skip
     steps = sorted({g.how for each in group for g in each.derived.values()
-                    if isinstance(g, Growth) and g.how != "local"})  # fmt: skip
+                    if isinstance(g, Growth) and g.how != LOCAL})  # fmt: skip
     notes += [Note((f"some derived exponents are those {how}",)) for how in steps]
     notes += last
     title = f"Scaling of {quantity.title}, in {letter}"
@@ -132,7 +132,7 @@ def row(each: Scaling, names: Sequence[str], reasons: Reasons) -> Line:
     left = each.departure
     floors: Cell = reasons.dash(left) if isinstance(left, str) else left.words
     s = each.series
-    return (s.mixer, s.implementation, s.setting, *measured, *derived, agrees, floors)
+    return (s.mixer, s.implementation, s.setting + s.asked, *measured, *derived, agrees, floors)
 
 
 def csv_rows(each: Scaling) -> list[list[Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from costmodel.render import Column, Grid, Note
-from profiler.scaling import scaling_report
 from profiler.scaling.predicted import OPERATIONS
 from profiler.scaling.scaling import Growth, Scaling, scalings
 from profiler.store import Measurement
@@ -16,8 +15,8 @@ from profiler.studies.grid_study import GridStudy, Scale
 from profiler.studies.pages import count_words, grids
 from profiler.studies.pairs import Pair, by_setting, pairs, with_energy
 from profiler.studies.printed import claim
-from profiler.studies.ratios import Ratio
-from profiler.studies.tables import over_lengths, settings
+from profiler.studies.ratios import Ratio, ends
+from profiler.studies.tables import every_implementation, growing
 
 ADDITIVE, DOT = "additive-attention", "dot-product-attention"
 PHASES = ("training", "training-step")
@@ -70,18 +69,6 @@ def tally(found: Sequence[Ratio], less: str, more: str) -> str:
     )
 
 
-def ends(found: Sequence[Ratio]) -> str:
-    """The least and the most that intervals allow."""
-    factors = [
-        (1 / r.high, 1 / r.low) if r.less else (r.low, r.high)
-        for r in found
-        if r.low is not None and r.high is not None
-    ]
-    if not factors:
-        return ""
-    return f" (by {min(f[0] for f in factors):.2f} to {max(f[1] for f in factors):.2f} times)"
-
-
 COLUMNS = (
     Column("l", "l"),
     Column("fastest", "fastest: dot-product / additive", numeric=False),
@@ -120,21 +107,12 @@ def parts(study: GridStudy, records: Sequence[Measurement]) -> Sequence[str]:
     """The page's own parts."""
     found = pairs(records, ADDITIVE, (DOT,))
     growths, problems = scalings([r for r in records if not r.failure])
-    wanted = (("latency", "Latency, hot", "s"), ("peak_memory", "Peak memory", "B"))
-    every = (
-        grid
-        for cells in settings(records)
-        for reading, title, unit in (*wanted, ("energy", "Energy, gross, a call", "J"))
-        if (grid := over_lengths(cells, reading, title, unit)) is not None
-    )
     return (
         "## What is claimed, and what is found",
         *answer(found, growths),
         grids(compared(found)),
-        "## How does it grow?",
-        scaling_report.text(growths, "markdown", "").strip() if growths else "\n".join(problems),
-        "## Every implementation",
-        grids(every),
+        *growing(growths, problems),
+        *every_implementation(records, ("latency", "peak_memory", "energy")),
     )
 
 

@@ -9,26 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from costmodel.render import Cell, Column, Grid, Note
-from profiler.scaling import scaling_report
 from profiler.scaling.scaling import scalings
 from profiler.store import Measurement
 from profiler.studies.grid_study import GridStudy, Scale
 from profiler.studies.pages import count_words, grids
 from profiler.studies.pairs import Pair, by_setting, pairs, with_energy
-from profiler.studies.tables import over_lengths, per_token, settings
+from profiler.studies.ratios import ends
+from profiler.studies.tables import every_implementation, growing, per_token, settings
 from profiler.words import scaled
 
 BASE = "self-attention"
 FAMILY = ("she", "he", "we", "me")
 PHASES = ("training", "training-step", "inference")
 
-TABLES = (
-    ("latency", "Latency, hot", "s"),
-    ("latency_graph", "Latency, graph", "s"),
-    ("peak_memory", "Peak memory", "B"),
-    ("energy", "Energy, gross, a call", "J"),
-)
-"""Reading, title and unit of the tables of all implementations."""
+READINGS = ("latency", "latency_graph", "peak_memory", "energy")
+"""What the tables of all implementations are of."""
 
 
 def shows(pair: Pair) -> str:
@@ -68,8 +63,8 @@ def standing(own: Sequence[Pair]) -> str:
     said = [
         f"its critical path has fewer steps than that of {BASE} at "
         f"{count_words(len(shorter), number, 'point')}",
-        f"it is faster at {len(less)}{ends(less)}, slower at {len(more)}{ends(more)}, and no "
-        f"difference is shown at {len(same)}",
+        f"it is faster at {len(less)}{ends([p.time for p in less])}, slower at "
+        f"{len(more)}{ends([p.time for p in more])}, and no difference is shown at {len(same)}",
     ]
     if number > len(known):
         said.append(f"{number - len(known)} not compared")
@@ -83,19 +78,6 @@ def standing(own: Sequence[Pair]) -> str:
         f"where it is faster with fewer operations, at {len(fewer)}, either may be why"
     )
     return "; ".join(said) + "."
-
-
-def ends(found: Sequence[Pair]) -> str:
-    """The least and the most that intervals allow."""
-    if not found:
-        return ""
-    factors = [
-        (1 / p.time.high, 1 / p.time.low) if p.time.less else (p.time.low, p.time.high)
-        for p in found
-        if p.time.low is not None and p.time.high is not None
-    ]
-    low, high = min(f[0] for f in factors), max(f[1] for f in factors)
-    return f" (by {low:.2f} to {high:.2f} times)"
 
 
 COLUMNS = (
@@ -169,12 +151,6 @@ def joules(records: Sequence[Measurement]) -> str:
 def parts(study: GridStudy, records: Sequence[Measurement]) -> Sequence[str]:
     """The page's own parts."""
     found = pairs(records, BASE, FAMILY)
-    every = (
-        grid
-        for cells in settings(records)
-        for reading, title, unit in TABLES
-        if (grid := over_lengths(cells, reading, title, unit)) is not None
-    )
     growths, problems = scalings([r for r in records if not r.failure])
     return (
         "## Does the shorter critical path show?",
@@ -182,10 +158,8 @@ def parts(study: GridStudy, records: Sequence[Measurement]) -> Sequence[str]:
         grids(compared(found)),
         "## What does each cost in joules?",
         joules(records),
-        "## How does it grow?",
-        scaling_report.text(growths, "markdown", "").strip() if growths else "\n".join(problems),
-        "## Every implementation",
-        grids(every),
+        *growing(growths, problems),
+        *every_implementation(records, READINGS),
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from costmodel.domains import Exact, Unsupported
 from costmodel.load import mixer as load_mixer
@@ -16,11 +17,19 @@ from profiler.plan import Plan, requests
 from profiler.reconcile import described
 from profiler.scaling.predicted import Executed, live, operations
 from profiler.store import Measurement
-from profiler.studies.study import Done, Manner, Progress, StudyError, counted
+from profiler.studies.study import (
+    Done,
+    Manner,
+    Progress,
+    StudyError,
+    counted,
+    manner_words,
+    manners,
+)
 from profiler.sweeps import order
 from profiler.sweeps.points import Block, key_of
 from profiler.words import PHASES, sizes_words
-from profiler.work import Request
+from profiler.work import OF_ENERGY, Request
 
 WARM_S = 5.0
 """A warm-up takes no longer than this, nor than twice what a latency is sampled for."""
@@ -91,7 +100,7 @@ class GridStudy:
             plan = Plan(mixers, given, scale.phases, "all", scale.dtypes, "cpu")
             found += requests(plan, refused=True)
         kept, left = within(found, scale)
-        asked = [replace(request, device=manner.device) for request in kept]
+        asked = [replace(r, device=manner.device, **manner.options) for r in kept]
         blocks = order.blocks(asked, manner.rounds or scale.rounds)
         if manner.shard is not None:
             blocks = order.part(blocks, *order.shard(manner.shard))
@@ -124,6 +133,7 @@ class GridStudy:
 
         place = device_name(manner.device)
         planned = self.planned(manner)
+        self.refuse_other_manner(planned, output)
         results = Results(output)
         seconds = manner.seconds or self.scale(manner.device).seconds
         limits = LatencyLimits(max_seconds=seconds, warmup_seconds=min(WARM_S, 2 * seconds))
@@ -134,17 +144,45 @@ class GridStudy:
         complete = state[MEASURED] + sum(state[kind] for kind in EXPECTED) == points
         return Done((*results.problems, *found.failures), complete)
 
+    def refuse_other_manner(self, planned: Planned, output: Path) -> None:
+        """StudyError where a file holds records of this study that were measured otherwise."""
+        from profiler.store import read
+
+        options = next((p.options for block in planned.blocks for p in block.points), {})
+        asked = manner_words(options.get("options", {}))
+        there = manners(self.own(read(output)[0])) if output.exists() else []
+        if others := [words for words in there if words != asked]:
+            raise StudyError(
+                f"{output} was measured with {' and '.join(others)}, and this asks for {asked}: "
+                f"give another file"
+            )
+
+    def own(self, records: Sequence[Measurement]) -> list[Measurement]:
+        """The records of this study's mixers."""
+        return [record for record in records if record.mixer in self.mixers]
+
     def page(self, records: Sequence[Measurement], source: str) -> str:
         """The page, from records of this study's mixers."""
         from profiler.studies.pages import page
         from profiler.studies.study import kind_of
 
-        own = [record for record in records if record.mixer in self.mixers]
+        own = self.own(records)
+        if len(several := manners(own)) > 1:
+            raise StudyError(
+                f"{source} holds records measured with {' and with '.join(several)}: a page is "
+                f"about one of them, so that each needs a file of its own"
+            )
         if not [record for record in own if not record.failure]:
             raise StudyError(
                 f"{source} holds no measurement of {', '.join(self.mixers)}: measure with "
                 f"costmodel study {self.name} -o FILE.jsonl"
             )
+        for record in own:
+            if absent := [x for x in ("d", "l") if x not in record.sizes]:
+                raise StudyError(
+                    f"{source}: record {record.id[:8]} ({record.mixer}) has no size "
+                    f"{' and no size '.join(absent)}, which every record of this study has"
+                )
         kind = kind_of(own)
         own.sort(key=self.place)
         parts = self.parts(self, own)
@@ -164,13 +202,19 @@ class GridStudy:
             return [f"the study has no plan for {kind}"]
         scale = self.scales[kind]
         planned = self.planned(Manner(kind, rounds=1))
-        there = {key_of(replace(r, sweep={**r.sweep, "round": 0})) for r in records}
+        there = {key_of(replace(r, sweep=at_any_energy(r.sweep))) for r in records}
         absent = [
             point.request for block in planned.blocks for point in block.points
             if point.key not in there
         ]  # fmt: skip
         said = [*planned.left_out, *([scale.instead] if scale.instead else [])]
         return said + ([lacking(absent)] if absent else [])
+
+
+def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record keeps of a sweep, in round 0 and however its energy was measured."""
+    options = {k: v for k, v in sweep.get("options", {}).items() if k not in OF_ENERGY}
+    return {**sweep, "round": 0, "options": options}
 
 
 def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple[str, ...]]:

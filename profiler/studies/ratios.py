@@ -60,6 +60,23 @@ class Ratio:
         return "equal" if self.exact else f"no difference shown ({low:.2f} to {high:.2f})"
 
 
+def ends(found: Sequence[Ratio]) -> str:
+    """The least and the most that the intervals of ratios allow, those below one inverted; "" where
+    none has an interval.
+
+    >>> ends([Ratio(0.5, 0.4, 0.625), Ratio(0.25, 0.2, 0.5)])
+    ' (by 1.60 to 5.00 times)'
+    """
+    factors = [
+        (1 / r.high, 1 / r.low) if r.less else (r.low, r.high)
+        for r in found
+        if r.low is not None and r.high is not None
+    ]
+    if not factors:
+        return ""
+    return f" (by {min(f[0] for f in factors):.2f} to {max(f[1] for f in factors):.2f} times)"
+
+
 def by_round(records: Iterable[Measurement]) -> dict[int, Measurement]:
     """Each record under its round; the last one of several."""
     return {int(record.sweep.get("round", 0)): record for record in records}

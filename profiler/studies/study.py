@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from profiler.meters.energy import EnergyLimits
 from profiler.store import Measurement
+from profiler.words import options_words
 from profiler.work import MeasureError
 
 Progress = Callable[[int, int, str], None]
@@ -30,6 +32,29 @@ class Manner:
     """`i/n`: the i-th of n parts of a grid."""
     largest: int | None = None
     """Of lengths, or of training steps a round: a smaller run than the study's own."""
+    energy: bool = True
+    energy_window_s: float | None = None
+    energy_trials: int | None = None
+
+    def __post_init__(self) -> None:
+        window_s, trials = self.energy_window_s, self.energy_trials
+        try:
+            EnergyLimits.asked(
+                EnergyLimits.window_s if window_s is None else window_s,
+                EnergyLimits.trials if trials is None else trials,
+            )
+        except ValueError as error:
+            raise StudyError(str(error)) from None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is asked of energy in place of the study's own, by the names of a request."""
+        asked = {
+            "energy": None if self.energy else False,
+            "energy_window_s": self.energy_window_s,
+            "energy_trials": self.energy_trials,
+        }
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -76,6 +101,20 @@ def kind_of(records: Sequence[Measurement]) -> str:
         there = " and ".join(kinds) or "none"
         raise StudyError(f"a page is about one kind of device, and the records are of {there}")
     return kinds[0]
+
+
+def manner_words(options: Mapping[str, Any]) -> str:
+    """What the records of a point say of how it was measured.
+
+    >>> manner_words({"energy_trials": 3}), manner_words({})
+    ('energy_trials=3', "the study's own options")
+    """
+    return options_words(options).removeprefix(", ") or "the study's own options"
+
+
+def manners(records: Sequence[Measurement]) -> list[str]:
+    """How records were measured, in words; two are not to be taken for one."""
+    return sorted({manner_words(record.sweep.get("options", {})) for record in records})
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""Which tables do the pages of mixers share: every implementation over lengths, in one quantity?"""
+"""Which parts do the pages of mixers share: every implementation over lengths, and how it grows?"""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ from dataclasses import dataclass
 from costmodel.render import Cell, Column, Grid, Note
 from profiler.meters.energy_tokens import tokens
 from profiler.report_measurements import Reasons
+from profiler.scaling import scaling_report
+from profiler.scaling.scaling import Scaling
 from profiler.store import Measurement
+from profiler.studies.pages import grids
 from profiler.studies.ratios import bound
 from profiler.sweeps.failures import REASON
 from profiler.words import PHASES, scaled
 
 Rounds = list[Measurement]
+
+TITLES: Mapping[str, tuple[str, str]] = {
+    "latency": ("Latency, hot", "s"),
+    "latency_graph": ("Latency, graph", "s"),
+    "peak_memory": ("Peak memory", "B"),
+    "energy": ("Energy, gross, a call", "J"),
+}
+"""Reading -> title and unit of its table."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,19 @@ def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
         yield Cells(setting, groups[setting])
 
 
-def over_lengths(cells: Cells, reading: str, title: str, unit: str) -> Grid | None:
+def every_implementation(records: Sequence[Measurement], readings: Sequence[str]) -> Sequence[str]:
+    """The part with a table for each setting and reading that anybody has."""
+    found = (over_lengths(cells, reading) for cells in settings(records) for reading in readings)
+    return "## Every implementation", grids(grid for grid in found if grid is not None)
+
+
+def growing(found: Sequence[Scaling], problems: Sequence[str]) -> Sequence[str]:
+    """The part with measured exponents beside derived ones, or why there are none."""
+    said = scaling_report.text(found, "markdown", "").strip() if found else "\n".join(problems)
+    return "## How does it grow?", said
+
+
+def over_lengths(cells: Cells, reading: str) -> Grid | None:
     """A row for each implementation, a column for each length; None where nobody has the reading.
 
     A cell is the geometric mean of the rounds' medians; what is bound by launches is in brackets.
@@ -82,6 +105,7 @@ def over_lengths(cells: Cells, reading: str, title: str, unit: str) -> Grid | No
         for r in rs
     ):
         return None
+    title, unit = TITLES[reading]
     reasons = Reasons()
     lengths = cells.lengths
     columns = (

@@ -20,8 +20,15 @@ from profiler.store import Measurement
 from profiler.studies.pages import grids, page
 from profiler.studies.printed import PrintedTime, printed_times
 from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio
-from profiler.studies.study import Done, Manner, Progress, StudyError
-from profiler.studies.training_rounds import Rate, Training
+from profiler.studies.study import (
+    Done,
+    Manner,
+    Progress,
+    StudyError,
+    manner_words,
+    manners,
+)
+from profiler.studies.training_rounds import OWN_LIMITS, Rate, Training
 from profiler.words import scaled
 
 PLACE = "Table 7.4"
@@ -66,13 +73,20 @@ class ThesisTraining:
         device = device_name(manner.device)
         writable(output)
         names = self.networks()
-        if output.exists() and set(latest(read(output)[0])) == set(names):
+        options = {k: v for k, v in manner.options.items() if v != OWN_LIMITS[k]}
+        if (trials := options.get("energy_trials", 0)) % 2:
+            raise StudyError(
+                f"--energy-trials {trials}: expected an even number, for networks take turns there "
+                f"and back"
+            )
+        last = latest(read(output)[0]) if output.exists() else {}
+        if set(last) == set(names) and manners([*last.values()]) == [manner_words(options)]:
             return Done()
         rate = RATES[manner.device.partition(":")[0]]
         rate = replace(
             rate, rounds=manner.rounds or rate.rounds, steps=manner.largest or rate.steps
         )
-        training = Training(names, rate, device, progress=progress)
+        training = Training(names, rate, device, progress=progress, options=options)
         records = training.records()
         for record in records:
             append(output, record)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
 from costmodel.models import model
 from profiler.comparing.comparison import LEVEL, Rounds
+from profiler.comparing.watching import Watched, Watching
 from profiler.environment import environment
-from profiler.measure import failure
-from profiler.meters.disturbance import NoWatch
+from profiler.measure import NO_ENERGY, failure
+from profiler.meters.disturbance import Judge, NoWatch, Watch, watch_for
 from profiler.meters.energy import EnergyLimits
 from profiler.meters.energy_estimate import PairedEnergy
 from profiler.meters.interface import Measured, Reading, Unavailable
@@ -35,9 +37,17 @@ LEARNING_RATE = 3e-4
 
 WARM = LatencyLimits(warmup_calls=20, warmup_seconds=10.0, warmup_gpu_seconds=1.0)
 
+OWN_LIMITS: Mapping[str, Any] = {
+    "energy": True,
+    "energy_window_s": EnergyLimits.window_s,
+    "energy_trials": 6,
+}
+"""How energy is measured unless something else is asked for; trials there and back."""
+
 METHOD = (
     "rounds of all networks in random order and backwards; a sample is the mean of the two visits "
-    "of a round, a visit the mean of its steps after an untimed one"
+    "of a round, a visit the mean of its steps after an untimed one; a round in which the device "
+    "was disturbed is taken anew once"
 )
 
 
@@ -53,6 +63,23 @@ class Rate:
     def trained(self) -> int:
         """Timed steps of each network: two visits a round."""
         return 2 * self.steps * self.rounds
+
+
+class Visit:
+    """Seconds a step of a network: the mean of so many after an untimed one."""
+
+    def __init__(self, step: Callable[[], None], number: int, timer: Timer) -> None:
+        self.step, self.number, self.timer = step, number, timer
+        self.regions = 0
+
+    def __call__(self) -> float:
+        self.regions += 1
+        return self.timer.elapsed_s(self.steps, self.step) / self.number
+
+    def steps(self) -> None:
+        """So many as one region."""
+        for _ in range(self.number):
+            self.step()
 
 
 class Step:
@@ -88,9 +115,14 @@ class Training:
     seed: int = 0
     progress: Progress = lambda done, of, what: None
     timer: Timer | None = None
+    watch: Watch | None = None
     """In place of the device's own, in tests."""
+    judges: dict[str, Judge] = field(default_factory=dict)
+    """What was seen of the device meanwhile."""
     steps: dict[str, Callable[[], None]] = field(default_factory=dict)
     sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What is asked of energy in place of `OWN_LIMITS`'s values, by the same names."""
     failed: dict[str, str] = field(default_factory=dict)
 
     def records(self) -> list[Measurement]:
@@ -101,15 +133,26 @@ class Training:
         kept = [name for name in self.steps if found.values.get(name)]
         self.progress(self.rate.rounds, self.rate.rounds, "measuring memory")
         memory = {name: self.memory(name) for name in kept}
-        self.progress(self.rate.rounds, self.rate.rounds, "measuring energy")
-        calls = {name: (self.steps[name], None) for name in kept}
-        limits = EnergyLimits(trials=6, confidence=1 - LEVEL / max(1, len(kept)), seed=self.seed)
-        energies = energies_in_turn(calls, device=self.device, limits=limits)
+        energies = self.energies(kept)
         identity = new_id()
         return [
             self.record(name, found, timer, memory[name], joules(energies, name), identity)
             for name in kept
         ]
+
+    def energies(self, kept: Sequence[str]) -> PairedEnergy | Unavailable:
+        """Joules of a step of each network, in trials that take turns."""
+        asked = {**OWN_LIMITS, **self.options}
+        if not asked["energy"]:
+            return NO_ENERGY
+        self.progress(self.rate.rounds, self.rate.rounds, "measuring energy")
+        limits = replace(
+            EnergyLimits.asked(asked["energy_window_s"], asked["energy_trials"]),
+            confidence=1 - LEVEL / max(1, len(kept)),
+            seed=self.seed,
+        )
+        calls = {name: (self.steps[name], None) for name in kept}
+        return energies_in_turn(calls, device=self.device, limits=limits)
 
     def memory(self, name: str) -> Measured:
         """The peak of a step's memory, gradients of the step before left out."""
@@ -131,27 +174,23 @@ class Training:
             self.steps[name], self.sizes[name] = made, made.sizes
 
     def visited(self, timer: Timer) -> Rounds:
-        """All rounds."""
-        setting = Setting(WARM, timer, NoWatch("visits are not watched"))
+        """All rounds; one in which the device was disturbed is taken anew once, and then kept."""
+        setting = Setting(WARM, timer, NoWatch("a warm-up is not watched"))
         for name, step in self.steps.items():
             self.progress(0, self.rate.rounds, f"warming up {name}")
             warm_up(setting, step, nothing)
-        found = Rounds({name: self.visit(name, timer) for name in self.steps}, self.seed)
+        watch = self.watch or watch_for(torch.device(self.device))
+        self.judges = {name: Judge(watch, WARM.slow_clock) for name in self.steps}
+        visits = {
+            name: Watched(Visit(step, self.rate.steps, timer), self.judges[name])
+            for name, step in self.steps.items()
+        }
+        found, watching = Rounds(visits, self.seed), Watching(visits)
         for done in range(self.rate.rounds):
             self.progress(done, self.rate.rounds, f"round {done + 1} of {self.rate.rounds}")
-            found.once(failure)
+            found.once(failure, watching.again)
         self.failed |= found.failed
         return found
-
-    def visit(self, name: str, timer: Timer) -> Callable[[], float]:
-        """Seconds a step, the mean of so many after an untimed one."""
-        step, number = self.steps[name], self.rate.steps
-
-        def steps() -> None:
-            for _ in range(number):
-                step()
-
-        return lambda: timer.elapsed_s(steps, step) / number
 
     def record(
         self,
@@ -164,16 +203,21 @@ class Training:
     ) -> Measurement:
         """What was measured of a network."""
         values = found.values[name]
-        details = summary(values) | {
-            "stop_rule": "rounds done",
-            "method": METHOD,
-            "comparison": identity,
-            "candidate": name,
-            "order_seed": self.seed,
-            "timer": timer.name,
-            "cache": "hot",
-            "labels": [],
-        }
+        judge = self.judges[name]
+        details = (
+            summary(values)
+            | judge.details()
+            | {
+                "stop_rule": "rounds done",
+                "method": METHOD,
+                "comparison": identity,
+                "candidate": name,
+                "order_seed": self.seed,
+                "timer": timer.name,
+                "cache": "hot",
+                "labels": judge.labels,
+            }
+        )
         latency = Reading("latency", statistics.median(values), "s", tuple(values), details)
         readings, reasons = divide({"latency": latency, "peak_memory": memory, "energy": energy})
         return Measurement(
@@ -197,6 +241,7 @@ class Training:
                 },
             },
             environment=environment(self.device),
+            sweep={"options": dict(self.options)} if self.options else {},
         )
 
 

@@ -7,7 +7,6 @@ line, answered by {"note": stage} as it goes, and by {"found": record} or {"fail
 from __future__ import annotations
 
 import dataclasses
-import gc
 import importlib
 import json
 import os
@@ -17,13 +16,12 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import IO, Any
 
-import torch
-
 from costmodel.equations import Mixer
 from profiler.environment import environment
 from profiler.meters.latency import LatencyLimits
 from profiler.modules import Implementation
 from profiler.store import Measurement, StoreError, line_of
+from profiler.sweeps.devices import recovered
 from profiler.sweeps.failures import FAULT, Failure, failure_of
 from profiler.sweeps.points import candidate_of, request_of
 from profiler.sweeps.workers import Measure, attempt
@@ -93,22 +91,6 @@ def printable(found: Measurement | Failure) -> Measurement | Failure:
     except StoreError as error:
         return Failure(FAULT, str(error))
     return found
-
-
-def recovered(device: str) -> bool:
-    """Give back what a call held, and say whether the device still answers.
-
-    After an error inside a kernel CUDA refuses every call of the process.
-    """
-    gc.collect()
-    if not device.startswith("cuda") or not torch.cuda.is_available():
-        return True
-    try:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-    except RuntimeError:
-        return False
-    return True
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
-"""On which devices of this machine may processes measure side by side, and how is each one shown
-to its process alone?"""
+"""On which devices of this machine may processes measure side by side, how is each one shown to its
+process alone, and does it still answer that process?"""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,3 +80,19 @@ def split_up(nvml: object, board: object) -> bool:
     except SensorError:
         return False  # boards without MIG refuse the question
     return bool(current)
+
+
+def recovered(device: str) -> bool:
+    """Give back what a call held, and say whether the device still answers.
+
+    After an error inside a kernel CUDA refuses every call of the process.
+    """
+    gc.collect()
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        return True
+    try:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        return False
+    return True

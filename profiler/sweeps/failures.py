@@ -9,15 +9,18 @@ from typing import Any
 
 from costmodel.tokens import phase_name
 from profiler.meters.interface import reason_of
+from profiler.meters.latency_graph import ContextLost
 from profiler.meters.memory_failure import is_out_of_memory, requested
 from profiler.store import Measurement
 from profiler.sweeps.points import Point, form_of
 from profiler.work import MeasureError
 
 MEMORY, REFUSED, FAILED = "out of memory", "refused", "call failed"
-DIED, FAULT = "process died", "fault"
+DIED, LOST, FAULT = "process died", "device lost", "fault"
 
-REPEATS: Mapping[str, bool] = {MEMORY: True, REFUSED: True, FAILED: True, DIED: False, FAULT: False}
+REPEATS: Mapping[str, bool] = {
+    MEMORY: True, REFUSED: True, FAILED: True, DIED: False, LOST: False, FAULT: False,
+}  # fmt: skip
 """Kind -> whether another attempt on this machine would end the same way, so that a resumed sweep
 does not try it again unless it is told to. A fault is one of measuring, not of what is measured."""
 
@@ -40,6 +43,8 @@ def failure_of(error: BaseException) -> Failure:
     raised = list(chain(error))
     if any(map(is_out_of_memory, raised)):
         return Failure(MEMORY, sentence, memory_of(raised))
+    if any(isinstance(one, ContextLost) for one in raised):
+        return Failure(LOST, sentence)
     if not isinstance(error, ValueError):
         return Failure(FAULT, f"{type(error).__name__}: {sentence}")
     if isinstance(error, MeasureError) and not all(isinstance(one, ValueError) for one in raised):

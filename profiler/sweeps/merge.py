@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,12 @@ class Placed:
         return f"{self.path} line {self.line.number}"
 
 
-def merged(paths: Sequence[Path], *, mixed: bool = False) -> tuple[bytes, int, list[str]]:
+def merged(
+    paths: Sequence[Path],
+    *,
+    mixed: bool = False,
+    tell: Callable[[str], object] = lambda sentence: None,
+) -> tuple[bytes, int, list[str]]:
     """The lines of all files as one, how many records that are, and a sentence for every line that
     is none and was left out.
 
@@ -34,12 +39,13 @@ def merged(paths: Sequence[Path], *, mixed: bool = False) -> tuple[bytes, int, l
 
     Args:
         mixed: whether environments may differ.
+        tell: told of lines that were cut off before their file was gone on with, and left out.
 
     Raises:
         StoreError: a file cannot be read or holds nothing, a record or a measured point is there
             twice, or environments differ.
     """
-    found, problems = placed(paths)
+    found, problems = placed(paths, tell)
     refuse_twice(found)
     labels = environments(found)
     if labels and not mixed:
@@ -57,7 +63,7 @@ def merged(paths: Sequence[Path], *, mixed: bool = False) -> tuple[bytes, int, l
     return b"".join(text + b"\n" for text in texts), len(texts), problems
 
 
-def placed(paths: Sequence[Path]) -> tuple[list[Placed], list[str]]:
+def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[Placed], list[str]]:
     """Every record of the files in order, and a sentence for every line that is none."""
     found: list[Placed] = []
     problems: list[str] = []
@@ -65,8 +71,11 @@ def placed(paths: Sequence[Path]) -> tuple[list[Placed], list[str]]:
         read = lines(path)
         own = [Placed(path, line, line.record) for line in read if line.record is not None]
         problems += [f"{path} {line.problem}" for line in read if line.problem]
+        for line in read:
+            if line.remark:
+                tell(f"{path} {line.remark}")
         if not own:
-            detail = f": {read[0].problem}" if read else ""
+            detail = f": {read[0].problem or read[0].remark}" if read else ""
             raise StoreError(f"{path} holds no measurement{detail}")
         found += own
     return found, problems

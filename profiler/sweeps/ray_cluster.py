@@ -7,6 +7,8 @@ process that began the sweep hands out the points and alone writes the file.
 from __future__ import annotations
 
 import importlib
+import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,11 @@ from profiler.work import MeasureError
 
 LOCAL = "local"
 
+REACHED_S = 5.0
+"""Ray itself tries for minutes to reach a cluster: nothing is asked of it before the address
+answers, which takes no longer than this."""
+
+_PLACE = re.compile(r"(?:ray://)?\[?(?P<host>[^/\[\]]+)\]?:(?P<port>[0-9]{1,5})")
 
 RESOURCES = {"cpu": "CPU", "cuda": "GPU"}
 """What Ray calls a kind of device."""
@@ -67,7 +74,8 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
         device: cpu or cuda.
 
     Raises:
-        MeasureError: no package ray, no such cluster, or another device.
+        MeasureError: no package ray, no such cluster, nothing that answers at its address, or
+            another device.
     """
     if device is not None and device not in RESOURCES:
         raise MeasureError(
@@ -76,6 +84,7 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
     ray = ray_package()
     own = {"include_dashboard": False} if address == LOCAL else {}
     try:
+        reach(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
     except (ConnectionError, ValueError, RuntimeError) as error:
         said = f"--ray {address}: no cluster answers there: {reason_of(error)}"
@@ -84,6 +93,20 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
         yield Cluster(ray, device or ("cuda" if ray.cluster_resources().get("GPU") else "cpu"))
     finally:
         ray.shutdown()
+
+
+def reach(address: str) -> None:
+    """ConnectionError where an address names a host and a port and nothing accepts a connection
+    there; ValueError for a port that is none."""
+    place = _PLACE.fullmatch(address)
+    if place is None:
+        return
+    if not 0 < int(place["port"]) < 2**16:
+        raise ValueError(f"port {place['port']} is none: expected 1..65535")
+    try:
+        socket.create_connection((place["host"], int(place["port"])), REACHED_S).close()
+    except OSError as error:
+        raise ConnectionError(error.strerror or reason_of(error)) from None
 
 
 def ray_package() -> Any:

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from profiler.environment import differences
-from profiler.store import Measurement, StoreError, exclusive, line_of, lines_of, write_line
+from profiler.store import (
+    Measurement,
+    StoreError,
+    exclusive,
+    line_of,
+    lines_of,
+    read_from,
+    write_line,
+)
 from profiler.sweeps.failures import REASON, REPEATS
 from profiler.sweeps.points import Block, Point, key_of
 
@@ -66,7 +74,7 @@ class Results:
             return
         for line in lines_of(data, self._lines):
             if line.record is None:
-                self.problems.append(f"{self.path} {line.problem}")
+                self.problems.append(f"{self.path} {line.problem or line.remark}")
             else:
                 self._take(line.record)
         self._read = size
@@ -140,17 +148,6 @@ class Results:
         """How many points of a plan are measured, and how many failed of which kind."""
         keys = (point.key for block in blocks for point in block.points)
         return Counter(self.state[key] for key in keys if key in self.state)
-
-
-def read_from(handle: int, start: int, end: int) -> bytes:
-    """The bytes of an open file between two places."""
-    found = bytearray()
-    while start + len(found) < end:
-        more = os.pread(handle, end - start - len(found), start + len(found))
-        if not more:
-            break
-        found += more
-    return bytes(found)
 
 
 def writable(path: Path) -> None:

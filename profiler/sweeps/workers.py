@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from costmodel.requests import fit
 from profiler.meters.latency import LatencyLimits
 from profiler.store import Measurement
-from profiler.sweeps.failures import DIED, Failure, failure_of
+from profiler.sweeps.devices import recovered
+from profiler.sweeps.failures import DIED, LOST, Failure, failure_of
 from profiler.sweeps.points import Block, Point
 from profiler.work import MeasureError, Request
 
@@ -73,14 +74,33 @@ def attempt(
 def here(
     blocks: Sequence[Block], measure: Measure, limits: LatencyLimits | None, note: Note
 ) -> Outcomes:
-    """Every point in turn, in this process."""
+    """Every point in turn, in this process, as long as its device answers it: the points that come
+    after one that cost the device fail with that reason."""
+    lost: dict[str, Failure] = {}
     for block in blocks:
         for point in block.points:
+            device = point.request.device
+            if device in lost:
+                yield Outcome(point, lost[device])
+                continue
 
             def told(what: str, point: Point = point) -> None:
                 note(point, what)
 
-            yield Outcome(point, attempt(point.request, measure, limits, told, MeasureError))
+            found = attempt(point.request, measure, limits, told, MeasureError)
+            if not recovered(device):
+                lost[device] = lost_since(point.request)
+            yield Outcome(point, found)
+
+
+def lost_since(request: Request) -> Failure:
+    """Why nothing is measured after a request that cost its device."""
+    last = f"{request.mixer.name} {request.implementation.name}"
+    return Failure(
+        LOST,
+        f"device '{request.device}' answers this process no more since {last} was measured: what "
+        f"comes after it needs a new process",
+    )
 
 
 class Deal:

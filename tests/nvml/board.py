@@ -288,6 +288,7 @@ def opened(path: Path) -> Any:
         "sim_busy": [i, u],
         "sim_processes": [i, u],
         "sim_memory": [i, ctypes.c_uint64],
+        "sim_clock": [i, u],
         "sim_held": [i, u, ctypes.c_uint64],
         "sim_module": [i, u, d],
     }

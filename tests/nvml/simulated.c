@@ -220,6 +220,7 @@ void sim_mig(int i, uint32_t mode, uint32_t is_part) { boards[i].mig = mode; boa
 void sim_virtualization(int i, uint32_t mode) { boards[i].virtualization = mode; }
 void sim_busy(int i, uint32_t percent) { boards[i].busy_percent = percent; }
 void sim_processes(int i, uint32_t count) { boards[i].processes = count; }
+void sim_clock(int i, uint32_t MHz) { boards[i].sm_MHz = MHz; }
 void sim_memory(int i, uint64_t used) { boards[i].used_bytes = used; }
 void sim_held(int i, uint32_t field, uint64_t ns) { boards[i].held_ns[field] = ns; }
 void sim_module(int i, uint32_t scopes, double mW) { boards[i].scopes = scopes; boards[i].module_mW = mW; }

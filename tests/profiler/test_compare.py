@@ -21,11 +21,15 @@ from profiler.comparing import compare as comparing
 from profiler.comparing.compare import Asked, Run, Visitor, candidates, exact, run
 from profiler.comparing.compare_report import text
 from profiler.comparing.comparison import rounds_needed
+from profiler.comparing.watching import Watched, Watching
+from profiler.meters.disturbance import Judge, NvmlWatch, Seen
 from profiler.meters.energy_estimate import PairedEnergy
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency_timers import ClockTimer
 from profiler.store import read
 from profiler.work import MeasureError, Work, prepare as prepare_work
+from tests.fake_devices import ScriptedWatch
+from tests.profiler.test_latency_disturbance import Board
 
 GIVEN = {"d": (4,), "l": (3,), "n": (2,)}
 
@@ -139,11 +143,13 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
 
         def __init__(self, work: Work, timer: Any) -> None:
             self.timer = timer
+            self.regions = 0
             self.cost = told[type(work.module).__name__]
             self.count = 0
 
         def __call__(self) -> float:
             self.count += 1
+            self.regions += 5
             return self.cost(self.count)
 
     monkeypatch.setattr(comparing, "Visitor", FakeVisitor)
@@ -295,6 +301,117 @@ def test_energy_takes_turns_too(costs: dict[str, Any], monkeypatch: pytest.Monke
     assert told["limits"].trials % 2 == 0 and told["limits"].seed == 5
     assert all("energy" in record.readings for record in found.records)
     assert run(attention(energy=False)).notes == ("energy: energy was not asked for (--no-energy)",)
+
+
+# What the device did meanwhile
+
+CALM, HOT = Seen(clock_MHz=1900), Seen(clock_MHz=1900, slowed=("hardware thermal slowdown",))
+
+
+def watched(costs: dict[str, Any], *seen: Seen) -> comparing.Comparison:
+    """Eight rounds of two candidates, four visits each, under a watch that sees this, in turn."""
+    costs |= dict.fromkeys(modules().values(), lambda k: 1e-3 * (1 + 0.01 * k))
+    return run(attention(watch=ScriptedWatch(*seen), pause=lambda seconds: None))
+
+
+def told_of(found: comparing.Comparison, name: str) -> list[Any]:
+    return [record.readings["latency"].details[name] for record in found.records]
+
+
+def test_a_disturbed_round_is_taken_anew_once(costs: dict[str, Any]) -> None:
+    """The second round's third visit is disturbed, and nothing after it."""
+    found = watched(costs, *[CALM] * 6, HOT, CALM)
+    assert told_of(found, "repeated_rounds") == [1, 1]
+    assert told_of(found, "disturbed_rounds") == [0, 0]
+    assert told_of(found, "labels") == [[], []]
+    assert told_of(found, "rounds") == [8, 8]
+    for record in found.records:
+        samples = record.readings["latency"].samples
+        # round 1 is visits 1 and 2; visits 3 and 4 were dropped; round 2 is visits 5 and 6
+        assert samples[:2] == pytest.approx((1.015e-3, 1.055e-3))
+        assert len(samples) == 8
+    assert "1 round taken anew, because the device was disturbed" in text(found, "rich", "")
+
+
+def test_a_round_that_is_disturbed_again_is_kept_with_a_label(costs: dict[str, Any]) -> None:
+    """The first visit of round 2 and of its repetition: each disturbs one candidate."""
+    found = watched(costs, *[CALM] * 4, HOT, *[CALM] * 3, HOT, CALM)
+    assert told_of(found, "repeated_rounds") == [1, 1]
+    assert sorted(told_of(found, "disturbed_rounds")) == [0, 1]
+    assert sorted(told_of(found, "labels")) == [[], ["throttled"]]
+    printed = text(found, "rich", "")
+    assert "1 of 8 rounds were disturbed twice and kept (hardware thermal slowdown)" in printed
+    assert "is throttled" in printed
+
+
+def test_a_device_that_stays_disturbed_takes_every_round_twice(costs: dict[str, Any]) -> None:
+    found = watched(costs, HOT)
+    assert told_of(found, "repeated_rounds") == [8, 8]
+    assert told_of(found, "disturbed_rounds") == [8, 8]
+    assert found.rows[0].verdict.pairs == 8
+
+
+def on_a_board(costs: dict[str, Any], moved: dict[int, int]) -> comparing.Comparison:
+    """A run on a board of which a counter moves in some visits of `explicit`: visit -> counter."""
+    board = Board()
+
+    def hot(k: int) -> float:
+        if k in moved:
+            board.counters[moved[k]] += 1
+        return 2e-3
+
+    costs |= {modules()["explicit"]: hot, modules()["sdpa"]: lambda k: 1e-3}
+    watch = NvmlWatch(board, "handle")
+    return run(attention(watch=watch, pause=lambda seconds: None))
+
+
+def test_a_thermal_counter_that_moves_in_a_visit_drops_its_round(costs: dict[str, Any]) -> None:
+    once = on_a_board(costs, {3: 75})
+    assert (told_of(once, "repeated_rounds"), told_of(once, "labels")) == ([1, 1], [[], []])
+    twice = on_a_board(costs, {3: 75, 6: 270})  # the repetition is visits 5 and 6
+    assert told_of(twice, "repeated_rounds") == [1, 1]
+    assert told_of(twice, "disturbed_rounds") == [1, 0]  # explicit, sdpa
+    assert told_of(twice, "labels") == [["throttled"], []]
+
+
+def test_a_power_cap_is_labelled_and_drops_nothing(costs: dict[str, Any]) -> None:
+    found = on_a_board(costs, {3: 74})
+    assert told_of(found, "repeated_rounds") == [0, 0]
+    assert told_of(found, "labels") == [["power-capped"], []]
+
+
+def test_candidates_are_judged_by_clocks_of_their_own() -> None:
+    """One that draws so much power that its clock is 70 % of the other's is not disturbed."""
+    watching, light, heavy = two_watched([2000] * 6, [1400] * 6)
+    for _ in range(3):
+        for _ in range(2):
+            light()
+            heavy()
+        assert not watching.again()
+    assert heavy.judge.details()["clock_MHz"] == 1400
+    watching, light, heavy = two_watched([2000, 2000, 2000, 1400], [1400] * 4)
+    for _ in range(2):
+        light(), light(), heavy(), heavy()
+    assert watching.again()
+
+
+def two_watched(first: list[int], second: list[int]) -> tuple[Watching, Watched, Watched]:
+    """Two candidates whose visits see these clocks."""
+    clock = FakeClock()
+    visitor = Visitor(worked(clock, lambda call: 10_000_000), ClockTimer(clock))
+    seen = (ScriptedWatch(*(Seen(clock_MHz=MHz) for MHz in told)) for told in (first, second))
+    one, other = (Watched(visitor, Judge(watch, 0.75)) for watch in seen)
+    return Watching({"one": one, "other": other}, lambda seconds: None), one, other
+
+
+def test_regions_that_were_interrupted_are_labelled(costs: dict[str, Any]) -> None:
+    """More than one switch in two regions; a visit here has five regions, a round two visits."""
+    seldom = watched(costs, Seen(switches=2))
+    often = watched(costs, Seen(switches=3))
+    assert told_of(seldom, "labels") == [[], []]
+    assert told_of(often, "labels") == [["preempted"], ["preempted"]]
+    assert told_of(often, "involuntary_switches") == [3 * 16, 3 * 16]
+    assert told_of(often, "watched_by") == ["script", "script"]
 
 
 def test_bytes_are_compared_exactly() -> None:

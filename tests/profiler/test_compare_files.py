@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from profiler.comparing.compare_files import compare_files, file_names, medians
+from profiler.comparing.compare import Comparison
+from profiler.comparing.compare_files import GAINS, compare_files, file_names, medians
 from profiler.comparing.compare_report import text
 from profiler.meters.interface import Reading
 from profiler.store import Measurement, append
@@ -101,6 +102,83 @@ def test_too_few_samples_are_refused_with_the_number_that_is_needed(tmp_path: Pa
     b = written(tmp_path / "b.jsonl", timed(8, readings={"latency": few}))
     made, _ = compare_files([a, b])
     assert made.rows[0].verdict.refused == "3 samples are too few: 7 are needed"
+
+
+def test_values_that_are_not_positive_have_no_ratio() -> None:
+    one, none = (Reading("energy_net", 1.0, "J", (v, *[1.0] * 9), {}) for v in (1.0, -0.1))
+    assert medians("a", "b", one, none, 0.05, 1).refused == "a ratio needs values above zero"
+
+
+# Energies
+
+
+TRIALS = tuple(1.0 + 0.001 * k for k in range(8))
+"""Joules a call, one a trial."""
+
+
+def joules(scale: float, board: str | None, l: int = 8, trials: int = 8) -> Measurement:
+    """A record of energy by a board's sensor, whose gain may be off by 5 %."""
+    samples = tuple(scale * each for each in TRIALS[:trials])
+    reading = Reading("energy", samples[0], "J", samples, {"systematic": 0.05})
+    environment = {"gpu": {"uuid": board} if board else {}}
+    return timed(l, readings={"energy": reading}, environment=environment)
+
+
+def energies_of(tmp_path: Path, first: list[Measurement], second: list[Measurement]) -> Comparison:
+    pair = [written(tmp_path / "a.jsonl", *first), written(tmp_path / "b.jsonl", *second)]
+    return compare_files(pair)[0]
+
+
+def test_energies_of_one_board_are_compared_by_their_trials(tmp_path: Path) -> None:
+    """8 of each: of 2.5 % each side, the medians' intervals are from the least to the largest."""
+    made = energies_of(tmp_path, [joules(1.0, "GPU-1")], [joules(1.02, "GPU-1")])
+    (verdict,) = (row.verdict for row in made.rows)
+    assert verdict.ratio == pytest.approx(1.02)
+    assert verdict.ci_low == pytest.approx(1.02 * 1.0 / 1.007)
+    assert verdict.ci_high == pytest.approx(1.02 * 1.007 / 1.0)
+    assert verdict.differs and GAINS not in made.notes
+
+
+@pytest.mark.parametrize("boards", [("GPU-1", "GPU-2"), ("GPU-1", None), (None, None)])
+def test_gains_of_two_boards_widen_the_interval(
+    tmp_path: Path, boards: tuple[str | None, str | None]
+) -> None:
+    made = energies_of(tmp_path, [joules(1.0, boards[0])], [joules(1.02, boards[1])])
+    (verdict,) = (row.verdict for row in made.rows)
+    assert verdict.ci_low == pytest.approx(1.02 / 1.007 * 0.95 / 1.05)
+    assert verdict.ci_high == pytest.approx(1.02 * 1.007 * 1.05 / 0.95)
+    assert not verdict.differs and GAINS in made.notes
+    x, y = (Reading("energy", s, "J", tuple(s * t for t in TRIALS), {}) for s in (1.0, 1.2))
+    far = medians("a", "b", x, y, 0.05, 1, (0.05, 0.05))
+    assert far.differs
+
+
+def test_five_trials_of_energy_are_too_few_for_two_files(tmp_path: Path) -> None:
+    found = [[joules(scale, "GPU-1", trials=5)] for scale in (1.0, 2.0)]
+    (row,) = energies_of(tmp_path, *found).rows
+    assert row.verdict.refused == "5 samples are too few: 7 are needed"
+
+
+def test_a_tendency_over_points_is_no_gain_of_a_sensor(tmp_path: Path) -> None:
+    """Eight points whose energies all differ by 2 %: of one board, and of two."""
+    one = energies_of(
+        tmp_path,
+        [joules(1.0, "GPU-1", l) for l in range(2, 10)],
+        [joules(1.02, "GPU-1", l) for l in range(2, 10)],
+    )
+    (over_all,) = (row.verdict for row in one.rows if row.point == "all 8 points")
+    assert over_all.differs
+    folder = tmp_path / "two"
+    folder.mkdir()
+    two = energies_of(
+        folder,
+        [joules(1.0, "GPU-1", l) for l in range(2, 10)],
+        [joules(1.02, "GPU-2", l) for l in range(2, 10)],
+    )
+    assert not [row for row in two.rows if row.point.startswith("all")]
+
+
+# What is left out
 
 
 def test_failed_measurements_are_told_and_no_partners(tmp_path: Path) -> None:

@@ -149,6 +149,38 @@ def test_a_missing_or_shadowed_binding_is_found_as_it_fails(
     assert found["energy"].fix.startswith("pip uninstall pynvml")
 
 
+NO_DRIVER = failing(SensorError("library not found: there is no NVIDIA driver", 12))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said", "fix"),
+    [
+        ({"nvml": NO_DRIVER}, "NVML: library not found: there is no NVIDIA driver",
+         "install the NVIDIA driver"),
+        ({"nvml": NO_DRIVER, "cuda_build": None},
+         "torch was built without CUDA, and NVML: library not found",
+         "pip install a build of torch with CUDA; install the NVIDIA driver"),
+        ({"nvml": lambda: nvml(nvmlDeviceGetCount=lambda: 0)}, "NVML sees no NVIDIA GPU",
+         "take a machine with one"),
+        ({"cuda_build": None}, "NVML sees 1, and torch was built without CUDA",
+         "pip install a build of torch with CUDA"),
+        ({}, "NVML sees 1, and torch cannot use it", "update the driver"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_is_asked_for_and_not_there_is_diagnosed(
+    tmp_path: Path, fields: dict[str, Any], said: str, fix: str
+) -> None:
+    machine = around(
+        tmp_path, device="cuda", cuda_usable=lambda: False,
+        handle=failing(AssertionError("Torch not compiled with CUDA enabled")), **fields,
+    )  # fmt: skip
+    found = diagnose(machine)
+    (one,) = merged(found.findings)
+    assert one.what == ", ".join(PROBES) and one.verdict == NO and not found.healthy
+    assert one.said.startswith("torch finds no NVIDIA GPU: ") and said in one.said
+    assert one.fix.startswith(fix)
+
+
 @pytest.mark.parametrize(
     ("reason", "fix"),
     [

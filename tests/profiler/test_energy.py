@@ -239,6 +239,20 @@ def test_seconds_foretell_what_a_measurement_takes(board: Simulated, period_ms: 
     assert took == pytest.approx(limits.seconds(period_ms * 1e-3), rel=0.15)
 
 
+def test_few_trials_are_labelled(board: Simulated) -> None:
+    labels = {n: read(estimated(board, Busy(board), trials=n)).details["labels"] for n in (2, 4, 5)}
+    assert labels == {2: ["few trials"], 4: ["few trials"], 5: []}
+
+
+def test_what_is_asked_for_is_refused_with_a_reason() -> None:
+    assert EnergyLimits.asked(2.0, 2) == EnergyLimits(window_s=2.0, trials=2)
+    for window_s in (1.99, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"^--energy-window .*: expected 2 s or more"):
+            EnergyLimits.asked(window_s, 5)
+    with pytest.raises(ValueError, match=r"^--energy-trials 1: expected 2 or more"):
+        EnergyLimits.asked(5.0, 1)
+
+
 def test_limits_refuse_nonsense() -> None:
     with pytest.raises(ValueError, match="expected 2 trials or more"):
         EnergyLimits(trials=1)

@@ -103,6 +103,7 @@ def nvml(**changes: Any) -> SimpleNamespace:
         "nvmlDeviceGetTemperature": lambda board, sensor: 41,
         "nvmlDeviceGetClockInfo": lambda board, clock: {1: 345, 2: 3201}[clock],
         "nvmlDeviceGetMaxClockInfo": lambda board, clock: {1: 1980, 2: 3201}[clock],
+        "nvmlDeviceGetMemoryBusWidth": lambda board: 6144,
         "nvmlDeviceGetMigMode": lambda board: [0, 1],
         "nvmlDeviceGetVirtualizationMode": lambda board: 2,
         "nvmlDeviceGetEccMode": lambda board: [1, 1],
@@ -128,6 +129,7 @@ def test_a_board_says_what_it_is_and_apart_from_that_its_state() -> None:
         "persistence": "off",
         "max_sm_clock_MHz": 1980,
         "max_memory_clock_MHz": 3201,
+        "memory_bus_bits": 6144,
     }
     assert answers(STATE, nvml(), "board", reasons, "state.") == {
         "temperature_C": 41,

@@ -1,4 +1,4 @@
-"""Is the time of compiling kept apart from the calls, and are inputs fit to be timed with?"""
+"""Is the time of compiling kept apart from the calls?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from profiler.meters.latency_compile import Compiled, compile_call, difference
-from profiler.meters.latency_inputs import ConstantInput, another, refuse_constant, rotated
 from profiler.meters.latency_timers import ClockTimer
 from tests.fake_devices import MS, Clock, Work, refused
 
@@ -121,45 +120,3 @@ def test_a_real_module_is_compiled() -> None:
     assert found.reading.details["graph_breaks"] == 0
     assert found.reading.details["difference"] < 1e-5  # rounding of float32
     assert torch.allclose(found.fn(x), call(x), atol=1e-6)
-
-
-# Inputs
-
-
-@pytest.mark.parametrize("value", [torch.zeros(2, 3), torch.full((4,), 0.5)])
-def test_zeros_as_input_are_refused_with_what_to_do(value: torch.Tensor) -> None:
-    with pytest.raises(ConstantInput, match=r"input 2, .* throughout: .* torch.randn"):
-        refuse_constant([torch.randn(2), value])
-
-
-def test_random_single_and_integer_inputs_are_let_through() -> None:
-    refuse_constant([torch.randn(2, 3), torch.zeros(1), torch.zeros(5, dtype=torch.long), 3, None])
-    refuse_constant([torch.tensor([1.0, float("nan")])])  # not constant; whatever else it is
-
-
-def test_inputs_take_turns() -> None:
-    seen: list[float] = []
-    a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
-    call = rotated(lambda x: seen.append(float(x[0])), [[a], [b]])
-    for _ in range(5):
-        call()
-    assert seen == [1, 3, 1, 3, 1]
-
-
-def test_rotation_refuses_what_is_none() -> None:
-    x = torch.randn(3)
-    with pytest.raises(ValueError, match="at least two sets of inputs to rotate, got 1"):
-        rotated(lambda x: x, [[x]])
-    with pytest.raises(ValueError, match="same shapes and types"):
-        rotated(lambda x: x, [[x], [torch.randn(4)]])
-    with pytest.raises(ConstantInput):
-        rotated(lambda x: x, [[x], [torch.zeros(3)]])
-
-
-def test_another_input_has_the_scale_of_the_first() -> None:
-    x = torch.randn(4000) * 3 + 5
-    y = another(x, seed=1)
-    assert (y.shape, y.dtype) == (x.shape, x.dtype)
-    assert float(y.std()) == pytest.approx(3, rel=0.1)  # 4000 draws: 1.1 % standard error
-    assert float(y.mean()) == pytest.approx(5, rel=0.05)
-    assert not torch.equal(x, y) and torch.equal(y, another(x, seed=1))

@@ -12,6 +12,7 @@ import torch
 
 from profiler.meters.interface import Measured, Reading, Unavailable
 from profiler.meters.latency import (
+    STATIC,
     LatencyLimits,
     latencies,
     latency,
@@ -287,6 +288,7 @@ def test_graph_times_replays_and_gives_the_graph_back() -> None:
     assert found.name == "latency_graph"
     assert found.value == pytest.approx(40e-6)
     assert found.details["graph_agrees"] is True
+    assert (found.details["input_sets"], found.details["one_set"]) == (1, STATIC)
     assert found.details["labels"] == []
     assert graphs.released
 

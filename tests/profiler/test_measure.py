@@ -15,6 +15,7 @@ from profiler import measure as measuring, report
 from profiler.counters.peers import PeerCount
 from profiler.counters.trace import OperationTimes
 from profiler.measure import failure, launch_estimate, measure, peer_json
+from profiler.meters.energy import EnergyLimits
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency import LatencyLimits
 from profiler.meters.latency_compile import Compiled
@@ -130,10 +131,32 @@ def test_energy_without_a_gpu_is_a_reason(forward: Measurement) -> None:
 
 def test_every_energy_is_missing_for_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "energy", lambda *a, **k: Unavailable("NVML: forbidden"))
-    work = prepare(asked("me", "fft"))
-    assert measuring.energies(work, "cuda:0") == dict.fromkeys(
+    request = asked("me", "fft")
+    assert measuring.energies(prepare(request), request) == dict.fromkeys(
         ("energy", "energy_net", "power"), Unavailable("NVML: forbidden")
     )
+
+
+def test_energy_is_measured_within_the_limits_that_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[EnergyLimits] = []
+
+    def metered(fn: object, *, limits: EnergyLimits, **_: object) -> Unavailable:
+        given.append(limits)
+        return Unavailable("not now")
+
+    monkeypatch.setattr(measuring, "energy", metered)
+    request = asked("me", "fft")
+    work = prepare(request)
+    measuring.energies(work, request)
+    measuring.energies(work, replace(request, energy_window_s=2.5, energy_trials=8))
+    assert given == [EnergyLimits(), EnergyLimits(window_s=2.5, trials=8)]
+    found = measuring.energies(work, replace(request, energy=False))
+    assert {each.reason for each in found.values() if isinstance(each, Unavailable)} == {
+        "energy was not asked for (--no-energy)"
+    }
+    assert len(given) == 2
 
 
 def test_a_peer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,9 +263,9 @@ class LaterOutOfMemory(MeToeplitz):
 FAILURES: tuple[tuple[type[nn.Module], str], ...] = (
     (Raises, "me toeplitz (fp32): the call failed: the fuse is blown"),
     (WrongKey, "me toeplitz (fp32): the call failed: KeyError: 'z'"),
-    (OutOfMemory, "me toeplitz (fp32): out of memory: CUDA out of memory. Tried to allocate 3 TiB."
-     "; take smaller sizes, a smaller --b first"),
-    (LaterOutOfMemory, "me toeplitz (fp32): out of memory: CUDA out of memory.; take smaller"),
+    (OutOfMemory, "me toeplitz (fp32): out of memory: 3 TiB could not be had; take smaller sizes, "
+     "a smaller --b first"),
+    (LaterOutOfMemory, "me toeplitz (fp32): out of memory: CUDA out of memory; take smaller"),
 )  # fmt: skip
 
 
@@ -256,7 +279,7 @@ def test_a_module_that_fails_is_one_sentence(module: type[nn.Module], sentence: 
 
 
 def test_more_memory_than_there_is_on_a_cpu() -> None:
-    with pytest.raises(MeasureError, match=r"out of memory: .*; take smaller sizes"):
+    with pytest.raises(MeasureError, match=r"out of memory: [0-9,]+ B could not be had; take sm"):
         measure(doctored(TooLarge), limits=BRIEF)
     assert failure(MemoryError()).startswith("out of memory: MemoryError; take smaller sizes")
 
@@ -329,8 +352,11 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
     assert found.readings["compile"].value == 2.5
     assert len(calls) >= found.readings["latency"].details["n"]
     assert found.sweep["options"] == {"compile": True}
-    assert "toeplitz, compiled" in report.measurements([found], "rich", "")
-    assert "toeplitz, compiled" not in report.measurements([replace(found, sweep={})], "rich", "")
+    text = report.measurements([found], "rich", "")
+    assert "toeplitz, compiled" in text and "2.5 s" in text and "compiling" in text
+    plain = replace(found, sweep={}, readings={"latency": found.readings["latency"]})
+    said = report.measurements([plain], "rich", "")
+    assert "toeplitz, compiled" not in said and "compiling" not in said
     assert "launches operations of its own" in found.reasons["launch_estimate"]
 
 

@@ -80,8 +80,9 @@ def test_rounds_and_seeds_are_points_of_their_own(files: tuple[Path, Path, Path]
     append(second, record_of(request(l=2), sweep={"round": 1}))
     append(second, record_of(request(l=2, seed=1)))
     append(second, record_of(request(l=2), sweep={"options": {"backend": "inductor"}}))
+    append(second, record_of(request(l=2), sweep={"options": {"energy_trials": 3}}))
     assert run(first, second, "-o", whole) == 0
-    assert len(read(whole)[0]) == 6
+    assert len(read(whole)[0]) == 7
 
 
 def test_a_failure_and_what_was_measured_later_are_a_history(

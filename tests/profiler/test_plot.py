@@ -65,6 +65,39 @@ def test_what_is_missing_stands_in_its_panel_and_is_told(tmp_path: Path) -> None
     assert any("energy, gross" in t and t.endswith("energy needs an NVIDIA GPU") for t in told)
 
 
+def lengths_at(widths: range) -> list[Measurement]:
+    """A column of panels for each width, without energy."""
+    return [
+        each for d in widths for each in along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, d=d)
+    ]
+
+
+def test_a_reason_is_said_once_with_how_many_records_it_is_of(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    found = lengths_at(range(1, 11))
+    found[0] = replace(found[0], reasons={"energy": "NVML: no permission"})
+    told = plot.draw(found, plot.Asked(("l",)), tmp_path / "a.svg")
+    assert told == [
+        f"energy, gross of {len(found) - 1} records is not drawn: energy needs an NVIDIA GPU",
+        "energy, gross of 1 record is not drawn: NVML: no permission",
+    ]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 10, plot.MOST])
+def test_many_columns_go_on_below_and_the_figure_is_no_strip(columns: int) -> None:
+    found, _ = plot.panels(lengths_at(range(1, columns + 1)), ("l",))
+    assert len(found) == columns
+    figure = plot.drawn(found, plot.Colours(panel for column in found for panel in column))
+    width, height = figure.get_size_inches()
+    strip = plot.inches(plot.rows_of(found, columns))
+    assert max(width, height) <= max(strip) and max(width, height) <= 32
+    assert max(width, height) <= 3 * min(width, height)
+    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes]
+    assert [t for t in titles if t] == [column[0].setting for column in found]
+    assert len(figure.axes) == columns * len(plot.DRAWN)
+
+
 def test_energy_is_drawn_where_it_was_measured(tmp_path: Path) -> None:
     found = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, energy=lambda l: 1e-3 * l)
     text = drawn_svg(tmp_path / "a.svg", found)
@@ -152,7 +185,13 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(
     ("typed", "said"),
-    [([], "give it one"), (["-o", "a.jpg"], "png"), (["-o", "a.png", "--dtype", "fp1"], "fp1")],
+    [
+        ([], "give it one"),
+        (["-o", "a.jpg"], "png"),
+        (["-o", "a.png", "--dtype", "fp1"], "fp1"),
+        (["-o", "a.png", "--only", ""], "--only is empty: give it a value, or leave it out"),
+        (["-o", "a.png", "--phase", "training,"], "--phase ''"),
+    ],
 )
 def test_bad_input_is_one_sentence(
     tmp_path: Path,
@@ -174,3 +213,16 @@ def test_matplotlib_is_loaded_only_where_something_is_drawn() -> None:
 
     asked = "import sys, cli, profiler.scaling.plot; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0
+
+
+def test_a_last_token_that_moves_and_one_that_stays_are_drawn_apart() -> None:
+    sizes = ((8, 8), (16, 8), (16, 16))
+    found = [
+        record("self-attention", "explicit", {"b": 1, "l": l, "t": t, "d": 64, "n": 8}, 1e-6,
+               phase="inference")
+        for l, t in sizes
+    ]  # fmt: skip
+    columns, _ = plot.panels(found, ("l",))
+    settings = {column[0].setting: len(column[0].drawn) for column in columns}
+    alike = "one new token, fp32, cpu, b = 1"
+    assert settings == {f"{alike}, d = 64, n = 8": 1, f"{alike}, t = 8, d = 64, n = 8": 1}

@@ -18,12 +18,9 @@ import costmodel as cm
 from costmodel.execution.oracle import execute
 from profiler.ladders.ladder import Ladder, left_bare
 from profiler.measure import (
-    activation_bytes,
     dispatched_by,
     measure,
-    memory_of,
     peers_of,
-    tensors_at_peak,
     zeros_of,
 )
 from profiler.meters.interface import Reading
@@ -31,7 +28,7 @@ from profiler.modules import Implementation, implementations
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.reconcile import described, executed, ladder
-from profiler.store import Measurement, divide
+from profiler.store import Measurement
 from profiler.work import MeasureError, Request, prepare
 from tests.implementations import every, label
 from tests.recorded import latency
@@ -252,9 +249,9 @@ class Upcast(SheDirect):
         return super().mix(x.double().float())
 
 
-def doctored(mixer: str, name: str, module: type[nn.Module]) -> Ladder:
+def doctored(mixer: str, name: str, module: type[nn.Module], phase: str = "training") -> Ladder:
     described = replace(implementations(mixer)[name], module=module)
-    return reconciled(mixer, described, {"b": 2, "l": 5, "d": 6, "n": 2})
+    return reconciled(mixer, described, {"b": 2, "l": 5, "d": 6, "n": 2}, phase)
 
 
 def test_an_extra_addition_is_unexplained() -> None:
@@ -283,6 +280,15 @@ def test_a_dropped_mask_is_unexplained() -> None:
     found = doctored("self-attention", "sdpa", DroppedMask).unexplained["2-3"]
     assert found["exp"] == pairs
     assert found["mul"] == pairs * (3 + 3 + 1)
+
+
+def test_the_gradients_of_a_dropped_mask_are_unexplained() -> None:
+    """Scores and their scale, dV, dP, dQ and dK are 3 products a pair each; a weight's gradient is
+    one more, and its value an exponential."""
+    pairs = 2 * 2 * (5 * 5 - 5 * 6 // 2)
+    found = doctored("self-attention", "sdpa", DroppedMask, "backward").unexplained["2-3"]
+    assert found["exp"] == pairs
+    assert found["mul"] == pairs * (3 + 1 + 3 + 3 + 1 + 3 + 3)
 
 
 def test_an_upcast_is_unexplained() -> None:
@@ -391,25 +397,17 @@ TRAINED = [
     for place, described in enumerate(implementations(mixer).values())
     for phase in ("backward", *(["training-step"] if place == 0 else []))
 ]
-LEFT_BARE = {"sdpa": {"mul", "add", "exp"}}
-"""Implementation -> the classes of what its backward pass does besides: fused attention computes
-scores and their exponentials again, and takes row sums and scales from other products."""
-
 each_trained = pytest.mark.parametrize(
     ("chosen", "phase"), TRAINED, ids=[f"{label(it)}-{phase}" for it, phase in TRAINED]
 )
 
 
 @each_trained
-def test_gradients_are_explained_but_for_those_of_fused_attention(
-    chosen: Implementation, phase: str
-) -> None:
+def test_gradients_are_explained(chosen: Implementation, phase: str) -> None:
     for place in range(len(SIZES)):
         result = swept(chosen, phase, place)
-        left = result.unexplained["2-3"]
-        assert result.uncounted == () and result.unexplained["1-2"] == {}
-        assert left.keys() == LEFT_BARE.get(chosen.name, set()), left
-        assert result.explained == (not left)
+        assert result.uncounted == () and result.unexplained == {"1-2": {}, "2-3": {}}
+        assert result.explained
 
 
 @each_trained
@@ -503,158 +501,6 @@ def test_an_operation_put_in_surfaces_in_its_gradient(
     assert not found.explained
 
 
-# Memory
-
-
-def remembered(mixer: str, described: Implementation, phase: str, dtype: str = "fp32") -> Ladder:
-    """The ladder of one call, with its memory measured."""
-    equations = cm.mixer(mixer)
-    sizes = complete(equations, SIZES[1])
-    work = prepare(Request(equations, described, sizes, phase, dtype))
-    measured = {
-        "activations": activation_bytes(work),
-        "tensors_at_peak": tensors_at_peak(work, phase),
-        "peak_memory": memory_of(work, "cpu"),
-    }
-    readings, reasons = divide(measured)
-    counts = {"dispatch": dispatched_by(work).to_json()}
-    record = Measurement(
-        mixer, described.name, described.form, sizes, dtype, phase, "cpu",
-        readings=readings, reasons=reasons, counts=counts,
-    )  # fmt: skip
-    return ladder(record, equations, described)
-
-
-KEPT_APART = {
-    ("self-attention", "sdpa"): -504,
-    ("linear-attention", "recurrent"): 936,
-    ("lstm", "explicit"): 72,
-}
-"""Fused attention keeps the logarithms of its sums and no weights; a function by cases keeps its
-exponentials besides its result; a gate that the first row does not need is kept all the same."""
-
-
-@pytest.mark.parametrize(("mixer", "name"), [
-    ("self-attention", "explicit"), ("she", "direct"), ("she", "conv"), ("me", "toeplitz"),
-    ("he", "toeplitz"), ("recurrent", "explicit"), ("simple-resl", "kv-first"),
-    ("convolution", "conv"), ("fastformer", "explicit"), ("dot-product-attention", "rows"),
-    *KEPT_APART,
-])  # fmt: skip
-def test_what_is_kept_is_explained(mixer: str, name: str) -> None:
-    found = remembered(mixer, implementations(mixer)[name], "training-step").memory["activations"]
-    assert found.measured is not None and found.derived is not None
-    assert found.unexplained == KEPT_APART.get((mixer, name), 0)
-    added = sum(cause.bytes for cause in found.causes) + (found.unexplained or 0)
-    assert found.derived + added == found.measured
-
-
-def test_what_explicit_attention_keeps_in_bytes() -> None:
-    """x, Q, K, V and R of b l d numbers, A of b n l^2, and one mask of l^2 bytes."""
-    b, n, l, d = 3, 2, 7, 6
-    result = remembered("self-attention", implementations("self-attention")["explicit"], "backward")
-    found = result.memory["activations"]
-    named = {cause.name: cause.bytes for cause in found.causes}
-    assert named["masks"] == l * l
-    kept = 4 * (5 * b * l * d + b * n * l * l) + l * l
-    assert found.measured == kept + named.get("unseen", 0)
-    assert result.memory["peak"].unexplained is None
-    assert "compare the training step" in result.memory["peak"].reason
-
-
-def test_what_a_convolution_keeps_is_its_padded_input_and_turned_taps() -> None:
-    """l - 1 rows of zeros before x, and W_ext (l, d, d) in another order."""
-    b, l, d = 3, 7, 6
-    described = implementations("she-extraction")["conv"]
-    found = remembered("she-extraction", described, "training-step").memory["activations"]
-    named = {cause.name: cause.bytes for cause in found.causes}
-    assert named == {"copies": 4 * b * (l - 1) * d, "copies of parameters": 4 * l * d * d}
-
-
-class KeepsMore(MeToeplitz):
-    """Keeps one more array of b l d numbers for its backward pass, and gives the same."""
-
-    def mix(self, x: Tensor) -> Tensor:
-        y = super().mix(x)
-        return y + 0 * torch.tanh(y)
-
-
-class KeptUnseen(torch.autograd.Function):
-    """The identity, which keeps a new array out of autograd's sight."""
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor) -> Tensor:
-        ctx.kept = y + 1
-        return y.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0]
-
-
-class KeepsUnseen(MeToeplitz):
-    """Keeps b l d numbers as an attribute of a context."""
-
-    def mix(self, x: Tensor) -> Tensor:
-        kept: Tensor = KeptUnseen.apply(super().mix(x))  # type: ignore[no-untyped-call]  # torch's
-        return kept
-
-
-def test_a_tensor_that_is_saved_besides_is_unexplained() -> None:
-    described = replace(implementations("me")["toeplitz"], module=KeepsMore)
-    found = remembered("me", described, "training-step").memory["activations"]
-    assert found.unexplained == 4 * 3 * 7 * 6
-
-
-def test_a_tensor_that_is_kept_unseen_is_named_so() -> None:
-    described = replace(implementations("me")["toeplitz"], module=KeepsUnseen)
-    found = remembered("me", described, "training-step").memory["activations"]
-    assert {c.name: c.bytes for c in found.causes}["unseen"] == 4 * 3 * 7 * 6
-    assert found.unexplained == 0
-
-
-PEAKS = [
-    ("self-attention", "explicit"),
-    ("me", "toeplitz"),
-    ("simple", "kv-first"),
-    ("lstm", "explicit"),
-]
-
-
-@pytest.mark.parametrize("phase", ["training", "training-step"])
-@pytest.mark.parametrize(("mixer", "name"), PEAKS)
-def test_causes_of_the_peak_add_up(mixer: str, name: str, phase: str) -> None:
-    found = remembered(mixer, implementations(mixer)[name], phase).memory["peak"]
-    equations = cm.mixer(mixer)
-    assert found.derived == cm.peak(equations, phase).at(**complete(equations, SIZES[1])) * 4
-    assert found.measured is not None and found.unexplained is not None
-    assert found.measured == found.derived + sum(c.bytes for c in found.causes) + found.unexplained
-    assert any(c.name == "there before" and c.bytes < 0 for c in found.causes)
-
-
-@pytest.mark.parametrize(("mixer", "name"), [("me", "toeplitz"), ("simple", "kv-first")])
-def test_the_peak_of_a_forward_pass_without_locals_is_explained(mixer: str, name: str) -> None:
-    found = remembered(mixer, implementations(mixer)[name], "training").memory["peak"]
-    assert found.unexplained == 0
-
-
-def test_twice_the_bytes_in_float64() -> None:
-    described = implementations("he")["toeplitz"]
-    one, two = (
-        remembered("he", described, "training-step", dtype).memory["activations"]
-        for dtype in ("fp32", "fp64")
-    )
-    assert one.derived is not None and one.measured is not None
-    assert (two.derived, two.measured) == (2 * one.derived, 2 * one.measured)
-
-
-def test_memory_that_was_not_measured_says_so() -> None:
-    result = reconciled("me", implementations("me")["fft"], SIZES[1], "training-step")
-    for found, words in ((result.memory["activations"], "activations were not measured"),
-                         (result.memory["peak"], "peak memory was not measured")):  # fmt: skip
-        assert found.reason == words and found.unexplained is None
-        assert found.derived is not None and found.measured is None
-    forward = reconciled("me", implementations("me")["fft"], SIZES[1])
-    assert forward.memory["activations"].derived is None
-    assert "only a phase with gradients" in forward.memory["activations"].reason
+def test_what_one_new_token_holds_is_its_state() -> None:
     token = reconciled("me", implementations("me")["toeplitz"], SIZES[1], "inference")
     assert "the memory of one new token is its state" in token.memory["peak"].reason

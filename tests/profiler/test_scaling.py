@@ -8,6 +8,7 @@ import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from io import StringIO
 from itertools import pairwise
@@ -41,6 +42,7 @@ from profiler.scaling.floors import ARITHMETIC, LAUNCHES, NEAR, Departure, Floor
 from profiler.scaling.predicted import (
     COMPULSORY,
     LIVE,
+    LOCAL,
     OPERATIONS,
     UNFUSED,
     Derived,
@@ -231,6 +233,19 @@ def test_a_formula_with_steps_has_no_local_exponent() -> None:
     assert how.startswith("between the ends")
 
 
+def test_one_number_between_the_ends_is_not_printed_as_a_range() -> None:
+    """The power of all sizes lies beside it: as a range it would read as an interval that misses
+    its own estimate."""
+    between = Growth(OPERATIONS, 1.1751, 1.1749, 1.1749, "between the ends, since it has steps")
+    assert between.words == "1.18 (1.17 between the ends)"
+    assert Growth(OPERATIONS, 1.68, 1.37, 1.9, LOCAL).words == "1.68 (1.37 to 1.90)"
+    records = along_l("she", "fft", LENGTHS, lambda l: 1e-6 * l)
+    found = [s for s in scalings(records, ("l",))[0] if s.quantity.reading == "latency"]
+    text = scaling_report.text(found, "markdown", "")
+    assert " between the ends)" in text
+    assert "some derived exponents are those between the ends, since the formula has steps" in text
+
+
 @pytest.mark.parametrize("phase", ["training", "training-step", "inference"])
 @pytest.mark.parametrize("implementation", ["explicit", "sdpa"])
 def test_derived_values_are_those_of_the_questions(implementation: str, phase: str) -> None:
@@ -308,6 +323,24 @@ def test_the_last_token_moves_with_the_length() -> None:
     assert derived(series, OPERATIONS).sizes(8) == {"b": 1, "l": 8, "t": 8, "d": 64, "n": 8}
 
 
+def decoded(l: int, t: int) -> Measurement:
+    sizes = {"b": 1, "l": l, "t": t, "d": 64, "n": 8}
+    return record("self-attention", "explicit", sizes, 1.0, phase="inference")
+
+
+def test_a_last_token_belongs_to_the_series_at_its_position_too() -> None:
+    """t = 8 over l = 8, 16, 32, and t = l at 8 and 16: the record at t = l = 8 is in both."""
+    records = [decoded(8, 8), decoded(16, 8), decoded(32, 8), decoded(16, 16)]
+    moving, fixed = sorted(series_of(records, "l"), key=lambda s: len(s.fixed))
+    assert (moving.sizes, moving.moving) == ([8, 16], frozenset("lt"))
+    assert (fixed.sizes, fixed.moving) == ([8, 16, 32], frozenset("l"))
+    assert dict(fixed.fixed)["t"] == 8
+    assert records[0] in moving.records and records[0] in fixed.records
+    assert records[3] not in fixed.records  # its own position, 16, was measured at one length only
+    (along_t,) = series_of(records, "t")
+    assert (along_t.sizes, dict(along_t.fixed)["l"]) == ([8, 16], 16)
+
+
 def test_what_differs_in_anything_else_is_another_series() -> None:
     records = [
         record("me", "toeplitz", {"b": 1, "l": l, "d": d}, 1.0, dtype=dtype)
@@ -316,6 +349,17 @@ def test_what_differs_in_anything_else_is_another_series() -> None:
     assert len(series_of(records, "l")) == 4
     assert len(series_of(records, "d")) == 4
     assert [s.sizes for s in series_of(records, "d")] == [[3, 5]] * 4
+
+
+def test_what_was_asked_for_besides_tells_series_apart() -> None:
+    """In the tables too: two limits of energy are two series."""
+    plain = along_l("me", "toeplitz", (2, 4), lambda l: 1.0, rounds=1)
+    other = [replace(r, sweep={**r.sweep, "options": {"energy_trials": 3}}) for r in plain]
+    assert [s.asked for s in series_of([*plain, *other], "l")] == ["", ", energy_trials=3"]
+    text = scaling_report.text(scalings([*plain, *other], ("l",))[0], "markdown", "")
+    settings = [line.split(" | ")[2] for line in text.splitlines() if line.startswith("| me |")]
+    alike = "forward pass, fp32, cpu, b = 1, d = 64"
+    assert settings[:2] == [alike, f"{alike}, energy_trials=3"]
 
 
 def test_failures_are_no_points() -> None:

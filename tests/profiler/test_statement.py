@@ -81,7 +81,7 @@ def test_everything_that_a_checklist_asks_for() -> None:
         "systematic error of 5% comes on top",
         "95 % confidence intervals of the median, by order statistics",
         "the widest is 3.6% of its median",  # (1.14 - 1.1) / 1.1
-        "Student's t, which takes them as normal; the widest is 2.0% to one side",
+        "Student's t, which takes them as normal; the widest is 2.0% of its mean to one side",
         "Labels of readings: power-capped (2)",
         "Software: Python 3.12.1, PyTorch 2.11.0+cu130, CUDA 13.0, cuDNN 91300, Triton 3.6.0, "
         "costmodel 0.1.0, revision abc123.",
@@ -180,3 +180,41 @@ def test_no_records_are_refused() -> None:
 
 def test_launch_bound_records_of_fewer_facts() -> None:
     assert "Gross energy a call: 1.23 mJ in 1 run, 1 trial each" in statement([LAUNCH_BOUND])
+
+
+# What torch.compile made
+
+
+def test_compiled_runs_and_their_compiling_are_said() -> None:
+    seconds = (30.25, 12.0)
+    made = [
+        on_gpu(
+            readings={**on_gpu().readings, "compile": Reading("compile", value, "s", (value,))},
+            sweep={"options": {"compile": True}},
+        )
+        for value in seconds
+    ]
+    said = statement(made)
+    assert (
+        "In all runs latency and energy are of what torch.compile made of the module; memory and "
+        "operations are of the module itself." in said
+    )
+    assert "Compiling took 12 s to 30.25 s a call, 42.25 s in all, which is in no latency." in said
+    assert "In 2 of 3 runs latency" in statement([*made, on_gpu()])
+    assert "torch.compile" not in statement([on_gpu()])
+
+
+def test_a_compilation_that_failed_is_said() -> None:
+    lost = on_gpu(
+        readings={}, reasons={"compile": "torch.compile: InvalidCxxCompiler: no g++"},
+        sweep={"options": {"compile": True}},
+    )  # fmt: skip
+    said = statement([on_gpu(), lost])
+    assert "In 1 of 2 runs latency" in said and "Compiling took" not in said
+    assert "It failed in 1 run (torch.compile: InvalidCxxCompiler: no g++)." in said
+
+
+def test_a_wide_interval_is_a_factor() -> None:
+    wide = latency(1e-3, 1.1e-3, 1.2e-3, ci_low=1e-3, ci_high=28.6e-3, block=4, labels=[])
+    said = statement([on_gpu(readings={"latency": wide})])
+    assert "the widest is 25 times its median to one side" in said  # (28.6 - 1.1) / 1.1

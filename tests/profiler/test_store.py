@@ -16,9 +16,13 @@ from pathlib import Path
 import pytest
 
 from profiler.meters.interface import Reading, Unavailable
-from profiler.store import Measurement, StoreError, append, divide, read
+from profiler.store import CUT, Measurement, StoreError, append, divide, line_of, read
 
 ROOT = Path(__file__).parents[2]
+
+WAS_CUT = (
+    "line 2 was cut off as its writer was stopped, and was skipped; the records below it are whole"
+)
 
 
 def measurement(**changes: object) -> Measurement:
@@ -86,9 +90,65 @@ def test_appending_after_a_cut_line(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"schema": 1, "mix')
     append(path, second)
-    records, problems = read(path)
-    assert records == [first, second]
-    assert problems == ["line 2 is not valid JSON and was skipped"]
+    remarks: list[str] = []
+    assert read(path, remarks.append) == ([first, second], [])
+    assert remarks == [WAS_CUT]
+    assert path.read_bytes().count(b'{"schema": 1, "mix' + CUT + b"\n") == 1
+
+
+def test_going_on_from_a_file_cut_at_any_byte_leaves_no_problem(tmp_path: Path) -> None:
+    """Every offset within the second record and within what marks it as cut off."""
+    path = tmp_path / "results.jsonl"
+    kept, lost, last = measurement(), measurement(mixer="café"), measurement(mixer="me")
+    append(path, kept)
+    first = path.stat().st_size
+    whole = path.read_bytes() + line_of(lost).encode()
+    for size in range(first, len(whole) + 1):
+        path.write_bytes(whole[:size])
+        append(path, last)
+        remarks: list[str] = []
+        there = [lost] if size == len(whole) else []  # the newline alone is missing
+        assert read(path, remarks.append) == ([kept, *there, last], [])
+        assert remarks == ([WAS_CUT] if first < size < len(whole) else [])
+        assert path.read_bytes().startswith(whole[:size])  # earlier bytes are untouched
+    for size in range(len(CUT) + 1):
+        path.write_bytes(whole[:-9] + CUT[:size])
+        append(path, last)
+        assert read(path) == ([kept, last], [])
+
+
+def test_a_cut_line_that_nobody_went_on_from_is_a_problem_whatever_it_ends_with(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "results.jsonl"
+    append(path, measurement())
+    path.write_bytes(path.read_bytes() + b'{"schema": 1, "mix' + CUT)
+    assert read(path)[1] == ["line 2 is cut off and was skipped"]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"hello", b"[]", b"\xff\xfe", b'{"schema": 1}', b'{"weather": "fi', b"x" * 5000]
+)
+def test_what_never_was_a_record_stays_a_problem(tmp_path: Path, garbage: bytes) -> None:
+    path = tmp_path / "results.jsonl"
+    kept, last = measurement(), measurement(mixer="me")
+    append(path, kept)
+    path.write_bytes(path.read_bytes() + garbage)
+    append(path, last)
+    remarks: list[str] = []
+    records, problems = read(path, remarks.append)
+    assert records == [kept, last] and remarks == []
+    assert len(problems) == 1 and problems[0].startswith("line 2 is no")
+
+
+def test_a_whole_line_that_was_damaged_stays_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    for mixer in ("she", "me", "lstm"):
+        append(path, measurement(mixer=mixer))
+    texts = path.read_bytes().split(b"\n")
+    texts[1] = texts[1].replace(b'"mixer"', b'"mixer')
+    path.write_bytes(b"\n".join(texts))
+    assert read(path)[1] == ["line 2 is not valid JSON and was skipped"]
 
 
 def test_a_whole_last_line_without_newline_is_read(tmp_path: Path) -> None:
@@ -132,6 +192,20 @@ def test_other_lines_are_problems(tmp_path: Path, line: bytes, problem: str) -> 
         (
             {"readings": {"latency": {"value": "0", "unit": "s", "samples": [], "details": {}}}},
             "reading 'latency': expected numbers",
+        ),
+        ({"reasons": {"energy": 3}}, "expected a sentence as the reason 'energy', got 3"),
+        ({"environment": {"state": 4}}, "expected dict as 'state', got 4"),
+        ({"sweep": {"options": 3}}, "expected dict as 'options', got 3"),
+        ({"counts": {"seed": [1]}}, "expected int as 'seed', got [1]"),
+        ({"counts": []}, "expected dict as 'counts', got []"),
+        ({"labels": [1]}, "expected texts as 'labels', got [1]"),
+        (
+            {
+                "readings": {
+                    "latency": {"value": 1, "unit": "s", "samples": [], "details": {"labels": 3}}
+                }
+            },
+            "expected list as 'labels', got 3",
         ),
     ],
 )
@@ -255,7 +329,7 @@ def test_processes_and_threads_append_at_the_same_time(tmp_path: Path) -> None:
     ]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     records, problems = read(path)
-    assert problems == ["line 2 is not valid JSON and was skipped"]
+    assert problems == []
     expected = {
         f"{name}-{thread}-{n}" for name in range(3) for thread in range(3) for n in range(8)
     }

@@ -15,12 +15,14 @@ import torch
 from cli import run
 from costmodel.data import data_dir
 from costmodel.models import model
+from profiler.meters.disturbance import Seen
+from profiler.meters.energy import EnergyLimits
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency_stopping import summary
 from profiler.meters.latency_timers import ClockTimer
 from profiler.scaling.predicted import live, operations
 from profiler.store import Measurement, append, read
-from profiler.studies import StudyError, studies, study, training_rounds
+from profiler.studies import StudyError, studies, study, thesis_training, training_rounds
 from profiler.studies.additive_against_dot_product import STUDY as ADDITIVE
 from profiler.studies.extractors import STUDY as EXTRACTORS, shows
 from profiler.studies.grid_study import GridStudy, derived
@@ -32,6 +34,7 @@ from profiler.studies.tables import over_lengths, settings
 from profiler.studies.thesis_training import STUDY as THESIS, latest, step_operations
 from profiler.studies.training_rounds import Rate, Step, Training
 from profiler.sweeps.failures import MEMORY
+from tests.fake_devices import ScriptedWatch
 from tests.growing import ENVIRONMENT, NO_ENERGY, along_l, joules, record
 from tests.sweeping import one_worker
 
@@ -187,6 +190,35 @@ def test_a_grid_is_measured_into_its_file_and_resumed(
     assert file.read_bytes() == before
 
 
+def test_a_grid_with_other_limits_of_energy_needs_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.sweeps.processes.processes", lambda *_: one_worker())
+    file, own = tmp_path / "runs.jsonl", tmp_path / "own.jsonl"
+    plain, brief = (Manner("cpu", rounds=1, largest=32, energy_trials=n) for n in (None, 3))
+    quiet: dict[str, Any] = {"progress": lambda *_: None, "tell": lambda _: None}
+    ADDITIVE.measure(plain, file, **quiet)
+    with pytest.raises(StudyError, match=r"with the study's own options, and .* energy_trials=3: "):
+        ADDITIVE.measure(brief, file, **quiet)
+    ADDITIVE.measure(brief, own, **quiet)
+    records = read(own)[0]
+    assert {str(r.sweep["options"]) for r in records} == {"{'energy_trials': 3}"}
+    assert ADDITIVE.measure(Manner("cpu", 1, largest=32, energy_trials=3), own, **quiet).complete
+    assert len(read(own)[0]) == len(records)
+    with pytest.raises(StudyError, match="a page is about one of them"):
+        ADDITIVE.page([*read(file)[0], *records], "both.jsonl")
+
+
+def test_a_page_misses_no_point_for_its_limits_of_energy() -> None:
+    found = additive_records(0.25, 0.5)
+    others = [replace(r, sweep={**r.sweep, "options": {"energy_trials": 3}}) for r in found]
+    plain, other = (ADDITIVE.page(records, "r.jsonl") for records in (found, others))
+    lacking = [line for line in plain.splitlines() if "of the plan that no record is of" in line]
+    assert lacking and lacking == [
+        line for line in other.splitlines() if "of the plan that no record is of" in line
+    ]
+
+
 # Pages of mixers
 
 
@@ -281,7 +313,7 @@ def test_failed_points_are_named_by_their_kind() -> None:
     assert "- out of memory, 1 point: self-attention explicit (forward pass, fp32, " in text
     assert "20.00 GiB were asked for" in text
     (cells,) = settings([*records, gone])
-    grid = over_lengths(cells, "latency", "Latency", "s")
+    grid = over_lengths(cells, "latency")
     assert grid is not None and "out of memory" in grid.reasons
 
 
@@ -441,8 +473,9 @@ def invented(ratios: Mapping[str, float], rate: Rate) -> tuple[Training, dict[st
     steps = {name: step(name) for name in ratios}
     sizes: dict[str, Mapping[str, int]] = {name: {"b": 2, "l": 254} for name in ratios}
     training = Training(
-        list(ratios), rate, "cpu", timer=ClockTimer(clock), steps=steps, sizes=sizes
-    )
+        list(ratios), rate, "cpu", timer=ClockTimer(clock), watch=ScriptedWatch(Seen()),
+        steps=steps, sizes=sizes,
+    )  # fmt: skip
     return training, calls, clock
 
 
@@ -462,6 +495,53 @@ def test_rounds_of_networks_become_records(monkeypatch: pytest.MonkeyPatch) -> N
         assert calls[r.mixer] > 10 * 2 * 4
     text = THESIS.page(records, "runs.jsonl")
     assert "Of 4 printed ratios, " in text
+
+
+def test_a_round_in_which_the_device_was_disturbed_is_taken_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten visits a round; the first visits of round 2 and of its repetition are hot."""
+    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=7))
+    hot = Seen(slowed=("hardware thermal slowdown",))
+    training.watch = ScriptedWatch(*[Seen()] * 10, hot, *[Seen()] * 9, hot, Seen())
+    details = [record.readings["latency"].details for record in training.records()]
+    assert {each["repeated_rounds"] for each in details} == {1}
+    assert {(each["rounds"], each["n"]) for each in details} == {(7, 7)}
+    labelled = [each["disturbed_rounds"] for each in details if each["labels"] == ["throttled"]]
+    assert labelled == [1]
+
+
+def test_networks_are_measured_within_the_limits_that_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other limits than those of the file the networks are measured anew."""
+    given: list[EnergyLimits] = []
+
+    def metered(calls: object, *, limits: EnergyLimits, **_: object) -> Unavailable:
+        given.append(limits)
+        return Unavailable("not now")
+
+    def made(names: object, rate: Rate, device: str, **more: Any) -> Training:
+        training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=2))
+        training.options = more["options"]
+        return training
+
+    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    monkeypatch.setattr(training_rounds, "energies_in_turn", metered)
+    monkeypatch.setattr(thesis_training, "Training", made)
+    file = tmp_path / "runs.jsonl"
+    typed: list[dict[str, Any]] = [
+        {},
+        {"energy_trials": 6},
+        {"energy_trials": 4},
+        {"energy_trials": 4},
+    ]
+    for options in (*typed, {"energy": False}):
+        THESIS.measure(Manner("cpu", **options), file, lambda *_: None, lambda _: None)
+    assert [limits.trials for limits in given] == [6, 4]  # six are its own, and four were there
+    runs = [r.sweep.get("options", {}) for r in read(file)[0][:: len(AS_PRINTED)]]
+    assert runs == [{}, {"energy_trials": 4}, {"energy": False}]
 
 
 def test_a_network_that_fails_is_said_and_the_others_go_on(
@@ -554,6 +634,9 @@ def test_the_command_lists_and_writes_a_page(
         (["extractors"], "give it a file, -o FILE.jsonl"),
         (["extractors", "--from", "a.jsonl", "--rounds", "2"], "leave out --rounds"),
         (["thesis-training", "--device", "cpu", "-o", "x.jsonl", "--shard", "1/2"], "no parts"),
+        (["thesis-training", "-o", "x.jsonl", "--energy-trials", "3"], "expected an even number"),
+        (["extractors", "-o", "x.jsonl", "--energy-window", "1"], "expected 2 s or more"),
+        (["extractors", "--from", "a.jsonl", "--no-energy"], "leave out --energy"),
     ],
 )
 def test_bad_input_is_one_sentence(

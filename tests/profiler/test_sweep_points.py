@@ -77,6 +77,18 @@ def test_options_join_the_key_only_where_they_are_not_the_default() -> None:
     assert stored(Point(compiled)) == Point(compiled).key
 
 
+@pytest.mark.parametrize(
+    "limits", [{"energy": False}, {"energy_window_s": 2.5}, {"energy_trials": 4}]
+)
+def test_other_limits_of_energy_make_another_point(limits: dict[str, Any]) -> None:
+    """Neither resumed nor merged as the same, and measured so by another process."""
+    asked = request(**limits)
+    assert Point(asked).key != Point(request()).key
+    assert stored(Point(asked)) == Point(asked).key
+    assert request_of(json.loads(json.dumps(described(asked)))) == asked
+    assert request(energy_window_s=5.0, energy_trials=5) == request()
+
+
 def test_a_request_reaches_another_process_by_its_names() -> None:
     asked = request("self-attention", "sdpa", l=5, dtype="bf16", phase="inference", seed=2)
     assert request_of(json.loads(json.dumps(described(asked)))) == asked

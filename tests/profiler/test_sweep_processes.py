@@ -17,8 +17,8 @@ import torch
 from profiler import session
 from profiler.meters.latency import LatencyLimits
 from profiler.store import Measurement, read
-from profiler.sweeps.child import Measuring, printable, recovered, setup
-from profiler.sweeps.devices import Device, devices
+from profiler.sweeps.child import Measuring, printable, setup
+from profiler.sweeps.devices import Device, devices, recovered
 from profiler.sweeps.failures import DIED, FAULT, MEMORY, Failure
 from profiler.sweeps.points import Point, described, key_of
 from profiler.sweeps.processes import Child, processes
@@ -190,11 +190,11 @@ def test_after_a_failure_the_device_gets_its_memory_back_or_the_process_leaves(
     assert recovered("cpu")
     done: list[str] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append(device))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("empty"))
-    assert recovered("cuda") and done == ["synchronize", "empty"]
+    assert recovered("cuda") and done == ["cuda", "empty"]
 
-    def refuse() -> None:
+    def refuse(device: str) -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     monkeypatch.setattr(torch.cuda, "synchronize", refuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,3 +156,32 @@ def test_without_a_cluster_there_is_one_sentence(
     err = capsys.readouterr().err
     assert sentence in err and len(err.strip().splitlines()) == 1
     assert not path.exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nothing_listens_is_said_before_ray_is_asked(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself tries for minutes."""
+    begun: list[str] = []
+    ray = SimpleNamespace(
+        init=lambda address, **_: begun.append(address),
+        shutdown=lambda: None,
+        cluster_resources=dict,
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"{scheme}127.0.0.1:{listening.getsockname()[1]}"
+        with connected(address, None) as cluster:
+            assert cluster.kind == "cpu" and begun == [address]
+    with (
+        pytest.raises(MeasureError, match=f"--ray {address}: no cluster answers there: .*refused"),
+        connected(address, None),
+    ):
+        pass
+    with (
+        pytest.raises(MeasureError, match="port 99999 is none"),
+        connected(f"{scheme}127.0.0.1:99999", None),
+    ):
+        pass
+    assert begun == [address]

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from profiler.store import StoreError, append, line_of, read
-from profiler.sweeps.failures import DIED, FAILED, FAULT, MEMORY, REFUSED, Failure, failed_record
+from profiler.sweeps.failures import (
+    DIED,
+    FAILED,
+    FAULT,
+    LOST,
+    MEMORY,
+    REFUSED,
+    Failure,
+    failed_record,
+)
 from profiler.sweeps.points import Point
 from profiler.sweeps.results import MEASURED, Results
 from tests.sweeping import ENVIRONMENT, grid, keys_in, points_of, record_of, request
@@ -35,6 +44,8 @@ def test_a_file_cut_at_any_byte_lacks_that_line_alone(tmp_path: Path) -> None:
         assert path.read_bytes().startswith(data[:size])  # earlier bytes are untouched
         assert sorted(keys_in(path)) == sorted(point.key for point in points)
         assert not any(map(results.lacks, points))
+        assert len(results.problems) == cut  # the line's end is no second problem
+        assert read(path)[1] == []
 
 
 def test_a_point_is_written_once_whoever_measured_it(tmp_path: Path) -> None:
@@ -79,7 +90,7 @@ def test_a_file_that_becomes_shorter_is_no_file_to_write(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("kind", "again"),
-    [(MEMORY, False), (REFUSED, False), (FAILED, False), (DIED, True), (FAULT, True)],
+    [(MEMORY, False), (REFUSED, False), (FAILED, False), (DIED, True), (LOST, True), (FAULT, True)],
 )
 def test_what_fails_the_same_way_again_is_not_tried_again(
     kind: str, again: bool, tmp_path: Path

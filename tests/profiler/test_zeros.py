@@ -14,11 +14,11 @@ from profiler.counters.zeros import Zeros, less, mark, spent_on_zeros, there
 ROWS, WIDTH = 4, 3
 
 
-def spent(call: Callable[[Tensor, Tensor], Tensor]) -> Operations:
+def spent(call: Callable[[Tensor, Tensor], Tensor], device: str) -> Operations:
     """What the backward pass of `call(x, w)` does with zeros; x is (4, 3) and w (3, 3)."""
-    x, w = (torch.randn(n, WIDTH).requires_grad_() for n in (ROWS, WIDTH))
+    x, w = (torch.randn(n, WIDTH, device=device).requires_grad_() for n in (ROWS, WIDTH))
     y = call(x, w)
-    gradient = torch.randn(y.shape)
+    gradient = torch.randn(y.shape, device=device)
     return spent_on_zeros(lambda: torch.autograd.backward(y, gradient))
 
 
@@ -43,15 +43,24 @@ def spent(call: Callable[[Tensor, Tensor], Tensor]) -> Operations:
         ),
         # zeros that a mask makes are numbers
         (
-            lambda x, w: torch.tanh(x).masked_fill(torch.eye(ROWS, WIDTH, dtype=torch.bool), 0.0),
+            lambda x, w: torch.tanh(x).masked_fill(
+                torch.eye(ROWS, WIDTH, dtype=torch.bool, device=x.device), 0.0
+            ),
             NOTHING,
         ),
         # zeros that padding makes are numbers
-        (lambda x, w: torch.nn.functional.pad(x, (1, 1)) @ torch.ones(5, 2), NOTHING),
+        (
+            lambda x, w: torch.nn.functional.pad(x, (1, 1)) @ torch.ones(5, 2, device=x.device),
+            NOTHING,
+        ),
     ],
 )
-def test_work_on_zeros(call: Callable[[Tensor, Tensor], Tensor], expected: Operations) -> None:
-    assert spent(call) == expected
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_work_on_zeros(
+    call: Callable[[Tensor, Tensor], Tensor], expected: Operations, device: str
+) -> None:
+    """On the meta device masks alone are computed."""
+    assert spent(call, device) == expected
 
 
 def test_gradients_stay_what_they_are() -> None:

@@ -1,0 +1,95 @@
+"""What is kept, and what still measured, once a call has cost this process its device?
+
+A capture that fails halfway may leave the GPU answering nothing more; here it only says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiler import measure as measuring, session
+from profiler.measure import measure
+from profiler.meters import latency as meter
+from profiler.meters.interface import DeviceLost, Reading
+from profiler.meters.latency_graph import ContextLost
+from profiler.session import run
+from profiler.sweeps import workers
+from profiler.sweeps.failures import FAULT, LOST, REPEATS, failure_of
+from profiler.work import MeasureError, Request
+from tests import sweeping
+from tests.profiler.test_measure import BRIEF
+from tests.profiler.test_work import asked
+
+GONE = "the call failed while a CUDA graph was captured; run the rest in a new process"
+
+
+@pytest.fixture
+def losing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capturing a graph costs the device."""
+
+    def lost(*_: Any, **__: Any) -> Any:
+        raise ContextLost(GONE)
+
+    monkeypatch.setattr(meter, "latency_graph", lost)
+
+
+def test_a_capture_that_loses_the_device_keeps_what_was_read_before(losing: None) -> None:
+    found = meter.latencies(lambda: None, limits=BRIEF)
+    assert found["latency_graph"] == DeviceLost(GONE)
+    assert isinstance(found["latency"], Reading) and isinstance(found["latency_cold"], Reading)
+
+
+@pytest.mark.parametrize("phase", ["training", "training-step"])
+def test_nothing_is_asked_of_a_lost_device_and_each_reason_says_so(
+    losing: None, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """Time and memory read before stand in the record; no call follows the capture."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    for name in ("launch_estimate", "energies"):
+        monkeypatch.setattr(measuring, name, refuse)
+    found = measure(asked("me", "fft", phase=phase), limits=BRIEF)
+    assert {"latency", "latency_cold", "peak_memory", "weights"} <= set(found.readings)
+    for name in ("latency_graph", "launch_estimate", "energy", "energy_net", "power"):
+        assert found.reasons[name] == GONE
+
+
+def test_a_lost_device_is_no_failure_that_repeats() -> None:
+    try:
+        try:
+            raise ContextLost(GONE)
+        except RuntimeError as error:
+            raise MeasureError("me fft (fp32): the call failed") from error
+    except MeasureError as error:
+        kind = failure_of(error).kind
+    assert kind == LOST
+    assert not REPEATS[kind]
+
+
+def test_a_process_measures_nothing_more_on_a_device_that_it_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second of three calls costs the GPU; what is asked of the CPU goes on."""
+    tried: list[int] = []
+
+    def measure(request: Request, **_: Any) -> Any:
+        tried.append(request.sizes["l"])
+        return sweeping.record_of(request)
+
+    monkeypatch.setattr(session, "measure", measure)
+    monkeypatch.setattr(workers, "recovered", lambda device: device == "cpu" or 3 not in tried)
+    on_gpu = [sweeping.request(l=length, device="cuda") for length in (2, 3, 5, 7)]
+    found = run([*on_gpu, replace(on_gpu[0], device="cpu", sizes={"b": 1, "d": 2, "l": 11})])
+    assert tried == [2, 3, 11]
+    assert [record.sizes["l"] for record in found.measurements] == tried
+    assert found.kinds == {LOST: 2}
+    assert FAULT not in found.kinds
+    assert found.failures == [
+        "device 'cuda' answers this process no more since me toeplitz was measured: what comes "
+        "after it needs a new process"
+    ]

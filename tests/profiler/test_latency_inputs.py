@@ -1,0 +1,211 @@
+"""Are inputs fit to be timed with, and do calls take turns with several sets where they may?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import costmodel as cm
+from profiler import measure
+from profiler.counters.dispatch import count_dispatch
+from profiler.measure import energies, latencies
+from profiler.meters import latency, latency_inputs
+from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.latency import STATIC, LatencyLimits
+from profiler.meters.latency_caches import CacheError, cache_bytes
+from profiler.meters.latency_inputs import (
+    SETS,
+    ConstantInput,
+    refuse_constant,
+    rotated,
+    why_one_set,
+)
+from profiler.modules import implementations
+from profiler.work import Request, Work, prepare
+from tests.fake_devices import read
+
+BRIEF = LatencyLimits(max_seconds=0.05, warmup_seconds=0.05)
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2, 3), torch.full((4,), 0.5)])
+def test_zeros_as_input_are_refused_with_what_to_do(value: torch.Tensor) -> None:
+    with pytest.raises(ConstantInput, match=r"input 2, .* throughout: .* torch.randn"):
+        refuse_constant([torch.randn(2), value])
+
+
+def test_random_single_and_integer_inputs_are_let_through() -> None:
+    refuse_constant([torch.randn(2, 3), torch.zeros(1), torch.zeros(5, dtype=torch.long), 3, None])
+    refuse_constant([torch.tensor([1.0, float("nan")])])  # not constant; whatever else it is
+
+
+def test_no_work_is_made_of_constant_inputs() -> None:
+    def call(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(ConstantInput):
+        Work(torch.nn.Identity(), call, (torch.zeros(2, 3),), None)
+    with pytest.raises(ConstantInput):
+        Work(torch.nn.Identity(), call, (torch.randn(3),), None, others=((torch.ones(3),),))
+
+
+def test_inputs_take_turns() -> None:
+    seen: list[float] = []
+    a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    call = rotated(lambda x: seen.append(float(x[0])), [[a], [b]])
+    for _ in range(5):
+        call()
+    assert seen == [1, 3, 1, 3, 1]
+
+
+def test_rotation_refuses_what_is_none() -> None:
+    x = torch.randn(3)
+    with pytest.raises(ValueError, match="at least two sets of inputs to rotate, got 1"):
+        rotated(lambda x: x, [[x]])
+    with pytest.raises(ValueError, match="same shapes and types"):
+        rotated(lambda x: x, [[x], [torch.randn(4)]])
+
+
+# Several sets, where they fit into the cache
+
+
+def holding(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """A device whose last-level cache holds so many bytes."""
+    monkeypatch.setattr(latency_inputs, "cache_bytes", lambda device: (size, "invented"))
+
+
+def test_two_sets_take_turns_where_they_fit_with_what_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, weight = torch.randn(3, 5), torch.randn(7)
+    needed = 2 * 3 * 5 * 4 + 7 * 4  # two sets and the weight, 4 B an entry
+    holding(monkeypatch, needed)
+    assert why_one_set(CPU, [x], [weight]) == ""
+    holding(monkeypatch, needed - 1)
+    assert "take 148 B, and the cache holds 147 B" in why_one_set(CPU, [x], [weight])
+
+
+def test_a_cache_of_unknown_size_leaves_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(device: torch.device) -> tuple[int, str]:
+        raise CacheError("nobody tells")
+
+    monkeypatch.setattr(latency_inputs, "cache_bytes", unknown)
+    assert why_one_set(CPU, [torch.randn(2)]).endswith("is not known: nobody tells")
+
+
+def test_the_cache_of_a_gpu_is_its_l2(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Properties:
+        L2_cache_size = 50 * 2**20
+
+    def told(device: torch.device) -> Any:
+        return Properties()
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", told)
+    assert cache_bytes(torch.device("cuda"))[0] == 50 * 2**20
+    del Properties.L2_cache_size
+    with pytest.raises(CacheError, match="does not tell"):
+        cache_bytes(torch.device("cuda"))
+
+
+def asked(phase: str) -> Request:
+    """A mixer with a context, at small sizes."""
+    mixer = cm.mixer("self-attention+cross")
+    chosen = implementations(mixer)["explicit"]
+    sizes = {"b": 2, "d": 6, "e": 3, "l": 5, "n": 2}
+    return Request(mixer, chosen, sizes | ({"t": 4} if phase == "inference" else {}), phase)
+
+
+@pytest.mark.parametrize("phase", ["training", "inference", "backward", "training-step"])
+def test_every_phase_is_timed_with_two_sets_and_counted_with_one(
+    monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """Which x the module gets, call by call."""
+    holding(monkeypatch, 2**30)
+    work = prepare(asked(phase))
+    got: list[Tensor] = []
+    entered = "step" if phase == "inference" else "forward"
+    plain = getattr(work.module, entered)
+
+    def spied(x: Tensor, *rest: Any) -> Any:
+        got.append(x)
+        return plain(x, *rest)
+
+    monkeypatch.setattr(work.module, entered, spied)
+    assert len(work.others) == SETS - 1
+    for _ in range(2):
+        work.once()
+    assert all(x is work.args[0] for x in got)
+    got.clear()
+    call, reset = work.timed()
+    for _ in range(4):
+        if reset is not None:
+            reset()
+        call()
+    assert [x is work.args[0] for x in got] == [True, False, True, False]
+    assert got[1] is work.others[0][0]
+    assert not torch.equal(got[0], got[1])
+
+
+@pytest.mark.parametrize("phase", ["backward", "training-step"])
+def test_turns_add_no_gradients_up(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+    """The third call, on the first set again, leaves what the first one left."""
+    holding(monkeypatch, 2**30)
+    work = prepare(asked(phase))
+
+    def left() -> list[Tensor]:
+        grads = [tensor.grad for tensor in (*work.module.parameters(), *work.args)]
+        return [grad.clone() for grad in grads if grad is not None]
+
+    call, reset = work.timed()
+    assert reset is not None
+    found = []
+    for _ in range(3):
+        reset()
+        call()
+        found.append(left())
+    assert len(found[0]) == len(found[2]) > len(found[1])  # the second set's own are its own
+    assert all(torch.equal(a, b) for a, b in zip(found[0], found[2], strict=True))
+
+
+def test_where_two_sets_do_not_fit_the_call_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    holding(monkeypatch, 1)
+    work = prepare(asked("training"))
+    assert work.timed() == (work.bare, work.reset)
+    noted = work.noted(Reading("latency", 1.0, "s", (1.0,), {}))
+    assert isinstance(noted, Reading)
+    assert noted.details["input_sets"] == 1
+    assert "push each other out" in noted.details["one_set"]
+
+
+def test_readings_say_how_many_sets_took_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hot and cold take two; the graph is given the call that keeps to one."""
+    holding(monkeypatch, 2**30)
+    given: list[Any] = []
+
+    def graph(fn: Any, **_: Any) -> Reading:
+        given.append(fn)
+        return Reading("latency_graph", 1.0, "s", (1.0,), {"input_sets": 1, "one_set": STATIC})
+
+    monkeypatch.setattr(latency, "latency_graph", graph)
+    request = asked("training")
+    work = prepare(request)
+    found = latencies(work, request, count_dispatch(lambda: None), BRIEF)
+    sets = {name: read(found[name]).details["input_sets"] for name in latency.KINDS}
+    assert sets == {"latency": SETS, "latency_cold": SETS, "latency_graph": 1}
+    assert given == [work.bare]
+
+
+def test_energy_is_measured_of_inputs_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    holding(monkeypatch, 2**30)
+    got: list[Any] = []
+
+    def metered(fn: Any, **_: Any) -> Unavailable:
+        got.extend((fn(), fn()))
+        return Unavailable("not now")
+
+    monkeypatch.setattr(measure, "energy", metered)
+    energies(prepare(asked("training")), asked("training"))
+    assert not torch.equal(*got)
