@@ -565,9 +565,9 @@ def known_errors() -> tuple[type[Exception], ...]:
     from costmodel.expressions import EquationError
     from costmodel.mixers import UnknownMixer
     from costmodel.models.choices import ModelError
+    from costmodel.phases import Unanswered
     from costmodel.sizes import SizeError
     from costmodel.table import TableError
-    from costmodel.tokens import Unanswered
 
     measuring: list[type[Exception]] = []
     if "profiler.work" in sys.modules:  # torch is imported only where something is measured

@@ -17,6 +17,7 @@ from benchmarks.timing import environment, spread
 from costmodel import mixers
 from costmodel.equations import Mixer
 from costmodel.mixers import builtin, names
+from costmodel.phases import Unanswered
 from costmodel.rules.count import count
 from costmodel.rules.critical_path import critical_path
 from costmodel.rules.order import order
@@ -24,7 +25,6 @@ from costmodel.rules.parameters import parameters
 from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.rules.traffic import traffic
-from costmodel.tokens import Unanswered
 
 REPEATS = 11
 

@@ -22,6 +22,7 @@ from costmodel.expressions import (
     union,
 )
 from costmodel.load import mixer
+from costmodel.phases import Unanswered
 from costmodel.rules.activations import activations
 from costmodel.rules.count import count
 from costmodel.rules.critical_path import critical_path
@@ -34,7 +35,6 @@ from costmodel.rules.sequential import sequential
 from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.rules.traffic import traffic
-from costmodel.tokens import Unanswered
 
 __all__ = [
     "EquationError",

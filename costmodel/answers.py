@@ -14,6 +14,7 @@ from costmodel.conventions import PEERS, Convention
 from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.functions import CLASSES
+from costmodel.phases import Overrun, Unanswered, inference_reason, overruns, system_of
 from costmodel.polynomial import Poly
 from costmodel.rules.activations import activations
 from costmodel.rules.chains import CriticalPath
@@ -28,7 +29,6 @@ from costmodel.rules.sequential import sequential
 from costmodel.rules.span import Span, span
 from costmodel.rules.state import state
 from costmodel.rules.traffic import Elements, element_bytes, traffic, weights_read
-from costmodel.tokens import Overrun, Unanswered, inference_reason, overruns, system_of
 
 BATCH = Poly.atom("b")
 T = TypeVar("T")

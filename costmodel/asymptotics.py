@@ -30,12 +30,12 @@ from costmodel.growth import (
     limit,
     logarithms,
 )
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
 from costmodel.readings import Reading
 from costmodel.rules.order import GROWING, long_case, order
 from costmodel.rules.printing import conditions_words
 from costmodel.thresholds import where_positive
-from costmodel.tokens import Unanswered
 
 LENGTH = frozenset({"l", "t"})
 """What O(1) is about where it does not say so."""

@@ -21,11 +21,12 @@ from costmodel.execution.oracle import execute, random_arrays
 from costmodel.execution.tallying import OracleError
 from costmodel.expressions import EquationError
 from costmodel.held_against import TOLERANCE, Comparison, Sizes, causal, classes, general
+from costmodel.phases import inference_reason, underivable
 from costmodel.requests import fit
 from costmodel.rules.count import count_equations
 from costmodel.rules.evaluate import evaluate_all
 from costmodel.sizes import SizeError
-from costmodel.tokens import inference_reason, tokens, underivable
+from costmodel.tokens import tokens
 from costmodel.wellformed import check_form
 
 PRIMES = (2, 3, 5, 7)

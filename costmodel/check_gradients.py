@@ -17,8 +17,8 @@ from costmodel.execution.oracle import Execution, run
 from costmodel.execution.tallying import Values
 from costmodel.expressions import First, walk
 from costmodel.held_against import Comparison, Sizes
+from costmodel.phases import system_of
 from costmodel.rules.activations import activations
-from costmodel.tokens import system_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -126,8 +126,8 @@ def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
 
 def phases(text: str) -> tuple[str, ...]:
     """The phases that a name, an alias or `both` means."""
+    from costmodel.phases import PHASES as NAMES
     from costmodel.table import EVERY, PHASES
-    from costmodel.tokens import PHASES as NAMES
 
     several = {"both": PHASES, "all": EVERY}
     return several.get(text) or (NAMES[chosen(text, "--phase", (*NAMES, *several))],)
@@ -147,9 +147,9 @@ def trained(
             parameters that it changes.
         ConventionError: something to recompute, or to train, without a phase that has gradients.
     """
+    from costmodel.phases import TRAINING_STEP
     from costmodel.rules.asking import Training, asked, of_the_backward_pass
     from costmodel.rules.peak import OPTIMISERS
-    from costmodel.tokens import TRAINING_STEP
 
     if optimiser is not None:
         chosen(optimiser, "--optimiser", list(OPTIMISERS))

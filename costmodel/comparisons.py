@@ -12,11 +12,11 @@ from costmodel.figures import Answer, derive
 from costmodel.findings import Finding, Sizes, answers, fits
 from costmodel.formulas import parse
 from costmodel.identities import SEARCHED, compare
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
 from costmodel.readings import Reading
 from costmodel.rules.printing import conditions_words
 from costmodel.thresholds import Condition, least, points, where_positive, where_zero
-from costmodel.tokens import Unanswered
 
 
 def formula(claim: Claim, reading: Reading) -> Finding:

@@ -11,11 +11,11 @@ from costmodel.conventions import Convention
 from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.lengths import positive
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
 from costmodel.sizes import LARGEST
 from costmodel.table import rational
 from costmodel.thresholds import Condition, where_positive, where_zero
-from costmodel.tokens import Unanswered
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from costmodel.domains import (
 )
 from costmodel.expressions import Binary, Fft, Index, Joined, Node, Reduce, Reduction, Select
 from costmodel.functions import TABLE
+from costmodel.phases import Instances
 from costmodel.polynomial import Poly
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty
 from costmodel.rules.count import RULES, rows_of, sorted_entries, transforms
@@ -29,7 +30,6 @@ from costmodel.rules.latex import Notation
 from costmodel.rules.points import Points
 from costmodel.rules.selections import network
 from costmodel.rules.terms import terms_of
-from costmodel.tokens import Instances
 
 
 @dataclass(frozen=True)

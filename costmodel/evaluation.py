@@ -13,9 +13,9 @@ from costmodel.domains import Unsupported
 from costmodel.figures import QUANTITIES, mixer_of
 from costmodel.findings import Finding, letters
 from costmodel.intervals import intersection, interval
+from costmodel.phases import PHASES, Unanswered
 from costmodel.printed_figures import arithmetic, number
 from costmodel.readings import Reading, Scope, alternatives, of_others
-from costmodel.tokens import PHASES, Unanswered
 
 CHECKS: Mapping[str, Callable[[Claim, Reading], Finding]] = {
     "formula": formula,

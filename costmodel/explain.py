@@ -17,6 +17,14 @@ from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array
 from costmodel.functions import CLASSES
+from costmodel.phases import (
+    TRAINING_STEP,
+    Instances,
+    Unanswered,
+    inference_reason,
+    instances,
+    system_of,
+)
 from costmodel.polynomial import Poly
 from costmodel.requests import fit
 from costmodel.rules.activations import activations
@@ -35,14 +43,6 @@ from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.sizes import LETTERS
 from costmodel.table import rational
-from costmodel.tokens import (
-    TRAINING_STEP,
-    Instances,
-    Unanswered,
-    inference_reason,
-    instances,
-    system_of,
-)
 
 PHASE_TITLES = {
     "training": "Forward pass (the papers' training phase)",

@@ -19,6 +19,7 @@ from costmodel.domains import Constraints, Exact
 from costmodel.equations import Mixer
 from costmodel.functions import CLASSES, TABLE
 from costmodel.load import mixer as load_mixer
+from costmodel.phases import Unanswered, phase_name
 from costmodel.polynomial import Poly, call
 from costmodel.readings import Reading
 from costmodel.rules.count import count
@@ -29,7 +30,6 @@ from costmodel.rules.printing import formula_words
 from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.rules.traffic import traffic
-from costmodel.tokens import Unanswered, phase_name
 from costmodel.weightings import WEIGHTINGS
 
 BATCH = Poly.atom("b")

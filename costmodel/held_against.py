@@ -15,7 +15,7 @@ from costmodel.domains import Unsupported, variables_of
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import Execution, Unfused, execute
 from costmodel.expressions import Array
-from costmodel.tokens import overruns, system_of
+from costmodel.phases import overruns, system_of
 
 TOLERANCE = 1e-9
 """Two float64 summation orders of a few dozen numbers of size one differ by a few 1e-15; quotients

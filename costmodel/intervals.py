@@ -9,10 +9,10 @@ from fractions import Fraction
 from costmodel.claims import Claim, instances
 from costmodel.figures import Answer
 from costmodel.findings import Finding, answers
+from costmodel.phases import Unanswered
 from costmodel.readings import Reading
 from costmodel.rounding import printed
 from costmodel.sizes import LARGEST
-from costmodel.tokens import Unanswered
 
 
 @dataclass(frozen=True)

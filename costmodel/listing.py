@@ -10,7 +10,7 @@ from costmodel import render
 from costmodel.equations import Mixer
 from costmodel.mixers import builtin, names
 from costmodel.options import joined
-from costmodel.tokens import inference_reason, system_of
+from costmodel.phases import inference_reason, system_of
 
 OWN = "our own reading only"
 """What stands where no reference implementation was found."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from costmodel.answers import Missing
 from costmodel.domains import Exact
 from costmodel.figures import QUANTITIES, Answer, weighed
+from costmodel.phases import Unanswered, phase_name
 from costmodel.polynomial import Poly
 from costmodel.readings import Reading
-from costmodel.tokens import Unanswered, phase_name
 
 if TYPE_CHECKING:
     from costmodel.models import Network

@@ -25,7 +25,7 @@ from costmodel.domains import Unsupported
 from costmodel.evaluation import Found, elsewhere, evaluate, own_reading, under
 from costmodel.findings import Finding
 from costmodel.identities import in_words
-from costmodel.tokens import Unanswered
+from costmodel.phases import Unanswered
 
 VERDICTS = ("agrees", "agrees-under", "agrees-in-limit", "disagrees", "not-checkable")
 

@@ -18,13 +18,13 @@ from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.expressions import EquationError
 from costmodel.mixers import BASELINE, DEFAULT, UnknownMixer, builtin, groups, names
+from costmodel.phases import Unanswered, system_of
 from costmodel.polynomial import Poly
 from costmodel.requests import Given, combinations, default, fit, letters_of
 from costmodel.rules.chains import CriticalPath
 from costmodel.rules.peak import OPTIMISERS
 from costmodel.rules.printing import Quotient
 from costmodel.sizes import LETTERS, SizeError
-from costmodel.tokens import Unanswered, system_of
 
 PHASES = ("training", "inference")
 """The phases of the papers' tables, which `both` means."""

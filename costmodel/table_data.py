@@ -10,11 +10,11 @@ from typing import Any
 from costmodel import render
 from costmodel.answers import Missing
 from costmodel.functions import CLASSES
+from costmodel.phases import TRAINING_STEP
 from costmodel.requests import letters_of
 from costmodel.rules.printing import formula_text
 from costmodel.sizes import LETTERS
 from costmodel.table import COLUMNS, Block, Row, Table, Value, path_of
-from costmodel.tokens import TRAINING_STEP
 
 HELD = {"activations": "activations_elements", "peak": "peak_elements",
         "optimiser": "optimiser_bytes"}  # fmt: skip

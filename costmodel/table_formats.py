@@ -14,13 +14,13 @@ from costmodel.equations import Mixer
 from costmodel.expressions import SELECTIONS, Fft, Select, walk
 from costmodel.functions import CLASSES
 from costmodel.mixers import BASELINE
+from costmodel.phases import TRAINING_STEP
 from costmodel.polynomial import Poly
 from costmodel.requests import default, letters_of
 from costmodel.rules.peak import OPTIMISERS
 from costmodel.rules.printing import Names, formula_latex, formula_words, poly_latex
 from costmodel.sizes import LETTERS, SizeError
 from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Value, forms_of
-from costmodel.tokens import TRAINING_STEP
 
 DIGITS = 4
 """Significant digits of a ratio, stated below every table that has one."""

@@ -20,8 +20,8 @@ from costmodel.composites import lower
 from costmodel.equations import Equation, Mixer
 from costmodel.execution.oracle import execute
 from costmodel.expressions import Ref, walk
+from costmodel.phases import inference_reason
 from costmodel.rules.evaluate import evaluate_all
-from costmodel.tokens import inference_reason
 from profiler.cases import BATCH, TOLERANCE, Case, prove_cases
 from profiler.check_work import dispatched_equals, state_equals
 from profiler.counters.call import tensors_in

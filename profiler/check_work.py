@@ -10,7 +10,7 @@ import costmodel as cm
 from costmodel.check import Proof
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
-from costmodel.tokens import Unanswered
+from costmodel.phases import Unanswered
 from profiler.cases import BATCH, Case, prove_cases
 from profiler.counters.dispatch import DispatchCounts, count_dispatch
 from profiler.modules import Implementation

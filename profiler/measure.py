@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from costmodel.tokens import phase_name
+from costmodel.phases import phase_name
 from profiler.counters.dispatch import DispatchCounts, count_dispatch
 from profiler.counters.hardware import hardware_operations
 from profiler.counters.operations import NOTHING, Operations

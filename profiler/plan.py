@@ -12,9 +12,9 @@ from torch import nn
 
 from costmodel.equations import Mixer
 from costmodel.load import user_module
+from costmodel.phases import phase_name
 from costmodel.requests import Given, combinations, fit, letters_of
 from costmodel.sizes import SizeError
-from costmodel.tokens import phase_name
 from profiler.check import module_equals, step_equals
 from profiler.meters.energy import EnergyLimits
 from profiler.modules import Implementation, implementations

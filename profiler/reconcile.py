@@ -17,10 +17,10 @@ from costmodel.composites import PADDINGS, REWRITES
 from costmodel.conventions import PEERS, Peer
 from costmodel.equations import Mixer
 from costmodel.functions import CLASSES
+from costmodel.phases import TRAINING_STEP, phase_name, system_of
 from costmodel.rules.count import count
 from costmodel.rules.counts import CountsAt
 from costmodel.rules.peers import contraction_counts, no_backward
-from costmodel.tokens import TRAINING_STEP, phase_name, system_of
 from profiler.counters.rules import nominal
 from profiler.counters.zeros import MEANING
 from profiler.ladders.cost import cost_of

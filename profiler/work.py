@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from costmodel.equations import Mixer
-from costmodel.tokens import TRAINING_STEP, phase_name
+from costmodel.phases import TRAINING_STEP, phase_name
 from profiler.meters.energy import EnergyLimits
 from profiler.meters.interface import Measured, Reading
 from profiler.meters.latency_inputs import SETS, refuse_constant, rotated, why_one_set

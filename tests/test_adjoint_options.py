@@ -25,9 +25,9 @@ from costmodel.explain import Explanation
 from costmodel.expressions import EquationError
 from costmodel.mixers import builtin
 from costmodel.models.network import counting
+from costmodel.phases import Unanswered, system_of
 from costmodel.requests import given_sizes, one_combination
 from costmodel.rules.asking import Training
-from costmodel.tokens import Unanswered, system_of
 from tests import small, systems
 
 SIZES = (

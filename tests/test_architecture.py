@@ -28,7 +28,7 @@ LAYERS = (
     ("loops", "presence", "wellformed"),
     (
         "adjoint", "composites", "conventions", "execution", "gates", "load", "mixers", "norms",
-        "padding", "positions", "rules", "standing", "tokens",
+        "padding", "positions", "rules", "standing", "tokens", "latest", "phases",
     ),
     ("",),
     (ANSWERS,),
@@ -219,7 +219,7 @@ def test_no_path_of_one_machine() -> None:
     assert named == []
 
 
-RULES = ("domains", "loops", "presence", "rules", "tokens")
+RULES = ("domains", "latest", "loops", "phases", "presence", "rules", "tokens")
 """What answers questions from the equations; execution answers them by running the equations."""
 
 

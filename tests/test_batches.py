@@ -16,9 +16,9 @@ from costmodel.equations import JOINED, SEQUENCE, Mixer, gradient_name
 from costmodel.execution.oracle import random_arrays, run
 from costmodel.figures import derive
 from costmodel.mixers import builtin
+from costmodel.phases import system_of
 from costmodel.readings import Reading
 from costmodel.rules import count as counting
-from costmodel.tokens import system_of
 from tests import batches, small
 
 SIZES = (

@@ -20,10 +20,10 @@ from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
 from costmodel.explain import Explanation, Shares
 from costmodel.expressions import EquationError
+from costmodel.phases import Unanswered, instances, system_of
 from costmodel.render import Grid, Math, sentence
 from costmodel.rules.count import count_instances
 from costmodel.sizes import SizeError
-from costmodel.tokens import Unanswered, instances, system_of
 from tests import systems
 from tests.small import LEFT_OPEN, complete, forms, variants, without_inference
 

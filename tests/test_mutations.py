@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from costmodel import composites, domains, loops, presence, tokens
+from costmodel import composites, domains, latest, loops, phases, presence, tokens
 from costmodel.equations import Form, Mixer, System
 from costmodel.expressions import (
     Array,
@@ -41,7 +41,7 @@ from tests.small import complete
 
 Patch = pytest.MonkeyPatch
 SIZES = {"l": 5, "d": 6, "n": 2}
-MODULES = (domains, loops, presence, tokens, count, evaluate, span, state, traffic)
+MODULES = (domains, latest, loops, presence, tokens, phases, count, evaluate, span, state, traffic)
 
 
 def _forget() -> None:
@@ -178,7 +178,7 @@ def one_addition_is_spared_in_all(patch: Patch) -> None:
 
 
 def the_triangular_bound_is_lost(patch: Patch) -> None:
-    true = tokens.system_of
+    true = phases.system_of
 
     def widened(mixer: Any, form: Any, rewrites: Any, phase: str) -> Any:
         system = true(mixer, form, rewrites, phase)
@@ -220,7 +220,7 @@ def a_real_transform_costs_a_complex_one(patch: Patch) -> None:
 
 
 def weights_are_transformed_for_every_input(patch: Patch) -> None:
-    true = tokens.instances
+    true = phases.instances
 
     def all_dynamic(system: Any, phase: str) -> Any:
         return tuple(replace(part, once=False) for part in true(system, phase))
@@ -229,8 +229,8 @@ def weights_are_transformed_for_every_input(patch: Patch) -> None:
 
 
 def tokens_are_one_late(patch: Patch) -> None:
-    true = tokens.at_token
-    patch.setattr(tokens, "at_token", lambda domain, terms, t: true(domain, terms, t - 1))
+    true = latest.at_token
+    patch.setattr(phases, "at_token", lambda domain, terms, t: true(domain, terms, t - 1))
 
 
 def a_sum_takes_one_level(patch: Patch) -> None:
@@ -251,7 +251,7 @@ def a_transform_is_one_product_deep(patch: Patch) -> None:
 
 
 def the_newest_token_is_not_held(patch: Patch) -> None:
-    patch.setattr("costmodel.rules.state.T", tokens.T - 1)
+    patch.setattr("costmodel.rules.state.T", phases.T - 1)
 
 
 def an_entry_read_twice_moves_twice(patch: Patch) -> None:
@@ -271,7 +271,7 @@ def subtraction_adds(patch: Patch) -> None:
 
 
 def the_first_row_is_counted_like_the_rest(patch: Patch) -> None:
-    true = tokens.system_of
+    true = phases.system_of
 
     def started(mixer: Any, form: Any, rewrites: Any, phase: str) -> Any:
         system = true(mixer, form, rewrites, phase)
@@ -326,17 +326,17 @@ def _every_term(node: Reduce) -> Iterator[tuple[Poly, Any]]:
 
 
 def a_row_that_reads_nothing_has_a_token(patch: Patch) -> None:
-    patch.setattr(tokens, "_dependent", lambda domain, terms, context: [(domain, True)])
+    patch.setattr(tokens, "in_parts", lambda domain, terms, context: [(domain, True)])
 
 
 def every_token_projects_the_context(patch: Patch) -> None:
-    true = tokens.instances
+    true = phases.instances
 
     def more(system: Any, phase: str) -> Any:
         known = tokens.tokens(system)
         whole = known.given - known.dynamic if phase == "inference" else set()
         again = (e for e in system.equations if e.array in whole)
-        return (*true(system, phase), *(tokens.Instances(e, e.domain, False) for e in again))
+        return (*true(system, phase), *(phases.Instances(e, e.domain, False) for e in again))
 
     patch.setattr("costmodel.rules.count.instances", more)
 

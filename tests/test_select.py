@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import costmodel as cm
 from cli import app
-from costmodel import tokens
+from costmodel import latest, tokens
 from costmodel.composites import softmax
 from costmodel.derivation import sums
 from costmodel.domains import Unsupported
@@ -37,11 +37,11 @@ from costmodel.expressions import (
     union,
 )
 from costmodel.held_against import Comparison
+from costmodel.phases import instances, system_of
 from costmodel.polynomial import Poly
 from costmodel.rules import count, evaluate, selections, span, state
 from costmodel.rules.latex import equation as printed
 from costmodel.sizes import ceil_log2
-from costmodel.tokens import instances, system_of
 
 Write = Callable[[Mixer, Form, Array, Array], None]
 Patch = pytest.MonkeyPatch
@@ -774,12 +774,13 @@ def _negated(values: Any, ref: Any) -> Any:
 
 def gathered_rows_are_of_no_token(patch: Patch) -> None:
     """What is chosen is thought to be known before the token: the choice is not derived as read."""
-    true = tokens.reads
+    true = latest.reads
 
     def plain(equation: Any) -> Any:
         found = true(equation)
         return found if not isinstance(equation.value, Select) else ()
 
+    patch.setattr(latest, "reads", plain)
     patch.setattr(tokens, "reads", plain)
 
 

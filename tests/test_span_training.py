@@ -14,7 +14,7 @@ from costmodel.equations import Mixer
 from costmodel.execution.oracle import run
 from costmodel.expressions import function
 from costmodel.loops import ascending, blocks
-from costmodel.tokens import system_of
+from costmodel.phases import system_of
 from tests import chunk_systems
 from tests.small import complete
 

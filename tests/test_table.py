@@ -14,10 +14,10 @@ from costmodel.answers import Dtypes, Missing, answers
 from costmodel.conventions import convention
 from costmodel.equations import Mixer
 from costmodel.mixers import DEFAULT, builtin, names
+from costmodel.phases import overruns, system_of
 from costmodel.requests import combinations, fit, values
 from costmodel.sizes import SizeError
 from costmodel.table import COLUMNS, Request, Row, TableError, selection, table
-from costmodel.tokens import overruns, system_of
 from tests.small import LEFT_OPEN, complete, has_inference, variants, without_inference
 
 FORWARD = {

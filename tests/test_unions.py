@@ -25,10 +25,10 @@ from costmodel.execution.oracle import execute, random_arrays
 from costmodel.expressions import Array, EquationError, Index, Joined, Node, Reduce, union, walk
 from costmodel.held_against import Comparison, differences
 from costmodel.mixers import builtin
+from costmodel.phases import instances, system_of
 from costmodel.rules.latex import equation
 from costmodel.rules.peers import contraction_counts
 from costmodel.sizes import ceil_log2
-from costmodel.tokens import instances, system_of
 from tests import systems
 from tests.small import complete
 

@@ -23,9 +23,9 @@ from costmodel.models.network import (
     scaled,
     summed,
 )
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
 from costmodel.rules.counts import Counts
-from costmodel.tokens import Unanswered
 
 PROMPT, NEW = Poly.atom("p"), Poly.atom("q")
 STEP = "@step"

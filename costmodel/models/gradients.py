@@ -33,8 +33,8 @@ from costmodel.expressions import (
     walk,
 )
 from costmodel.loops import references
+from costmodel.phases import system_of
 from costmodel.polynomial import Poly
-from costmodel.tokens import system_of
 
 ONE = Poly.of(1)
 

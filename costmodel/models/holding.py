@@ -12,10 +12,10 @@ from costmodel.models.choices import ModelError
 from costmodel.models.memory import most
 from costmodel.models.network import Counting, Network
 from costmodel.models.training import RECOMPUTE, Kept, gradient_elements, graph_of, kept
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
 from costmodel.rules.peak import OPTIMISERS
 from costmodel.rules.traffic import element_bytes
-from costmodel.tokens import Unanswered
 
 BATCH = Poly.atom("b")
 

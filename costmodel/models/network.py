@@ -17,13 +17,13 @@ from costmodel.conventions import (
 from costmodel.domains import Exact
 from costmodel.models.assembly import LAYERS, Use, assemble
 from costmodel.models.choices import Choices, ModelError
+from costmodel.phases import TRAINING_STEP, Unanswered, phase_name
 from costmodel.polynomial import Poly, sum_of, to_sympy
 from costmodel.quantity import Quantity
 from costmodel.requests import fit
 from costmodel.rules.counts import Counts, CountsAt
 from costmodel.rules.parameters import parameters
 from costmodel.sizes import LETTERS, SizeError, checked
-from costmodel.tokens import TRAINING_STEP, Unanswered, phase_name
 
 if TYPE_CHECKING:
     import sympy

@@ -12,10 +12,10 @@ from costmodel.answers import Missing
 from costmodel.functions import CLASSES
 from costmodel.models.choices import Choices
 from costmodel.models.sheets import Line, Sheet
+from costmodel.phases import TRAINING_STEP
 from costmodel.rules.printing import formula_text
 from costmodel.sizes import LETTERS
 from costmodel.table import Value
-from costmodel.tokens import TRAINING_STEP
 
 
 def _exact(value: Value) -> Any:

@@ -15,11 +15,11 @@ from costmodel.models.wording import (
     source_lines,
     training_notes,
 )
+from costmodel.phases import TRAINING_STEP
 from costmodel.polynomial import Poly
 from costmodel.rules.printing import Names, poly_latex
 from costmodel.sizes import LETTERS
 from costmodel.table_formats import cell, checked_label, plain_number
-from costmodel.tokens import TRAINING_STEP
 
 TITLES: Mapping[str, str] = {
     "training": "Forward pass over l tokens",

@@ -10,8 +10,8 @@ from costmodel.expressions import Array
 from costmodel.load import mixer as load_mixer
 from costmodel.models.assembly import Use
 from costmodel.models.network import Network
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
-from costmodel.tokens import Unanswered
 
 Layer = tuple[str, int, int]
 """The stack, the tower and the number of a layer."""

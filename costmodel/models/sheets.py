@@ -14,12 +14,12 @@ from costmodel.models.choices import Choices, ModelError
 from costmodel.models.generation import generation
 from costmodel.models.holding import Held, Holding, Holdings
 from costmodel.models.network import Counting, Network, PartCost, network
+from costmodel.phases import PHASES as NAMES, TRAINING_STEP, Unanswered
 from costmodel.polynomial import Poly
 from costmodel.requests import Given, combinations, given_sizes
 from costmodel.rules.counts import Counts, answered
 from costmodel.sizes import LETTERS, SizeError
 from costmodel.table import EVERY, Value, rational
-from costmodel.tokens import PHASES as NAMES, TRAINING_STEP, Unanswered
 
 BATCH = Poly.atom("b")
 

@@ -26,13 +26,13 @@ from costmodel.models.network import (
     scaled,
 )
 from costmodel.models.schedule import Run, Wire, layers_of, readers, schedule, sources
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly, sum_of
 from costmodel.rules.activations import Activations, kept_entries
 from costmodel.rules.count import count_equations
 from costmodel.rules.counts import Counts
 from costmodel.rules.parameters import parameters
 from costmodel.rules.peers import no_backward
-from costmodel.tokens import Unanswered
 from costmodel.wellformed import axes_of, defined
 
 ONE, L = Poly.of(1), Poly.atom("L")

@@ -11,10 +11,10 @@ from costmodel.models.choices import Choices
 from costmodel.models.network import Network
 from costmodel.models.sheets import Request, Sheet
 from costmodel.models.training import RECOMPUTE, SCATTER
+from costmodel.phases import TRAINING_STEP
 from costmodel.polynomial import Poly
 from costmodel.rules.printing import Names, poly_latex
 from costmodel.sizes import LETTERS
-from costmodel.tokens import TRAINING_STEP
 
 
 def described(c: Choices) -> str:

@@ -16,11 +16,13 @@ from costmodel.conventions import Convention
 from costmodel.domains import Constraints, Exact, outside, union_size
 from costmodel.equations import Equation, Mixer, System, gradient_name
 from costmodel.expressions import Array, Flat, Gather, Ref, position_value
+from costmodel.latest import reads
+from costmodel.phases import instances, system_of
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.state import entries, variables_in
-from costmodel.tokens import instances, reads, system_of, tokens
+from costmodel.tokens import tokens
 from costmodel.wellformed import axes_of, defined
 
 if TYPE_CHECKING:

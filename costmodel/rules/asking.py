@@ -12,7 +12,7 @@ from costmodel.conventions import (
     ConventionError,
     convention,
 )
-from costmodel.tokens import TRAINING_STEP, phase_name
+from costmodel.phases import TRAINING_STEP, phase_name
 
 
 class Training(TypedDict, total=False):

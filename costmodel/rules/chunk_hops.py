@@ -16,9 +16,9 @@ from costmodel.domains import (
     outside,
     projected,
 )
+from costmodel.latest import reads
 from costmodel.polynomial import Poly, ceil_div
 from costmodel.rules.rows import Rows, joined, length
-from costmodel.tokens import reads
 
 OUTER, INNER, UPPER = "#chunk", "#place", "#upper"
 """Of two rows the chunk and the place in it of the lower one, from 1, and the upper one."""

@@ -35,6 +35,7 @@ from costmodel.expressions import (
     names_in,
 )
 from costmodel.functions import TABLE
+from costmodel.phases import Instances, instances, phase_name, system_of
 from costmodel.polynomial import Poly
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.counts import Counts, Tally
@@ -42,7 +43,6 @@ from costmodel.rules.peers import peer_count
 from costmodel.rules.points import ONE, Points
 from costmodel.rules.selections import network
 from costmodel.rules.terms import terms_of
-from costmodel.tokens import Instances, instances, phase_name, system_of
 
 
 def _leaf(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:

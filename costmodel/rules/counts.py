@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from costmodel.conventions import PEERS
 from costmodel.domains import Exact
 from costmodel.functions import CLASSES
+from costmodel.phases import Unanswered
 from costmodel.quantity import Quantity
-from costmodel.tokens import Unanswered
 
 if TYPE_CHECKING:
     import sympy

@@ -40,6 +40,7 @@ from costmodel.expressions import (
 )
 from costmodel.functions import TABLE
 from costmodel.loops import Block, ascending, blocks, references
+from costmodel.phases import Instances, phase_name, system_of
 from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
 from costmodel.rules.asking import Training, asked
@@ -49,7 +50,6 @@ from costmodel.rules.loop_rows import first_row, in_turn, later_row, points_of
 from costmodel.rules.selections import levels as levels_of
 from costmodel.rules.sequential import Steps
 from costmodel.rules.terms import number_kept, numbers_of_terms
-from costmodel.tokens import Instances, phase_name, system_of
 
 Sizes = tuple[tuple[str, int], ...]
 

@@ -38,9 +38,9 @@ from costmodel.expressions import (
     position_value,
 )
 from costmodel.loops import Block, blocks
+from costmodel.phases import system_of
 from costmodel.polynomial import Fn, Poly
 from costmodel.rules.asking import Training, asked
-from costmodel.tokens import system_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,9 +15,11 @@ from costmodel.domains import (
     variables_of,
 )
 from costmodel.equations import System
+from costmodel.latest import at_token
 from costmodel.loops import Block, references
+from costmodel.phases import Instances, T, instances
 from costmodel.polynomial import Poly
-from costmodel.tokens import Instances, T, at_token, instances, tokens
+from costmodel.tokens import tokens
 
 
 def points_of(system: System, phase: str) -> tuple[Instances, ...]:

@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING
 
 from costmodel.domains import Exact, Unsupported, implied, infeasible
 from costmodel.equations import Mixer, System
+from costmodel.phases import system_of
 from costmodel.polynomial import call
 from costmodel.quantity import Quantity
 from costmodel.rules.chunk_hops import by_chunks, chunks_of
 from costmodel.rules.hops import NOWHERE, Reach, evenly, furthest
 from costmodel.rules.rows import length, rows
-from costmodel.tokens import system_of
 
 if TYPE_CHECKING:
     import sympy

@@ -18,11 +18,12 @@ from costmodel.domains import Exact, Unsupported, nonnegative, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array
 from costmodel.loops import blocks, references
+from costmodel.phases import TRAINING_STEP, Unanswered, instances, phase_name, system_of
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.parameters import parameters
-from costmodel.tokens import TRAINING_STEP, Unanswered, instances, phase_name, system_of, tokens
+from costmodel.tokens import tokens
 from costmodel.wellformed import axes_of, defined, whole
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from costmodel.conventions import PEERS
 from costmodel.domains import Exact
 from costmodel.equations import Mixer, System
 from costmodel.expressions import Add, Joined, Mul, Node, Reduce, Sub
+from costmodel.phases import TRAINING_STEP, Unanswered, instances, system_of
 from costmodel.polynomial import Poly
 from costmodel.rules.counts import Counts
 from costmodel.rules.points import Points
-from costmodel.tokens import TRAINING_STEP, Unanswered, instances, system_of
 
 
 @dataclass(frozen=True)

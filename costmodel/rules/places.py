@@ -17,9 +17,9 @@ from costmodel.expressions import (
     Ref,
     position_value,
 )
+from costmodel.phases import Instances
 from costmodel.polynomial import Poly, by_text
 from costmodel.rules.levels import Level, maxima, proven
-from costmodel.tokens import Instances
 from costmodel.wellformed import region
 
 

@@ -14,9 +14,10 @@ from functools import cache
 from costmodel.domains import Constraints, Unsupported, bounds, implied, implied_all, projected
 from costmodel.equations import Equation, System
 from costmodel.expressions import Array, Gather, Position, position_value
+from costmodel.latest import Read, after_token, reads
 from costmodel.polynomial import Poly
 from costmodel.presence import may_be_empty
-from costmodel.tokens import Read, after_token, reads, tokens
+from costmodel.tokens import tokens
 
 ROW = "#row"
 """The row that reads."""

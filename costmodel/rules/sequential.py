@@ -17,12 +17,12 @@ from costmodel.conventions import Convention
 from costmodel.domains import Constraints, Exact, Unsupported
 from costmodel.equations import Mixer, System
 from costmodel.expressions import Fft, Joined, Node, Reduce, Reduction, Select
+from costmodel.phases import Instances, phase_name, system_of
 from costmodel.polynomial import Poly, call
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.levels import Depth, pruned
 from costmodel.rules.span import RULES, Depths, reduced
-from costmodel.tokens import Instances, phase_name, system_of
 
 if TYPE_CHECKING:
     import sympy

@@ -50,7 +50,9 @@ from costmodel.expressions import (
     Where,
 )
 from costmodel.functions import TABLE
+from costmodel.latest import at_token
 from costmodel.loops import Block, ascending, blocks, references
+from costmodel.phases import Instances, T, phase_name, system_of
 from costmodel.polynomial import Poly, call, to_sympy
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present, with_terms
 from costmodel.quantity import Quantity
@@ -81,7 +83,7 @@ from costmodel.rules.places import at_places, on_axes
 from costmodel.rules.row_depths import rows
 from costmodel.rules.selections import levels as levels_of
 from costmodel.rules.terms import number_kept, numbers_of_terms
-from costmodel.tokens import Instances, T, at_token, phase_name, system_of, tokens
+from costmodel.tokens import tokens
 from costmodel.wellformed import axes_of, whole
 
 if TYPE_CHECKING:

@@ -13,19 +13,11 @@ from typing import TYPE_CHECKING
 from costmodel.domains import Constraints, Exact, Unsupported, outside, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array, Gather, Ref
+from costmodel.latest import Read, after_token, reads, up_to_token
+from costmodel.phases import T, Unanswered, inference_reason, system_of
 from costmodel.polynomial import Poly
 from costmodel.quantity import Quantity
-from costmodel.tokens import (
-    Read,
-    T,
-    Unanswered,
-    after_token,
-    inference_reason,
-    reads,
-    system_of,
-    tokens,
-    up_to_token,
-)
+from costmodel.tokens import tokens
 from costmodel.wellformed import axes_of, every_choice, region
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
 )
+from costmodel.phases import Instances
 from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, may_be_empty, present
 from costmodel.rules.levels import MOST, proven
-from costmodel.tokens import Instances
 
 
 def terms_of(over: tuple[Index, ...]) -> Poly:

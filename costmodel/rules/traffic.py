@@ -16,20 +16,12 @@ from costmodel.conventions import Convention
 from costmodel.domains import Constraints, Exact, Unsupported, total, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import Array, Ref
+from costmodel.latest import after_token, reads, up_to_token
+from costmodel.phases import Instances, T, instances, phase_name, system_of
 from costmodel.polynomial import Poly
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.state import entries, gathered, held, variables_in
-from costmodel.tokens import (
-    Instances,
-    T,
-    after_token,
-    instances,
-    phase_name,
-    reads,
-    system_of,
-    tokens,
-    up_to_token,
-)
+from costmodel.tokens import tokens
 from costmodel.wellformed import axes_of, whole
 
 if TYPE_CHECKING:

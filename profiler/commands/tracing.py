@@ -21,7 +21,11 @@ from costmodel.load import mixer as load_mixer
 def trace(
     target: Annotated[
         str,
-        typer.Argument(metavar="MODULE", help="package.module:factory, or path/file.py:Class."),
+        typer.Argument(
+            metavar="MODULE",
+            help="package.module:factory or path/file.py:Class: called with the sizes it names, "
+            "it gives a module that takes x (b, l, d), or a pair (module, inputs).",
+        ),
     ],
     over: Annotated[str, typer.Option("--over", metavar="l,h,n", help="Letters of the formulas.")],
     let: Annotated[
@@ -45,7 +49,7 @@ def trace(
     chosen(format_, "--format", ("rich", "markdown", "json"))
     lets = [part for text in let or () for part in text.split(",")]
     found = tracing.trace(target, over=over, let=lets, backend=backend)
-    apart_ = comparing.passes(found, against) if against else []
+    apart_ = comparing.passes(found, against) if against is not None else []
     width, colour = screen(output)
     text = {
         "rich": lambda: render.as_terminal(found, apart_, width, colour=colour),

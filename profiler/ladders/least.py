@@ -22,8 +22,8 @@ from typing import Any
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
 from costmodel.expressions import Array
+from costmodel.phases import Unanswered, phase_name, system_of
 from costmodel.rules.traffic import BYTES, traffic
-from costmodel.tokens import Unanswered, phase_name, system_of
 from profiler.meters.latency import KINDS
 from profiler.store import Measurement
 from profiler.words import scaled

@@ -13,10 +13,10 @@ from typing import Any
 
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
+from costmodel.phases import TRAINING_STEP, Unanswered, system_of
 from costmodel.rules.activations import activations
 from costmodel.rules.peak import peak, there_before
 from costmodel.rules.traffic import BYTES
-from costmodel.tokens import TRAINING_STEP, Unanswered, system_of
 from profiler.ladders.keeping import CLASSES, HELD_ON
 from profiler.ladders.ladder import Memory, MemoryCause
 from profiler.ladders.schedule import Schedule, held_in_turn, schedules

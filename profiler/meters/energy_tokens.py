@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from costmodel.tokens import phase_name
+from costmodel.phases import phase_name
 from profiler.meters.interface import Measured, Reading, Unavailable
 from profiler.store import Measurement
 

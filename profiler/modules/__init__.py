@@ -27,7 +27,7 @@ from costmodel.equations import Mixer as Equations
 from costmodel.load import USER
 from costmodel.mixers import FILES, builtin
 from costmodel.options import split
-from costmodel.tokens import inference_reason, underivable
+from costmodel.phases import inference_reason, underivable
 from profiler.modules.base import (
     Mixer,
     SequenceMixer,

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from costmodel.tokens import phase_name
+from costmodel.phases import phase_name
 from profiler.scaling.curves import NO_INTERVAL, QUANTITIES, Quantity, Series, series_of
 from profiler.scaling.exponents import Value
 from profiler.scaling.floors import Floor, best

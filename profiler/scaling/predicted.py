@@ -17,11 +17,11 @@ import costmodel as cm
 from costmodel.conventions import convention
 from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Fn, Poly
 from costmodel.rules.count import count
 from costmodel.rules.peak import Peak, peak, there_before
 from costmodel.rules.traffic import Elements, element_bytes, traffic
-from costmodel.tokens import Unanswered
 from profiler.ladders.reconcile_memory import APART
 from profiler.plan import implementation_of
 from profiler.reconcile import Described, described, held_steps

@@ -10,9 +10,9 @@ from typing import Any
 
 from costmodel.domains import Exact, Unsupported
 from costmodel.load import mixer as load_mixer
+from costmodel.phases import Unanswered, phase_name
 from costmodel.requests import values
 from costmodel.sizes import SizeError
-from costmodel.tokens import Unanswered, phase_name
 from profiler.plan import Plan, requests
 from profiler.reconcile import described
 from profiler.scaling.predicted import Executed, live, operations

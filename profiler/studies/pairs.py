@@ -8,11 +8,11 @@ from functools import cache
 
 from costmodel.domains import Unsupported
 from costmodel.load import mixer as load_mixer
+from costmodel.phases import Unanswered
 from costmodel.render import Grid
 from costmodel.rules.count import count
 from costmodel.rules.critical_path import critical_path
 from costmodel.rules.span import span
-from costmodel.tokens import Unanswered
 from profiler.store import Measurement
 from profiler.studies.ratios import (
     LATENCY,

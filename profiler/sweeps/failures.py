@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from costmodel.tokens import phase_name
+from costmodel.phases import phase_name
 from profiler.meters.interface import reason_of
 from profiler.meters.latency_graph import ContextLost
 from profiler.meters.memory_failure import is_out_of_memory, requested

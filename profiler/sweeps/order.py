@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from costmodel.tokens import phase_name
+from costmodel.phases import phase_name
 from profiler.sweeps.points import Block, Point
 from profiler.words import PHASES, sizes_words
 from profiler.work import MeasureError, Request

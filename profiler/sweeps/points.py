@@ -11,7 +11,7 @@ from typing import Any
 
 from costmodel.equations import Mixer
 from costmodel.load import mixer as load_mixer
-from costmodel.tokens import phase_name
+from costmodel.phases import phase_name
 from profiler.modules import Implementation
 from profiler.plan import implementation_of
 from profiler.store import Measurement

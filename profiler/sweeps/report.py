@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from costmodel import render
+from costmodel.phases import phase_name
 from costmodel.render import Column, Grid, Line, Note
-from costmodel.tokens import phase_name
 from profiler.sweeps.points import Block, Point
 from profiler.sweeps.results import MEASURED, Results
 from profiler.words import PHASES, sizes_words

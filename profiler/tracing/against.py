@@ -2,7 +2,8 @@
 
 The equations' formula is subtracted from the traced one, class by class, as polynomials. The
 equations are then counted again under every form and every set of the ladder's switches: those that
-leave the least unexplained are the causes, one switch turned at a time.
+leave the least unexplained are the causes, one switch turned at a time. What a backward pass does
+with zeros that fill gradients up is a cause of its own, counted of the module.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from costmodel.composites import OF_GRADIENTS, PADDINGS, REWRITES
 from costmodel.domains import Exact, Unsupported, nonnegative
 from costmodel.equations import Mixer
 from costmodel.load import mixer as load_mixer
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
 from costmodel.rules.count import count
+from profiler.counters.zeros import MEANING
 from profiler.tracing.result import Trace
 from profiler.tracing.target import TraceError
 
@@ -38,7 +41,8 @@ class Difference:
     """A module's forward or backward pass less a mixer's equations.
 
     `difference` is the whole of it by class; `causes` are re-counts of the equations under named
-    switches; `unexplained` is what stays when all of them are turned, empty where nothing does.
+    switches and, of a backward pass, what it does with zeros that fill gradients up; `unexplained`
+    is what stays when all of them are turned, empty where nothing does.
     """
 
     mixer: str
@@ -50,6 +54,8 @@ class Difference:
     unexplained: Classes
     reason: str = ""
     """Why the pass is not compared; empty where it is."""
+    notes: tuple[str, ...] = ()
+    """Which causes were not looked for, and why."""
 
     @property
     def explained(self) -> bool:
@@ -82,13 +88,15 @@ def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Differen
             raise TraceError(f"{found.target}: {class_}: {poly}")
         if poly.terms:
             traced[class_] = poly
+    filled, notes = zeros(found) if phase == "backward" else ({}, ())
     plain = counted(mixer, mixer.default_form, (), found, phase)
-    form, rewrites = nearest(mixer, found, phase, traced)
+    form, rewrites = nearest(mixer, found, phase, minus(traced, filled))
     current, causes = plain, []
     for cause, meaning, inner in steps(mixer, form, rewrites):
         after = counted(mixer, form, inner, found, phase)
         causes.append(Cause(cause, meaning, minus(after, current)))
         current = after
+    causes.append(Cause("zeros", MEANING, filled))
     return Difference(
         mixer.name,
         phase,
@@ -96,8 +104,21 @@ def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Differen
         plain,
         minus(traced, plain),
         tuple(c for c in causes if c.counts),
-        minus(traced, current),
+        minus(minus(traced, current), filled),
+        notes=notes,
     )
+
+
+def zeros(found: Trace) -> tuple[Classes, tuple[str, ...]]:
+    """The part of a backward pass that is arithmetic with zeros which fill gradients up, and why
+    some of it is not known."""
+    try:
+        followed = found.zeros
+    except TraceError as error:
+        return {}, (f"zeros that fill gradients up are not told apart: {error}",)
+    broken = {name: poly for name, poly in followed.items() if not isinstance(poly, Poly)}
+    notes = tuple(f"zeros that fill gradients up: {name}: {why}" for name, why in broken.items())
+    return {name: poly for name, poly in followed.items() if isinstance(poly, Poly)}, notes
 
 
 def passes(found: Trace, name: str | Mixer) -> list[Difference]:
@@ -123,30 +144,38 @@ def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[st
     if phase == "backward":
         before = against(found, mixer)
         ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
-        return before.form, lessening(mixer, found, traced, before.form, ran)
+        return before.form, lessening(mixer, found, phase, traced, before.form, ran)
     choices = [(form, rewrites) for form in mixer.forms for rewrites in switches()]
-    return min(
+    form, rewrites = min(
         choices,
         key=lambda choice: (
             remaining(minus(traced, counted(mixer, choice[0], choice[1], found, phase))),
             len(choice[1]) + (choice[0] != mixer.default_form),
         ),
     )
+    return form, lessening(mixer, found, phase, traced, form, rewrites)
 
 
 def lessening(
-    mixer: Mixer, found: Trace, traced: Classes, form: str, rewrites: tuple[str, ...]
+    mixer: Mixer,
+    found: Trace,
+    phase: str,
+    traced: Classes,
+    form: str,
+    rewrites: tuple[str, ...],
 ) -> tuple[str, ...]:
     """The rewrites and those of gradients that leave less unexplained, the best one first."""
 
     def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
-        return remaining(minus(traced, counted(mixer, form, chosen, found, "backward")))
+        return remaining(minus(traced, counted(mixer, form, chosen, found, phase)))
 
-    least, waiting = left(rewrites), list(OF_GRADIENTS)
+    beyond = () if "dense" in rewrites else PADDINGS  # without it there are no zeros to be stored
+    waiting = [name for name in OF_GRADIENTS if name not in (*rewrites, *beyond)]
+    least = left(rewrites)
     while waiting and least != NOTHING_LEFT:
         tried = {}
         for name in waiting:
-            with suppress(TraceError, Unsupported):  # a switch that cannot be counted is none
+            with suppress(Unanswered, Unsupported):  # a switch that cannot be counted is none
                 tried[name] = left((*rewrites, name))
         best = min(tried, key=lambda name: tried[name], default=None)
         if best is None or tried[best] >= least:
@@ -178,8 +207,23 @@ def switches() -> Iterator[tuple[str, ...]]:
 def counted(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """A pass of the equations in the letters of the trace, for its batch."""
-    counts = count(mixer, PHASES[phase], form, ("strict", *rewrites))
+    """A pass of the equations in the letters of the trace, for its batch.
+
+    A forward pass under a rewrite of gradients is that of a training step: it keeps what they read.
+    """
+    if phase == "forward" and not {*OF_GRADIENTS}.isdisjoint(rewrites):
+        both, one = (
+            in_trace(mixer, form, rewrites, found, part) for part in ("training-step", "backward")
+        )
+        return minus(both, one)
+    return in_trace(mixer, form, rewrites, found, PHASES[phase])
+
+
+def in_trace(
+    mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
+) -> Classes:
+    """What the equations count in a phase, in the letters of the trace."""
+    counts = count(mixer, phase, form, ("strict", *rewrites))
     batch = found.variables.poly("b") or Poly.of(1)
     once = counts.once.classes if counts.once else {}
     result: Classes = {}

@@ -7,13 +7,15 @@ branches on them are answered. What depends on an input, or is drawn, has no val
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "_costmodel_value"
 """The attribute of a meta tensor that holds its value."""
@@ -28,8 +30,15 @@ READ = torch.ops.aten._local_scalar_dense.default
 
 
 def value_of(tensor: Tensor) -> Tensor | None:
-    """The value of a meta tensor, where it follows from sizes alone."""
-    return getattr(tensor, NAME, None)
+    """The value of a meta tensor, where it follows from sizes alone.
+
+    Values of views share their numbers as the views do; where something unknown was written into
+    one of them, all of these numbers are gone.
+    """
+    value: Tensor | None = getattr(tensor, NAME, None)
+    if value is not None and value.numel() and not value.untyped_storage().nbytes():
+        return None
+    return value
 
 
 def answer(func: Any, args: tuple[Any, ...]) -> Any:
@@ -41,26 +50,36 @@ def answer(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Give a result its value, where all that it is made of has one."""
+    """Give a result its value, where all that it is made of has one; what is written into loses
+    its value otherwise."""
+    if not valued(func, args, kwargs, result) and func._schema.is_mutable:
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in tree_leaves(value):
+                    spoil(tensor)
+        for value in kwargs.values():
+            spoil(value)
+
+
+def valued(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
+    """Give a result its value; False where it has none."""
     if not isinstance(result, Tensor) or result.device.type != "meta":
-        return
+        return False
     real = result.dtype.is_floating_point or result.dtype.is_complex
     if result.numel() > (MOST_REAL if real else MOST_WHOLE):
-        forget(result)
-        return
+        return False
     if not known_all(args) or not known_all(kwargs.values()):
-        forget(result)
-        return
+        return False
     if func._schema.name.removeprefix("aten::").lstrip("_").startswith(UNKNOWN):
-        forget(result)
-        return
+        return False
     try:
         own_args, own_kwargs = tree_map(_real, (args, kwargs))
         if "device" in own_kwargs:
             own_kwargs = {**own_kwargs, "device": torch.device("cpu")}
         setattr(result, NAME, func(*own_args, **own_kwargs))
     except (RuntimeError, TypeError, NotImplementedError, IndexError):
-        forget(result)
+        return False
+    return True
 
 
 def known_all(values: Iterable[Any]) -> bool:
@@ -80,10 +99,35 @@ def _real(leaf: Any) -> Any:
     return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
 
 
-def forget(tensor: Tensor) -> None:
-    """Take a tensor's value away: something unknown was written into it."""
-    if value_of(tensor) is not None:
-        delattr(tensor, NAME)
+def spoil(tensor: Any) -> None:
+    """Take the value of a tensor away, and of all that share its numbers: something unknown was
+    written there."""
+    if isinstance(tensor, Tensor) and (value := value_of(tensor)) is not None:
+        value.untyped_storage().resize_(0)
+
+
+class Given(TorchFunctionMode):
+    """Keeps the value of a tensor that is made from numbers: no call that is dispatched has it."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func is torch.tensor and not any(isinstance(t, Tensor) for t in tree_leaves(args)):
+            real = result.dtype.is_floating_point or result.dtype.is_complex
+            if result.is_meta and result.numel() <= (MOST_REAL if real else MOST_WHOLE):
+                with suppress(RuntimeError, TypeError, ValueError), _disable_current_modes():
+                    setattr(result, NAME, torch.tensor(*args, **{**kwargs, "device": "cpu"}))
+        return result
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Tensors for which no device is named are made on the meta device, those from numbers with
+    their values."""
+    with torch.device("meta"), Given():
+        yield
 
 
 class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

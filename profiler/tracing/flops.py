@@ -7,15 +7,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from profiler.tracing.observe import (
-    Backend,
-    Counted,
-    Recorder,
-    run,
-    tensors_of,
-    unswept,
-)
-from profiler.tracing.target import Sizes, Target, build, explained
+from profiler.meters.interface import reason_of
+from profiler.tracing.observe import run, tensors_of, unswept
+from profiler.tracing.recorder import Backend, Counted, Recorder
+from profiler.tracing.target import Sizes, Target, TraceError, build
 
 
 @dataclass(frozen=True)
@@ -34,6 +29,8 @@ class FlopCounter:
     left_out: Mapping[str, int]
     total: int
     ungrouped: Mapping[str, int] = field(default_factory=dict)
+    unknown: bool = False
+    """Whether operations ran besides that have no counting rule."""
 
     @property
     def agrees(self) -> bool:
@@ -51,6 +48,10 @@ class FlopCounter:
         return sum(self.left_out.values()) / self.total if self.total else 0.0
 
     def __str__(self) -> str:
+        printed = f"FlopCounterMode prints {sum(self.printed.values())}"
+        if not self.total:
+            none = "has a counting rule" if self.unknown else "is counted"
+            return f"{printed}; no operation {none} that it could be compared with"
         largest = sorted(self.left_out, key=lambda name: -self.left_out[name])[:4]
         apart = [n for n in {**self.printed, **self.products} if not self._same(n)]
         verdict = f"other (in {', '.join(apart)}) than" if apart else "equal to"
@@ -58,25 +59,39 @@ class FlopCounter:
             extra = 2 * sum(self.ungrouped.values())
             verdict += f" {extra}, for groups of convolutions that it forgets, and"
         listed = f", most of them in {', '.join(largest)}" if largest else ""
+        share = f"leaves out {self.share_left_out:.1%} of all operations{listed}"
+        if self.unknown:
+            share = (
+                f"leaves out {self.share_left_out:.1%} of the operations that have a counting rule"
+                f"{listed}; what it leaves out of the others is not known"
+            )
         return (
-            f"FlopCounterMode prints {sum(self.printed.values())}, {verdict} twice the "
+            f"{printed}, {verdict} twice the "
             f"{sum(self.products.values())} multiplications counted in the same operations, and "
-            f"leaves out {self.share_left_out:.1%} of all operations{listed}"
+            f"{share}"
         )
 
 
 def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
-    """Run the module once under FlopCounterMode and the recorder of a trace."""
+    """Run the module once under FlopCounterMode and the recorder of a trace.
+
+    Raises:
+        TraceError: the module runs, but not under FlopCounterMode; one sentence.
+    """
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
     known = {str(packet).replace(".", "::") for packet in flop_registry}
     with torch.enable_grad(), unswept():
         built = build(target, sizes)
-        with explained(target, sizes):
-            recorder = Recorder(list(tensors_of(built)))
-            counter = FlopCounterMode(display=False)
+        recorder = Recorder(list(tensors_of(built)))
+        counter = FlopCounterMode(display=False)
+        try:
             with backend(recorder):
                 run(built, recorder, counter)
+        except Exception as error:  # the module runs without it
+            raise TraceError(
+                f"FlopCounterMode does not run on this module: {reason_of(error)}"
+            ) from error
     figures = counter.get_flop_counts().get("Global", {})
     by_name: dict[str, Counted] = {}
     for (_, name), counted in recorder.by_operation().items():
@@ -96,4 +111,5 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
         {name: n for name, n in left_out.items() if n},
         sum(c.operations.total for c in by_name.values()),
         {name: c.ungrouped for name, c in by_name.items() if c.ungrouped},
+        any(not c.known for c in recorder.by_operation().values()),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -17,63 +17,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
+from torch._prims_common import (
+    compute_elementwise_output_logical_to_physical_perm,
+    get_computation_dtype,
+)
 from torch.overrides import TorchFunctionMode
 
 from profiler.counters.backward_rules import attention_backward
 from profiler.counters.call import Call
-from profiler.counters.operations import FUNCTIONS, NOTHING, Operations, counted, other
+from profiler.counters.operations import FUNCTIONS, NOTHING, Operations, other
 from profiler.counters.rules import fused_attention, visible_pairs
-from profiler.tracing.observe import Recorder
-from profiler.tracing.target import TraceError
-
-
-@dataclass(frozen=True)
-class Fused:
-    """One fused call: its operations, the shapes of its results, and what it keeps.
-
-    `backward` is given, for each tensor argument, whether its gradient is wanted. `keeps` names
-    the arguments and results that are saved, by position; `workspace` numbers are saved besides.
-    """
-
-    name: str
-    tensors: tuple[Tensor | None, ...]
-    results: tuple[tuple[int, ...], ...]
-    forward: Operations
-    backward: Callable[[Sequence[bool]], Operations]
-    keeps: tuple[int, ...]
-    keeps_results: tuple[int, ...] = ()
-    workspace: int = 0
-
-
-class Applied(torch.autograd.Function):
-    """A fused call as autograd sees it: empty results, and empty gradients of the same shapes."""
-
-    @staticmethod
-    def forward(ctx: Any, recorder: Recorder, call: Fused, *tensors: Tensor | None) -> Any:
-        """Empty results; what the call keeps is saved."""
-        given = [t for t in tensors if t is not None]
-        with recorder.quiet():
-            results = tuple(given[0].new_empty(shape) for shape in call.results)
-            workspace = [given[0].new_empty(call.workspace)] if call.workspace else []
-        recorder.add(call.name, call.forward)
-        kept = [tensors[i] for i in call.keeps if tensors[i] is not None]
-        ctx.save_for_backward(*kept, *(results[i] for i in call.keeps_results), *workspace)
-        ctx.recorder, ctx.call = recorder, call
-        ctx.shapes = [None if t is None else (t.shape, t.dtype) for t in tensors]
-        return results if len(results) > 1 else results[0]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        """Empty gradients of what has one."""
-        wanted = ctx.needs_input_grad[2:]
-        ctx.recorder.add(f"{ctx.call.name} backward", ctx.call.backward(wanted))
-        with ctx.recorder.quiet():
-            made = [
-                torch.empty(shape[0], dtype=shape[1], device="meta") if needed else None
-                for shape, needed in zip(ctx.shapes, wanted, strict=True)
-            ]
-        return (None, None, *made)
-
+from profiler.tracing.fused_call import Applied, Fused, layout
+from profiler.tracing.recorder import Recorder
+from profiler.tracing.recurrences import CELLS, cell_call, recurrent
 
 # attention
 
@@ -88,10 +44,23 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Fused:
-    """Scaled dot-product attention; causal, row i has i pairs and masked pairs cost nothing."""
+    """Scaled dot-product attention; causal, row i has i pairs and masked pairs cost nothing.
+
+    Results and gradients lie in memory as torch's kernel for a CPU gives them, where it is made for
+    such arguments: a result like the query, gradients and logarithms (b, l, n, h). A mask of truth
+    values is saved as numbers.
+    """
     rows, keys, width, values = query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1]
     heads = prod(query.shape[:-2])
-    result = (*query.shape[:-1], values)
+    learned = attn_mask is not None and attn_mask.requires_grad
+    kernel = query.dim() == 4 and width == values and not learned
+    axes = compute_elementwise_output_logical_to_physical_perm(query)[0] if kernel else ()
+    result = layout(query, (*query.shape[:-1], values), axes)
+    logarithms = layout(query, query.shape[:-1], (0, 2, 1) if kernel else ())
+    workspace = [replace(logarithms, dtype=get_computation_dtype(query.dtype))]
+    truths = attn_mask is not None and attn_mask.dtype == torch.bool
+    if attn_mask is not None and truths:
+        workspace.append(layout(query, attn_mask.shape))
     pairs = visible_pairs(rows, keys, is_causal) * heads
     added = attn_mask is not None and attn_mask.is_floating_point()
     arguments = {
@@ -119,7 +88,8 @@ def attention(
 
     return Fused(
         "fused attention", (query, key, value, attn_mask), (result,), forward, backward,
-        keeps=(0, 1, 2, 3), keeps_results=(0,), workspace=rows * heads,
+        keeps=(0, 1, 2) if truths else (0, 1, 2, 3), keeps_results=(0,),
+        workspace=tuple(workspace), orders=dict.fromkeys(range(3), (0, 2, 1, 3)) if kernel else {},
     )  # fmt: skip
 
 
@@ -169,10 +139,10 @@ def layer_norm(
     """y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row: its documentation."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return Fused(
-        "fused layer norm", (input, weight, bias), (tuple(input.shape),),
+        "fused layer norm", (input, weight, bias), (layout(input, input.shape),),
         centred(entries, rows) + affine(entries, weight, bias),
         lambda wanted: centred_backward(entries, rows, weight, wanted),
-        keeps=(0, 1, 2), workspace=2 * rows,
+        keeps=(0, 1, 2), workspace=(layout(input, (2 * rows,)),),
     )  # fmt: skip
 
 
@@ -187,10 +157,10 @@ def group_norm(
     """As layer_norm, a row being a group of channels; weight and bias belong to channels."""
     entries, rows = input.numel(), input.shape[0] * num_groups
     return Fused(
-        "fused group norm", (input, weight, bias), (tuple(input.shape),),
+        "fused group norm", (input, weight, bias), (layout(input, input.shape),),
         centred(entries, rows) + affine(entries, weight, bias),
         lambda wanted: centred_backward(entries, rows, weight, wanted),
-        keeps=(0, 1), workspace=2 * rows,
+        keeps=(0, 1), workspace=(layout(input, (2 * rows,)),),
     )  # fmt: skip
 
 
@@ -217,8 +187,8 @@ def rms_norm(
         return total
 
     return Fused(
-        "fused RMS norm", (input, weight), (tuple(input.shape),), forward, backward,
-        keeps=(0, 1), workspace=rows,
+        "fused RMS norm", (input, weight), (layout(input, input.shape),), forward, backward,
+        keeps=(0, 1), workspace=(layout(input, (rows,)),),
     )  # fmt: skip
 
 
@@ -258,143 +228,10 @@ def batch_norm(
         return total
 
     return Fused(
-        "fused batch norm", (input, weight, bias), (tuple(input.shape),),
+        "fused batch norm", (input, weight, bias), (layout(input, input.shape),),
         forward + affine(entries, weight, bias), backward,
-        keeps=(0, 1), workspace=2 * rows if training else 0,
+        keeps=(0, 1), workspace=(layout(input, (2 * rows,)),) if training else (),
     )  # fmt: skip
-
-
-# recurrent layers
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A recurrent cell of width 1: gates, and operations per unit beside its linear maps."""
-
-    gates: int
-    forward: Operations
-    backward: Operations
-    states: int = 1
-
-
-SIGMOID = FUNCTIONS["sigmoid"]
-TANH = other("tanh")
-
-CELLS: Mapping[str, Cell] = {
-    # h = tanh(a), a the sum of both maps; dh (1 - h * h)
-    "rnn_tanh": Cell(1, counted(("add",)) + TANH, counted(("mul", "add", "mul"))),
-    "rnn_relu": Cell(1, counted(("add", "compare")), counted(("compare",))),
-    # four sums of both maps, i, f, o sigmoids, g tanh; c = f c + i g; h = o tanh(c).
-    # Backward: do = dh t, dc = dh o (1 - t t) + dc'; di = dc g, df = dc c', dg = dc i, dc f;
-    # times (1 - y) y for i, f, o and (1 - g g): 16 mul, 6 add; t = tanh(c) again.
-    "lstm": Cell(
-        4,
-        Operations(add=4) + SIGMOID * 3 + TANH * 2 + Operations(mul=3, add=1),
-        Operations(mul=16, add=6) + TANH,
-        states=2,
-    ),
-    # r, z sums of both maps; n = tanh(a + r b); h = (1 - z) n + z h'.
-    # Backward: dz = dh (h' - n) (1 - z) z, dn = dh (1 - z) (1 - n n), dh z, dr = dn b (1 - r) r,
-    # db = dn r: 11 mul, 4 add; dh' = dh z + W^T (...): 1 add.
-    "gru": Cell(
-        3,
-        Operations(add=2) + SIGMOID * 2 + Operations(mul=1, add=1) + TANH
-        + Operations(mul=2, add=2),
-        Operations(mul=11, add=5),
-    ),
-}  # fmt: skip
-"""Per unit, step and sequence: the equations in the documentation of torch.nn.RNN, LSTM and GRU,
-and their derivatives as the kernels of the fused cells compute them."""
-
-
-def recurrent(kind: str) -> Callable[..., Fused | None]:
-    """A whole recurrent layer, its steps, layers and directions in one call."""
-    cell = CELLS[kind]
-
-    def rule(
-        input: Tensor,
-        hx: Any,
-        params: Any,
-        has_biases: Any = True,
-        num_layers: Any = 1,
-        dropout: float = 0.0,
-        train: bool = False,
-        bidirectional: bool = False,
-        batch_first: bool = False,
-        *more: Any,
-    ) -> Fused | None:
-        if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
-            return None  # sequences of several lengths, packed: torch's own steps
-        states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
-        if isinstance(params, Tensor) or not isinstance(params[0], Tensor):
-            return None
-        batched = input.dim() == 3
-        steps = input.shape[1 if batch_first and batched else 0]
-        batch = (input.shape[0 if batch_first else 1]) if batched else 1
-        sides = 2 if bidirectional else 1
-        width = states[0].shape[-1]
-        units = params[0].shape[0] // cell.gates
-        if width != units:
-            return None  # projected states: torch's own steps
-        rows, wide = batch * steps, input.shape[-1]
-        gates = cell.gates * units
-        forward = NOTHING
-        maps = []
-        for layer in range(num_layers):
-            inputs = wide if layer == 0 else sides * units
-            maps += [inputs] * sides
-            if layer and dropout and train:
-                forward += (other("random") + Operations(mul=1)) * (rows * inputs)
-        for inputs in maps:
-            forward += Operations(
-                mul=gates * (inputs + units),
-                add=gates * (inputs - 1 + units - 1) + (2 * gates if has_biases else 0),
-            ) * rows + cell.forward * (rows * units)
-
-        def backward(wanted: Sequence[bool]) -> Operations:
-            total = NOTHING
-            for place, inputs in enumerate(maps):
-                total += cell.backward * (rows * units) + Operations(add=rows * units)
-                if place >= sides or wanted[0]:
-                    total += Operations(mul=gates * inputs, add=(gates - 1) * inputs) * rows
-                    again = bidirectional and place % sides
-                    total += Operations(add=rows * inputs if again else 0)
-                total += Operations(mul=gates * units, add=(gates - 1) * units) * rows
-                total += Operations(mul=rows, add=rows - 1) * (gates * (inputs + units))
-                total += Operations(add=2 * gates * (rows - 1) if has_biases else 0)
-                if place >= sides and dropout and train and place % sides == 0:
-                    total += Operations(mul=rows * inputs)
-            return total
-
-        shape = (*input.shape[:-1], sides * units)
-        kept = rows * (gates + (cell.states - 1) * units) * len(maps)
-        return Fused(
-            f"fused {kind}", (input, *states, *params), (shape, *(tuple(s.shape) for s in states)),
-            forward, backward, keeps=tuple(range(1 + len(states) + len(params))),
-            keeps_results=(0,), workspace=kept,
-        )  # fmt: skip
-
-    return rule
-
-
-def cell_call(kind: str) -> Callable[..., Fused]:
-    """One step of a recurrent cell."""
-    layer = recurrent(kind)
-
-    def rule(input: Tensor, hx: Any, *params: Tensor | None) -> Fused:
-        states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
-        weights = [p for p in params if p is not None]
-        row, held = input.unsqueeze(0), [s.unsqueeze(0) for s in states]
-        found = layer(row, held, weights, len(weights) > 2, 1)
-        if found is None:
-            raise TraceError(f"{kind}: a fused cell takes states as wide as its gates")
-        return Fused(
-            found.name, (input, *states, *weights), tuple(tuple(s.shape) for s in states),
-            found.forward, found.backward, keeps=found.keeps, keeps_results=(0,),
-            workspace=found.workspace,
-        )  # fmt: skip
-
-    return rule
 
 
 RULES: Mapping[Any, Callable[..., Fused | None]] = {

@@ -5,45 +5,26 @@ from __future__ import annotations
 import gc
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import Tensor
-from torch._decomp import decomposition_table
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
-from profiler.counters.backward_rules import TRACED_RULES
-from profiler.counters.call import CountError, bind, bytes_read, bytes_written
-from profiler.counters.operations import NOTHING, Operations
-from profiler.counters.rules import Rule, contraction, free, operations_of, rule_for
 from profiler.meters.memory_saved import keys, saving
-from profiler.tracing import constants
+from profiler.tracing.constants import on_meta
+from profiler.tracing.recorder import Backend, Counted, Recorder
 from profiler.tracing.target import Built, Sizes, Target, build, explained
 
 Quantity = tuple[str, str]
 """What is counted and of which kind: ("forward", "mul"), ("bytes", "activations")."""
 
-Backend = Callable[["Recorder"], Any]
-"""A context in which the module runs, given the recorder that counts."""
-
 PEAK: Quantity = ("bytes", "peak")
 MADE: Quantity = ("bytes", "made")
 """Everything that is made, alive or not: it shows which powers the bytes alive may have."""
-
-SCALED: Mapping[str, tuple[str, str]] = {
-    "aten::addmm": ("mat1", "mat2"),
-    "aten::addmv": ("mat", "vec"),
-    "aten::baddbmm": ("batch1", "batch2"),
-}
-"""Contractions that may scale their result besides."""
-
-COMPOSITE = "CompositeImplicitAutograd"
 
 
 @dataclass(frozen=True)
@@ -60,298 +41,11 @@ class Observation:
     """What was dispatched at each of those moments."""
     shapes: Sequence[tuple[int, ...]] = ()
     decomposed: frozenset[str] = frozenset()
+    stepped: frozenset[str] = frozenset()
+    """Recurrent layers that ran step by step, as they do on the meta device."""
+    misread: frozenset[str] = frozenset()
+    """Layers that took the batch of x for its length."""
     by_op: Mapping[tuple[str, str], Counted] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What is known of an operation before it is called."""
-
-    name: str
-    rule: Rule | None
-    free: bool
-    view: bool
-    composite: bool
-    decomposition: Callable[..., Any] | None
-    label: Mapping[str, str]
-    """Its name in either phase."""
-
-
-def kind_of(func: Any) -> Kind:
-    """The rule of an operation, or torch's own decomposition of it where there is no rule."""
-    name = func._schema.name
-    rule = rule_for(name, TRACED_RULES)
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    composite = (rule is None or func.is_view) and has(func.name(), COMPOSITE)
-    decomposition = decomposition_table.get(func)
-    label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
-    move = rule is free or func.is_view
-    return Kind(name, rule, move, func.is_view, composite, decomposition, label)
-
-
-@dataclass(frozen=True)
-class Made:
-    """What one call of an operation gives: layouts of its results, where they are all that need be
-    known, and its operations, or why they are not counted."""
-
-    layouts: tuple[Layout, ...] | None
-    several: type | None
-    operations: Operations | None
-    reason: str = ""
-    touched: int = 0
-    products: int = 0
-    """Multiplications of two entries, in a contraction or convolution those of its sums alone."""
-    ungrouped: int = 0
-    """How many more the gradient of a convolution's weight would have without groups."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Shape, strides and type of a result in new memory."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-
-    def empty(self) -> Tensor:
-        """A tensor of this layout on the meta device."""
-        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="meta")
-
-
-Key = tuple[Any, ...]
-
-
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Counts what is dispatched by class, and holds account of every storage that is alive.
-
-    An operation that was seen before with the same arguments, tensors by their layouts, is not
-    run again: its results are made anew from what it gave. So a hundred equal layers cost little
-    more than one.
-    """
-
-    def __init__(
-        self, held: Sequence[Tensor] = (), *, shapes: bool = False, like: Recorder | None = None
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.phase = "forward"
-        self.times: Counter[tuple[str, str, Key]] = Counter()
-        self.seen: dict[Key, Made] = {} if like is None else like.seen
-        self.given: dict[tuple[str, str], list[Operations]] = {}
-        self.decomposed: set[str] = set()
-        self.kinds: dict[Any, Kind] = {}
-        self.known: dict[int, ref[Any]] = {}
-        self.bytes_alive = self.bytes_made = 0
-        self.alive: list[int] = []
-        self.names: list[str] = []
-        self.shapes: list[tuple[int, ...]] | None = [] if shapes else None
-        self.silent = False
-        for tensor in held:
-            self.hold(tensor)
-
-    def kind(self, func: Any) -> Kind:
-        """What is known of an operation, looked up once."""
-        found = self.kinds.get(func)
-        if found is None:
-            found = self.kinds[func] = kind_of(func)
-        return found
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        kind = self.kind(func)
-        if kind.composite:
-            with self:
-                return func.decompose(*args, **kwargs)
-        if (known := constants.answer(func, args)) is not None:
-            return known
-        result = func(*args, **kwargs) if kind.view else self.called(func, kind, args, kwargs)
-        constants.follow(func, args, kwargs, result)
-        for item in result if isinstance(result, list | tuple) else (result,):
-            if isinstance(item, Tensor):
-                self.hold(item)
-                if self.shapes is not None:
-                    self.shapes.append(tuple(item.shape))
-        self.alive.append(self.bytes_alive)
-        self.names.append(kind.label[self.phase])
-        return result
-
-    def called(self, func: Any, kind: Kind, args: Any, kwargs: Any) -> Any:
-        """The result of an operation that is no view; its operations are noted."""
-        key = (func, *_signature(args), *_signature(tuple(kwargs.items())))
-        made = self.seen.get(key)
-        if made is None or made.layouts is None:
-            result = func(*args, **kwargs)
-            if made is None:
-                made = self.seen[key] = self.learned(func, kind, args, kwargs, result)
-        elif made.several is None:
-            result = made.layouts[0].empty()
-        else:
-            result = made.several(layout.empty() for layout in made.layouts)
-        if not kind.free and not self.silent:
-            self.times[self.phase, kind.name, key] += 1
-        return result
-
-    def learned(self, func: Any, kind: Kind, args: Any, kwargs: Any, result: Any) -> Made:
-        """What a first call shows of all calls with the same arguments."""
-        layouts, several = self.layouts(func, args, kwargs, result)
-        if kind.free:
-            return Made(layouts, several, NOTHING)
-        call = bind(func, args, kwargs, result)
-        touched = bytes_read(call) + bytes_written(call)
-        try:
-            operations = self.operations(func, kind, args, kwargs, result)
-        except CountError as reason:
-            said = str(reason).replace(f"{kind.name}: ", "")
-            return Made(layouts, several, None, said, touched)
-        products, groups = operations.mul, 0
-        if kind.name == "aten::convolution_backward" and call.arguments["output_mask"][1]:
-            groups = (
-                (call.arguments["groups"] - 1) * products // sum(call.arguments["output_mask"][:2])
-            )
-        if kind.name in SCALED:
-            left, right = SCALED[kind.name]
-            products = contraction(call, left, right, -1).mul
-        return Made(layouts, several, operations, "", touched, products, groups)
-
-    def layouts(
-        self, func: Any, args: Any, kwargs: Any, result: Any
-    ) -> tuple[tuple[Layout, ...] | None, type | None]:
-        """The layouts of results in memory of their own; None where a result is something else."""
-        several = type(result) if type(result) in (list, tuple) else None
-        results = result if several else [result]
-        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        places = {t.untyped_storage()._cdata for t in given}
-        plain = not func._schema.is_mutable and all(
-            type(t) is Tensor
-            and t.device.type == "meta"
-            and t.untyped_storage()._cdata not in places
-            and not (t.is_conj() or t.is_neg())
-            for t in results
-        )
-        if not plain or any(t.device.type != "meta" for t in given):
-            return None, None
-        return tuple(Layout(tuple(t.shape), t.stride(), t.dtype) for t in results), several
-
-    def hold(self, tensor: Tensor) -> None:
-        """Count a tensor's storage as alive until nothing refers to it."""
-        storage = tensor.untyped_storage()
-        key = id(storage)
-        if key in self.known:
-            return
-        size = storage.nbytes()
-        self.known[key] = ref(storage, partial(self._release, key, size))
-        self.bytes_alive += size
-        self.bytes_made += size
-
-    def _release(self, key: int, size: int, _: Any) -> None:
-        self.bytes_alive -= size
-        self.known.pop(key, None)
-
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """What is dispatched inside is held account of, and counted under another name."""
-        was, self.silent = self.silent, True
-        try:
-            yield
-        finally:
-            self.silent = was
-
-    def add(self, name: str, operations: Operations) -> None:
-        """Add operations that a rule at the level of torch's functions gives."""
-        self.given.setdefault((self.phase, name), []).append(operations)
-
-    def operations(self, func: Any, kind: Kind, args: Any, kwargs: Any, result: Any) -> Operations:
-        """By the rule, else by torch's own decomposition; CountError where there is neither."""
-        reason = CountError("no rule for this operation")
-        if kind.rule is not None:
-            try:
-                found = operations_of(bind(func, args, kwargs, result), TRACED_RULES)
-            except CountError as error:
-                reason = error
-            else:
-                if found is not None:
-                    return found
-        if kind.decomposition is None:
-            raise reason
-        self.decomposed.add(kind.name)
-        return self.taken_apart(kind, args, kwargs, reason)
-
-    def taken_apart(self, kind: Kind, args: Any, kwargs: Any, reason: CountError) -> Operations:
-        """The operations of torch's decomposition, run beside the call on tensors of its own."""
-        assert kind.decomposition is not None
-        inner = Recorder()
-        own_args, own_kwargs = tree_map(_twin, (args, kwargs))
-        try:
-            with inner:
-                kind.decomposition(*own_args, **own_kwargs)
-        except Exception as error:  # torch's decompositions raise anything
-            raise CountError(f"{reason}; its decomposition fails: {error}") from error
-        total, unknown = NOTHING, []
-        for _, name, times, made in inner.calls():
-            if made.operations is None:
-                unknown.append(f"{name}: {made.reason}")
-            else:
-                total += made.operations * times
-        if unknown:
-            raise CountError(f"{reason}; its decomposition holds {', '.join(unknown)}")
-        return total
-
-    def calls(self) -> Iterator[tuple[str, str, int, Made]]:
-        """Phase, name, how often and what it gave, of everything that is no move."""
-        for (phase, name, key), times in self.times.items():
-            yield phase, name, times, self.seen[key]
-        for (phase, name), each in self.given.items():
-            for operations in each:
-                yield phase, name, 1, Made(None, None, operations)
-
-    def by_operation(self) -> dict[tuple[str, str], Counted]:
-        """Everything that is no move, by phase and name."""
-        found: dict[tuple[str, str], Counted] = {}
-        for phase, name, times, made in self.calls():
-            place = (phase, name if made.operations is not None else f"{name}: {made.reason}")
-            before = found.get(place, Counted(known=made.operations is not None))
-            found[place] = Counted(
-                before.calls + times,
-                before.operations + (made.operations or NOTHING) * times,
-                before.bytes_touched + made.touched * times,
-                before.known,
-                before.products + made.products * times,
-                before.ungrouped + made.ungrouped * times,
-            )
-        return found
-
-
-@dataclass(frozen=True)
-class Counted:
-    """All calls of one operation in one phase; not `known` where it has no rule."""
-
-    calls: int = 0
-    operations: Operations = NOTHING
-    bytes_touched: int = 0
-    known: bool = True
-    products: int = 0
-    ungrouped: int = 0
-
-
-def _signature(values: Any) -> Iterator[Any]:
-    """What tells two calls apart: layouts of tensors, values and types of everything else."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield (value.shape, value.stride(), value.dtype, value.device.type)
-        elif isinstance(value, list | tuple):
-            yield (len(value), *_signature(value))
-        elif isinstance(value, int | float | complex | str | bool | type(None)):
-            yield (type(value), value)
-        else:
-            yield str(value)
-
-
-def _twin(leaf: Any) -> Any:
-    """An empty tensor of the same shape and layout on the meta device."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
 
 
 def tensors_of(built: Built) -> Iterator[Tensor]:
@@ -387,13 +81,15 @@ def _observed(target: Target, sizes: Sizes, backend: Backend, shapes: bool) -> O
     quantities["parameters", ""] = sum(p.numel() for p in built.module.parameters())
     quantities["bytes", "activations"] = activations
     quantities[MADE] = recorder.bytes_made
-    quantities[PEAK] = max(recorder.alive, default=0)
+    quantities[PEAK] = max(recorder.alive, default=recorder.bytes_alive)
     return Observation(
         quantities,
         array("q", recorder.alive),
         tuple(recorder.names),
         tuple(recorder.shapes or ()),
         frozenset(recorder.decomposed),
+        frozenset(recorder.stepped),
+        frozenset(built.misread),
         by_op,
     )
 
@@ -415,7 +111,7 @@ def totals(by_op: Mapping[tuple[str, str], Counted]) -> dict[Quantity, int]:
 def run(built: Built, recorder: Recorder, inner: Any = None) -> None:
     """Forward, then backward from a gradient of every result that has one; `inner` is a mode that
     sees the calls before the recorder."""
-    with recorder, inner or nullcontext():
+    with recorder.accumulation.watching(), on_meta(), recorder, inner or nullcontext():
         results = built.module(*built.args, **built.kwargs)
         wanted = list({id(t): t for t in differentiable(results)}.values())
         recorder.phase = "backward"
@@ -435,7 +131,7 @@ def saved_bytes(built: Built, backend: Backend, before: Recorder) -> int:
     parameters and buffers left out."""
     owned = keys((*built.module.parameters(), *built.module.buffers()))
     again = Recorder(like=before)
-    with saving() as saved, backend(again), again:
+    with saving() as saved, on_meta(), backend(again), again:
         results = built.module(*built.args, **built.kwargs)
     storages = saved.storages()
     del results  # and with them the graph that held what was saved
@@ -458,10 +154,3 @@ def unswept() -> Iterator[None]:
         if was:
             gc.enable()
             gc.collect(0)
-
-
-def math_backend(recorder: Recorder) -> Any:
-    """torch's own decompositions: attention as products, softmax and products."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    return sdpa_kernel(SDPBackend.MATH)

@@ -96,11 +96,12 @@ def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
 
 
 def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, int]]:
-    """The last landmark up to a moment, and the first after it."""
+    """The last landmark up to a moment, and the first after it, if there is one."""
     earlier = [(mark, place) for mark, place in marks.items() if place <= top]
     later = [(mark, place) for mark, place in marks.items() if place > top]
     yield max(earlier, key=lambda entry: entry[1])
-    yield min(later, key=lambda entry: entry[1])
+    if later:
+        yield min(later, key=lambda entry: entry[1])
 
 
 def undominated(polys: Sequence[Poly]) -> list[Poly]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from profiler.tracing.fit import Point
-from profiler.tracing.observe import PEAK, Backend, Observation, Quantity, observe
+from profiler.tracing.observe import PEAK, Observation, Quantity, observe
+from profiler.tracing.recorder import Backend
 from profiler.tracing.target import Target, TraceError, Variables, words
 
 PATIENCE_S = 6.0
@@ -81,8 +82,8 @@ class Points:
 
     def patient(self, base: Point, i: int, place: int, part: float = 1.0) -> bool:
         """Whether another size of one letter takes no longer than a part of what is waited for."""
-        spent = max(self.seconds.values()) + self.slope(base, i) * (place - base[i])
-        return spent <= PATIENCE_S * part
+        more = self.slope(base, i) * (place - base[i])
+        return self.seconds[base] + more <= PATIENCE_S * part
 
     def slope(self, base: Point, i: int) -> float:
         """Seconds that one more of a letter takes, from the operations that it adds."""

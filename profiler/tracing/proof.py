@@ -96,8 +96,9 @@ def fails(points: Points, poly: Poly, quantity: Quantity, point: Point) -> Break
 
 def since(points: Points, polys: Mapping[Quantity, Poly], base: Point) -> Point:
     """The least size of each letter down to which formulas of operations and parameters hold, the
-    other letters being as they were first; where they break below becomes a note."""
-    wrong = breaks(points, polys, [base])
+    other letters being as they were first; where one that holds from there on breaks below becomes
+    a note."""
+    wrong = breaks(points, polys, points.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
     least = list(base)
     for i, letter in enumerate(points.letters):

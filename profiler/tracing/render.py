@@ -35,6 +35,9 @@ def as_markdown(found: Trace, apart_: Sequence[Difference] = ()) -> str:
     return "\n".join(render.markdown(grid, "###") for grid in grids)
 
 
+BELOW = ", and what is listed below"
+"""Said of a class beside which operations without a rule ran, whose own classes are not known."""
+
 COLUMNS = (
     Column("part", "part", numeric=False),
     Column("kind", "kind", numeric=False),
@@ -44,8 +47,9 @@ COLUMNS = (
 
 def tables(found: Trace) -> Iterator[Grid]:
     """The formulas, and what has none."""
+    listed = {u.phase for u in found.uncounted}
     rows: list[Line] = [
-        (phase, name, str(value))
+        (phase, name, f"{value}{BELOW if phase in listed and isinstance(value, Poly) else ''}")
         for phase in ("forward", "backward")
         for name, value in found.classes(phase).items()
     ]
@@ -61,18 +65,31 @@ def tables(found: Trace) -> Iterator[Grid]:
             Column("calls", "calls"),
             Column("bytes", "bytes touched"),
         )
-        listed = tuple(
-            (u.name, u.phase, str(u.calls), str(u.bytes_touched)) for u in found.uncounted
+        lines = tuple(
+            (u.name, u.phase, *map(short, (u.calls, u.bytes_touched))) for u in found.uncounted
         )
-        yield Grid("dispatched without a counting rule: in no formula above", columns, listed)
+        yield Grid("dispatched without a counting rule: in no formula above", columns, lines)
+
+
+def short(value: Poly | Break) -> str:
+    """A formula, or that there is none."""
+    return str(value) if isinstance(value, Poly) else "no formula"
 
 
 def said(found: Trace) -> Iterator[str]:
     """What must be known beside the formulas."""
     least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
     yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
-    yield f"bytes hold from {words(found.fitted[0])} on, in numbers of the type that the module has"
-    yield f"proven at sizes that were not used: {'; '.join(map(words, found.proven))}"
+    if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
+        yield (
+            f"bytes hold from {words(found.base)} on, in numbers of the type that the module has, "
+            f"without what a kernel holds for itself while it runs"
+        )
+    what = "what has a formula is proven" if found.broken else "proven"
+    yield (
+        f"{what} at sizes that were not used: {'; '.join(map(words, found.proven))}; it holds at "
+        f"others if the module does nothing different there"
+    )
     if found.variables.let:
         lets = ", ".join(f"{name} = {f.text}" for name, f in found.variables.let.items())
         yield f"with {lets}"
@@ -98,6 +115,7 @@ def apart(difference: Difference) -> Grid:
         notes.append(f"compared for sizes from {SETTLED} on")
     if difference.reason:
         notes.append(f"not compared: {difference.reason}")
+    notes += difference.notes
     if difference.explained:
         notes.append("nothing is unexplained")
     title = f"the {difference.phase} pass less the equations of {difference.mixer}"
@@ -137,6 +155,7 @@ def as_json(found: Trace, apart_: Sequence[Difference] = ()) -> str:
             for u in found.uncounted
         ],
         "since": dict(found.since),
+        "bytes_since": dict(found.base),
         "fitted": [dict(point) for point in found.fitted],
         "proven": [dict(point) for point in found.proven],
         "decomposed": list(found.decomposed),
@@ -175,4 +194,5 @@ def _difference(difference: Difference) -> dict[str, Any]:
         "causes": causes,
         "unexplained": texts(difference.unexplained),
         "reason": difference.reason or None,
+        "notes": list(difference.notes),
     }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from profiler.counters.operations import Operations
 from profiler.tracing.flops import FlopCounter
-from profiler.tracing.observe import PEAK, Counted, Quantity
+from profiler.tracing.observe import PEAK, Quantity
+from profiler.tracing.recorder import Counted
 from profiler.tracing.target import TraceError, Variables, words
+
+LONGEST = 60
+"""Letters of a formula that is printed although it fails."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,9 @@ class Break:
     counted: int
 
     def __str__(self) -> str:
+        formula = self.formula if len(self.formula) <= LONGEST else "the one found"
         return (
-            f"no formula: {self.formula} breaks at {words(self.sizes)}, where it gives "
+            f"no formula: {formula} breaks at {words(self.sizes)}, where it gives "
             f"{self.gives} and {self.counted} was counted"
         )
 
@@ -46,8 +52,8 @@ class Trace:
     `quantities` maps (part, kind) to an exact polynomial, or to where it breaks: parts are forward,
     backward (by class of operations), parameters, and bytes (activations, peak). `proven` are the
     sizes that formulas were held against and that did not go into them; `since` is the least size
-    of each letter down to which they hold (bytes: down to the first of `fitted`). `backend` names
-    the path that is assumed.
+    of each letter down to which they hold; bytes hold from `base` on. `backend` names the path that
+    is assumed.
     """
 
     target: str
@@ -57,8 +63,11 @@ class Trace:
     fitted: Sequence[Mapping[str, int]]
     proven: Sequence[Mapping[str, int]]
     since: Mapping[str, int]
+    base: Mapping[str, int]
     notes: Sequence[str] = ()
     decomposed: Sequence[str] = ()
+    followed: Callable[[], Mapping[str, Poly | Break]] = field(default=dict, repr=False)
+    """Finds `zeros`."""
     sample: Mapping[tuple[str, str], Counted] = field(default_factory=dict, repr=False)
     """Operations by phase and name at the first sizes."""
     flops: FlopCounter | None = None
@@ -80,6 +89,16 @@ class Trace:
         """Operations of the backward pass by class."""
         return self.classes("backward")
 
+    @cached_property
+    def zeros(self) -> Mapping[str, Poly | Break]:
+        """Class of operations -> formula of the part of the backward pass that is arithmetic with
+        zeros which fill gradients up. Found when first asked for.
+
+        Raises:
+            TraceError: the pass cannot be followed entry by entry; one sentence.
+        """
+        return self.followed()
+
     @property
     def parameters(self) -> Poly | Break:
         """Numbers in the parameters."""
@@ -92,12 +111,14 @@ class Trace:
 
     @property
     def peak_bytes(self) -> Poly | Break:
-        """Most bytes alive at once: parameters, buffers, inputs, gradients and all that is made."""
+        """Most bytes alive at once: parameters, buffers, inputs, gradients and all that is made;
+        not what a kernel holds for itself while it runs."""
         return self.quantities.get(PEAK, Poly())
 
     @property
     def uncounted(self) -> tuple[Uncounted, ...]:
-        """Every operation that has no rule, whose work is in no formula."""
+        """Every operation that has no rule, whose work is in no formula; what runs only below the
+        sizes that formulas hold from is none."""
         return tuple(
             Uncounted(
                 name,
@@ -106,8 +127,8 @@ class Trace:
                 self.quantities.get((f"{phase} bytes", name), Poly()),
             )
             for phase in ("forward", "backward")
-            for part, name in self.quantities
-            if part == f"{phase} calls"
+            for (part, name), calls in self.quantities.items()
+            if part == f"{phase} calls" and calls != Poly()
         )
 
     @property

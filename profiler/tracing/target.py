@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,11 +21,11 @@ from torch.utils._pytree import tree_map
 from costmodel.formulas import Formula, FormulaError, parse
 from costmodel.load import user_module
 from costmodel.mixers import UnknownMixer
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
 from costmodel.sizes import LETTERS
-from costmodel.tokens import Unanswered
 from profiler.meters.interface import reason_of
-from profiler.tracing.constants import Building
+from profiler.tracing.constants import Building, on_meta
 
 
 class TraceError(Unanswered):
@@ -200,11 +201,16 @@ def _package(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Built:
-    """A module on the meta device and what it is called with."""
+    """A module on the meta device and what it is called with.
+
+    `misread` fills, while the module runs, with the names of layers that take the x (b, l, d) that
+    was made for it for (l, b, d): their `batch_first` is False.
+    """
 
     module: nn.Module
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    misread: set[str] = field(default_factory=set)
 
 
 def build(target: Target, sizes: Sizes) -> Built:
@@ -215,7 +221,7 @@ def build(target: Target, sizes: Sizes) -> Built:
         TraceError: the factory needs a size that was not given, refuses these, or makes no module.
     """
     given = _named(target, sizes)
-    with torch.device("meta"), Building():
+    with on_meta(), Building():
         try:
             made = target.make(**given)
         except Exception as error:  # a module of a user's own may raise anything
@@ -228,15 +234,32 @@ def build(target: Target, sizes: Sizes) -> Built:
                 f"{target.name} makes a {type(made).__name__}: expected a torch.nn.Module, or a "
                 f"pair of it and its inputs"
             )
-        if inputs is None:
+        given_none = inputs is None
+        if given_none:
             inputs = (_sequence(target, sizes),)
     args, kwargs = _arguments(target, inputs)
     args, kwargs = _fresh((args, kwargs))
-    return Built(module.to("meta"), args, kwargs)
+    built = Built(module.to("meta"), args, kwargs)
+    if given_none:
+        _watch(built, args[0].shape)
+    return built
+
+
+def _watch(built: Built, shape: tuple[int, ...]) -> None:
+    """Note which layers read the batch of x as its length."""
+
+    def called(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if inputs and isinstance(inputs[0], Tensor) and inputs[0].shape == shape:
+            built.misread.add(type(layer).__name__)
+
+    for layer in built.module.modules():
+        if getattr(layer, "batch_first", None) is False:
+            layer.register_forward_pre_hook(called)
 
 
 def _named(target: Target, sizes: Sizes) -> dict[str, int]:
-    """The sizes that the factory names."""
+    """The sizes that the factory names; one that takes any keyword gets what --let names, but for
+    the letters of sizes."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
     try:
@@ -244,8 +267,6 @@ def _named(target: Target, sizes: Sizes) -> dict[str, int]:
     except ValueError as error:
         raise TraceError(f"{target.name} does not say which sizes it takes: {error}") from error
     kinds = {p.kind for p in parameters.values()}
-    if inspect.Parameter.VAR_KEYWORD in kinds and not any(n in parameters for n in sizes):
-        return dict(sizes)
     missing = [
         name
         for name, p in parameters.items()
@@ -259,7 +280,12 @@ def _named(target: Target, sizes: Sizes) -> dict[str, int]:
             f"{target.name} needs {listed}: give --let {missing[0]}=FORMULA, or a function of the "
             f"sizes that makes the module"
         )
-    return {name: value for name, value in sizes.items() if name in parameters}
+    anything = inspect.Parameter.VAR_KEYWORD in kinds
+    return {
+        name: value
+        for name, value in sizes.items()
+        if name in parameters or (anything and name not in LETTERS)
+    }
 
 
 def _sequence(target: Target, sizes: Sizes) -> Tensor:
@@ -318,38 +344,52 @@ def explained(target: Target, sizes: Sizes) -> Iterator[None]:
         where = place(error)
         if reason := data_dependent(error):
             raise TraceError(
-                f"{target.name} cannot be traced: what it does depends on the values of its "
-                f"input, not only on sizes ({reason}{where})"
+                f"{target.name} cannot be traced: what it does depends on the values of its input "
+                f"or weights, or on numbers that are drawn, not only on sizes ({reason}{where})"
+            ) from error
+        if "is not on the expected device" in str(error):
+            raise TraceError(
+                f"{target.name} does not run at {words(sizes)}: {operation(error)} takes a tensor "
+                f"on the CPU beside others on the meta device: make it with torch.tensor, or on "
+                f"the device of the input{where}"
             ) from error
         raise TraceError(
             f"{target.name} does not run at {words(sizes)}: {_said(error)}{where}"
         ) from error
 
 
-SIGNS = (
-    "cannot be called on meta tensors",
-    "_local_scalar_dense",
-    "data-dependent",
-    "data-independent implementation",
-    "aten::nonzero",
-    "aten.nonzero",
-    "masked_select",
-    "aten::unique",
-    "aten::_unique2",
-    "Cannot copy out of meta tensor",
-    "aten::equal",
-)
+VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+"""torch's tags of operations whose results, or the shapes of these, depend on values."""
+
+OPERATION = "_costmodel_operation"
+"""The attribute of an error that holds the operation which raised it."""
+
+COPIES: Mapping[str, str] = {
+    "Cannot copy out of meta tensor": "a copy to the CPU",
+    "meta device type tensor to numpy": "Tensor.numpy",
+}
+"""What torch says where numbers are copied off the meta device -> what does so."""
+
+
+def operation(error: Exception) -> str:
+    """The dispatched operation that raised an error; "" where none did."""
+    func = getattr(error, OPERATION, None)
+    return "" if func is None else str(func._schema.name)
 
 
 def data_dependent(error: Exception) -> str:
-    """The operation that needs values, as torch names it; "" where the error is another."""
+    """What needs values, by the names of torch; "" where the error is another."""
     text = str(error)
-    if not any(sign in text for sign in SIGNS):
-        return ""
-    for sign in SIGNS[1:]:
+    for sign, name in COPIES.items():
         if sign in text:
-            return sign
-    return reason_of(error)
+            return name
+    func = getattr(error, OPERATION, None)
+    if func is None or VALUES.isdisjoint(func.tags):
+        return ""
+    if not (isinstance(error, NotImplementedError) or "meta tensor" in text):
+        return ""
+    inner = re.findall(r"(?:torch|Tensor)\.\w+(?=\(\))|aten::\w+", text)
+    return ", ".join(dict.fromkeys([operation(error), *inner]))
 
 
 OWN = Path(__file__).parents[1]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from costmodel.polynomial import Poly
 from profiler.tracing import atoms
 from profiler.tracing.backends import BACKENDS
+from profiler.tracing.filled import zeros
 from profiler.tracing.fit import (
     HIGHEST,
     Axis,
@@ -18,13 +21,13 @@ from profiler.tracing.fit import (
     shortest,
     spans,
 )
-from profiler.tracing.flops import flop_counter
-from profiler.tracing.observe import MADE, PEAK, Quantity
+from profiler.tracing.flops import FlopCounter, flop_counter
+from profiler.tracing.observe import MADE, PEAK, Observation, Quantity
 from profiler.tracing.peak import peak
 from profiler.tracing.points import Points
 from profiler.tracing.proof import breaks, earliest, held_out, since
 from profiler.tracing.result import Break, Trace
-from profiler.tracing.target import TraceError, load, variables
+from profiler.tracing.target import TraceError, load, variables, words
 
 SMALLEST = (5, 3, 2, 7, 4, 6)
 """Where the letters start, in order: small, and no two alike."""
@@ -41,6 +44,9 @@ FAR = (9, 27, 60, 97)
 SHORT_S = 0.3
 """Where every run takes longer than this, fewer of them are made."""
 
+REPEATS = 5
+"""How often the first sizes are run, where that is quick, to see whether chance has a part."""
+
 LATER = (32, 128, 512)
 """Steps after which powers are tried again, where small sizes are a case of their own."""
 
@@ -56,7 +62,8 @@ def trace(
 
     Args:
         target: `package.module:factory`, `path/file.py:Class`, or the factory itself. It is called
-            with the sizes that it names, and gives a module, or a module and its inputs.
+            with the sizes that it names, and gives a module, or a pair of a module and its inputs:
+            a tensor, a tuple of arguments or a dict of them by name. Without inputs x is (b, l, d).
         over: the letters of the formulas, `l,h,n`; `h:2` tries multiples of 2 alone.
         let: sizes that follow from them, `d=n*h`.
         backend: `math`, torch's own decompositions; `fused`, attention, recurrent cells and norms
@@ -69,6 +76,52 @@ def trace(
         raise TraceError(f"--backend '{backend}': expected one of {', '.join(BACKENDS)}")
     search = Search(Points(load(target), variables(over, let), BACKENDS[backend]), backend)
     return search.traced()
+
+
+def below(point: Point, base: Point) -> bool:
+    """Whether no size of a point is beyond that of another one."""
+    return all(x <= y for x, y in zip(point, base, strict=True))
+
+
+def different(one: Observation, other: Observation) -> str:
+    """The operation that one of two runs at the same sizes has more often; "" where none has."""
+    before, after = Counter(one.names), Counter(other.names)
+    for name in [*before, *after]:
+        if before[name] != after[name]:
+            phase, operation = name.split(" ", 1)
+            return f"{phase} {before[name]} times {operation}, then {after[name]}"
+    return ""
+
+
+def counted_at(points: Points, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
+    """Of what multiples of a letter a rule reaches, where it does not reach all sizes."""
+    listed: dict[str, dict[str, None]] = {}
+    for (part, name), value in quantities.items():
+        if not (part.endswith(" calls") and isinstance(value, Break)):
+            continue
+        operation = name.split(": ")[0]  # the reason follows
+        for i, letter in enumerate(points.letters):
+            for m in MULTIPLES[1:]:
+                reached = [seen for point, seen in points.seen.items() if point[i] % m == 0]
+                if len(reached) > 2 and not any((part, name) in s.quantities for s in reached):
+                    listed.setdefault(f"{letter}:{m}", {})[operation] = None
+                    break
+    for over, operations in listed.items():
+        yield f"--over {over} has sizes at which there is a rule for {', '.join(operations)}"
+
+
+def observed(seen: Observation, batch: str) -> Iterator[str]:
+    """Where the meta device takes another path than others do, and a layer another than meant."""
+    if seen.misread:
+        yield (
+            f"batch_first is False in {', '.join(sorted(seen.misread))}: x ({batch}, l, d) is read "
+            f"as l sequences of length {batch}"
+        )
+    if seen.stepped:
+        yield (
+            f"counted as on the meta device: {', '.join(sorted(seen.stepped))} step by step; a CPU "
+            f"maps all steps at once or has a kernel of its own, and holds other bytes"
+        )
 
 
 class Search:
@@ -109,7 +162,9 @@ class Search:
         for quantity, first in broken.items():
             poly = (work | memory)[quantity]
             quantities[quantity] = earliest(points, poly, quantity, base, first)
-        return self.result(base, least, quantities, proven)
+        held = [p for p in points.above(least) if below(p, base)]
+        followed = partial(zeros, points, axes, [*held, *proven], whole=self.thorough)
+        return self.result(base, least, quantities, proven, followed)
 
     def result(
         self,
@@ -117,10 +172,18 @@ class Search:
         least: Point,
         quantities: Mapping[Quantity, Poly | Break],
         proven: Sequence[Point],
+        followed: Callable[[], Mapping[str, Poly | Break]],
     ) -> Trace:
         """What was found, with what it rests on."""
         points, first = self.points, self.points.at(base)
         sizes = points.variables.sizes(points.named(base))
+        notes = [*points.notes, *observed(first, "b" if "b" in sizes else "1")]
+        notes += counted_at(points, quantities)
+        flops: FlopCounter | None = None
+        try:
+            flops = flop_counter(points.target, sizes, points.backend)
+        except TraceError as error:
+            notes.append(str(error))
         return Trace(
             target=points.target.name,
             backend=self.backend,
@@ -129,10 +192,12 @@ class Search:
             fitted=[points.named(p) for p in points.seen if p in points.used],
             proven=[points.named(p) for p in proven],
             since=points.named(least),
-            notes=tuple(points.notes),
+            base=points.named(base),
+            notes=tuple(notes),
             decomposed=tuple(sorted(first.decomposed)),
+            followed=followed,
             sample=first.by_op,
-            flops=flop_counter(points.target, sizes, points.backend),
+            flops=flops,
         )
 
     def base(self) -> Point:
@@ -143,15 +208,30 @@ class Search:
                 SMALLEST[i % len(SMALLEST)] * scale * m for i, m in enumerate(self.points.multiples)
             )
             try:
-                self.points.at(point)
+                self.steady(point)
             except TraceError as error:
                 first = first or error
             else:
-                # The first call in a process holds some results longer than every later one.
-                del self.points.seen[point]
                 return point
         assert first is not None
         raise first
+
+    def steady(self, point: Point) -> None:
+        """Run at a point again; TraceError where this does something else.
+
+        The first call in a process holds some results longer than every later one: its bytes are
+        not compared, nor kept.
+        """
+        points = self.points
+        runs: list[Observation] = []
+        while len(runs) < 2 or (len(runs) < REPEATS and points.seconds[point] < SHORT_S):
+            points.seen.pop(point, None)
+            runs.append(points.at(point))
+            if changed := different(runs[0], runs[-1]):
+                raise TraceError(
+                    f"{points.target.name} cannot be traced: at {words(points.named(point))} it "
+                    f"does something else each time it runs: {changed}"
+                )
 
     def settled(self, base: Point) -> Point:
         """The base moved to multiples at which the module runs three times in a row, letter by

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import cli
 import costmodel as cm
 from costmodel.command_line import FAILED
-from costmodel.tokens import Unanswered
+from costmodel.phases import Unanswered
 from profiler import modules
 from profiler.check import check
 from profiler.modules import Mixer

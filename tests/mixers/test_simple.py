@@ -15,8 +15,8 @@ import costmodel as cm
 from costmodel.command_line import FAILED, MISUSED
 from costmodel.conventions import convention
 from costmodel.crossover import Crossover
+from costmodel.phases import Unanswered, inference_reason, system_of
 from costmodel.rules.order import order
-from costmodel.tokens import Unanswered, inference_reason, system_of
 from profiler import modules
 from profiler.check import check, module_equals
 from profiler.check_work import dispatched_equals

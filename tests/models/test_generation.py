@@ -13,9 +13,9 @@ from costmodel.domains import Exact, Unsupported
 from costmodel.mixers import names as mixer_names
 from costmodel.models import generation
 from costmodel.models.generation import over_steps, over_steps_at
+from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly, call
 from costmodel.sizes import LETTERS
-from costmodel.tokens import Unanswered
 
 NAMES = ("gpt-2", "chen-v1-extractor", "chen-v2", "transformer-base", "terroa-vlsa-2", "decoder")
 SIZES = {"L": 3, "l": 20, "e": 5, "d": 8, "n": 2, "u": 11, "f": 6, "v": 2}

@@ -15,8 +15,8 @@ from costmodel.conventions import ConventionError
 from costmodel.execution.oracle import execute, random_arrays
 from costmodel.models import Choices, ModelError, Network, network
 from costmodel.models.network import part_sizes
+from costmodel.phases import Unanswered
 from costmodel.sizes import SizeError
-from costmodel.tokens import Unanswered
 
 PARAMETERS = {
     # Counted by transformers: GPT2LMHeadModel of gpt2, -medium, -large, -xl, their heads tied.

@@ -22,7 +22,7 @@ from costmodel.models.memory import _Simulation, most
 from costmodel.models.network import PartCost, part_sizes
 from costmodel.models.schedule import Wire, schedule
 from costmodel.models.training import Graph, costs, graph_of, kept
-from costmodel.tokens import Unanswered
+from costmodel.phases import Unanswered
 from tests.models.test_network import NETWORKS
 
 SIZES = {"L": 2, "d": 6, "n": 2, "l": 5, "u": 7, "f": 4, "z": 3, "e": 3, "K": 3, "V": 4, "v": 2}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel.expressions import sum_
-from costmodel.tokens import system_of
+from costmodel.phases import system_of
 from profiler.ladders.ladder import Memory
 from profiler.ladders.reconcile_memory import APART, memory
 from profiler.ladders.schedule import Schedule, held_in_turn, schedules

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -9,9 +12,13 @@ import costmodel as cm
 from costmodel.equations import Mixer
 from costmodel.polynomial import Poly
 from profiler.modules import implementations
+from profiler.modules.extractor import SheDirect
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.tracing import trace
 from profiler.tracing.against import against, passes
+from profiler.tracing.render import as_markdown
+from profiler.tracing.result import Break
+from profiler.tracing.target import TraceError
 from tests.profiler.tracing.test_trace import formula
 
 
@@ -42,7 +49,68 @@ def test_fused_attention_computes_visible_pairs_alone() -> None:
     traced = trace(FusedSelfAttention, over="l,h,n", let="d=n*h", backend="fused")
     found = against(traced, "self-attention")
     assert found.explained
-    assert [cause.name for cause in found.causes] == ["safe-softmax", "scale=mul"]
+    names = ["safe-softmax", "scale=mul", "logsumexp-gradient"]
+    assert [cause.name for cause in found.causes] == names
+    # kept for the gradients: the logarithm of each row's sum, and its maximum
+    assert found.causes[-1].counts == {"add": formula("l*n"), "log": formula("l*n")}
+
+
+class DoctoredFused(FusedSelfAttention):
+    """One more exponential at every entry of what the heads read."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        return super().attend(q, k, v, causal=causal).exp()
+
+
+@pytest.mark.parametrize("module", [FusedSelfAttention, DoctoredFused])
+def test_the_gradients_of_fused_attention_are_explained(module: type[nn.Module]) -> None:
+    """And nothing but the gradient of what was added is left: a product with the result."""
+    found = passes(trace(module, over="l,h,n", let="d=n*h", backend="fused"), "self-attention")[1]
+    assert [cause.name for cause in found.causes] == [
+        "safe-softmax", "scale=mul", "logsumexp-gradient", "softmax-gradient",
+        "weighted-sum-gradient", "scale-gradient",
+    ]  # fmt: skip
+    added = {"mul": formula("l*n*h")} if module is DoctoredFused else {}
+    assert found.unexplained == added
+
+
+class SquaredShe(SheDirect):
+    """SHE lag by lag, every entry of the output times itself."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        y = super().mix(x)
+        return y * y
+
+
+def test_zeros_that_fill_gradients_up_are_counted_as_formulas() -> None:
+    """The gradient of W_ext is the sum of l whole arrays with one lag each, that of x of l whole
+    sequences, of which the later lags reach l - lag rows."""
+    found = passes(trace(SheDirect, over="l,d"), "she")[1]
+    assert found.explained and found.notes == ()
+    (zeros,) = found.causes
+    assert (zeros.name, zeros.counts) == ("zeros", {"add": formula("(l - 1)*(l*d**2 + l*d/2)")})
+
+
+def test_a_product_beside_the_zeros_stays_unexplained() -> None:
+    found = passes(trace(SquaredShe, over="l,d"), "she")[1]
+    assert [cause.name for cause in found.causes] == ["zeros"]
+    # y * y hands its gradient on twice, and adds both up
+    assert found.unexplained == {"mul": formula("2*l*d"), "add": formula("l*d")}
+
+
+def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
+    traced = trace(SheDirect, over="l,d")
+
+    def refused() -> dict[str, Poly]:
+        raise TraceError("not here")
+
+    found = passes(replace(traced, followed=refused), "she")[1]
+    assert found.causes == () and found.unexplained.keys() == {"add"}
+    assert found.notes == ("zeros that fill gradients up are not told apart: not here",)
+    broken = Break({"l": 2, "d": 3}, "l", "2", 5)
+    found = passes(replace(traced, followed=lambda: {"add": broken}), "she")[1]
+    assert found.causes == () and "breaks at l=2, d=3" in found.notes[0]
+    assert "breaks at l=2, d=3" in as_markdown(traced, [found])
 
 
 def test_an_injected_operation_stays_unexplained() -> None:

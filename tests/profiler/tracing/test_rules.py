@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from profiler.counters.backward_rules import LAYER_RULES, covered
 from profiler.counters.operations import NOTHING, Operations
 from profiler.counters.rules import RULES
-from profiler.tracing.observe import math_backend, observe
+from profiler.tracing.backends import math_backend
+from profiler.tracing.observe import observe
 from profiler.tracing.target import Target, TraceError
 
 

@@ -1,0 +1,127 @@
+"""Which sums of gradients does torch form in place, when no mode looks on?
+
+Where several gradients meet, autograd adds the next one to what it holds, in place if nobody else
+holds that; under a dispatch mode it never does, and more bytes are alive. The sums are told by the
+moment: after a node of the graph has run, and before the next one. The conditions are those of
+can_accumulate_inplace in torch/csrc/autograd/input_buffer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ADD = torch.ops.aten.add.Tensor
+LEAF = "torch::autograd::AccumulateGrad"
+"""The node that hands a gradient to a leaf; it adds in place under a mode too."""
+
+
+ENTRY: Any = torch.autograd
+"""Where torch.autograd.backward and torch.autograd.grad call the engine by its name."""
+
+
+class Accumulation:
+    """Follows the nodes of every backward pass that starts inside `watching`."""
+
+    def __init__(self) -> None:
+        self.between = False
+        self.alone = (0, 0)
+
+    def sums(self, func: Any) -> bool:
+        """Whether a call is autograd's own sum of two gradients that meet."""
+        if func is not ADD or not self.between or torch.is_grad_enabled():
+            return False
+        node = torch._C._current_autograd_node()
+        return node is not None and node.name() != LEAF
+
+    def in_place(self, func: Any, args: Sequence[Any]) -> bool:
+        """Whether torch would write this sum into its first term."""
+        return (
+            self.sums(func)
+            and not args[1].is_sparse
+            and is_non_overlapping_and_dense_or_false(args[0])
+            and holders(args[0]) == self.alone
+        )
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Every backward pass inside is followed, one within another too."""
+        self.alone = alone()
+        plain = ENTRY._engine_run_backward
+
+        def followed(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+            self.follow(outputs)
+            try:
+                return plain(outputs, *args, **kwargs)
+            finally:
+                self.between = False
+
+        ENTRY._engine_run_backward = followed
+        try:
+            yield
+        finally:
+            ENTRY._engine_run_backward = plain
+
+    def follow(self, outputs: Sequence[Any]) -> None:
+        """Tell when each node that the outputs come from begins and ends."""
+        waiting = [t.grad_fn if isinstance(t, Tensor) else t.node for t in outputs]
+        known = set()
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in known:
+                continue
+            known.add(node)
+            waiting += [inner for inner, _ in node.next_functions]
+            if node.name() != LEAF:
+                node.register_prehook(self.begins)
+                node.register_hook(self.ends)
+
+    def begins(self, *_: Any) -> None:
+        """A node is about to run: what it dispatches is its own."""
+        self.between = False
+
+    def ends(self, *_: Any) -> None:
+        """A node has run: autograd adds what it gave to what other nodes gave."""
+        self.between = True
+
+
+def holders(tensor: Tensor) -> tuple[int, int]:
+    """How many references there are to a tensor and to its storage, a caller's own among them."""
+    use_count: Any = tensor._use_count  # type: ignore[attr-defined]  # torch leaves it untyped
+    storage = tensor.untyped_storage()
+    return use_count(), torch._C._storage_Use_Count(storage._cdata)
+
+
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Looks at the first term of the one sum of two gradients in a backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.accumulation = Accumulation()
+        self.found = (0, 0)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if self.accumulation.sums(func):
+            self.found = holders(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+@cache
+def alone() -> tuple[int, int]:
+    """The `holders` of a first term that nobody else holds, as a dispatch mode sees them."""
+    seen = Seen()
+    with torch.enable_grad(), seen:
+        leaf = torch.empty(1, device="meta", requires_grad=True)
+        total, gradient = leaf.sin() + leaf.cos(), torch.empty(1, device="meta")
+        seen.accumulation.follow([total])
+        torch.autograd.backward([total], [gradient])
+    return seen.found

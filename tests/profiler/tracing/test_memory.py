@@ -1,0 +1,158 @@
+"""Is the traced peak that of the step itself, which nobody looks at while it runs?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from costmodel.polynomial import Poly
+from profiler.meters.memory import cpu_peak, profiler_sees_allocations
+from profiler.meters.memory_saved import key
+from profiler.tracing import Trace, trace
+from profiler.tracing.backends import math_backend
+from profiler.tracing.observe import PEAK, differentiable, observe
+from profiler.tracing.render import as_json, as_markdown
+from profiler.tracing.target import Target
+from tests.profiler.tracing import modules
+from tests.profiler.tracing.test_trace import formula
+
+
+class Function(nn.Module):
+    """A function of x as a module."""
+
+    def __init__(self, fn: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x: Tensor) -> Any:
+        return self.fn(x)
+
+
+def prefix(x: Tensor) -> Tensor:
+    """Sums of ever longer stretches."""
+    step = 1
+    while step < x.shape[1]:
+        x = torch.cat([x[:, :step], x[:, step:] + x[:, :-step]], 1)
+        step *= 2
+    return x
+
+
+def joined(x: Tensor) -> Tensor:
+    """A gradient that is the same tensor for two, and so is not to be written into."""
+    return x + x.sin() + x.transpose(1, 2).cos().transpose(1, 2) + x
+
+
+def parts(x: Tensor) -> Tensor:
+    """Every row with every row."""
+    rows = x.unbind(1)
+    return torch.stack([a * b for a in rows for b in rows], 1)
+
+
+def nested(x: Tensor) -> Tensor:
+    """A backward pass within the backward pass, in which gradients meet again."""
+
+    def inner(x: Tensor) -> Tensor:
+        return x.sin() * x.exp() + x.cos() * x
+
+    held: Tensor = checkpoint(inner, x, use_reentrant=True, preserve_rng_state=False)
+    return held + x.exp()
+
+
+def softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x @ x.transpose(1, 2), -1) @ x
+
+
+class Twice(nn.Module):
+    """One weight used three times: its gradient is a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(7, 7)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.map(self.map(x).relu())
+        return self.map(y) + y, x.sum()
+
+
+def cases() -> dict[str, Callable[[], nn.Module]]:
+    made: dict[str, Callable[[], nn.Module]] = {
+        fn.__name__: lambda fn=fn: Function(fn)  # type: ignore[misc]  # the loop's own value
+        for fn in (prefix, joined, parts, nested, softmax)
+    }
+    return {
+        **made,
+        "twice": Twice,
+        "attention": lambda: nn.TransformerEncoderLayer(7, 1, 5, 0.0, batch_first=True),
+        "norm": lambda: nn.Sequential(nn.RMSNorm(7), nn.LayerNorm(7)),
+    }
+
+
+def measured(module: nn.Module, x: Tensor) -> int:
+    """Most bytes of tensors alive in a step on the CPU, as torch's profiler sees them."""
+
+    def step() -> Any:
+        results = module(x)
+        wanted = list(differentiable(results))
+        torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
+        return results
+
+    def reset() -> None:
+        for tensor in (x, *module.parameters()):
+            tensor.grad = None
+
+    step()
+    before = {key(t): t.untyped_storage().nbytes() for t in (x, *module.parameters())}
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return sum(before.values()) + cpu_peak(step, reset).peak
+
+
+@pytest.mark.skipif(not profiler_sees_allocations(), reason="torch's profiler sees no allocation")
+@pytest.mark.parametrize("rows", [5, 23])
+@pytest.mark.parametrize("name", cases())
+def test_the_peak_is_that_of_the_step_itself(name: str, rows: int) -> None:
+    make = cases()[name]
+    target = Target(name, lambda: (make(), torch.empty(1, rows, 7)))
+    found = observe(target, {}, math_backend).quantities[PEAK]
+    assert found == measured(make(), torch.randn(1, rows, 7, requires_grad=True))
+
+
+def test_layers_that_run_step_by_step_are_named() -> None:
+    """On the meta device a recurrent layer maps every step by itself."""
+    note = "counted as on the meta device: gru step by step"
+    found = trace(modules.gru, over="l,d")
+    assert note in as_markdown(found) and note in as_json(found)
+    for other in (
+        trace(modules.gru, over="l,d", backend="fused"),
+        trace(modules.linear, over="l,d"),
+    ):
+        assert "on the meta device" not in as_markdown(other)
+
+
+def test_the_sizes_that_bytes_hold_from_are_those_of_the_search() -> None:
+    """It starts at l=5, where the last 12 tokens are all there are, and moves on."""
+    found = trace(modules.Windowed, over="l,d")
+    assert found.base["l"] >= 12
+    assert f"bytes hold from l={found.base['l']}, d={found.base['d']} on" in as_markdown(found)
+    assert f'"l": {found.base["l"]}' in as_json(found).split('"bytes_since"')[1][:60]
+    for size in range(found.base["l"], found.base["l"] + 7):
+        held = bytes_at(modules.Windowed, size, 3)
+        assert isinstance(found.peak_bytes, Poly)
+        assert found.peak_bytes.at({"l": size, "d": 3}) == held
+
+
+def bytes_at(make: Callable[[], nn.Module], l: int, d: int) -> int:
+    target = Target("module", lambda: (make(), torch.empty(1, l, d)))
+    return observe(target, {}, math_backend).quantities[PEAK]
+
+
+def test_a_module_that_does_nothing() -> None:
+    found: Trace = trace(nn.Identity, over="l,d")
+    assert found.complete
+    assert set(found.forward.values()) == set(found.backward.values()) == {Poly()}
+    assert found.activation_bytes == found.parameters == Poly()
+    assert found.peak_bytes == formula("4*l*d")  # the input

@@ -1,0 +1,132 @@
+"""What cannot be traced, is it refused in a sentence that names why, and nothing else?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from profiler.tracing import TraceError, trace
+from tests.profiler.tracing.test_memory import Function
+from tests.profiler.tracing.test_trace import assert_classes, formula
+
+
+def refused(fn: Callable[[Tensor], Any]) -> str:
+    with pytest.raises(TraceError) as raised:
+        trace(lambda: Function(fn), over="l,d")
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def chance(x: Tensor) -> Tensor:
+    """As many steps as python's own generator says."""
+    for _ in range(random.randint(1, 99)):
+        x = x * 2
+    return x
+
+
+@pytest.mark.parametrize(
+    ("fn", "named"),
+    [
+        (lambda x: x[x > 0], "aten::index, torch.nonzero"),
+        (lambda x: x * (x > 0).nonzero()[0, 0], "aten::nonzero, torch.nonzero"),
+        (lambda x: torch.masked_select(x, x > 0), "aten::masked_select"),
+        (lambda x: torch.unique(x), "aten::_unique2"),
+        (lambda x: x.repeat_interleave((x[0, :, 0] > 0).long(), dim=1), "aten::repeat_interleave"),
+        (lambda x: x * len(x.detach().tolist()), "a copy to the CPU"),
+        (lambda x: x * float(x.detach().numpy()[0, 0, 0]), "Tensor.numpy"),
+        (lambda x: x * int(torch.randint(1, 5, (1,))), "aten::_local_scalar_dense, Tensor.item"),
+        (lambda x: x if torch.equal(x, x + 1) else x * 2, "aten::equal"),
+    ],
+)
+def test_what_needs_values_is_named(fn: Callable[[Tensor], Any], named: str) -> None:
+    said = refused(fn)
+    assert "depends on the values of its input or weights" in said
+    assert f"not only on sizes ({named}, test_refusals.py line" in said
+
+
+def test_an_operation_that_needs_values_may_fail_for_another_reason() -> None:
+    said = refused(lambda x: x[torch.zeros(3, dtype=torch.long), torch.zeros(7, dtype=torch.long)])
+    assert "does not run at l=5, d=3" in said and "broadcast" in said
+
+
+def test_chance_is_found_out_at_the_first_size() -> None:
+    said = refused(chance)
+    assert "at l=5, d=3 it does something else each time it runs: forward" in said
+    assert "times aten::mul, then" in said
+
+
+def test_a_sparse_gradient_is_named() -> None:
+    def make(l: int) -> tuple[nn.Module, Tensor]:
+        return nn.Embedding(7, 3, sparse=True), torch.zeros(1, l, dtype=torch.long)
+
+    with pytest.raises(TraceError, match=r"aten::\w+ gives a tensor of layout torch.sparse_coo"):
+        trace(make, over="l")
+
+
+def test_numbers_on_the_cpu_are_told_apart() -> None:
+    said = refused(lambda x: x * torch.from_numpy(np.ones(3, dtype=np.float32)))
+    assert "aten::mul takes a tensor on the CPU" in said
+
+
+# What is made without a device is made where the module runs.
+
+
+def masked(x: Tensor) -> Tensor:
+    mask = torch.triu(torch.ones(x.shape[1], x.shape[1]), 1).bool()
+    scores = (x @ x.transpose(1, 2)).masked_fill(mask, float("-inf"))
+    return torch.softmax(scores, -1) @ x
+
+
+def test_a_mask_made_without_a_device() -> None:
+    found = trace(lambda: Function(masked), over="l,d")
+    assert found.complete
+    assert found.forward["exp"] == formula("l**2")
+
+
+def test_numbers_given_to_a_tensor_are_known() -> None:
+    """A module may look at what it was given itself, while it is built and while it runs."""
+
+    class Counting(nn.Module):
+        steps: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("steps", torch.tensor(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(int(self.steps) + int(torch.tensor([1, 2]).sum())):
+                x = x * 2
+            return x * torch.tensor(np.linspace(0, 1, x.shape[1]), dtype=x.dtype)[:, None]
+
+    found = trace(Counting, over="l,d")
+    assert found.complete
+    assert_classes(found.forward, mul="7*d*l", convert="l")
+
+
+def test_numbers_of_an_input_are_not_taken_for_given_ones() -> None:
+    def derived(x: Tensor) -> Tensor:
+        held = torch.tensor([1.0, 2.0])
+        held[0] = x.detach().sum()
+        return x * float(held.sum())
+
+    assert "depends on the values" in refused(derived)
+
+
+def test_a_gradient_inside_forward_is_counted_without_the_peer() -> None:
+    """FlopCounterMode does not run there; forward: y = x w, its square summed, and the gradient."""
+
+    def inside(x: Tensor) -> Tensor:
+        (gradient,) = torch.autograd.grad((x * x).sum(), x, create_graph=True)
+        return gradient
+
+    found = trace(lambda: Function(inside), over="l,d")
+    assert found.complete and found.flops is None
+    # x x, then g x for either factor, and their sum
+    assert_classes(found.forward, mul="3*d*l", add="d*l - 1 + d*l")
+    assert any("FlopCounterMode does not run on this module" in note for note in found.notes)

@@ -1,0 +1,90 @@
+"""Is a module called with the sizes that it names, and a wrong question answered in a sentence?"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from costmodel.polynomial import Poly
+from profiler.tracing import TraceError, trace
+from tests.profiler.tracing import modules
+from tests.profiler.tracing.test_trace import formula
+
+
+def test_any_keyword_is_not_every_size() -> None:
+    """torch.nn.LSTM takes any keyword: it gets what --let names, and not l or d."""
+    found = trace("torch.nn:LSTM", over="l,d", let="input_size=d,hidden_size=d")
+    assert found.parameters == formula("8*d**2 + 8*d")
+
+
+def test_a_module_may_come_with_its_inputs() -> None:
+    def make(l: int) -> tuple[nn.Module, dict[str, Tensor]]:
+        return nn.Bilinear(2, 3, 5, bias=False), {
+            "input1": torch.empty(l, 2),
+            "input2": torch.empty(l, 3),
+        }
+
+    # every pair of entries times a weight, and times each other
+    assert trace(make, over="l").parameters == Poly.of(2 * 3 * 5)
+
+
+def test_a_batch_that_is_read_as_a_length_is_noted() -> None:
+    note = "batch_first is False in MultiheadAttention: x (1, l, d) is read as l sequences"
+
+    class Turned(nn.Module):
+        def __init__(self, d: int) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(d, 1, d)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer(x.transpose(0, 1))
+            return y
+
+    def layer(d: int, first: bool) -> nn.Module:
+        return nn.TransformerEncoderLayer(d, 1, d, batch_first=first)
+
+    misread = trace(lambda d: layer(d, first=False), over="l,d")
+    assert any(note in said for said in misread.notes)
+    assert misread.forward["exp"] == formula("l")  # every token attends to itself alone
+    for right in (Turned, lambda d: layer(d, first=True)):
+        found = trace(right, over="l,d")
+        assert not any("batch_first" in said for said in found.notes)
+        assert found.forward["exp"] == formula("l**2")
+
+
+@pytest.mark.parametrize(
+    ("target", "over", "let", "message"),
+    [
+        ("torch.nn:Nothing", "l,d", "", "has no 'Nothing'"),
+        ("torch.nn.Linear", "l,d", "", "expected package.module:factory"),
+        ("no_such_package:x", "l,d", "", "no package 'no_such_package'"),
+        ("no_file.py:x", "l,d", "", "no file 'no_file.py'"),
+        ("torch.nn:Linear", "l,d", "", "needs in_features, out_features: give --let in_features="),
+        ("torch.nn:Identity", "l", "", "without d"),
+        ("torch.nn:Identity", "", "", "names no size"),
+        ("torch.nn:Identity", "l,x", "", "--over x: expected sizes out of"),
+        ("torch.nn:Identity", "l,d:0", "", "LETTER:MULTIPLE"),
+        ("torch.nn:Identity", "l,d", "n", "expected NAME=FORMULA"),
+        ("torch.nn:Identity", "l,d", "d=4", "given twice"),
+        ("torch.nn:Identity", "l", "d=n*h", "is not among the sizes"),
+        ("torch.nn:Identity", "l", "d=1/2", "expected a positive whole number"),
+        ("fractions:Fraction", "l,d", "", "expected a torch.nn.Module"),
+        ("torch:ones", "l,d", "", "does not say which sizes it takes"),
+        ("torch:float32", "l,d", "", "give what makes one"),
+    ],
+)
+def test_wrong_questions_get_one_sentence(target: str, over: str, let: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message.replace("(", r"\(")) as raised:
+        trace(target, over=over, let=let)
+    assert "\n" not in str(raised.value)
+
+
+def test_backends_are_named() -> None:
+    with pytest.raises(TraceError, match="expected one of math, fused"):
+        trace(modules.linear, over="l,d", backend="cuda")
+
+
+def test_a_module_that_refuses_sizes_says_so() -> None:
+    with pytest.raises(TraceError, match=r"cannot be built at l=5.*divisible"):
+        trace(modules.attention, over="l,d,n")
