@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.utils._python_dispatch import TorchDispatchMode
 
 ADD = torch.ops.aten.add.Tensor
@@ -46,7 +45,7 @@ class Accumulation:
         return (
             self.sums(func)
             and not args[1].is_sparse
-            and is_non_overlapping_and_dense_or_false(args[0])
+            and is_dense(args[0])
             and holders(args[0]) == self.alone
         )
 
@@ -90,6 +89,16 @@ class Accumulation:
     def ends(self, *_: Any) -> None:
         """A node has run: autograd adds what it gave to what other nodes gave."""
         self.between = True
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the entries of a tensor fill a stretch of memory, each once."""
+    filled = 1
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent != 1 and stride != filled:
+            return False
+        filled *= extent
+    return True
 
 
 def holders(tensor: Tensor) -> tuple[int, int]:

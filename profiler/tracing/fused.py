@@ -17,10 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
-from torch._prims_common import (
-    compute_elementwise_output_logical_to_physical_perm,
-    get_computation_dtype,
-)
+from torch._prims_common import get_computation_dtype
 from torch.overrides import TorchFunctionMode
 
 from profiler.counters.backward_rules import attention_backward
@@ -54,7 +51,8 @@ def attention(
     heads = prod(query.shape[:-2])
     learned = attn_mask is not None and attn_mask.requires_grad
     kernel = query.dim() == 4 and width == values and not learned
-    axes = compute_elementwise_output_logical_to_physical_perm(query)[0] if kernel else ()
+    strides = query.stride()
+    axes = sorted(range(query.dim()), key=lambda axis: -strides[axis]) if kernel else ()
     result = layout(query, (*query.shape[:-1], values), axes)
     logarithms = layout(query, query.shape[:-1], (0, 2, 1) if kernel else ())
     workspace = [replace(logarithms, dtype=get_computation_dtype(query.dtype))]
