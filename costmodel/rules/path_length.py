@@ -35,9 +35,6 @@ from costmodel.equations import Mixer, System
 from costmodel.phases import system_of
 from costmodel.polynomial import call
 from costmodel.quantity import Quantity
-from costmodel.rules.chunk_hops import by_chunks, chunks_of
-from costmodel.rules.hops import NOWHERE, Reach, evenly, furthest
-from costmodel.rules.rows import length, rows
 
 if TYPE_CHECKING:
     import sympy
@@ -75,6 +72,11 @@ def _longer(one: Exact, two: Exact) -> Exact:
 
 @cache
 def _answer(system: System) -> PathLength:
+    # loaded where it is asked for: most tables do not show it
+    from costmodel.rules.chunk_hops import by_chunks, chunks_of
+    from costmodel.rules.hops import NOWHERE, Reach, evenly, furthest
+    from costmodel.rules.rows import length, rows
+
     known, ends = rows(system), length(system)
     chunks = chunks_of(known)
     reaches: dict[int, Reach] = {}
