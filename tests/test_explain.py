@@ -18,7 +18,8 @@ from costmodel.derivation import sums
 from costmodel.document import Display, Heading, Paragraph, Part, Shown
 from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
-from costmodel.explain import Explanation, Shares
+from costmodel.explain import Explanation
+from costmodel.explain_shares import Shares
 from costmodel.expressions import EquationError
 from costmodel.phases import Unanswered, instances, system_of
 from costmodel.render import Grid, Math, sentence
