@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -66,6 +67,10 @@ class OperationTimes:
         return sum(s for path, s in self.by_path.items() if wanted.intersection(path)) / total
 
 
+AT_MOST, ENOUGH_S = 10, 0.5
+"""Calls that are recorded: so many, or as many as take so long. Each one's events stay in memory
+until the last has ended, and what the allocator cannot use again between them."""
+
 BEFORE = "before the call"
 """What the profiler calls everything that a call needs first."""
 
@@ -80,11 +85,10 @@ def restored(reset: Callable[[], Any] | None) -> None:
 def operation_times(
     fn: Callable[..., Any],
     *args: Any,
-    repeats: int = 10,
     cuda: bool | None = None,
     reset: Callable[[], Any] | None = None,
 ) -> OperationTimes | Unavailable:
-    """Seconds per call in each operation, averaged over `repeats` calls after one unrecorded one.
+    """Seconds per call in each operation, averaged over several calls after one unrecorded one.
 
     Self time on the CPU, or of the device's kernels when `cuda` (by default: when an argument
     lies there). Tracing slows short operations down, so use shares, not absolute times. `reset`
@@ -93,7 +97,11 @@ def operation_times(
     device = on_cuda(args) if cuda is None else cuda
     try:
         restored(reset)
+        start = perf_counter()
         fn(*args)
+        if device:
+            torch.cuda.synchronize()
+        repeats = min(AT_MOST, 1 + int(ENOUGH_S / (perf_counter() - start)))
         with traced(cuda=device) as trace:
             for _ in range(repeats):
                 restored(reset)

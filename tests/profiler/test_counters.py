@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import sleep
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ from profiler.counters.hardware import hardware_operations
 from profiler.counters.operations import NOTHING, Operations
 from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counters.rules import FREE, MOVES_BY_NAME, is_free, visible_pairs
-from profiler.counters.trace import OperationTimes, count_kernels, operation_times
+from profiler.counters.trace import (
+    AT_MOST,
+    ENOUGH_S,
+    OperationTimes,
+    count_kernels,
+    operation_times,
+)
 from profiler.meters.interface import Reading, Unavailable
 
 
@@ -436,13 +443,28 @@ def test_shares_of_time() -> None:
 
 
 def test_operation_times_sees_every_operation(capfd: pytest.CaptureFixture[str]) -> None:
-    times = operation_times(lambda x: torch.softmax(x @ x, -1), ones(64, 64), repeats=2)
+    times = operation_times(lambda x: torch.softmax(x @ x, -1), ones(64, 64))
     assert isinstance(times, OperationTimes)
     assert {"aten::mm", "aten::_softmax"} <= times.by_op.keys()
     assert ("aten::matmul", "aten::mm") in times.by_path
     assert all(seconds > 0 for seconds in times.by_path.values())
     assert times.share(times.by_op) == pytest.approx(1.0)
     assert capfd.readouterr().err == ""
+
+
+def test_a_long_call_is_recorded_fewer_times() -> None:
+    """Once, and before that unrecorded: its events, and holes between them, would fill memory."""
+    ran = []
+
+    def long() -> Tensor:
+        ran.append(sleep(ENOUGH_S + 0.01))
+        return ones(2) + ones(2)
+
+    assert isinstance(operation_times(long), OperationTimes)
+    assert len(ran) == 2
+    ran.clear()
+    operation_times(lambda: ran.append(None))
+    assert len(ran) == 1 + AT_MOST
 
 
 def test_operation_times_reports_failure() -> None:
