@@ -22,8 +22,9 @@ LARGE = (1021, 509, 251, 127, 61, 37)
 
 def held_out(points: Points, base: Point) -> list[Point]:
     """Sizes that no formula was found from, at which the module runs: prime, odd, powers of two,
-    and each letter large."""
-    found = []
+    and each letter large, the others being the primes: what depends on which of two sizes is the
+    larger, or divides the other, shows where neither is one that formulas were found from."""
+    found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):
         for shift in range(len(sizes)):
             turned = sizes[shift:] + sizes[:shift]
@@ -31,7 +32,8 @@ def held_out(points: Points, base: Point) -> list[Point]:
             if point not in points.used:
                 found += [point] * points.told(point)
                 break
-    largest = (large(points, base, i) for i in range(len(base)))
+    among = next(iter(found), base)
+    largest = (large(points, base, i, among) for i in range(len(base)))
     return found + [point for point in largest if point is not None]
 
 
@@ -41,11 +43,11 @@ def beyond(points: Points, base: Point, i: int, place: int) -> int:
     return base[i] - base[i] % step + place * step if base[i] > place * step else place * step
 
 
-def large(points: Points, base: Point, i: int) -> Point | None:
-    """A large prime multiple of one letter, as large as patience allows."""
+def large(points: Points, base: Point, i: int, among: Point) -> Point | None:
+    """A large prime multiple of one letter, as large as patience allows; the others as in `among`."""
     for size in LARGE:
         place = size * points.multiples[i]
-        point = points.moved(base, i, place)
+        point = points.moved(among, i, place)
         if place <= base[i] or point in points.used or not points.patient(base, i, place):
             continue
         if points.told(point):

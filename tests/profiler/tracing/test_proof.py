@@ -1,0 +1,50 @@
+"""Is a formula that fits where it was found, and nowhere else, seen through?"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.tracing.result import Break
+from profiler.tracing.trace import trace
+
+
+class Windows(nn.Module):
+    """A product with a parameter, then of every window of w tokens with itself, the last one
+    padded: ceil(l / w) of them."""
+
+    def __init__(self, *, d: int, w: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty(d))
+        self.w = w
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, l, d) to (b, windows, w, w)
+        b, l, d = x.shape
+        parts = F.pad(x, (0, 0, 0, -l % self.w)).view(b, -1, self.w, d) * self.scale
+        return parts @ parts.transpose(-1, -2)
+
+
+def test_one_size_over_another_has_no_formula() -> None:
+    """Along each size alone there is one: w >= l, and the period of the first w."""
+    found = trace(Windows, over="l,w", let={"d": "3"}).quantities
+    for part in ("forward", "backward"):
+        assert isinstance(found[part, "mul"], Break)
+
+
+def test_a_length_over_a_window_of_a_given_size_has_one() -> None:
+    found = trace(Windows, over="l", let={"d": "3", "w": "16"})
+    sizes = {1: 1, 16: 1, 17: 2, 160: 10}
+    assert {l: found.at("forward", l=l).mul for l in sizes} == {
+        l: windows * 16 * (3 + 16 * 3) for l, windows in sizes.items()
+    }
+
+
+def larger(*, l: int, d: int) -> tuple[nn.Module, Tensor]:
+    """A module over whichever of two sizes is the larger."""
+    size = max(l, d)
+    return nn.Linear(size, size), torch.empty(1, size, device="meta")
+
+
+def test_the_larger_of_two_sizes_has_no_formula() -> None:
+    assert isinstance(trace(larger, over="l,d").quantities["forward", "mul"], Break)
