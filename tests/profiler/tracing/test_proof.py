@@ -48,3 +48,10 @@ def larger(*, l: int, d: int) -> tuple[nn.Module, Tensor]:
 
 def test_the_larger_of_two_sizes_has_no_formula() -> None:
     assert isinstance(trace(larger, over="l,d").quantities["forward", "mul"], Break)
+
+
+def test_no_size_of_a_proof_is_one_that_the_others_were_varied_at() -> None:
+    """Not even beside a large one: there a formula of single lines would hold."""
+    found = trace(nn.Linear, over="l,d,f", let={"in_features": "d", "out_features": "f"})
+    assert len(found.proven) == 6
+    assert all(point[letter] != found.base[letter] for point in found.proven for letter in "ldf")
