@@ -1,13 +1,15 @@
 """At which moment are most bytes alive, as a formula?
 
-The bytes alive at one moment are a polynomial; the peak is the maximum over the moments that are
-the highest at some sizes.
+The bytes alive at one moment are a polynomial; the peak is the maximum over all moments, where the
+same operations run at all sizes, else over those that were the highest at some.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import permutations
 
 from costmodel.polynomial import Poly, call
 from profiler.tracing.fit import Axis, Point, interpolate, shortest
@@ -15,19 +17,56 @@ from profiler.tracing.observe import PEAK, Observation
 from profiler.tracing.points import Points
 from profiler.tracing.proof import breaks
 
+TRIED = (
+    "peak: the moments of a call differ with the sizes; those are followed that were the highest "
+    "at one that was tried"
+)
+"""What a peak rests on that is not the maximum over all moments."""
+
 MOST_MOMENTS = 60
 """Moments beyond this many are not followed: they move with the sizes."""
 
 
 def peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
-    """The most bytes alive: the first way to find it that gives it at all of some points."""
+    """The most bytes alive: the first way to find it that gives it at all of some points; where
+    not all moments were followed, that becomes a note."""
+    if (every := every_moment(points, axes, inside)) is not None:
+        return every
     found: Poly | None = None
     for way in (highest_moments, plain_peak):
         poly = way(points, axes, inside)
         if poly is not None and not breaks(points, {PEAK: poly}, inside):
+            points.notes.append(TRIED)
             return poly
         found = found or poly
     return found or Poly()
+
+
+def every_moment(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
+    """The maximum over all moments, those at which no operation has ended lower than before and
+    after; None where other operations run at other points."""
+    seen = {p: points.at(p) for p in inside}
+    names = seen[inside[0]].names
+    if any(one.names != names for one in seen.values()):
+        return None
+    alive = [one.alive for one in seen.values()]
+    tops = {k for a in alive for k in range(len(a)) if a[k] >= max(a[max(k - 1, 0) : k + 2])}
+    columns = dict.fromkeys(tuple(a[k] for a in alive) for k in sorted(tops))
+    if not columns:
+        return plain_peak(points, axes, inside)
+    numbers = {p: dict.fromkeys(columns, 0) for p in inside}
+    for values in columns:
+        for point, value in zip(inside, values, strict=True):
+            numbers[point][values] = value
+    try:
+        polys = shortest(axes, lambda p: numbers[p])
+    except KeyError:
+        return None
+    named = [points.named(p) for p in inside]
+    if any(tuple(map(poly.rational, named)) != values for values, poly in polys.items()):
+        return None
+    kept = greatest(list(polys.values()), points.named(tuple(map(min, zip(*inside, strict=True)))))
+    return call("Max", *kept) if kept else Poly()
 
 
 def plain_peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
@@ -56,7 +95,8 @@ def highest_moments(points: Points, axes: Sequence[Axis], inside: Sequence[Point
         at = {p: marks[mark] + distance for p, marks in zip(inside, places, strict=True)}
         if (poly := moment(points, axes, at)) is not None:
             kept[poly] = None
-    return call("Max", *undominated(list(kept))) if kept else None
+    least = points.named(tuple(map(min, zip(*inside, strict=True))))
+    return call("Max", *greatest(list(kept), least)) if kept else None
 
 
 def moment(points: Points, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
@@ -104,20 +144,53 @@ def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, 
         yield min(later, key=lambda entry: entry[1])
 
 
-def undominated(polys: Sequence[Poly]) -> list[Poly]:
-    """The polynomials that none of the others exceeds at all sizes of at least 1: their difference
-    in sizes less 1 has no negative coefficient."""
+def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
+    """The polynomials without those that one or two others exceed, at least one of them at every
+    point of at least some sizes."""
+    moved = {p: shifted(p, least) for p in dict.fromkeys(polys)}
     kept: list[Poly] = []
-    for poly in polys:
-        if not any(exceeds(other, poly) for other in kept):
-            kept = [other for other in kept if not exceeds(poly, other)] + [poly]
+    for poly in sorted(moved, key=lambda p: -sum(moved[p].values())):
+        if not any(covers(moved[other], moved[poly]) for other in kept):
+            kept = [other for other in kept if not covers(moved[poly], moved[other])] + [poly]
+    for poly in list(kept):
+        others = [moved[other] for other in kept if other is not poly]
+        if any(cover(one, two, moved[poly]) for one, two in permutations(others, 2)):
+            kept.remove(poly)
     return kept
 
 
-def exceeds(larger: Poly, smaller: Poly) -> bool:
-    """Whether one polynomial is shown to be nowhere less than another at sizes of at least 1."""
-    difference = larger - smaller
-    if any(not letter.isidentifier() for letter in difference.atoms):
-        return False
-    moved = difference.substitute({letter: Poly.atom(letter) + 1 for letter in difference.atoms})
-    return all(number >= 0 for number in moved.terms.values())
+Moved = Mapping[object, Fraction]
+"""Monomial -> its coefficient, in sizes less the least; of functions of sizes one by one."""
+
+
+def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
+    """The coefficients of a polynomial in what sizes have beyond the least ones.
+
+    Functions of sizes stand as they are: they are at least 0.
+    """
+    inner = {letter: Poly.atom(letter) + size for letter, size in least.items()}
+    powers = {a: Poly.atom(a) for a in poly.atoms}
+    moved = poly.substitute({a: inner[a] for a in powers if a in inner})
+    return {monomial: Fraction(number) for monomial, number in moved.terms.items()}
+
+
+def covers(larger: Moved, smaller: Moved) -> bool:
+    """Whether no coefficient is less than another's: then no value is."""
+    return all(larger.get(m, 0) >= smaller.get(m, 0) for m in {*larger, *smaller})
+
+
+def cover(one: Moved, two: Moved, smaller: Moved) -> bool:
+    """Whether some mean of two polynomials is shown to be nowhere less than a third: then the
+    larger one of them is not."""
+    low, high = Fraction(0), Fraction(1)
+    for m in {*one, *two, *smaller}:
+        slope = one.get(m, Fraction(0)) - two.get(m, Fraction(0))
+        wanted = smaller.get(m, Fraction(0)) - two.get(m, Fraction(0))
+        if not slope:
+            if wanted > 0:
+                return False
+        elif slope > 0:
+            low = max(low, wanted / slope)
+        else:
+            high = min(high, wanted / slope)
+    return low <= high

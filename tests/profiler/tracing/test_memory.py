@@ -16,6 +16,7 @@ from profiler.meters.memory_saved import key
 from profiler.tracing import Trace, trace
 from profiler.tracing.backends import math_backend
 from profiler.tracing.observe import PEAK, differentiable, observe
+from profiler.tracing.peak import greatest
 from profiler.tracing.render import as_json, as_markdown
 from profiler.tracing.target import Target
 from tests.profiler.tracing import modules
@@ -156,3 +157,45 @@ def test_a_module_that_does_nothing() -> None:
     assert set(found.forward.values()) == set(found.backward.values()) == {Poly()}
     assert found.activation_bytes == found.parameters == Poly()
     assert found.peak_bytes == formula("4*l*d")  # the input
+
+
+class Taps(nn.Module):
+    """Low-rank mixing beside a convolution by channels: which moment is the worst depends on all
+    four sizes."""
+
+    def __init__(self, *, d: int, f: int, w: int) -> None:
+        super().__init__()
+        self.taps = nn.Conv1d(d, d, w, groups=d)
+        self.ranks = nn.Parameter(torch.empty(f, d))
+        self.w = w
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.taps(nn.functional.pad(x.transpose(1, 2), (self.w - 1, 0))).transpose(1, 2)
+        k = (x @ self.ranks.t()).softmax(1)
+        return x + k @ (k.transpose(1, 2) @ x)
+
+
+@pytest.mark.parametrize("sizes", [(9, 12, 12, 9), (40, 3, 50, 33), (12, 50, 2, 2), (5, 9, 2, 40)])
+def test_a_moment_that_is_the_worst_where_nothing_was_tried_is_in_the_formula(
+    taps: Trace, sizes: tuple[int, int, int, int]
+) -> None:
+    l, d, f, w = sizes
+    target = Target("module", lambda: (Taps(d=d, f=f, w=w), torch.empty(1, l, d)))
+    held = observe(target, {}, math_backend).quantities[PEAK]
+    assert isinstance(taps.peak_bytes, Poly)
+    assert taps.peak_bytes.at({"l": l, "d": d, "f": f, "w": w}) == held
+
+
+@pytest.fixture(scope="module")
+def taps() -> Trace:
+    return trace(Taps, over="l,d,f,w")
+
+
+def test_what_others_exceed_is_left_out_of_a_maximum() -> None:
+    x, y, least = formula("l"), formula("d"), {"l": 1, "d": 1}
+    mean, more, less = formula("l + d"), formula("l + d + 1"), formula("l + d - 1")
+    assert greatest([x * 2, mean, y * 2, less], least) == [x * 2, y * 2]
+    assert greatest([more, x * 2, y * 2], least) == [more, x * 2, y * 2]
+    assert greatest([x, x * x], least) == [x * x]
+    assert set(greatest([x * 5, x * x], least)) == {x * 5, x * x}  # x < 5
+    assert greatest([x * 5, x * x], {"l": 5, "d": 1}) == [x * x]
