@@ -2,8 +2,9 @@
 
 What identifies machine and software stands at the top and under `gpu`; what varies from run to run
 (temperature, clocks, load, other users of the device) stands apart, under `state`. A measurement
-has it twice, `state_before` from before anything ran and `state` from its end, and the `command`
-that was typed. What is unknown is absent, with a sentence in `reasons`.
+has it twice, `state_before` from before anything ran and `state` from its end, the `command` that
+was typed, and the `ceilings` of the device where they were asked for. What is unknown is absent,
+with a sentence in `reasons`.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def board_facts(
     return answers(IDENTITY, nvml, board, reasons, "gpu."), state
 
 
-VARYING = ("state", "state_before", "command", "reasons")
+VARYING = ("state", "state_before", "command", "ceilings", "reasons")
 """What differs between two runs on one machine."""
 
 WHOLE = ("variables",)

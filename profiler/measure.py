@@ -24,6 +24,7 @@ from profiler.counters.zeros import spent_on_zeros
 from profiler.environment import environment, state_of
 from profiler.ladders.keeping import held_at_most, kept_by
 from profiler.ladders.least import flagged
+from profiler.meters.ceilings import ceilings
 from profiler.meters.energy import EnergyLimits, split
 from profiler.meters.interface import DeviceLost, Measured, Reading, Unavailable, reason_of
 from profiler.meters.latency import KINDS, LatencyLimits, latencies as latency_kinds, latency
@@ -35,7 +36,7 @@ from profiler.meters.nvml import energy
 from profiler.modules import STEPLESS, without_token
 from profiler.store import Measurement, divide
 from profiler.words import PHASES
-from profiler.work import MeasureError, Request, Work, on_device, prepare
+from profiler.work import DTYPES, MeasureError, Request, Work, on_device, prepare
 
 
 def measure(
@@ -69,6 +70,20 @@ def measure(
     return replace(found, environment={**found.environment, "state_before": before})
 
 
+def measure_with_ceilings(
+    request: Request,
+    *,
+    limits: LatencyLimits | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Measurement:
+    """The same; the environment also says what the device reaches at best (`meters.ceilings`)."""
+    found = measure(request, limits=limits, note=note)
+    note("measuring ceilings")
+    with on_device(request.device):
+        reached = ceilings(request.device, request.dtype, DTYPES[request.dtype])
+    return replace(found, environment={**found.environment, "ceilings": reached})
+
+
 def require_token(request: Request) -> None:
     """MeasureError where one new token is asked for and has no call.
 
@@ -85,37 +100,16 @@ def require_token(request: Request) -> None:
 def _measured(
     request: Request, work: Work, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
-    note("counting operations")
-    dispatched, zeros = dispatched_by(work), zeros_of(work)
-    note("asking other counters")
-    peers = peers_of(work)
+    counts: dict[str, Any] = {"seed": request.seed, "call": dict(work.details)}
+    measured: dict[str, Measured] = {}
+    dispatched: DispatchCounts | None = None
+    if not request.repetition:
+        dispatched, told, measured = counted(work, request, note)
+        counts = told | counts
     note("measuring memory")
-    measured: dict[str, Measured] = {
-        "peak_memory": memory_of(work, request.device),
-        "tensors_at_peak": tensors_at_peak(work, phase_name(request.phase)),
-        "activations": activation_bytes(work),
-        "weights": weight_bytes(work.module),
-        "state": state_bytes(work, phase_name(request.phase)),
-        "kernels": kernels_of(work, request.device, dispatched),
-        "hardware": hardware_operations(),
-    }
-    note("sharing out the time")
-    times = operation_times(work.bare, reset=work.reset, cuda=request.device.startswith("cuda"))
-    if request.compile:
-        note("compiling")
-        work, measured["compile"] = compiled(work, request, limits)
-    if isinstance(failed := measured.get("compile"), Unavailable):
-        measured |= dict.fromkeys((*KINDS, "launch_estimate", *ENERGIES), failed)
-    else:
-        note("measuring latency")
-        measured |= latencies(work, request, dispatched, limits)
-        if request.compile:
-            measured["launch_estimate"] = Unavailable(OF_ITS_OWN)
-        note("measuring energy")
-        lost = lost_in(measured)
-        measured |= dict.fromkeys(ENERGIES, lost) if lost else energies(work, request)
+    measured = {"peak_memory": memory_of(work, request.device)} | measured
+    measured |= metered(work, request, dispatched, limits, note)
     readings, reasons = divide(measured)
-    reasons |= {f"peer {name}": p.reason for name, p in peers.items() if isinstance(p, Unavailable)}
     found = Measurement(
         mixer=request.mixer.origin,
         implementation=request.implementation.name,
@@ -126,20 +120,65 @@ def _measured(
         device=request.device,
         readings=readings,
         reasons=reasons,
-        counts={
-            "dispatch": dispatched.to_json(),
-            "zeros": zeros.to_json(),
-            "peers": {
-                name: peer_json(peer, times)
-                for name, peer in peers.items()
-                if isinstance(peer, PeerCount)
-            },
-            "seed": request.seed,
-            "call": dict(work.details),
-        },
+        counts=counts,
         environment=environment(request.device),
     )
     return flagged(found, request.mixer)
+
+
+def counted(
+    work: Work, request: Request, note: Callable[[str], None]
+) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
+    """What is the same however often it is measured: the operations that are dispatched; these and
+    peers' figures as JSON values; what is held, launched and kept, and why a peer has no figure."""
+    phase = phase_name(request.phase)
+    note("counting operations")
+    dispatched, zeros = dispatched_by(work), zeros_of(work)
+    note("asking other counters")
+    peers = peers_of(work)
+    note("counting what is held")
+    measured: dict[str, Measured] = {
+        "tensors_at_peak": tensors_at_peak(work, phase),
+        "activations": activation_bytes(work),
+        "weights": weight_bytes(work.module),
+        "state": state_bytes(work, phase),
+        "kernels": kernels_of(work, request.device, dispatched),
+        "hardware": hardware_operations(),
+    }
+    note("sharing out the time")
+    times = operation_times(work.bare, reset=work.reset, cuda=request.device.startswith("cuda"))
+    printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
+    measured |= {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
+    counts = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json(), "peers": printed}
+    return dispatched, counts, measured
+
+
+def metered(
+    work: Work,
+    request: Request,
+    dispatched: DispatchCounts | None,
+    limits: LatencyLimits | None,
+    note: Callable[[str], None],
+) -> dict[str, Measured]:
+    """Time and energy of the call, or of what torch.compile makes of it.
+
+    `dispatched`: what the call dispatches, so that the time of its launches alone is estimated;
+    None in a repetition, where it is not.
+    """
+    measured: dict[str, Measured] = {}
+    if request.compile:
+        note("compiling")
+        work, measured["compile"] = compiled(work, request, limits)
+    launches = () if dispatched is None else ("launch_estimate",)
+    if isinstance(failed := measured.get("compile"), Unavailable):
+        return measured | dict.fromkeys((*KINDS, *launches, *ENERGIES), failed)
+    note("measuring latency")
+    measured |= latencies(work, request, dispatched, limits)
+    if request.compile:
+        measured |= dict.fromkeys(launches, Unavailable(OF_ITS_OWN))
+    note("measuring energy")
+    lost = lost_in(measured)
+    return measured | (dict.fromkeys(ENERGIES, lost) if lost else energies(work, request))
 
 
 def failure(error: Exception) -> str:
@@ -274,10 +313,10 @@ def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
 
 
 def latencies(
-    work: Work, request: Request, dispatched: DispatchCounts, limits: LatencyLimits | None
+    work: Work, request: Request, dispatched: DispatchCounts | None, limits: LatencyLimits | None
 ) -> dict[str, Measured]:
-    """The call's latency, hot, cold and as a graph, and an estimate of what launching its
-    operations alone takes."""
+    """The call's latency, hot, cold and as a graph, and an estimate of what launching the
+    operations that it dispatches takes alone, where these were counted."""
     call, reset = work.timed()
     found = latency_kinds(
         call,
@@ -288,6 +327,8 @@ def latencies(
         still=work.bare,
     )
     readings = {name: work.noted(measured) for name, measured in found.items()}
+    if dispatched is None:
+        return readings
     lost = lost_in(readings)
     launches = lost or launch_estimate(request.device, dispatched.launched, limits)
     return readings | {"launch_estimate": launches}

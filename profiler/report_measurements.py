@@ -9,6 +9,7 @@ from typing import Any
 from costmodel.functions import CLASSES
 from costmodel.render import Cell, Column, Dash, Grid, Line, Note
 from profiler.ladders.cost import contention
+from profiler.meters.ceilings import ceilings_words
 from profiler.meters.energy_tokens import per_token
 from profiler.meters.interface import Unavailable
 from profiler.store import Measurement
@@ -87,6 +88,7 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
     reasons = Reasons()
     hidden = [name for name, of in ONLY_WHERE_READ.items() if not _read(found, of)]
     rows = tuple(_row(m, reasons, hidden) for m in found)
+    reached = ceilings_words(m.environment for m in found)
     held = Note(("state: what is held once the token is in it",), ("state",))
     notes = [
         Note(("latency, hot: median of calls back to back, caches as the calls leave them",)),
@@ -101,6 +103,7 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
         Note(("operations: as dispatched, every class counted 1",), ("operations",)),
         Note(("torch: FlopCounterMode, a multiply-add is 2",), ("torch",)),
         Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",), ("fvcore",)),
+        *([Note((f"at best the device reaches: {reached}",))] if reached else []),
         Note((f"measured values: {DIGITS} significant digits; -o keeps every sample",)),
         *_uncounted(found),
     ]

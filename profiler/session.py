@@ -15,7 +15,7 @@ from pathlib import Path
 import costmodel as cm
 from costmodel.requests import fit
 from profiler.ladders.ladder import Ladder
-from profiler.measure import measure
+from profiler.measure import measure, measure_with_ceilings
 from profiler.meters.latency import LatencyLimits
 from profiler.plan import implementation_of
 from profiler.reconcile import ladder
@@ -23,6 +23,7 @@ from profiler.store import Measurement, StoreError, append, read
 from profiler.sweeps.failures import REASON, Failure, failed_record
 from profiler.sweeps.points import Block, Point
 from profiler.sweeps.remaining import Remaining
+from profiler.sweeps.repetitions import joined
 from profiler.sweeps.results import Results, writable
 from profiler.sweeps.workers import Note, Outcome, Outcomes, Team, Worker, here
 from profiler.work import Request
@@ -54,11 +55,15 @@ def run(
     limits: LatencyLimits | None = None,
     progress: Progress = lambda done, of, what: None,
     command: str = "",
+    ceilings: bool = False,
 ) -> Session:
     """Measure requests one by one, in this process, appending each record to `output`.
 
     Args:
+        requests: those that repeat others come after them; their records are in the file, and the
+            session has the first ones with what the repetitions say of them.
         command: what was typed; every record keeps it.
+        ceilings: whether every record also says what the device reaches at best.
 
     Raises:
         StoreError: the file cannot be written: said before anything is measured, unless the disk
@@ -78,7 +83,10 @@ def run(
         session.measurements.append(found)
 
     blocks = [Block("", tuple(Point(request) for request in requests))]
-    settle(blocks, lambda blocks, note: here(blocks, measure, limits, note), keep, progress)
+    by = measure_with_ceilings if ceilings else measure
+    settle(blocks, lambda blocks, note: here(blocks, by, limits, note), keep, progress)
+    session.measurements, alone = joined(session.measurements)
+    session.failures += alone
     return session
 
 
@@ -111,7 +119,8 @@ def sweep(
         return point.key not in tried and results.lacks(point, retry=retry)
 
     def home(block: Block) -> str:
-        measured = (results.workers.get(point.key, "") for point in block.points)
+        points = (each for point in block.points for each in (point, point.first))
+        measured = (results.workers.get(each.key, "") for each in points)
         return next((worker for worker in measured if worker), "")
 
     def keep(outcome: Outcome) -> None:
@@ -198,9 +207,11 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
 def recorded(
     path: Path, tell: Callable[[str], object] = lambda sentence: None
 ) -> tuple[list[Measurement], list[str]]:
-    """The records of a results file, and a sentence for every line that is none.
+    """The records of a results file, repetitions joined to what they repeat, and a sentence for
+    every line that is none.
 
-    `tell` is told of lines that were cut off before the file was gone on with.
+    `tell` is told of lines that were cut off before the file was gone on with, and of repetitions
+    of what is not in the file.
 
     Raises:
         StoreError: the file cannot be read, or holds no record at all.
@@ -212,4 +223,7 @@ def recorded(
     if not records:
         detail = "".join(f": {said}" for said in [*problems, *remarks][:1])
         raise StoreError(f"{path} holds no measurement{detail}")
-    return records, problems
+    found, alone = joined(records)
+    for sentence in alone:
+        tell(f"{path}: {sentence}")
+    return found, problems

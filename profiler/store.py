@@ -125,7 +125,7 @@ class Measurement:
         return cls(**fields)
 
 
-NESTED = frozenset({"state", "settings", "variables", "caches", "gpu", "reasons"})
+NESTED = frozenset({"state", "settings", "variables", "caches", "gpu", "ceilings", "reasons"})
 """The facts of an environment that have facts of their own."""
 
 

@@ -29,7 +29,9 @@ def test_compare_keeps_rounds_that_can_be_compared_again(tmp_path: Path, capsys:
     again = json.loads(printed(capsys, "compare", path, "--format", "json"))
     assert again["rows"] == [row for row in first["rows"] if row["quantity"] != "energy"]
     assert first["rows"][0]["pairs"] == 6
-    assert len(read(path)[0]) == 2
+    commands = {record.environment["command"] for record in read(path)[0]}
+    assert len(read(path)[0]) == 2 and len(commands) == 1
+    assert commands.pop().startswith("costmodel compare me:fft me:toeplitz --rounds 6 --seed 3")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,9 @@ def test_compare_keeps_rounds_that_can_be_compared_again(tmp_path: Path, capsys:
         (("she", "--level", "2"), "--level 2.0: expected a number between 0 and 1"),
         (("she", "--phase", "both"), "compare takes one phase"),
         (("shee", "me"), "did you mean 'she'"),
+        (("she", "--energy-window", "0.1"), "--energy-window 0.1: expected 2 s or more"),
+        (("she", "--energy-trials", "7"), "--energy-trials 7: expected an even number"),
+        ((RECORDED, "--energy-trials", "8"), "leave out --energy-trials"),
         (("she", "--format", "pdf"), "--format 'pdf': expected one of"),
     ],
 )

@@ -24,6 +24,8 @@ from costmodel.command_line import (
     typed_beside,
 )
 from costmodel.load import mixer
+from profiler.commands.measuring import PANEL, TRIALS, WINDOW
+from profiler.meters.energy import TRIALS_IN_TURNS, EnergyLimits
 
 if TYPE_CHECKING:
     from costmodel.equations import Mixer
@@ -74,10 +76,18 @@ def compare(
         int, typer.Option("--seed", help="Of parameters, inputs and orders.", min=0)
     ] = 0,
     energy: Annotated[
-        bool, typer.Option("--energy/--no-energy", help="Energy, too: minutes on a GPU.")
+        bool,
+        typer.Option(
+            "--energy/--no-energy", help="Energy, too: minutes on a GPU.", rich_help_panel=PANEL
+        ),
     ] = True,
+    energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
+    energy_trials: Annotated[int, TRIALS] = TRIALS_IN_TURNS,
     shared: Annotated[
-        bool, typer.Option("--shared", help="Energy even where others use the GPU, labelled.")
+        bool,
+        typer.Option(
+            "--shared", help="Even where others use the GPU, labelled.", rich_help_panel=PANEL
+        ),
     ] = False,
     output: Annotated[
         Path | None,
@@ -107,7 +117,18 @@ def compare(
         asked = Asked(named(words), given_sizes(sizes), name, impl, dtype, device, seed)
         problems = []
         with bar() as progress:
-            run = Run(comparing.candidates(asked), rounds, level, seed, energy, shared, progress)
+            run = Run(
+                comparing.candidates(asked),
+                rounds,
+                level,
+                seed,
+                energy,
+                energy_window,
+                energy_trials,
+                shared,
+                regenerating(context),
+                progress,
+            )
             made = comparing.run(run, output)
     width, colour = screen(None)
     emit(

@@ -45,6 +45,10 @@ TRIALS = typer.Option(
     help=f"Of each call; fewer than {FEWEST_TRIALS} are labelled.",
     rich_help_panel=PANEL,
 )
+REPEAT = typer.Option(
+    "--repeat/--no-repeat",
+    help="Memory, time and energy again after all others; intervals widened to hold both.",
+)
 
 if TYPE_CHECKING:
     from profiler.plan import Plan
@@ -68,6 +72,8 @@ class Asked:
     energy: bool
     energy_window: float
     energy_trials: int
+    repeat: bool
+    ceilings: bool
     output: Path | None
 
 
@@ -105,6 +111,11 @@ def _measuring(
     energy: Annotated[bool, ENERGY] = True,
     energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
     energy_trials: Annotated[int, TRIALS] = EnergyLimits.trials,
+    repeat: Annotated[bool, REPEAT] = False,
+    ceilings: Annotated[
+        bool,
+        typer.Option("--ceilings", help="Also what the device reaches at best, once a process."),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
@@ -160,13 +171,20 @@ def measured(asked: Asked, command: str) -> Session:
     from profiler import session
     from profiler.meters.latency import LatencyLimits
     from profiler.plan import requests
+    from profiler.sweeps.repetitions import repetition_of
 
     limits = LatencyLimits(max_seconds=asked.seconds)
     wanted = requests(planned(asked))
+    wanted += map(repetition_of, list(wanted) if asked.repeat else [])
     try:
         with bar() as progress:
             found = session.run(
-                wanted, asked.output, limits=limits, progress=progress, command=command
+                wanted,
+                asked.output,
+                limits=limits,
+                progress=progress,
+                command=command,
+                ceilings=asked.ceilings,
             )
     except KeyboardInterrupt:
         kept = f"is in {asked.output}" if asked.output else "is lost: -o FILE.jsonl keeps it"

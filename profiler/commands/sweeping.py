@@ -115,7 +115,8 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
     kind = (asked.device or found[0].device).partition(":")[0]
     found = [replace(request, device=kind) for request in found]
     blocks = order.blocks(found, manner.rounds, manner.order_seed)
-    return order.part(blocks, *part) if part else blocks
+    mine = order.part(blocks, *part) if part else blocks
+    return [*mine, *(order.again(mine) if asked.repeat else [])]
 
 
 def printed_plan(asked: Asked, manner: Manner, format_: str) -> None:
@@ -138,20 +139,22 @@ def printed_plan(asked: Asked, manner: Manner, format_: str) -> None:
 def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
     """The kind of device that is measured, and what starts the processes that measure."""
     from profiler.meters.latency import LatencyLimits
+    from profiler.sweeps.child import MEASURE, MEASURE_WITH_CEILINGS
     from profiler.sweeps.devices import devices
     from profiler.sweeps.processes import processes
     from profiler.work import device_name
 
     limits: LatencyLimits = LatencyLimits(max_seconds=asked.seconds)
+    by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
     if manner.ray is not None:
         from profiler.sweeps.ray_cluster import connected
 
         with connected(manner.ray, asked.device) as cluster:
-            yield cluster.kind, cluster.actors(limits)
+            yield cluster.kind, cluster.actors(limits, by)
         return
     wanted = device_name(asked.device)
     kind = wanted.partition(":")[0]
-    yield kind, processes(devices(wanted), kind, limits)
+    yield kind, processes(devices(wanted), kind, limits, by)
 
 
 def swept(

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations as pairs_of
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from costmodel.requests import Given
 from profiler.comparing.comparison import LEVEL, Rounds, Verdict, too_few, verdicts
 from profiler.comparing.watching import Watched, Watching
 from profiler.environment import environment
+from profiler.ladders.least import flagged
 from profiler.measure import (
     NO_ENERGY,
     NO_STEADY_LOAD,
@@ -28,7 +29,7 @@ from profiler.measure import (
     zeros_of,
 )
 from profiler.meters.disturbance import Judge, NoWatch, Watch, watch_for
-from profiler.meters.energy import EnergyLimits
+from profiler.meters.energy import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.energy_estimate import PairedEnergy
 from profiler.meters.interface import Measured, Reading, Unavailable
 from profiler.meters.latency import LAUNCH_BOUND, LatencyLimits, in_turn
@@ -37,6 +38,7 @@ from profiler.meters.latency_stopping import summary
 from profiler.meters.latency_timers import CudaTimer, Timer, nothing, timer_for
 from profiler.meters.nvml import energies_in_turn
 from profiler.plan import Plan, requests
+from profiler.session import by_command
 from profiler.store import Measurement, append, divide, new_id
 from profiler.sweeps.results import writable
 from profiler.work import MeasureError, Request, Work, on_device, prepare
@@ -165,14 +167,23 @@ class Visitor:
 
 @dataclass
 class Run:
-    """A comparison as it is being measured."""
+    """A comparison as it is being measured.
+
+    Raises:
+        MeasureError: energy in windows that are too short, or a number of trials that cannot take
+            turns.
+    """
 
     asked: Mapping[str, Request]
     rounds: int = ROUNDS
     level: float = LEVEL
     seed: int = 0
     energy: bool = True
+    energy_window_s: float = EnergyLimits.window_s
+    energy_trials: int = TRIALS_IN_TURNS
     force: bool = False
+    command: str = ""
+    """What was typed; every record keeps it."""
     progress: Progress = lambda done, of, what: None
     watch: Watch | None = None
     """In place of the device's own, in tests."""
@@ -183,6 +194,8 @@ class Run:
     failed: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     identity: str = field(default_factory=new_id)
+    limits: EnergyLimits = field(init=False)
+    """How energy is measured; all its intervals together hold at the level."""
 
     @property
     def pairs(self) -> int:
@@ -193,6 +206,13 @@ class Run:
     def device(self) -> torch.device:
         """Where all of it runs."""
         return torch.device(next(iter(self.asked.values())).device)
+
+    def __post_init__(self) -> None:
+        try:
+            asked = EnergyLimits.in_turns(self.energy_window_s, self.energy_trials)
+        except ValueError as error:
+            raise MeasureError(str(error)) from None
+        self.limits = replace(asked, confidence=1 - self.level / self.pairs, seed=self.seed)
 
     def prepare(self) -> None:
         """Every candidate built, or the reason why it cannot be."""
@@ -266,8 +286,7 @@ class Run:
             return Unavailable(NO_STEADY_LOAD)
         self.progress(self.rounds, self.rounds, "measuring energy")
         calls = {n: w.timed() for n, w in self.works.items() if n not in self.failed}
-        limits = EnergyLimits(trials=6, confidence=1 - self.level / self.pairs, seed=self.seed)
-        return energies_in_turn(calls, device=self.device, limits=limits, force=self.force)
+        return energies_in_turn(calls, device=self.device, limits=self.limits, force=self.force)
 
 
 def run(made: Run, output: Path | None = None) -> Comparison:
@@ -376,7 +395,7 @@ def record(
     other = "it was not measured: costmodel compare measures latency, peak memory and energy"
     reasons |= dict.fromkeys(("peer torch", "peer fvcore", "hardware", "kernels"), other)
     step = request.phase == "inference"
-    return Measurement(
+    found = Measurement(
         mixer=request.mixer.origin,
         implementation=request.implementation.name,
         form=(request.implementation.step_form or "") if step else request.implementation.form,
@@ -393,6 +412,7 @@ def record(
         },
         environment=environment(request.device),
     )
+    return by_command(flagged(found, request.mixer), made.command)
 
 
 def latency_reading(

@@ -33,6 +33,7 @@ from profiler.environment import differences
 from profiler.meters.energy import SYSTEMATIC
 from profiler.meters.interface import Reading
 from profiler.meters.latency_stopping import median_ranks
+from profiler.meters.repetition import apart
 from profiler.session import recorded
 from profiler.store import Measurement
 from profiler.words import options_words, sizes_words
@@ -332,7 +333,7 @@ def medians(
     if min(*x.samples, *y.samples, x.value, y.value) <= 0:
         few = min(len(x.samples), len(y.samples))
         return Verdict(a, b, few, refused="a ratio needs values above zero")
-    ends = [_median_ends(reading.samples, 1 - share) for reading in (x, y)]
+    ends = [_ends(reading, 1 - share) for reading in (x, y)]
     if None in ends:
         few = min(len(x.samples), len(y.samples))
         needed = rounds_needed(2 * points, level)
@@ -344,6 +345,16 @@ def medians(
     ratio = statistics.median(y.samples) / statistics.median(x.samples)
     pairs = min(len(x.samples), len(y.samples))
     return Verdict(a, b, pairs, ratio, low, high, 1 - level / points, differs=not low <= 1 <= high)
+
+
+def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
+    """The interval of a reading's median, as wide as that of its repetition, too, where the two
+    disagree; None where the samples of one are too few."""
+    found = [_median_ends(samples, confidence) for samples in apart(reading)]
+    known = [ends for ends in found if ends is not None]
+    if len(known) < len(found):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
 
 
 def _median_ends(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:

@@ -205,8 +205,10 @@ def _about(made: Comparison) -> list[Note]:
     for record in made.records:
         latency = record.readings["latency"]
         name = latency.details.get("candidate", record.implementation)
-        for label in latency.details.get("labels", []):
-            found.append(Note((f"{name} is {label}",)))
+        for quantity, reading in record.readings.items():
+            where = "" if quantity == "latency" else f"{quantity.replace('_', ' ')} of "
+            for label in reading.details.get("labels", []):
+                found.append(Note((f"{where}{name} is {label}",)))
         found += _disturbed(name, latency.details)
     anew = max(r.readings["latency"].details["repeated_rounds"] for r in made.records)
     if anew:

@@ -6,8 +6,11 @@ from typing import Any
 
 from costmodel.equations import Mixer
 from costmodel.rules.traffic import traffic
-from profiler.ladders.least import below
+from profiler.ladders.least import bandwidth, below, ceiling
+from profiler.meters.ceilings import COPY, product_name
+from profiler.meters.interface import Unavailable
 from profiler.meters.nvml import SHARED
+from profiler.meters.repetition import repetition_in
 from profiler.store import Measurement
 from profiler.words import scaled
 
@@ -27,6 +30,9 @@ READ = {
     "power_W": "power",
 }
 """Quantity of rung 5 -> the reading that it is."""
+
+INTERVAL = ("ci_low", "ci_high")
+"""The ends of the interval of a median, as wide as a repetition made it."""
 
 WHOLE = ("weights_bytes", "state_bytes", "peak_memory_bytes", "kernels")
 RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
@@ -54,6 +60,14 @@ def cost_of(
         "latency_stop_rule": latency.details["stop_rule"],
     }
     why: dict[str, str] = {}
+    for end in INTERVAL:
+        cost[f"latency_{end}_s"] = latency.details.get(end)
+        if cost[f"latency_{end}_s"] is None:
+            why[f"latency_{end}_s"] = "too few samples for an interval of the median"
+    again = repetition_in(latency)
+    cost["latency_repetition_s"] = None if again is None else again["value"]
+    if again is None:
+        why["latency_repetition_s"] = "it was measured once (--repeat measures again)"
     for key, name in READ.items():
         cost[key] = None
         if name not in readings:
@@ -66,7 +80,7 @@ def cost_of(
     cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or "comparable"}
     cost |= dict.fromkeys(RATES)
     if verdict:
-        return cost, why | dict.fromkeys(("5", *RATES), verdict)
+        return with_ceilings(cost, why | dict.fromkeys(("5", *RATES), verdict), measurement)
     cost["operations_per_s"] = executed / latency.value
     cost["bytes_per_s"] = moved["compulsory"] / latency.value
     if cost["energy_J"] is None:
@@ -75,6 +89,31 @@ def cost_of(
         why["J_per_operation"] = "no operation was dispatched"
     else:
         cost["J_per_operation"] = cost["energy_J"] / executed
+    return with_ceilings(cost, why, measurement)
+
+
+def with_ceilings(
+    cost: dict[str, Any], why: dict[str, str], measurement: Measurement
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The rates beside those that the device reaches at best, as measured in the same process, and
+    beside what its board tells of its memory."""
+    environment = measurement.environment
+    tops = {"operations_per_s": product_name(measurement.dtype), "bytes_per_s": COPY}
+    for key, name in tops.items():
+        top = ceiling(environment, name)
+        measured, share = f"ceiling_{key}", f"{key}_share"
+        cost[measured] = cost[share] = None
+        if isinstance(top, Unavailable):
+            why |= dict.fromkeys((measured, share), top.reason)
+            continue
+        cost[measured] = top.value
+        if cost[key] is None:
+            why[share] = why[key]
+        else:
+            cost[share] = cost[key] / top.value
+    cost["datasheet_bytes_per_s"] = bandwidth(environment)
+    if cost["datasheet_bytes_per_s"] is None:
+        why["datasheet_bytes_per_s"] = "nothing tells how wide and how fast the memory is"
     return cost, why
 
 

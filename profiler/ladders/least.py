@@ -9,7 +9,8 @@ Two floors follow from the equations alone:
   are read once and results written once (`compulsory`), and what the board's L2 cache cannot hold
   goes through its memory. Tables of constants are left out: a module may compute them instead.
 
-What a CPU's memory can do at best nobody tells, so that its times have no floor.
+What a CPU's memory can do at best nobody tells, so that its times have no floor. What a device was
+*measured* to reach at best (`ceiling`) stands beside what its board tells (`bandwidth`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from costmodel.equations import Mixer
 from costmodel.expressions import Array
 from costmodel.phases import Unanswered, phase_name, system_of
 from costmodel.rules.traffic import BYTES, traffic
+from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency import KINDS
-from profiler.store import Measurement
+from profiler.store import Measurement, reading_from_json
 from profiler.words import scaled
 
 BELOW = "below the floor"
@@ -103,6 +105,22 @@ def bandwidth(environment: Mapping[str, Any]) -> float | None:
     board = environment.get("gpu") or {}  # null in records of old
     clock, width = board.get("max_memory_clock_MHz"), board.get("memory_bus_bits")
     return None if not (clock and width) else PER_CYCLE * clock * 1e6 * width / 8
+
+
+NOT_ASKED = "no ceiling was measured beside it (--ceilings measures them)"
+
+
+def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
+    """What the device reached at best beside a measurement: `product fp32`, `copy`, ...
+
+    It is no floor: a call may find in a cache what copying did not, or be faster in another hour.
+    """
+    held = environment.get("ceilings")
+    if held is None:
+        return Unavailable(NOT_ASKED)
+    if found := held.get("readings", {}).get(name):
+        return reading_from_json(name, found)
+    return Unavailable(held.get("reasons", {}).get(name, f"no ceiling '{name}' was measured"))
 
 
 def below(measurement: Measurement, mixer: Mixer, form: str | None = None) -> dict[str, str]:

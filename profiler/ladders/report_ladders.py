@@ -9,6 +9,7 @@ from costmodel.functions import CLASSES
 from costmodel.render import Cell, Column, Grid, Line, Note
 from profiler.ladders.cost import spread_words
 from profiler.ladders.ladder import Classes, Ladder, Memory
+from profiler.ladders.least import NOT_ASKED
 from profiler.report_measurements import MEMORY, Reasons
 from profiler.words import PHASES, scaled, sizes_words
 
@@ -151,8 +152,17 @@ COSTS = (
 )
 """Quantity of rung 5, its words, its unit."""
 
+SHARES = {
+    "operations_per_s": "  of what products of matrices reach here",
+    "bytes_per_s": "  of what copying reaches here",
+}
+"""Rate -> the words of its share of the ceiling that was measured beside it."""
+CEILINGS = ("ceiling_operations_per_s", "operations_per_s_share", "ceiling_bytes_per_s",
+            "bytes_per_s_share", "datasheet_bytes_per_s")  # fmt: skip
+
 SPREAD = ("latency_p20_s", "latency_p80_s")
-"""What stands between latency and its samples: one row of the table."""
+ENDS = ("latency_ci_low_s", "latency_ci_high_s")
+"""What stands between latency and its samples: a row of the table each."""
 
 
 def _cost(ladder: Ladder, title: str) -> Grid:
@@ -166,14 +176,36 @@ def _cost(ladder: Ladder, title: str) -> Grid:
     for key, words, unit in COSTS:
         if key == "latency_samples":
             rows.append(("latency, 20-80 %", spread_words(*(cost[end] for end in SPREAD))))
+            rows.append(("latency, 95 % interval", _interval(ladder, reasons)))
+            if (again := cost["latency_repetition_s"]) is not None:
+                rows.append(("latency, measured again", scaled(again, "s")))
         shown = reasons.dash(ladder.reasons[key]) if cost[key] is None else _figure(cost[key], unit)
         rows.append((words, shown))
+        if key in SHARES and ladder.reasons.get(f"ceiling_{key}") != NOT_ASKED:
+            rows.append((SHARES[key], _share(ladder, key, unit, reasons)))
     notes = (
         Note((f"sampling of latency stopped: {cost['latency_stop_rule']}",)),
         Note((MEMORY,)),
         Note((f"verdict: {cost['verdict']}",)),
     )
     return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes)
+
+
+def _share(ladder: Ladder, key: str, unit: str, reasons: Reasons) -> Cell:
+    """`12.5% of 98.2 Gop/s`, and what the datasheet says where it says something."""
+    cost = ladder.rungs["5"]
+    top, share, told = cost[f"ceiling_{key}"], cost[f"{key}_share"], cost.get(f"datasheet_{key}")
+    if share is None:
+        return reasons.dash(ladder.reasons[f"{key}_share"])
+    beside = "" if told is None else f" (datasheet: {scaled(told, unit)})"
+    return f"{share:.1%} of {scaled(top, unit)}{beside}"
+
+
+def _interval(ladder: Ladder, reasons: Reasons) -> Cell:
+    low, high = (ladder.rungs["5"][end] for end in ENDS)
+    if low is None or high is None:
+        return reasons.dash(ladder.reasons[ENDS[0]])
+    return spread_words(low, high)
 
 
 def _figure(value: float, unit: str) -> str:
@@ -205,7 +237,8 @@ def csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
     cost = x.rungs["5"]
     if cost is None:
         return [*rows, (*lead, "5", "rung", None, None, x.reasons["5"])]
-    for key in (*SPREAD, *(key for key, _, _ in COSTS)):
+    single = [key for key, _, _ in COSTS]
+    for key in (*SPREAD, *ENDS, "latency_repetition_s", *single, *CEILINGS):
         why = None if cost[key] is not None else x.reasons[key]
         rows.append((*lead, "5", "rung", key, cost[key], why))
     rows.append((*lead, "5", "stop rule", None, None, cost["latency_stop_rule"]))

@@ -10,7 +10,7 @@ import torch
 
 from profiler.meters.energy import SensorError
 from profiler.meters.interface import reason_of
-from profiler.meters.nvml import asked
+from profiler.meters.nvml import NOT_LISTED, asked
 
 Question = Callable[[Any, Any], Any]
 """Asks NVML about a board."""
@@ -118,10 +118,8 @@ def other_users(
     mine = os.getpid() if own is None else own
     others = [process for process in listed if process.pid != mine]
     if listed and len(others) == len(listed):
-        reasons[f"{prefix}other_processes"] = (
-            "NVML does not list this process by its number here (as in a container), so that the "
-            "others cannot be told from it"
-        )
+        why = f"{NOT_LISTED}, so that the others cannot be told from it"
+        reasons[f"{prefix}other_processes"] = why
         return {}
     found: dict[str, Any] = {"other_processes": len(others)}
     held = [process.usedGpuMemory for process in others]

@@ -9,13 +9,14 @@ records say, and names what they do not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from costmodel.sizes import LETTERS
 from costmodel.typeset import escaped
 from profiler.environment import differences, flat
+from profiler.machine.statement_groups import Group, groups
 from profiler.machine.statement_words import (
     after,
     counted,
@@ -29,8 +30,10 @@ from profiler.machine.statement_words import (
     span,
     whole_ends,
 )
+from profiler.meters.ceilings import ceilings_words
 from profiler.meters.interface import Reading
-from profiler.store import Measurement
+from profiler.meters.repetition import REPETITION, disagrees, repetition_in
+from profiler.store import Measurement, reading_from_json
 from profiler.words import PHASES, scaled
 
 LATENCIES = {
@@ -43,58 +46,6 @@ OUTSIDE = (
     "The records do not say who provided the machine, what storage it has, nor what compute went "
     "into preliminary, failed or discarded runs."
 )
-
-
-@dataclass(frozen=True)
-class Group:
-    """Records of one machine with one set of software."""
-
-    facts: Mapping[str, Any]
-    """Of the environment: what any of the records knows."""
-    records: tuple[Measurement, ...]
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether a GPU was measured."""
-        return self.facts.get("device") == "cuda"
-
-    def fact(self, name: str) -> Any:
-        """A fact by its name with points, None where no record knows it."""
-        return flat(self.facts).get(name)
-
-    def readings(self, name: str) -> list[Reading]:
-        """Of all records that have it."""
-        return [record.readings[name] for record in self.records if name in record.readings]
-
-    def states(self, name: str) -> list[float]:
-        """What the records saw of something that varies."""
-        found = [record.environment.get("state", {}).get(name) for record in self.records]
-        return [value for value in found if isinstance(value, int | float)]
-
-
-def groups(records: Sequence[Measurement]) -> list[Group]:
-    """The records by machine and software, in the order in which these come up."""
-    found: list[list[Measurement]] = []
-    for record in records:
-        for group in found:
-            if not any(differences(record.environment, r.environment) for r in group):
-                group.append(record)
-                break
-        else:
-            found.append([record])
-    return [Group(joined([r.environment for r in group]), tuple(group)) for group in found]
-
-
-def joined(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What any of the environments knows; the first one's word where several do."""
-    facts: dict[str, Any] = {}
-    for environment in environments:
-        for name, value in environment.items():
-            if isinstance(value, Mapping):
-                facts[name] = dict(value) | (facts.get(name) or {})
-            elif facts.get(name) is None:
-                facts[name] = value
-    return facts
 
 
 def statement(records: Sequence[Measurement], format_: str = "plain") -> str:
@@ -157,6 +108,7 @@ def sentences(group: Group) -> list[str]:
         energy(group),
         *bars(group),
         labels(group),
+        *reached(group),
         software(group),
         *settings(group),
     ]
@@ -211,14 +163,30 @@ def host(group: Group) -> str:
     return f"{name} ({listed(facts)})"
 
 
+STATES = {
+    "temperature_C": ("GPU temperature", " C"),
+    "sm_clock_MHz": ("SM clock", " MHz"),
+    "memory_clock_MHz": ("memory clock", " MHz"),
+    "cpu_MHz": ("first core's clock", " MHz"),
+    "load_average": ("load average", ""),
+    "other_processes": ("other processes on the GPU", ""),
+}
+"""What varies from run to run -> its words and its unit."""
+
+
 def state(group: Group) -> list[str]:
-    """Temperature and other users, as far as they were seen."""
-    facts = [
-        span(group.states("temperature_C"), " C", "GPU temperature"),
-        span(group.states("load_average"), "", "load average"),
-        span(group.states("other_processes"), "", "other processes on the GPU"),
-    ]
-    return [f"When the records were written: {text}."] if (text := listed(facts)) else []
+    """Temperature, clocks and other users, as far as they were seen: as the records were written,
+    and before anything ran where that was otherwise."""
+    last, first = (
+        {
+            name: span(group.states(name, when), unit, words)
+            for name, (words, unit) in STATES.items()
+        }
+        for when in ("state", "state_before")
+    )
+    other = [text for name, text in first.items() if text != last[name]]
+    said = {"When the records were written": last.values(), "Before anything ran": other}
+    return [f"{when}: {text}." for when, facts in said.items() if (text := listed(facts))]
 
 
 def runs(group: Group) -> str:
@@ -316,7 +284,12 @@ def spent(group: Group) -> str:
 
 
 def timed_s(reading: Reading) -> float | None:
-    """What the timed calls of a reading took, None where it cannot be told."""
+    """Seconds that a reading's timed calls took, its repetition's too; None where nothing tells."""
+    if (again := repetition_in(reading)) is not None:
+        alone = {k: v for k, v in reading.details.items() if k != REPETITION}
+        both = (replace(reading, details=alone), reading_from_json(reading.name, again))
+        each = [timed_s(one) for one in both]
+        return None if None in each else sum(filter(None, each))
     if "sampled_s" in reading.details:
         return float(reading.details["sampled_s"])
     if "comparison" in reading.details or "block" not in reading.details:
@@ -371,7 +344,7 @@ def bars(group: Group) -> list[str]:
     """Error bars: what they are, what they capture, and how wide they are."""
     timed = [r for name in LATENCIES for r in group.readings(name)]
     joules = group.readings("energy")
-    found = []
+    found: list[str] = []
     if widths := [width for reading in timed if (width := half_width(reading)) is not None]:
         found.append(
             f"Error bars of latency are 95 % confidence intervals of the median, by order "
@@ -387,6 +360,14 @@ def bars(group: Group) -> list[str]:
             f"Error bars of energy are confidence intervals of the mean of trials by Student's t, "
             f"which takes them as normal; the widest is {relative(max(widths), 'its mean')} to one "
             f"side."
+        )
+    again = [reading for reading in (*timed, *joules) if repetition_in(reading) is not None]
+    if again:
+        wider = sum(map(disagrees, again))
+        found.append(
+            f"{plural(len(again), 'reading')} of these {'was' if len(again) == 1 else 'were'} "
+            f"measured again after all others: in {wider} the second value lay outside the "
+            f"interval, which was widened to hold both."
         )
     if found:
         found.append("Differences between processes, machines and days are in no error bar.")
@@ -414,6 +395,12 @@ def labels(group: Group) -> str:
     found = Counter(label for each in told for label in each)
     listed_ = ", ".join(f"{label} ({number})" for label, number in found.most_common())
     return f"Labels of readings: {listed_}." if found else "No reading is labelled as disturbed."
+
+
+def reached(group: Group) -> list[str]:
+    """What the device reached at best, where that was measured beside the runs."""
+    said = ceilings_words(record.environment for record in group.records)
+    return [f"At best the device reached, in the same processes: {said}."] if said else []
 
 
 PROGRAMS = {

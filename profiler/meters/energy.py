@@ -45,6 +45,8 @@ SYSTEMATIC = 0.05
 
 FEWEST_TRIALS = 5
 """A reading of fewer is labelled: their interval is wide, and bursts may not show in them."""
+TRIALS_IN_TURNS = 6
+"""Of each of several loads that take turns, unless something else is asked for."""
 
 
 class SensorError(RuntimeError):
@@ -134,7 +136,9 @@ class EnergyLimits:
     phase_s: float = 0.1  # each trial starts after a random pause of up to this
     seed: int = 0  # of the phases and of the order of candidates
     settle_s: float = 1.0  # of load, before a window
-    averaged_settle_s: float = 1.5  # the same where power is averaged: its mean reaches back 1 s
+    # the same where power is averaged, of load and of rest: its mean reaches back 1 s and more, for
+    # it is shown up to one update late
+    averaged_settle_s: float = 1.5
     warm_s: float = 1.0
     warm_cap_s: float = 10.0  # longest warm-up while the temperature still rises
     warm_rise_C: float = 1.0  # a rise in `warm_s` that counts as none
@@ -184,6 +188,21 @@ class EnergyLimits:
             )
         return cls(trials=trials, window_s=window_s)
 
+    @classmethod
+    def in_turns(cls, window_s: float, trials: int) -> EnergyLimits:
+        """The same for loads that take turns, an even number of trials of each: every second round
+        goes backwards, so that a drift cancels over two.
+
+        Raises:
+            ValueError: as `asked`, or an odd number.
+        """
+        if trials % 2:
+            raise ValueError(
+                f"--energy-trials {trials}: expected an even number, for what is compared takes "
+                f"turns there and back"
+            )
+        return cls.asked(window_s, trials)
+
     def window(self, period_s: float, batch_s: float = 0.0) -> float:
         """Seconds of one window where the counter moves every `period_s` and a batch takes so long.
 
@@ -197,7 +216,15 @@ class EnergyLimits:
 
     def settling(self, power: str | None) -> float:
         """Seconds of load before a window, for a sensor with such a power reading."""
-        return max(self.settle_s, self.averaged_settle_s) if power == "averaged" else self.settle_s
+        return max(self.settle_s, self.reach(power))
+
+    def resting(self, power: str | None) -> float:
+        """Seconds of rest before idle power is read, for a sensor with such a power reading."""
+        return max(self.idle_discard_s, self.reach(power))
+
+    def reach(self, power: str | None) -> float:
+        """Seconds of the past that a power reading still holds, where it is known to average."""
+        return self.averaged_settle_s if power == "averaged" else 0.0
 
     def seconds(
         self, period_s: float = 0.1, *, candidates: int = 1, power: str | None = "instant"
@@ -208,7 +235,7 @@ class EnergyLimits:
         41
         """
         trial = self.phase_s / 2 + self.settling(power) + self.window(period_s) + period_s
-        idle = 2 * (self.idle_discard_s + self.idle_s + period_s)
+        idle = 2 * (self.resting(power) + self.idle_s + period_s)
         return candidates * (2 * self.warm_s + self.trials * trial) + idle
 
 

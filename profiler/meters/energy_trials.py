@@ -150,7 +150,7 @@ class Campaign:
         """Active idle power, the device left alone for a while before."""
 
         def attempt() -> Idle:
-            self.pause(self.limits.idle_discard_s)
+            self.pause(self.limits.resting(self.sensor.power))
             stretch = idling(Poller(self.sensor, self.limits, self.period_s), self.pause)
             self.sensor.require_alone()
             return Idle(stretch, self.sensor.temperature_C())

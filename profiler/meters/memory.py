@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from profiler.counters.trace import traced
 from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.memory_driver import second_opinion
 from profiler.meters.memory_failure import why_failed
 
 Call = Callable[[], Any]
@@ -46,9 +47,9 @@ def peak_memory(
 
     Inputs, parameters and state that existed before are not in it. On a GPU the unrounded size
     that was requested from torch's allocator, with allocated (512 B granules) and reserved bytes
-    in details, and the workspaces that cuBLAS keeps apart; on a CPU the sum of every allocation
-    and release that torch's profiler recorded. Scratch space that a library takes from elsewhere
-    (oneDNN, MKL, cuDNN) is not seen.
+    in details, the workspaces that cuBLAS keeps apart, and what the driver says of the process
+    (`memory_driver`); on a CPU the sum of every allocation and release that torch's profiler
+    recorded. Scratch space that a library takes from elsewhere (oneDNN, MKL, cuDNN) is not seen.
 
     One unmeasured call first; then calls until two in a row agree to the byte, six at most.
     Where none do, the largest is given with the label "runs disagree" and `agree` false.
@@ -56,19 +57,20 @@ def peak_memory(
     place = torch.device(device)
     try:
         if place.type == "cuda":
-            workspace = warm_cuda(fn, reset, place)
+            beside = warm_cuda(fn, reset, place)
             once = partial(cuda_peak, fn, reset, place)
         else:
             require_cpu_accounting()
-            workspace = {}
+            beside = {}
             run_once(fn, reset)
             once = partial(cpu_peak, fn, reset)
         runs = steady_runs(once)
+        beside |= second_opinion(place) if place.type == "cuda" else {}
     except NotTold as error:
         return Unavailable(str(error))
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(why_failed(error, "while its memory was measured", place))
-    return peak_reading(runs, workspace)
+    return peak_reading(runs, beside)
 
 
 def steady_runs(once: Callable[[], Peak]) -> list[Peak]:
@@ -81,15 +83,19 @@ def steady_runs(once: Callable[[], Peak]) -> list[Peak]:
     return runs
 
 
-def peak_reading(runs: list[Peak], workspace: Mapping[str, Any]) -> Reading:
-    """The last two runs where they agree, else all of them, with the largest as the value."""
+def peak_reading(runs: list[Peak], beside: Mapping[str, Any]) -> Reading:
+    """The last two runs where they agree, else all of them, with the largest as the value.
+
+    `beside`: what else was found, as details of the reading.
+    """
     agree = runs[-1].peak == runs[-2].peak
     told = runs[-2:] if agree else runs
     chosen = max(told, key=lambda run: run.peak)
-    details = dict(chosen.details) | dict(workspace) | {
+    labels = ["" if agree else "runs disagree", beside.get("driver_label", "")]
+    details = dict(chosen.details) | dict(beside) | {
         "agree": agree,
         "runs": len(runs),
-        "labels": [] if agree else ["runs disagree"],
+        "labels": [label for label in labels if label],
     }  # fmt: skip
     return Reading("peak_memory", chosen.peak, "B", tuple(float(r.peak) for r in told), details)
 

@@ -55,6 +55,7 @@ ALLOWANCE_BYTES = 2 * 2**30
 """Memory that contexts, libraries and the driver take beside torch's: more is somebody else's."""
 SHARED = "shared device"
 """The label of what was measured while others computed on the board, too."""
+NOT_LISTED = "NVML does not list this process by its number here (as in a container)"
 BUSY_PERCENT = 5
 """Utilisation of a board at rest above which somebody else works on it."""
 

@@ -3,8 +3,9 @@
 A floor is something that a call cannot do without, at every size of a series: the launches of its
 operations, the bytes that it moves, its arithmetic. Launches are in seconds as estimated with each
 record. What is derived is scaled by one constant a series, the best rate that the series itself
-reaches: the machine's own ceilings are not in the records. What cannot overlap adds up, so a
-value is explained as long as it lies no higher than all floors together, with `NEAR` to spare.
+reaches, not by a ceiling of the machine, which few records have (`meters.ceilings`). What cannot
+overlap adds up, so a value is explained as long as it lies no higher than all floors together, with
+`NEAR` to spare.
 """
 
 from __future__ import annotations

@@ -50,10 +50,14 @@ class Growth:
 
     @property
     def words(self) -> str:
-        """As a table prints it: what stands in for local exponents is one number, no range."""
-        if self.how != LOCAL:
-            return f"{self.power:.2f} ({self.first:.2f} between the ends)"
-        return f"{self.power:.2f} ({self.first:.2f} to {self.last:.2f})"
+        """As a table prints it: the exponent, and those at both ends where they are others.
+
+        What stands in for local exponents is one number, no range.
+        """
+        power, first, last = (f"{number:.2f}" for number in (self.power, self.first, self.last))
+        if power == first == last:
+            return power
+        return f"{power} ({first} {'between the ends' if self.how != LOCAL else f'to {last}'})"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ METHOD = (
 )
 FLOORS = (
     "floors: launch overhead as the records estimate it; what is derived, scaled by the best rate "
-    "that the same series reaches, as no ceiling of the machine is in the records; a value is "
+    "that the same series reaches, not by a ceiling of the machine; a value is "
     f"explained as long as its interval reaches down to {NEAR:g} times all floors together"
 )
 
@@ -102,8 +102,8 @@ def grid_of(group: Sequence[Scaling], last: Sequence[Note]) -> Grid:
         Column("floors", "explained by its floors", numeric=False, wide=True),
     )
     rows = tuple(row(each, names, reasons) for each in group)
-    notes = [Note((f"{name}: {MEANINGS[name]}; in brackets its local exponents at both ends",),
-                  (name,)) for name in names]  # fmt: skip
+    ends = "in brackets its local exponents at both ends, where they are others"
+    notes = [Note((f"{name}: {MEANINGS[name]}; {ends}",), (name,)) for name in names]
     steps = sorted({g.how for each in group for g in each.derived.values()
                     if isinstance(g, Growth) and g.how != LOCAL})  # fmt: skip
     notes += [Note((f"some derived exponents are those {how}",)) for how in steps]

@@ -28,6 +28,7 @@ from profiler.studies.study import (
 )
 from profiler.sweeps import order
 from profiler.sweeps.points import Block, key_of
+from profiler.sweeps.repetitions import joined
 from profiler.words import PHASES, sizes_words
 from profiler.work import OF_ENERGY, Request
 
@@ -122,9 +123,11 @@ class GridStudy:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure what the file lacks of the grid, as `costmodel sweep` does."""
+        """Measure what the file lacks of the grid, as `costmodel sweep` does; on a GPU what it
+        reaches at best, too."""
         from profiler.meters.latency import LatencyLimits
         from profiler.session import sweep
+        from profiler.sweeps.child import MEASURE, MEASURE_WITH_CEILINGS
         from profiler.sweeps.devices import devices
         from profiler.sweeps.failures import EXPECTED
         from profiler.sweeps.processes import processes
@@ -137,10 +140,12 @@ class GridStudy:
         results = Results(output)
         seconds = manner.seconds or self.scale(manner.device).seconds
         limits = LatencyLimits(max_seconds=seconds, warmup_seconds=min(WARM_S, 2 * seconds))
-        workers = processes(devices(place), manner.device, limits)
-        found = sweep(planned.blocks, results, workers, progress=progress, tell=tell)
-        state = results.count(planned.blocks)
-        points = sum(len(block.points) for block in planned.blocks)
+        by = MEASURE_WITH_CEILINGS if manner.device == "cuda" else MEASURE
+        workers = processes(devices(place), manner.device, limits, by)
+        blocks = [*planned.blocks, *(order.again(planned.blocks) if manner.repeats else [])]
+        found = sweep(blocks, results, workers, progress=progress, tell=tell)
+        state = results.count(blocks)
+        points = sum(len(block.points) for block in blocks)
         complete = state[MEASURED] + sum(state[kind] for kind in EXPECTED) == points
         return Done((*results.problems, *found.failures), complete)
 
@@ -150,7 +155,8 @@ class GridStudy:
 
         options = next((p.options for block in planned.blocks for p in block.points), {})
         asked = manner_words(options.get("options", {}))
-        there = manners(self.own(read(output)[0])) if output.exists() else []
+        records = joined(read(output)[0])[0] if output.exists() else []
+        there = manners(self.own(records))
         if others := [words for words in there if words != asked]:
             raise StudyError(
                 f"{output} was measured with {' and '.join(others)}, and this asks for {asked}: "

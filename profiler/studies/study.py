@@ -35,6 +35,13 @@ class Manner:
     energy: bool = True
     energy_window_s: float | None = None
     energy_trials: int | None = None
+    repeat: bool | None = None
+    """Whether everything is measured again after all others: on a GPU, unless it is said."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it is."""
+        return self.device.startswith("cuda") if self.repeat is None else self.repeat
 
     def __post_init__(self) -> None:
         window_s, trials = self.energy_window_s, self.energy_trials

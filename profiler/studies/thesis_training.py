@@ -14,6 +14,7 @@ from pathlib import Path
 from costmodel.models import model
 from costmodel.render import Cell, Column, Grid, Note
 from profiler.comparing.comparison import LEVEL, Verdict, verdicts
+from profiler.meters.energy import EnergyLimits
 from profiler.meters.energy_tokens import tokens
 from profiler.report_measurements import Reasons
 from profiler.store import Measurement
@@ -70,15 +71,19 @@ class ThesisTraining:
 
         if manner.shard is not None:
             raise StudyError(f"study {self.name} is one comparison in turns: it has no parts")
+        if manner.repeat:
+            raise StudyError(
+                f"study {self.name} takes turns in rounds: nothing repeats one of them"
+            )
         device = device_name(manner.device)
         writable(output)
         names = self.networks()
         options = {k: v for k, v in manner.options.items() if v != OWN_LIMITS[k]}
-        if (trials := options.get("energy_trials", 0)) % 2:
-            raise StudyError(
-                f"--energy-trials {trials}: expected an even number, for networks take turns there "
-                f"and back"
-            )
+        asked = {**OWN_LIMITS, **options}
+        try:
+            EnergyLimits.in_turns(asked["energy_window_s"], asked["energy_trials"])
+        except ValueError as error:
+            raise StudyError(str(error)) from None
         last = latest(read(output)[0]) if output.exists() else {}
         if set(last) == set(names) and manners([*last.values()]) == [manner_words(options)]:
             return Done()

@@ -19,7 +19,7 @@ from profiler.comparing.watching import Watched, Watching
 from profiler.environment import environment
 from profiler.measure import NO_ENERGY, failure
 from profiler.meters.disturbance import Judge, NoWatch, Watch, watch_for
-from profiler.meters.energy import EnergyLimits
+from profiler.meters.energy import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.energy_estimate import PairedEnergy
 from profiler.meters.interface import Measured, Reading, Unavailable
 from profiler.meters.latency_sampling import Setting, warm_up
@@ -40,7 +40,7 @@ WARM = LatencyLimits(warmup_calls=20, warmup_seconds=10.0, warmup_gpu_seconds=1.
 OWN_LIMITS: Mapping[str, Any] = {
     "energy": True,
     "energy_window_s": EnergyLimits.window_s,
-    "energy_trials": 6,
+    "energy_trials": TRIALS_IN_TURNS,
 }
 """How energy is measured unless something else is asked for; trials there and back."""
 
@@ -147,7 +147,7 @@ class Training:
             return NO_ENERGY
         self.progress(self.rate.rounds, self.rate.rounds, "measuring energy")
         limits = replace(
-            EnergyLimits.asked(asked["energy_window_s"], asked["energy_trials"]),
+            EnergyLimits.in_turns(asked["energy_window_s"], asked["energy_trials"]),
             confidence=1 - LEVEL / max(1, len(kept)),
             seed=self.seed,
         )

@@ -27,6 +27,7 @@ from profiler.sweeps.points import candidate_of, request_of
 from profiler.sweeps.workers import Measure, attempt
 
 MEASURE = "profiler.measure:measure"
+MEASURE_WITH_CEILINGS = "profiler.measure:measure_with_ceilings"
 """What measures, as MODULE:FUNCTION."""
 
 

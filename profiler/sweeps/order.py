@@ -12,10 +12,12 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from costmodel.phases import phase_name
 from profiler.sweeps.points import Block, Point
+from profiler.sweeps.repetitions import repetition_of
 from profiler.words import PHASES, sizes_words
 from profiler.work import MeasureError, Request
 
@@ -59,6 +61,17 @@ def _block(name: str, group: Mapping[str, Request], rounds: int, seed: int) -> B
         for turn, key in enumerate(reversed(turns) if number % 2 else turns):
             points.append(Point(group[key], number, turn, seed))
     return Block(name, tuple(points))
+
+
+def again(found: Sequence[Block]) -> list[Block]:
+    """Every block once more, to be measured when all of them are."""
+    return [
+        Block(
+            f"{block.name}, again",
+            tuple(replace(p, request=repetition_of(p.request)) for p in block.points),
+        )
+        for block in found
+    ]
 
 
 def drawn(*of: object) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +44,11 @@ class Point:
             seed=asked.seed,
             round_=self.round,
         )
+
+    @property
+    def first(self) -> Point:
+        """What the point repeats, or itself."""
+        return replace(self, request=replace(self.request, repetition=False))
 
     @property
     def place(self) -> dict[str, Any]:

@@ -37,7 +37,9 @@ def plan_grid(blocks: Sequence[Block], results: Results | None, title: str) -> G
     rows = [(*row, *numbers(points, results)) for row, points in sorted(groups.items())]
     every = [point for points in groups.values() for point in points]
     rows.append(("all", "", "", "", *numbers(every, results)))
-    notes = (Note(("points: sets of sizes, each once a round",), ("points",)),)
+    again = any(point.request.repetition for point in every)
+    said = "points: sets of sizes, each once a round" + (", and all of them again" if again else "")
+    notes = (Note((said,), ("points",)),)
     return Grid(title, COLUMNS, tuple(rows), (), notes, DROP)
 
 

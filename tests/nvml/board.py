@@ -287,6 +287,7 @@ def opened(path: Path) -> Any:
         "sim_virtualization": [i, u],
         "sim_busy": [i, u],
         "sim_processes": [i, u],
+        "sim_process": [i, u, u, ctypes.c_uint64],
         "sim_memory": [i, ctypes.c_uint64],
         "sim_clock": [i, u],
         "sim_held": [i, u, ctypes.c_uint64],

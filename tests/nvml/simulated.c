@@ -44,6 +44,7 @@ typedef struct {
     int event_count;
     uint32_t temperature_C, limit_mW, mig, is_part, virtualization, busy_percent, sm_MHz;
     uint32_t processes, scopes;
+    struct { uint32_t pid; uint64_t bytes; } process[PROCESSES];
     double module_mW;
     uint64_t total_bytes, used_bytes, reasons;
     uint64_t held_ns[512];
@@ -154,6 +155,10 @@ void sim_reset(int count) {
         board->temperature_C = 40;
         board->limit_mW = 700000;
         board->processes = 1;
+        for (uint32_t k = 0; k < PROCESSES; k++) {
+            board->process[k].pid = 100000 + k;
+            board->process[k].bytes = 1ULL << 29;
+        }
         board->scopes = 1;
         board->total_bytes = 80ULL << 30;
         board->used_bytes = 1ULL << 30;
@@ -220,6 +225,10 @@ void sim_mig(int i, uint32_t mode, uint32_t is_part) { boards[i].mig = mode; boa
 void sim_virtualization(int i, uint32_t mode) { boards[i].virtualization = mode; }
 void sim_busy(int i, uint32_t percent) { boards[i].busy_percent = percent; }
 void sim_processes(int i, uint32_t count) { boards[i].processes = count; }
+void sim_process(int i, uint32_t place, uint32_t pid, uint64_t bytes) {
+    boards[i].process[place].pid = pid;
+    boards[i].process[place].bytes = bytes;
+}
 void sim_clock(int i, uint32_t MHz) { boards[i].sm_MHz = MHz; }
 void sim_memory(int i, uint64_t used) { boards[i].used_bytes = used; }
 void sim_held(int i, uint32_t field, uint64_t ns) { boards[i].held_ns[field] = ns; }
@@ -381,7 +390,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(Board *board, unsigned int 
     if (board->processes == 0) return OK;
     if (found == NULL || room < board->processes) return TOO_SMALL;
     for (unsigned int i = 0; i < board->processes; i++) {
-        Process process = {100000 + i, 1ULL << 29, 0xFFFFFFFF, 0xFFFFFFFF};
+        Process process = {board->process[i].pid, board->process[i].bytes, 0xFFFFFFFF, 0xFFFFFFFF};
         found[i] = process;
     }
     return OK;

@@ -492,3 +492,54 @@ def test_one_against_itself_on_a_gpu() -> None:
     (latency,) = (row for row in found.rows if row.quantity == "latency")
     assert latency.verdict.pairs == 12 and latency.verdict.ratio is not None
     assert 0.5 < latency.verdict.ratio < 2
+
+
+# What the records of a comparison keep
+
+
+def test_energy_is_measured_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def metered(calls: Any, *, limits: Any, **_: Any) -> Unavailable:
+        given.append(limits)
+        return Unavailable("not now")
+
+    monkeypatch.setattr(comparing, "energies_in_turn", metered)
+    wanted = candidates(asked("self-attention"))
+    asks: list[dict[str, Any]] = [{}, {"energy_window_s": 2.5, "energy_trials": 8}]
+    for more in asks:
+        made = Run(wanted, rounds_needed(1), **more)
+        made.works = {name: prepare_work(request) for name, request in wanted.items()}
+        made.energies()
+    assert [(limits.window_s, limits.trials) for limits in given] == [(5.0, 6), (2.5, 8)]
+    assert {limits.confidence for limits in given} == {0.95}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"energy_trials": 5}, "--energy-trials 5: expected an even number"),
+        ({"energy_trials": 0}, "--energy-trials 0: expected 2 or more"),
+        ({"energy_window_s": 0.5}, "--energy-window 0.5: expected 2 s or more"),
+    ],
+)
+def test_energy_that_cannot_take_turns_is_refused(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(MeasureError, match=said):
+        Run(candidates(asked("self-attention")), **more)
+
+
+def test_records_keep_the_command_and_what_is_below_its_floor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def doctored(work: Work, device: str) -> Reading:
+        return Reading("peak_memory", 8, "B", (8.0, 8.0), {"labels": []})
+
+    monkeypatch.setattr(comparing, "memory_of", doctored)
+    path = tmp_path / "rounds.jsonl"
+    made = Run(candidates(asked("self-attention")), rounds_needed(1), command="costmodel compare")
+    found = run(made, path)
+    for record in (*found.records, *read(path)[0]):
+        assert record.environment["command"] == "costmodel compare"
+        assert record.readings["peak_memory"].details["labels"] == ["below the floor"]
+    printed = text(found, "markdown", "")
+    assert "peak memory of self-attention sdpa is below the floor" in printed

@@ -15,8 +15,10 @@ from profiler.meters.energy_estimate import estimate_energy, reading
 from profiler.meters.energy_trials import Campaign, Idle
 from profiler.meters.energy_window import Poller, gap_s
 from profiler.meters.interface import Reading
-from tests.nvml.board import MS, Busy, Simulated
+from tests.nvml.board import ENERGY, MS, Busy, Simulated
 from tests.nvml.estimates import read, refused
+
+INSTANT, NOT_SUPPORTED = 186, 3  # NVML_FI_DEV_POWER_INSTANT, NVML_ERROR_NOT_SUPPORTED
 
 # Steps that come otherwise than was thought.
 
@@ -116,3 +118,32 @@ def test_idle_power_that_leaks_a_little_more_is_a_line_and_no_label(board: Simul
     found = at_idle(board, 2, lambda: board.draw(board.now_ns(), 86.0))
     assert found.details["labels"] == []
     assert found.details["idle_change"] == pytest.approx(6 / 83, rel=0.01)
+
+
+# Idle power by a sensor that averages.
+
+
+@pytest.mark.parametrize(
+    ("reach_s", "counts", "true"), [(1.5, False, True), (1.5, True, True), (1.0, False, False)]
+)
+def test_a_mean_over_one_second_of_rest_is_waited_for(
+    board: Simulated, reach_s: float, counts: bool, true: bool
+) -> None:
+    """400 W of load stay in the mean for more than the second of rest that other sensors need."""
+    board.library.sim_field_fault(0, INSTANT, NOT_SUPPORTED)
+    if not counts:
+        board.fault(ENERGY, NOT_SUPPORTED)
+    limits = EnergyLimits(averaged_settle_s=reach_s, settle_s=1.5, idle_s=1.0, window_s=2.0)
+    campaign = Campaign(board.sensor(), {"": Busy(board)}, board.pause, limits)
+    idle = campaign.run().idles[0].stretch
+    read_W = idle.check_W if counts else idle.power_W
+    assert read_W is not None and read_W > 80 - 1e-3
+    assert (read_W < 80 + 1e-3) == true
+
+
+def test_rest_is_as_long_as_what_a_sensor_is_known_to_average() -> None:
+    assert EnergyLimits().resting("averaged") == EnergyLimits().averaged_settle_s > 1.0
+    assert EnergyLimits().resting("instant") == EnergyLimits().resting(None) == 1.0
+    assert EnergyLimits(idle_discard_s=4.0).resting("averaged") == 4.0
+    longer = EnergyLimits().seconds(power="averaged") - EnergyLimits().seconds(power="instant")
+    assert longer == pytest.approx(0.5 * (5 + 2))  # five trials, and two readings of idle power

@@ -148,8 +148,8 @@ def test_what_means_nothing_is_not_comparable_in_every_format() -> None:
     lines = report.ladders([ladder], "rich", "").splitlines()
     for words in ("operations per second", "bytes per second", "energy per dispatched operation"):
         (line,) = (line for line in lines if words in line)
-        assert line.endswith("- (3)")
-    assert f"(3) {verdict}" in lines
+        assert line.endswith("- (4)")
+    assert f"(4) {verdict}" in lines
 
 
 @pytest.mark.parametrize("format_", ["rich", "markdown", "latex"])

@@ -239,10 +239,20 @@ def test_one_number_between_the_ends_is_not_printed_as_a_range() -> None:
     between = Growth(OPERATIONS, 1.1751, 1.1749, 1.1749, "between the ends, since it has steps")
     assert between.words == "1.18 (1.17 between the ends)"
     assert Growth(OPERATIONS, 1.68, 1.37, 1.9, LOCAL).words == "1.68 (1.37 to 1.90)"
+
+
+@pytest.mark.parametrize("how", [LOCAL, "between the ends, since it has steps"])
+def test_what_is_alike_to_the_last_digit_is_printed_once(how: str) -> None:
+    assert Growth(OPERATIONS, 1.131, 1.129, 1.134, how).words == "1.13"
+
+
+def test_one_end_that_differs_is_printed() -> None:
+    assert Growth(OPERATIONS, 1.0, 1.0, 0.98, LOCAL).words == "1.00 (1.00 to 0.98)"
     records = along_l("she", "fft", LENGTHS, lambda l: 1e-6 * l)
     found = [s for s in scalings(records, ("l",))[0] if s.quantity.reading == "latency"]
     text = scaling_report.text(found, "markdown", "")
-    assert " between the ends)" in text
+    growths = [g for g in found[0].derived.values() if isinstance(g, Growth) and g.how != LOCAL]
+    assert growths and all(g.words in text for g in growths)
     assert "some derived exponents are those between the ends, since the formula has steps" in text
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from costmodel.data import data_dir
-from profiler.machine.statement import OUTSIDE, groups, statement
+from profiler.machine.statement import OUTSIDE, statement
+from profiler.machine.statement_groups import groups
 from profiler.meters.interface import Reading
 from profiler.session import recorded as records_of
 from profiler.store import Measurement
@@ -218,3 +219,38 @@ def test_a_wide_interval_is_a_factor() -> None:
     wide = latency(1e-3, 1.1e-3, 1.2e-3, ci_low=1e-3, ci_high=28.6e-3, block=4, labels=[])
     said = statement([on_gpu(readings={"latency": wide})])
     assert "the widest is 25 times its median to one side" in said  # (28.6 - 1.1) / 1.1
+
+
+def states(before: dict[str, Any], last: dict[str, Any]) -> str:
+    """What is said of records with these states."""
+    return statement([on_gpu(environment={**GPU, "state_before": before, "state": last})])
+
+
+def test_both_states_are_said_where_they_differ() -> None:
+    cold = {"temperature_C": 31, "sm_clock_MHz": 345, "other_processes": 0}
+    warm = {"temperature_C": 58, "sm_clock_MHz": 1980, "other_processes": 0}
+    said = states(cold, warm)
+    assert (
+        "When the records were written: GPU temperature 58 C, SM clock 1980 MHz, other processes "
+        "on the GPU 0. Before anything ran: GPU temperature 31 C, SM clock 345 MHz." in said
+    )
+    assert "Before anything ran" not in states(warm, warm)
+
+
+def test_others_that_came_meanwhile_are_said() -> None:
+    said = states({"other_processes": 0}, {"other_processes": 2})
+    assert "When the records were written: other processes on the GPU 2. " in said
+    assert "Before anything ran: other processes on the GPU 0." in said
+
+
+def test_what_one_state_alone_tells_is_said() -> None:
+    assert "Before anything ran: SM clock 345 MHz." in states({"sm_clock_MHz": 345}, {})
+    assert "Before anything ran" not in states({}, {"sm_clock_MHz": 345})
+
+
+def test_states_of_several_records_are_said_as_ranges() -> None:
+    records = [
+        on_gpu(environment={**GPU, "state_before": {"temperature_C": a}, "state": GPU["state"]})
+        for a in (31, 35)
+    ]
+    assert "Before anything ran: GPU temperature 31 to 35 C." in statement(records)

@@ -21,6 +21,7 @@ from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency_stopping import summary
 from profiler.meters.latency_timers import ClockTimer
 from profiler.scaling.predicted import live, operations
+from profiler.session import recorded as records_of
 from profiler.store import Measurement, append, read
 from profiler.studies import StudyError, studies, study, thesis_training, training_rounds
 from profiler.studies.additive_against_dot_product import STUDY as ADDITIVE
@@ -604,7 +605,7 @@ def test_pages_are_what_their_records_give(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(pages) == {f"measured-{device}-{name}" for device, name in recorded}
     for (device, name), file in recorded.items():
         source = str(file.relative_to(root))
-        assert pages[f"measured-{device}-{name}"] == study(name).page(read(file)[0], source)
+        assert pages[f"measured-{device}-{name}"] == study(name).page(records_of(file)[0], source)
 
 
 # The command

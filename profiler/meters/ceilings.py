@@ -1,0 +1,256 @@
+"""What does this device reach at best: in products of matrices, in moving bytes, in launching?
+
+A board's datasheet tells what it could do, and no board does it. So each ceiling is measured, by
+the meter that times the calls that it is held against, over operations of torch that do nothing
+else:
+
+- a product of two square matrices of random numbers, as large as pays: sizes are doubled while a
+  product stays short and the operands fit, and the best rate is the ceiling. An operation is a
+  multiplication or an addition, as dispatched operations are counted: n products and n - 1 sums an
+  entry.
+- copying, reading (a sum) and writing (filling) a buffer of four times the last-level cache; a copy
+  moves each byte twice.
+- launching the smallest operation, an addition of two numbers, one after the other and, on a GPU,
+  in a graph of many.
+
+They are those of the settings at hand (threads, TF32, clocks) and are taken once a process: they
+hold for what is measured in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from profiler.meters.interface import Measured, Reading, Unavailable
+from profiler.meters.latency import latency, latency_graph
+from profiler.meters.latency_caches import CacheError, cache_bytes
+from profiler.meters.latency_stopping import LatencyLimits
+from profiler.meters.memory_failure import why_failed
+from profiler.store import divide, reading_from_json, reading_to_json
+from profiler.words import scaled
+
+SMALLEST, LARGEST = 256, 16384
+"""The sides of the matrices, doubled from the one to the other."""
+LONGEST_S = 0.1
+"""No larger product is tried where it would take longer than this, as n ** 3 grows."""
+CACHES = 4
+"""A buffer is so many times as large as the last-level cache."""
+GRAPHED = 100
+"""Additions in a graph: its own launch is a hundredth of what each of them takes."""
+BRIEF = LatencyLimits(max_samples=50, min_seconds=0.2, max_seconds=2.0, warmup_seconds=1.0)
+
+KEPT = (
+    "ci_low", "ci_high", "n", "stop_rule", "sampled_s", "block", "timer", "clock_MHz",
+    "lowest_clock_MHz", "threads", "labels",
+)  # fmt: skip
+"""The details of a latency that its ceiling keeps; the ends of the interval turn into rates."""
+
+COPY, READ, WRITE = "copy", "read", "write"
+LAUNCH, LAUNCH_GRAPH = "launch", "launch_graph"
+
+
+def product_name(dtype: str) -> str:
+    """The name of the ceiling of products of matrices of such entries.
+
+    >>> product_name("bf16")
+    'product bf16'
+    """
+    return f"product {dtype}"
+
+
+def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
+    """The ceilings of a device as JSON values: `readings` as records have them, `reasons` for what
+    could not be measured. Taken once a process for each device, and once for each type of number.
+
+    Args:
+        dtype: the name of `kind`.
+    """
+    place = torch.device(device)
+    found = {product_name(dtype): product(place, dtype, kind)} | dict(moving_and_launching(place))
+    readings, reasons = divide(found)
+    return {
+        "readings": {name: reading_to_json(reading) for name, reading in readings.items()},
+        "reasons": reasons,
+    }
+
+
+def rate(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> Measured:
+    """So much of something over the seconds that it took: the fast end of the interval is the
+    upper one."""
+    if isinstance(timed, Unavailable):
+        return timed
+    details = {key: timed.details[key] for key in KEPT if key in timed.details} | facts
+    ends = [timed.details.get(end) for end in ("ci_high", "ci_low")]
+    for key, seconds in zip(("ci_low", "ci_high"), ends, strict=True):
+        details[key] = None if seconds is None else amount / seconds
+    samples = tuple(amount / seconds for seconds in timed.samples)
+    return Reading(name, amount / timed.value, unit, samples, details)
+
+
+@cache
+def product(
+    place: torch.device,
+    dtype: str,
+    kind: torch.dtype,
+    timing: Callable[..., Measured] = latency,
+    largest: int = LARGEST,
+) -> Measured:
+    """Operations a second of the product of two square matrices, at the size where it is best.
+
+    Details: `side`; `tried`, side -> operations a second. Where the first size fails, the
+    reason why; where a larger one does, what was reached before, and the reason.
+    """
+    best: Measured | None = None
+    tried: dict[str, float] = {}
+    facts: dict[str, Any] = {}
+    for side in sides(largest):
+        found = product_at(place, dtype, kind, side, timing)
+        if isinstance(found, Unavailable):
+            best = best or found
+            facts = {"ended_by": found.reason}
+            break
+        tried[str(side)] = found.value
+        if not isinstance(best, Reading) or found.value > best.value:
+            best = found
+        if 8 * operations(side) / max(found.samples) > LONGEST_S:  # by the least disturbed sample
+            break
+    assert best is not None
+    if isinstance(best, Unavailable):
+        return best
+    return replace(best, details={**best.details, "tried": tried, **facts})
+
+
+def sides(largest: int) -> Iterator[int]:
+    """Doubled from the smallest on."""
+    side = SMALLEST
+    while side <= largest:
+        yield side
+        side *= 2
+
+
+def operations(side: int) -> int:
+    """Multiplications and additions in the product of two square matrices.
+
+    >>> operations(2)  # 4 entries of 2 products and 1 sum
+    12
+    """
+    return side * side * (2 * side - 1)
+
+
+def product_at(
+    place: torch.device,
+    dtype: str,
+    kind: torch.dtype,
+    side: int,
+    timing: Callable[..., Measured],
+) -> Measured:
+    """The same at one size."""
+    try:
+        chance = torch.Generator(device=place).manual_seed(side)
+        a, b = (randomly(side, place, kind, chance) for _ in range(2))
+        out = torch.empty_like(a)
+        timed = timing(lambda: torch.mm(a, b, out=out), device=place, limits=BRIEF)
+    except (RuntimeError, MemoryError) as error:
+        return Unavailable(why_failed(error, f"in a product of {side} x {side}", place))
+    return rate(timed, product_name(dtype), operations(side), "op/s", side=side)
+
+
+def randomly(
+    side: int, place: torch.device, kind: torch.dtype, chance: torch.Generator
+) -> torch.Tensor:
+    """Random numbers whose products stay of the same scale."""
+    drawn = torch.randn(side, side, device=place, generator=chance)
+    scaled: torch.Tensor = drawn / side**0.5
+    return scaled.to(kind)
+
+
+@cache
+def moving_and_launching(
+    place: torch.device, timing: Callable[..., Measured] = latency
+) -> Mapping[str, Measured]:
+    """The ceilings that do not depend on the type of number, by name."""
+    return moving(place, timing) | launching(place, timing)
+
+
+def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
+    """Bytes a second: copied, read, written, from and to memory beyond the caches."""
+    names = (COPY, READ, WRITE)
+    try:
+        held, source = cache_bytes(place)
+        size = CACHES * held
+        numbers = torch.randn(size // 4, device=place)
+        target = torch.empty_like(numbers)
+    except CacheError as error:
+        return dict.fromkeys(names, Unavailable(f"no buffer is known to exceed it: {error}"))
+    except (RuntimeError, MemoryError) as error:
+        why = why_failed(error, f"for two buffers of {size:,} B", place)
+        return dict.fromkeys(names, Unavailable(why))
+    calls: Mapping[str, tuple[Callable[[], Any], int]] = {
+        COPY: (lambda: target.copy_(numbers), 2),
+        READ: (lambda: numbers.sum(), 1),
+        WRITE: (lambda: target.fill_(0.5), 1),
+    }
+    facts = {"buffer_bytes": size, "cache_bytes": held, "cache_source": source}
+    found: dict[str, Measured] = {}
+    for name, (call, times) in calls.items():
+        timed = timing(call, device=place, limits=BRIEF)
+        found[name] = rate(timed, name, times * size, "B/s", **facts)
+    return found
+
+
+def launching(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
+    """Seconds to launch the smallest operation: by itself, and as one of many in a graph."""
+    try:
+        one, target = torch.ones(1, device=place), torch.empty(1, device=place)
+    except RuntimeError as error:
+        why = why_failed(error, "for two numbers", place)
+        return dict.fromkeys((LAUNCH, LAUNCH_GRAPH), Unavailable(why))
+
+    def smallest() -> None:
+        torch.add(one, one, out=target)
+
+    def many() -> None:
+        for _ in range(GRAPHED):
+            smallest()
+
+    alone = timing(smallest, device=place, limits=BRIEF)
+    graph = latency_graph(many, device=place, limits=BRIEF)
+    return {LAUNCH: kept(alone, LAUNCH, 1), LAUNCH_GRAPH: kept(graph, LAUNCH_GRAPH, GRAPHED)}
+
+
+def kept(timed: Measured, name: str, times: int) -> Measured:
+    """The seconds of each of so many."""
+    if isinstance(timed, Unavailable):
+        return timed
+    details = {key: timed.details[key] for key in KEPT if key in timed.details}
+    for end in ("ci_low", "ci_high"):
+        seconds = details.get(end)
+        details[end] = None if seconds is None else seconds / times
+    samples = tuple(seconds / times for seconds in timed.samples)
+    return Reading(name, timed.value / times, "s", samples, details | {"operations": times})
+
+
+WORDS: Mapping[str, str] = {
+    COPY: "copying", READ: "reading", WRITE: "writing", LAUNCH: "launching an operation",
+    LAUNCH_GRAPH: "launching one in a graph",
+}  # fmt: skip
+"""Ceiling -> its words; that of a product is named by its type of number."""
+
+
+def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
+    """What the devices of these environments reach at best, each ceiling once; "" where none of
+    them says."""
+    found: dict[str, str] = {}
+    for environment in environments:
+        for name, held in (environment.get("ceilings") or {}).get("readings", {}).items():
+            reading = reading_from_json(name, held)
+            words = WORDS.get(name) or name.replace("product", "products of matrices in")
+            side = reading.details.get("side")
+            shape = f" ({side} x {side})" if side else ""
+            found.setdefault(name, f"{words} {scaled(reading.value, reading.unit)}{shape}")
+    return ", ".join(found.values())
