@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -25,6 +25,7 @@ KERNEL_CLASSES: Mapping[str, str] = {
     "elementwise": "one operation per entry",
     "complex-elementwise": "one complex operation per entry",
     "reduction": "products and their sum in separate operations",
+    "running-sum": "the sums up to every row in one operation, of terms written before",
     "fft": "a Fourier transform",
     "recurrent-layer": "all rows of a recurrence in one operation",
     "move": "copies only",
@@ -74,8 +75,11 @@ class Peer:
         """How a reason names a class that is not counted."""
         return _UNCOUNTED.get(name, f"operations of class '{name}'")
 
-    def rule(self, kernel: str, backend: str) -> KernelRule:
+    def rule(self, kernel: str, backend: str, known: Collection[str] = ()) -> KernelRule:
         """The rule for a kernel class on a backend (cpu, cuda).
+
+        `known` are classes that it was seen to print figures for: there it has the formula that
+        another version of it lacks on some backend, and the class's own rule holds.
 
         Raises:
             ValueError: a class outside the closed list.
@@ -84,7 +88,8 @@ class Peer:
             raise ValueError(
                 f"unknown kernel class '{kernel}': expected one of {', '.join(KERNEL_CLASSES)}"
             )
-        found = self.kernels.get((kernel, backend)) or self.kernels.get(kernel)
+        found = None if kernel in known else self.kernels.get((kernel, backend))
+        found = found or self.kernels.get(kernel)
         return found or KernelRule(None, f"operations of kernel class {kernel} are not counted")
 
 

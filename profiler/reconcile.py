@@ -9,7 +9,7 @@ stands there is unexplained.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,7 +181,9 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         ),
         reasons={"1-2": EXHAUSTED} | unobserved(measurement) | why,
         uncounted=tuple(dispatch["unknown"]),
-        memory=memory(measurement, mixer, held_steps(mixer, does), phase, does.kernels),
+        memory=memory(
+            measurement, mixer, held_steps(mixer, does), phase, does.kernels, does.rewrites
+        ),
     )
 
 
@@ -235,7 +237,8 @@ def peer_figure(
         reasons["predicted"] = reasons["unexplained"] = _unpredicted(unnamed, phase)
     else:
         backend = measurement.device.split(":")[0]
-        predicted, causes = predict(peer, backend, mixer, does, phase, sizes)
+        known = classes_seen(printed)
+        predicted, causes = predict(peer, backend, mixer, does, phase, sizes, known)
     if printed is None:
         why = measurement.reasons.get(f"peer {peer.name}", f"{peer.name} was not asked")
         reasons |= dict.fromkeys(("printed", "unexplained", "uncounted_time_share"), why)
@@ -268,6 +271,14 @@ def _unpredicted(unnamed: Sequence[str], phase: str) -> str:
     )
 
 
+def classes_seen(printed: Mapping[str, Any] | None) -> frozenset[str]:
+    """Kernel classes that a peer printed a figure for in some operation of their own, which its
+    other versions may have no formula for."""
+    names = () if printed is None else printed.get("by_op", ())
+    fused = any(nominal(name) == "fused attention" for name in names)
+    return frozenset({"fused-attention"} if fused else ())
+
+
 def predict(
     peer: Peer,
     backend: str,
@@ -275,14 +286,16 @@ def predict(
     does: Described,
     phase: str,
     sizes: Mapping[str, int],
+    known: Collection[str] = (),
 ) -> tuple[int, list[tuple[str, int]]]:
-    """A peer's figure from kernel classes, with the steps that lead to it from rung 2's total."""
+    """A peer's figure from kernel classes, with the steps that lead to it from rung 2's total;
+    `known` are the classes that this version of it was seen to have a formula for."""
     system = system_of(mixer, does.form, does.rewrites, phase)
     total = sum(executed(mixer, does, phase, sizes).values())
     causes: list[tuple[str, int]] = []
     inside = predicted = 0
     for name, part in contraction_counts(system, phase).items():
-        rule = peer.rule(does.kernels[name], backend)
+        rule = peer.rule(does.kernels[name], backend, known)
         own = part.operations(sizes)
         inside += own
         if rule.per_product is None:

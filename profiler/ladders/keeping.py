@@ -98,7 +98,7 @@ def told_apart(
         if root in chosen:
             branches += size
             continue
-        if finished and of[root].beside and root not in origins.computed_from:
+        if finished and of[root].beside and root not in origins.read_from:
             beside += size
             continue
         value = 0 if root in joined or root in apart else min(of[root].own, size)

@@ -101,6 +101,8 @@ class Origins(TorchDispatchMode):
     """Roots that something was computed from."""
     before: set[int] = field(default_factory=set)
     """Roots of what was there before the call."""
+    read_from: set[int] = field(default_factory=set)
+    """Roots that an operation read, if only to move them."""
     values: int = 0
     operations: int = 0
     events: int = 0
@@ -234,6 +236,7 @@ class Origins(TorchDispatchMode):
         for tensor in given:
             if found := self.known.get(id(tensor.untyped_storage())):
                 found[1].last = self.operations
+                self.read_from.add(found[1].origin.root)
 
     def _alive(self, size: int, origin: Origin) -> Piece:
         self.events += 1

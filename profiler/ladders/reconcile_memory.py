@@ -13,6 +13,7 @@ from typing import Any
 
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
+from costmodel.expressions import EquationError
 from costmodel.phases import TRAINING_STEP, Unanswered, system_of
 from costmodel.rules.activations import activations
 from costmodel.rules.peak import peak, there_before
@@ -38,6 +39,7 @@ THERE_BEFORE = "inputs, and the gradient of the output: they were there before t
 MADE = "gradients of parameters, which stand apart in the equations' peak: held once they are there"
 RENAMED = "entries that an equation sets equal to others, which are kept: the same entries once"
 HELD = "held after the last operation that reads it, by a name in the program or by the graph"
+PADDED = "the gradients of the zeros around an array, which are computed and dropped"
 INSIDE = (
     "a difference of two measurements, not derived: the allocator's peak less that of all tensors, "
     "which is the room that operations take for themselves"
@@ -54,16 +56,19 @@ def memory(
     steps: Steps,
     phase: str,
     kernels: Mapping[str, str],
+    rewrites: Rewrites,
 ) -> dict[str, Memory]:
     """What lies between the equations' memory and what was measured, by quantity.
 
     Args:
         steps: the switches that lead from the mixer's default form to the implementation, in order.
         kernels: array -> the kernel class that carries it.
+        rewrites: those of the implementation with the ones that put zeros around arrays: what is
+            kept of these is measured, and what is computed for them is counted.
     """
     return {
         "activations": _activations(measurement, mixer, steps, phase),
-        "peak": _peak(measurement, mixer, steps, phase, kernels),
+        "peak": _peak(measurement, mixer, steps, phase, kernels, rewrites),
     }
 
 
@@ -96,7 +101,12 @@ def _last(mixer: Mixer, steps: Steps) -> tuple[str, Rewrites]:
 
 
 def _peak(
-    measurement: Measurement, mixer: Mixer, steps: Steps, phase: str, kernels: Mapping[str, str]
+    measurement: Measurement,
+    mixer: Mixer,
+    steps: Steps,
+    phase: str,
+    kernels: Mapping[str, str],
+    rewrites: Rewrites,
 ) -> Memory:
     if phase in APART:
         return Memory(reason=APART[phase])
@@ -116,7 +126,8 @@ def _peak(
     if made := found[0] - apart:
         causes.append(MemoryCause("gradients of parameters", made, MADE))
     causes += found[1]
-    causes += _otherwise(partial(count, *_last(mixer, steps)), kernels, phase)
+    form, last = _last(mixer, steps)
+    causes += _otherwise(partial(count, form), (last, rewrites), kernels, phase)
     if (tensors := measurement.readings.get("tensors_at_peak")) is not None:
         causes += _classes(tensors.details["classes"])
         if inside := round(reading.value - tensors.value):
@@ -125,12 +136,23 @@ def _peak(
 
 
 def _otherwise(
-    count: Callable[..., int], kernels: Mapping[str, str], phase: str
+    count: Callable[..., int],
+    rewrites: tuple[Rewrites, Rewrites],
+    kernels: Mapping[str, str],
+    phase: str,
 ) -> Iterator[MemoryCause]:
-    """The re-counts of the equations' peak under an implementation's own schedule."""
-    current = count()
-    for name, meaning, schedule in schedules(kernels, lets_go=phase in TRAINING_STEP):
-        after = count(schedule)
+    """The re-counts of the equations' peak under an implementation's own schedule, and last with
+    zeros around arrays; what comes after a switch that cannot be counted stays unexplained, also
+    where operations cannot run in the order that a description says."""
+    plain, padded = rewrites
+    switches = [(*s, plain) for s in schedules(kernels, lets_go=phase in TRAINING_STEP)]
+    switches.append(("padded", PADDED, switches[-1][2], padded))
+    current = count(plain)
+    for name, meaning, schedule, applied in switches:
+        try:
+            after = count(applied, schedule)
+        except (EquationError, Unsupported):
+            return
         if after != current:
             yield MemoryCause(name, after - current, meaning)
         current = after

@@ -7,52 +7,48 @@ is a switch under which it is counted again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import groupby
 
 from costmodel.adjoint.recompute import AGAIN
 from costmodel.domains import Exact
 from costmodel.equations import Equation, System, gradient_name
-from costmodel.expressions import (
-    Array,
-    Binary,
-    Call,
-    Gather,
-    Neg,
-    Node,
-    Reduce,
-    Ref,
-    position_value,
-    walk,
-)
-from costmodel.loops import blocks, references
+from costmodel.expressions import Array
+from costmodel.loops import references
 from costmodel.polynomial import Poly
 from costmodel.rules.peak import Held, held_arrays, steps_of
+from profiler.ladders.carriers import ALL_AT_ONCE, FUSED, ONE_KERNEL, Carriers
+from profiler.ladders.moves import Moves, points
+from profiler.ladders.nodes import by_node
+from profiler.ladders.operations import by_branch, by_operation
 
 Order = Sequence[tuple[Equation, ...]]
 """The equations of a phase in turn; a loop is one step."""
-
-ONE_KERNEL = "softmax"
-"""The kernel class that computes all that a composite is written out as."""
-
-FUSED = "fused-attention"
-"""The kernel class of several arrays of which the last alone is written."""
 
 
 @dataclass(frozen=True)
 class Schedule:
     """How an implementation holds arrays otherwise than the equations' schedule has it."""
 
-    whole: tuple[str, ...] = ()
-    """Arrays that one kernel computes, with all that they are written out as: it writes nothing
-    else."""
-    fused: tuple[str, ...] = ()
-    """Arrays that one kernel computes together: it writes the last one."""
+    kernels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Array -> the kernel class that carries it."""
+    one_kernel: bool = False
+    """Whether what a kernel computes on the way to its result is not written."""
     lets_go: bool = False
     """Whether the output is released after the last equation that reads it."""
-    at_once: bool = False
-    """Whether gradients of parameters are computed as soon as what they read is there."""
-    operands: bool = False
-    """Whether sums inside of an expression are written before what they are an operand of."""
+    operations: bool = False
+    """Whether every operation of an expression writes its whole result."""
+    nodes: bool = False
+    """Whether gradients are taken in autograd's order, and added up as they come."""
+    branches: bool = False
+    """Whether a function by cases keeps the branch that its gradient needs."""
+    moves: bool = False
+    """Whether what holds another array's entries is counted with that one, once."""
+
+    def carried_by(self, kernel: str) -> tuple[str, ...]:
+        """The arrays that one kernel class computes, where such are told apart."""
+        return tuple(a for a, k in self.kernels.items() if k == kernel and self.one_kernel)
 
 
 def schedules(kernels: Mapping[str, str], *, lets_go: bool) -> Iterator[tuple[str, str, Schedule]]:
@@ -63,21 +59,27 @@ def schedules(kernels: Mapping[str, str], *, lets_go: bool) -> Iterator[tuple[st
         kernels: array -> the kernel class that carries it.
         lets_go: whether the call ends without its output.
     """
-    whole, fused = (
-        tuple(array for array, kernel in kernels.items() if kernel == one)
-        for one in (ONE_KERNEL, FUSED)
-    )
-    kept = Schedule(whole, fused)
+    kept = Schedule(kernels, one_kernel=True)
     yield "one kernel", IN_ONE, kept
     yield "output let go", LET_GO, (kept := replace(kept, lets_go=lets_go))
-    yield "gradients at once", AT_ONCE, (kept := replace(kept, at_once=True))
-    yield "operands", OPERANDS, replace(kept, operands=True)
+    yield "operations", OPERATIONS, (kept := replace(kept, operations=True))
+    yield "node by node", NODES, (kept := replace(kept, nodes=True))
+    yield "branches kept", BRANCHES, (kept := replace(kept, branches=True))
+    yield "moved", MOVED, replace(kept, moves=True)
 
 
 IN_ONE = "arrays that stand on the way inside of one kernel, which writes its result alone"
 LET_GO = "the output, which the call does not hold on to: held until it is last read"
-AT_ONCE = "gradients of parameters, each taken as soon as what it reads is there"
-OPERANDS = "sums inside of an expression: each is written, and read by the operation around it"
+OPERATIONS = (
+    "operations inside of an expression: each writes its whole result, which the one around it "
+    "reads; a running sum that is taken at once reads all its terms"
+)
+NODES = (
+    "gradients in autograd's order: what one operation of the forward pass hands on is taken "
+    "together, and added up as it comes"
+)
+BRANCHES = "the branch of a function by cases that its gradient reads, in place of what was chosen"
+MOVED = "entries that are those of another array, moved: they count once while both are held"
 
 
 def held_in_turn(
@@ -85,21 +87,96 @@ def held_in_turn(
 ) -> int:
     """The largest live set of a phase in elements, each gradient of a parameter held from the
     equation that gives it on."""
+    return max(sum(alive.values()) for _, alive in moments(system, phase, sizes, schedule))
+
+
+Moment = tuple[tuple[Equation, ...], Mapping[Array, int]]
+"""A step, and the elements that are held while it runs, by array."""
+
+
+def moments(
+    system: System, phase: str, sizes: Mapping[str, int], schedule: Schedule | None = None
+) -> list[Moment]:
+    """What is held while each step of a phase runs."""
     does = schedule or Schedule()
-    system = by_operation(system) if does.operands else system
-    inside = _Kernels.of(system, does)
-    order = list(_joined(steps_of(system, phase), inside))
-    if does.at_once:
-        order = _as_soon(order, system.results(phase) & system.weights)
-    held = [*held_arrays(system, phase, order), *_of_parameters(system, phase, order)]
-    sums = [0] * len(order)
-    for one in held:
-        if _inside(one, order, inside):
-            continue
-        number = one.number.at(sizes) * (1 if one.once else sizes["b"])
-        for k in range(one.first, _last(one, order, lets_go=does.lets_go) + 1):
-            sums[k] += number
-    return max(sums)
+    run = _run(system, phase, does)
+    own = {
+        one.array: _number(one, run.system, sizes, whole=does.operations)
+        for one in (*run.held, *run.inside)
+    }
+    alive: list[dict[Array, int]] = [{} for _ in run.order]
+    for one in run.held:
+        for k in range(one.first, one.last + 1):
+            alive[k][one.array] = own[one.array]
+    if does.moves:
+        alive = [_once(found, own, run.moves, sizes) for found in alive]
+    return list(zip(run.order, alive, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A phase as an implementation runs it, at any sizes."""
+
+    system: System
+    order: Order
+    held: Sequence[Held]
+    inside: Sequence[Held]
+    """What is written and read inside of one kernel alone."""
+
+    @cached_property
+    def moves(self) -> Moves:
+        """What is only moved."""
+        return Moves(self.system)
+
+
+@cache
+def _run(system: System, phase: str, does: Schedule) -> _Run:
+    carriers = Carriers(system, does.kernels)
+    system = _as_run(system, does, carriers)
+    kernels = _Kernels.of(system, does)
+    order = list(_joined(steps_of(system, phase), kernels))
+    if does.nodes:
+        order = list(_all_at_once(order, system, carriers))
+    held: dict[bool, list[Held]] = {True: [], False: []}
+    for one in (*held_arrays(system, phase, order), *_of_parameters(system, phase, order)):
+        last = _last(one, order, lets_go=does.lets_go)
+        held[_inside(one, order, kernels)].append(replace(one, last=last))
+    return _Run(system, order, held[False], held[True])
+
+
+def _as_run(system: System, does: Schedule, carriers: Carriers) -> System:
+    """The equations as operations in the order in which they run."""
+    if does.nodes:
+        system = by_node(system, carriers, does.carried_by(FUSED))
+    if does.branches:
+        system = by_branch(system)
+    return by_operation(system, carriers) if does.operations else system
+
+
+def _number(one: Held, system: System, sizes: Mapping[str, int], *, whole: bool) -> int:
+    """The elements of an array, of a transform's result all points where it is `whole`."""
+    number = one.number.at(sizes)
+    for equation in system.defining.get(one.array, ()) if whole else ():
+        number = points(equation, sizes) or number
+    return number * (1 if one.once else sizes["b"])
+
+
+def _once(
+    alive: Mapping[Array, int], own: Mapping[Array, int], moves: Moves, sizes: Mapping[str, int]
+) -> dict[Array, int]:
+    """What is held, each entry once: what was moved stands for its source, where that is gone.
+
+    Args:
+        own: the elements of every array.
+    """
+    found: dict[Array, int] = {}
+    for array, number in alive.items():
+        source = moves.sources.get(array, array)
+        found[source] = min(found.get(source, 0) + number, own.get(source, 0))
+    for array, first in moves.begun.items():
+        if array in found and moves.sources.get(first, first) in found:
+            found[array] -= moves.rows(array, sizes) * sizes["b"]
+    return found
 
 
 @dataclass(frozen=True)
@@ -113,9 +190,10 @@ class _Kernels:
     @staticmethod
     def of(system: System, does: Schedule) -> _Kernels:
         """Those of a schedule."""
-        fused = [e.part_of for e in system.forward.equations if e.part_of in does.fused]
-        inner = set(does.fused) - {*fused[-1:]}
-        return _Kernels(*(frozenset(_named(system, names)) for names in (does.whole, inner)))
+        together = does.carried_by(FUSED)
+        fused = [e.part_of for e in system.forward.equations if e.part_of in together]
+        parts = does.carried_by(ONE_KERNEL), set(together) - {*fused[-1:]}
+        return _Kernels(*(frozenset(_named(system, names)) for names in parts))
 
     def part(self, equation: Equation) -> bool:
         """Whether an equation stands on the way to the result of one kernel."""
@@ -142,15 +220,24 @@ def _joined(order: Order, kernels: _Kernels) -> Iterator[tuple[Equation, ...]]:
         yield waiting
 
 
-def _as_soon(order: Order, soon: Collection[Array]) -> list[tuple[Equation, ...]]:
-    """The steps in turn, those that write some arrays moved to right behind what they read."""
-    placed = [step for step in order if step[0].array not in soon]
-    for step in order:
-        if step[0].array in soon:
-            read = {ref.array for equation in step for ref in references(equation)}
-            behind = [k for k, other in enumerate(placed) if any(e.array in read for e in other)]
-            placed.insert(max(behind, default=-1) + 1, step)
-    return placed
+def _all_at_once(
+    order: Order, system: System, carriers: Carriers
+) -> Iterator[tuple[Equation, ...]]:
+    """The steps, those as one that are the gradients of one kernel which gives all of its own."""
+
+    def operation(step: tuple[Equation, ...]) -> str | None:
+        """The kernel class of arrays computed together, or the array that one kernel computes."""
+        last = step[-1]
+        kernel = carriers.of(last, last.value) if last in system.backward else None
+        if kernel not in ALL_AT_ONCE:
+            return None
+        return kernel if kernel == FUSED else carriers.part(last, last.value)
+
+    for own, steps in groupby(order, key=operation):
+        if own is None:
+            yield from steps
+        else:
+            yield tuple(equation for step in steps for equation in step)
 
 
 def _of_parameters(system: System, phase: str, order: Order) -> Iterator[Held]:
@@ -179,56 +266,3 @@ def _last(one: Held, order: Order, *, lets_go: bool) -> int:
         if any(ref.array == one.array for e in step for ref in references(e))
     ]
     return max([one.first, *reading])
-
-
-def by_operation(system: System) -> System:
-    """The same equations, with an array for every sum inside of an expression and for what is
-    computed from it on the way to the result; rows of loops stay as they are."""
-    in_loops = {e for block in blocks(system) if block.is_loop for e in block.equations}
-    backward = dict(system.backward)
-    written: list[Equation] = []
-    for equation in system.equations:
-        parts = [equation] if equation in in_loops else _parts(equation)
-        if equation in system.backward:
-            backward |= dict.fromkeys(parts, system.backward[equation])
-        written += parts
-    return replace(system, equations=tuple(written), backward=backward)
-
-
-def _parts(equation: Equation) -> list[Equation]:
-    """An equation, after those of the operands that are written on the way."""
-    letters = {index.atom for index in equation.indices}
-    parts: list[Equation] = []
-
-    def whole(node: Node) -> Node:
-        """A node that reads its written operands."""
-        if isinstance(node, Binary):
-            left, right = operand(node.left), operand(node.right)
-            return type(node)(left, right)
-        return replace(node, body=operand(node.body)) if isinstance(node, Neg | Call) else node
-
-    def operand(node: Node) -> Node:
-        """What stands for an operand: an array, where it is a sum or computed from one."""
-        if not _sums(node, letters):
-            return node
-        value = whole(node)
-        name = f"{equation.name}({len(parts) + 1})"
-        array = replace(equation.array, name=name, role="intermediate")
-        parts.append(replace(equation, array=array, value=value))
-        return Ref(array, equation.positions)
-
-    value = whole(equation.value)
-    return [*parts, replace(equation, value=value)] if parts else [equation]
-
-
-def _sums(node: Node, letters: set[str]) -> bool:
-    """Whether a node is a sum, or computed from one, that has an entry for all indices."""
-    if isinstance(node, Reduce):
-        return letters <= {a for n, _ in walk(node) if isinstance(n, Ref) for a in _names(n)}
-    return isinstance(node, Binary | Neg | Call) and any(_sums(c, letters) for c in node.children)
-
-
-def _names(ref: Ref) -> set[str]:
-    """The indices in the positions of a reference."""
-    places = [position_value(p) for p in ref.positions if not isinstance(p, Gather)]
-    return {atom for place in places for atom in place.letters if atom[0] == "@"}

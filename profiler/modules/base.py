@@ -22,6 +22,14 @@ def require_sizes(**sizes: int) -> None:
             raise ValueError(f"size {letter} must be a positive integer and is {size!r}")
 
 
+def head_width(d: int, n: int) -> int:
+    """h = d/n; raises a ValueError unless n divides d."""
+    require_sizes(n=n)
+    if d % n:
+        raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
+    return d // n
+
+
 def fan_in(shape: torch.Size) -> int:
     """Number of terms that one output of a weight of this shape adds up.
 
@@ -182,6 +190,36 @@ class SequenceMixer(nn.Module, ABC):
             raise Unsupported(
                 f"{type(self).__name__} on {x.device.type} in {x.dtype}: {error}"
             ) from error
+
+
+class Headed(SequenceMixer):
+    """A mixer of n heads, each of width h = d/n; a subclass declares its weights in `declare`."""
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Raises ValueError where n does not divide d."""
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        self.n, self.h = n, head_width(d, n)
+        self.declare()
+
+    @abstractmethod
+    def declare(self) -> None:
+        """Declare the parameters, in the order of the equations."""
+
+    def heads(self, rows: Tensor) -> Tensor:
+        """Rows of all heads side by side, (..., s, n*w), as (..., n, s, w)."""
+        return self.split(rows).transpose(-3, -2)
+
+    def split(self, rows: Tensor) -> Tensor:
+        """Rows of all heads side by side, (..., n*w), as (..., n, w)."""
+        return rows.view(*rows.shape[:-1], self.n, -1)
 
 
 class Mixer(SequenceMixer):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from profiler.modules import State, implementation
 from profiler.modules.attending import EXPLICIT, SDPA, Attention
-from profiler.modules.base import Mixer, require_sizes
+from profiler.modules.base import Mixer, head_width, require_sizes
 
 
 class CausalHeads(Mixer):
@@ -49,10 +49,7 @@ class CausalHeads(Mixer):
         """`wide_scores` times h is the width of queries and keys, `wide_values` times h that of
         values; the option `output-bias` adds b_out (d,) to the output."""
         super().__init__(d=d, l=l, device=device, dtype=dtype)
-        require_sizes(n=n)
-        if d % n:
-            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
-        self.n, self.h = n, d // n
+        self.n, self.h = n, head_width(d, n)
         self.scored, self.read = wide_scores * self.h, wide_values * self.h
         self.declare_scores()
         self.W_V: nn.Parameter = self.weight(d, n * self.read)

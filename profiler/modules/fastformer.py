@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler.modules import implementation
-from profiler.modules.base import SequenceMixer, require_sizes
+from profiler.modules.base import Headed
 
 CONTRACTIONS = ("Q", "K", "S_q", "q", "S_k", "k", "y")
 KERNELS = (
@@ -22,26 +22,15 @@ KERNELS = (
 
 
 @implementation("fastformer", "explicit", rewrites=("safe-softmax",), kernels=KERNELS)
-class Fastformer(SequenceMixer):
+class Fastformer(Headed):
     """One operation an equation.
 
     W_Q, W_K, W_U are (d, d) and b_Q, b_K, b_U (d,); w_q and w_k are (d, n), b_q and b_k (n,).
     """
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
-        require_sizes(n=n)
-        if d % n:
-            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
-        self.n, self.h = n, d // n
+    def declare(self) -> None:
+        """Three maps of the rows, and the scores of queries and of keys."""
+        d, n = self.d, self.n
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
         self.W_U: nn.Parameter = self.weight(d, d)
@@ -64,5 +53,4 @@ class Fastformer(SequenceMixer):
         """Rows (b, s, d) summed over s into (b, 1, d), by the weights of each head."""
         scores = (rows @ w + b) / math.sqrt(self.h)
         weights = torch.softmax(scores, dim=1).transpose(1, 2).unsqueeze(2)  # (b, n, 1, s)
-        heads = rows.view(*rows.shape[:2], self.n, self.h).transpose(1, 2)  # (b, n, s, h)
-        return (weights @ heads).transpose(1, 2).flatten(2)
+        return (weights @ self.heads(rows)).transpose(1, 2).flatten(2)

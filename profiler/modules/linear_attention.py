@@ -6,9 +6,6 @@ way to sum over earlier tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +18,7 @@ from profiler.modules.running_sums import (
     Pairs,
     RowByRow,
     Summing,
-    Sums,
+    summing,
 )
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "R", "y"), "contraction")
@@ -40,24 +37,20 @@ class LinearAttention(Summing):
     unless told otherwise.
     """
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
-        require_sizes(n=n)
-        if d % n:
-            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
-        self.n, self.h = n, d // n
+    MIXER = "linear-attention"
+
+    def declare(self) -> None:
+        """Queries, keys and values, and the output."""
+        d = self.d
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
         self.W_V: nn.Parameter = self.weight(d, d)
         self.W_out: nn.Parameter = self.weight(d, d)
+
+    @classmethod
+    def kernels(cls) -> dict[str, str]:
+        """Every map is a product of matrices."""
+        return dict(PROJECTIONS)
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), what the queries read, then y (b, s, d)."""
@@ -74,27 +67,6 @@ class LinearAttention(Summing):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The features of queries and keys, and the values, (..., d) each."""
         return elu_plus_1(x @ self.W_Q), elu_plus_1(x @ self.W_K), x @ self.W_V
-
-
-_Class = TypeVar("_Class", bound=type[LinearAttention])
-
-
-def summing(sums: Sums) -> Callable[[_Class], _Class]:
-    """Give the decorated class its way to sum and describe it as an implementation."""
-
-    def register(mixer: _Class) -> _Class:
-        mixer.sums = sums
-        kernels = PROJECTIONS | sums.kernels
-        return implementation(
-            "linear-attention",
-            sums.name,
-            form=sums.form,
-            rewrites=sums.rewrites,
-            kernels=kernels,
-            step_kernels=kernels,
-        )(mixer)
-
-    return register
 
 
 @summing(RowByRow(weighted=True))

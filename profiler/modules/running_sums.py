@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
-from profiler.modules.base import Mixer, State, require_sizes
+from profiler.modules import implementation
+from profiler.modules.base import Headed, Mixer, State, require_sizes
 
 Read = tuple[Tensor, Tensor]
 """What queries read, and the weights; nothing, (0,), where they are not asked for."""
@@ -45,7 +46,15 @@ class Sums(ABC):
     @property
     def kernels(self) -> dict[str, str]:
         """Kernel class of the arrays that it computes."""
-        return {k: v for k, v in self.computes.items() if self.weighted or k not in WEIGHTS}
+        return self._named(self.computes)
+
+    @property
+    def step_kernels(self) -> dict[str, str]:
+        """The same for one token."""
+        return self.kernels
+
+    def _named(self, computes: Mapping[str, str]) -> dict[str, str]:
+        return {k: v for k, v in computes.items() if self.weighted or k not in WEIGHTS}
 
     @abstractmethod
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
@@ -114,6 +123,16 @@ class AllRows(Recurrent):
     """The sums of all rows at once, by a running sum: (b, n, s, h, h) numbers are in memory."""
 
     name = "cumsum"
+    computes: ClassVar[Mapping[str, str]] = {
+        **Recurrent.computes,
+        "S": "running-sum",
+        "Z": "running-sum",
+    }
+
+    @property
+    def step_kernels(self) -> dict[str, str]:
+        """One token adds one term to each sum."""
+        return self._named(Recurrent.computes)
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
         """One running sum for each of S and Z, then one product with all queries."""
@@ -282,12 +301,16 @@ def _ended(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
     return (S, Z) if before is None else (before[0] + S, before[1] + Z)
 
 
-class Summing(Mixer):
-    """A mixer of n heads of width h whose queries read running sums."""
+class Summing(Headed, Mixer):
+    """A mixer of n heads whose queries read running sums."""
 
-    n: int
-    h: int
+    MIXER: ClassVar[str]
     sums: Sums
+
+    @classmethod
+    @abstractmethod
+    def kernels(cls) -> dict[str, str]:
+        """Kernel class of the arrays around the sums."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """What the way to sum holds, (batch, n, rows, width); one row has room for any length."""
@@ -298,10 +321,23 @@ class Summing(Mixer):
         }
         return State(arrays, sliding=self.sums.sliding)
 
-    def heads(self, rows: Tensor) -> Tensor:
-        """(..., s, d) as (..., n, s, h)."""
-        return self.split(rows).transpose(-3, -2)
 
-    def split(self, rows: Tensor) -> Tensor:
-        """(..., d) as (..., n, h)."""
-        return rows.view(*rows.shape[:-1], self.n, self.h)
+_Class = TypeVar("_Class", bound=type[Summing])
+
+
+def summing(sums: Sums) -> Callable[[_Class], _Class]:
+    """Give the decorated class its way to sum and describe it as an implementation."""
+
+    def register(mixer: _Class) -> _Class:
+        mixer.sums = sums
+        kernels = mixer.kernels() | sums.kernels
+        return implementation(
+            mixer.MIXER,
+            sums.name,
+            form=sums.form,
+            rewrites=sums.rewrites,
+            kernels=kernels,
+            step_kernels=mixer.kernels() | sums.step_kernels,
+        )(mixer)
+
+    return register

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from profiler.modules import Mixer, SequenceMixer, State, implementation
 from profiler.modules.attending import EXPLICIT, SDPA, Attention
-from profiler.modules.base import require_sizes
+from profiler.modules.base import head_width, require_sizes
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
 
@@ -68,9 +68,8 @@ class Heads(SequenceMixer):
     def _widths(self, K: int | None, V: int | None, wide: bool) -> tuple[int, int]:
         """The widths of a head's keys and values."""
         if not wide:
-            if self.d % self.n:
-                raise ValueError(f"d must be divisible by n: d = {self.d} and n = {self.n}")
-            return self.d // self.n, self.d // self.n
+            h = head_width(self.d, self.n)
+            return h, h
         if K is None or V is None:
             raise ValueError("the option 'wide' needs the sizes K and V, the widths of a head")
         require_sizes(K=K, V=V)

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from profiler.modules import implementation
-from profiler.modules.base import SequenceMixer, require_sizes
+from profiler.modules.base import Headed
 
 Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -32,7 +31,7 @@ KV_FIRST = Order("kv-first", lambda q, k, v: q @ (k.transpose(-2, -1) @ v), "M")
 QK_FIRST = Order("qk-first", lambda q, k, v: (q @ k.transpose(-2, -1)) @ v, "Z")
 
 
-class Simple(SequenceMixer):
+class Simple(Headed):
     """Products of queries, keys and values in n heads of width h = d/n, times 1/sqrt(s).
 
     W_Q, W_K, W_V are (d, d) and b_Q, b_K, b_V (d,); W_out and b_out as well where `OUTPUT`.
@@ -43,20 +42,9 @@ class Simple(SequenceMixer):
     OUTPUT: ClassVar[bool] = False
     order: ClassVar[Order]
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
-        require_sizes(n=n)
-        if d % n:
-            raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
-        self.n, self.h = n, d // n
+    def declare(self) -> None:
+        """Queries, keys and values with their biases, and the linear layer, if any."""
+        d = self.d
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
         self.W_V: nn.Parameter = self.weight(d, d)
@@ -69,7 +57,7 @@ class Simple(SequenceMixer):
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), their product, then y (b, s, d)."""
-        q, k, v = (self._heads(rows) for rows in self.project(x))
+        q, k, v = (self.heads(rows) for rows in self.project(x))
         y = self.order.multiply(q, k, v).transpose(1, 2).flatten(2) * (1 / math.sqrt(x.shape[1]))
         return self.finish(x, y)
 
@@ -89,10 +77,6 @@ class Simple(SequenceMixer):
         arrays = ["Q", "K", "V", *(["R"] if cls.OUTPUT or cls.RESIDUAL else [])]
         last = "contraction" if cls.OUTPUT or not cls.RESIDUAL else "elementwise"
         return dict.fromkeys(arrays, "contraction") | {"y": last}
-
-    def _heads(self, rows: Tensor) -> Tensor:
-        """(b, s, d) as (b, n, s, h)."""
-        return rows.view(*rows.shape[:2], self.n, self.h).transpose(1, 2)
 
 
 _Class = TypeVar("_Class", bound=type[Simple])

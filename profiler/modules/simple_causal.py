@@ -6,13 +6,11 @@ A class is one of the mixers together with one way to sum over earlier tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeVar
 
 from torch import Tensor
 
-from profiler.modules import State, implementation
-from profiler.modules.running_sums import AllRows, Pairs, RowByRow, Summing, Sums
+from profiler.modules import State
+from profiler.modules.running_sums import AllRows, Pairs, RowByRow, Summing, summing
 from profiler.modules.simple import Simple
 
 
@@ -33,27 +31,6 @@ class SimpleCausal(Simple, Summing):
         q, k, v = (self.split(row) for row in self.project(x_t))
         reads, _ = self.sums.latest(q, k, v, state)
         return self.finish(x_t, reads.flatten(1) * (1 / math.sqrt(self.l)))
-
-
-_Class = TypeVar("_Class", bound=type[SimpleCausal])
-
-
-def summing(sums: Sums) -> Callable[[_Class], _Class]:
-    """Give the decorated class its way to sum and describe it as an implementation."""
-
-    def register(mixer: _Class) -> _Class:
-        mixer.sums = sums
-        kernels = mixer.kernels() | sums.kernels
-        return implementation(
-            mixer.MIXER,
-            sums.name,
-            form=sums.form,
-            rewrites=sums.rewrites,
-            kernels=kernels,
-            step_kernels=kernels,
-        )(mixer)
-
-    return register
 
 
 class SimpleCausalAlone(SimpleCausal):

@@ -1,0 +1,195 @@
+"""Which arrays does an implementation write whose operations run one by one?
+
+An equation may hold a whole expression. Where nothing runs it in one kernel, every operation of it
+writes an array, which the operation around it reads; a matrix product does not write the products
+that it sums up, and does write what is computed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from costmodel.adjoint.local import OF_BOTH
+from costmodel.adjoint.stored import Shared, extent
+from costmodel.equations import Equation, System, gradient_name
+from costmodel.expressions import (
+    Array,
+    Binary,
+    Call,
+    Flat,
+    Folded,
+    Gather,
+    Index,
+    Joined,
+    Mul,
+    Neg,
+    Node,
+    Position,
+    Reduce,
+    Ref,
+    Where,
+    rebuilt,
+    walk,
+)
+from costmodel.loops import Block, blocks, references
+from costmodel.polynomial import Poly
+from profiler.ladders.carriers import ENTRY_BY_ENTRY, RUNNING, WHOLE, Carriers
+
+
+def by_operation(system: System, carriers: Carriers) -> System:
+    """The same equations, with an array for every operation inside of an expression.
+
+    Rows of loops stay as they are, but for running sums that are computed at once: their terms are
+    written before.
+    """
+    loops = {e: block for block in blocks(system) if block.is_loop for e in block.equations}
+    backward = dict(system.backward)
+    written: list[Equation] = []
+    rows: dict[Block, list[Equation]] = {}
+    terms = Shared()
+    for equation in system.equations:
+        kernel = carriers.of(equation, equation.value)
+        if loop := loops.get(equation):
+            writer = _Writer(equation, carriers, terms)
+            parts = writer.row(loop) if kernel == RUNNING else [equation]
+        else:
+            parts = [equation] if kernel in WHOLE else _Writer(equation, carriers).parts()
+        if equation in system.backward:
+            backward |= dict.fromkeys(parts, system.backward[equation])
+        if loop:
+            waiting = rows.setdefault(loop, [])
+            waiting.append(parts.pop())
+            parts += waiting if len(waiting) == len(loop.equations) else []
+        written += parts
+    return replace(system, equations=tuple(written), backward=backward)
+
+
+@dataclass
+class _Writer:
+    """Writes the operands of one equation's operations into arrays."""
+
+    equation: Equation
+    carriers: Carriers
+    terms: Shared | None = None
+    """The arrays of what a running sum adds up, those of all its rows together."""
+    written: list[Equation] = field(default_factory=list)
+
+    def parts(self) -> list[Equation]:
+        """The equation, after those of the operands that are written on the way."""
+        value = self.whole(self.equation.value, ())
+        return [*self.written, replace(self.equation, value=value)]
+
+    def row(self, loop: Block) -> list[Equation]:
+        """A row of a running sum, after its term, which is written of all rows at once."""
+        value = self.equation.value
+        begins = not any(ref.array in loop.axes for ref in references(self.equation))
+        read = self.operand(value, ()) if begins else self.whole(value, ())
+        return [*self.written, replace(self.equation, value=read)]
+
+    def whole(self, node: Node, over: tuple[Index, ...]) -> Node:
+        """A node that reads its written operands."""
+        if isinstance(node, Binary):
+            return type(node)(self.operand(node.left, over), self.operand(node.right, over))
+        if isinstance(node, Neg) and isinstance(node.body, Mul):
+            return self.whole(Mul(Neg(node.body.left), node.body.right), over)
+        if isinstance(node, Neg | Call | Folded):
+            return replace(node, body=self.operand(node.body, over))
+        if isinstance(node, Where):
+            then, otherwise = (self.operand(n, over) for n in (node.then, node.otherwise))
+            return replace(node, then=then, otherwise=otherwise)
+        if isinstance(node, Reduce):
+            inner, body = (*over, *node.over), node.body
+            separate = self.carriers.of(self.equation, node) in ENTRY_BY_ENTRY
+            product = isinstance(body, Mul) and not separate
+            return replace(
+                node, body=self.whole(body, inner) if product else self.operand(body, inner)
+            )
+        return node
+
+    def operand(self, node: Node, over: tuple[Index, ...]) -> Node:
+        """What stands for an operand: an array, where it is an operation."""
+        if isinstance(node, Folded):
+            return replace(node, body=self.operand(node.body, over))
+        if not isinstance(node, Binary | Neg | Call | Reduce | Joined | Where):
+            return node
+        value, of = self.whole(node, over), self.equation
+        part = apart(of, value, over, f"{of.name}({len(self.written) + 1})")
+        if self.terms is not None:
+            made = part.array
+            array = self.terms.array(of.array, value, made.shape, of, lambda: made)
+            part = replace(part, array=array)
+        self.written.append(part)
+        return Ref(part.array, part.positions)
+
+
+def apart(equation: Equation, value: Node, over: tuple[Index, ...], name: str) -> Equation:
+    """An expression inside of an equation, under some more indices, in an array of its own."""
+    own, positions, shape = equation.indices, equation.positions, equation.array.shape
+    named = more = _named(value, (*own, *over))
+    if {*own} <= {*named}:
+        more = tuple(index for index in named if index not in own)
+    else:
+        positions, shape = (), ()
+    extents = tuple(extent(index, named) for index in more)
+    array = replace(equation.array, name=name, role="intermediate", shape=(*shape, *extents))
+    places: tuple[Position, ...] = (*positions, *(index.as_poly() for index in more))
+    return replace(equation, array=array, positions=places, value=value, indices=named)
+
+
+def _named(value: Node, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The indices that an expression names, and those that bound them."""
+    ends = [end for _, over in walk(value) for index in over for end in index.ends]
+    letters = {a for poly in (*places_of(value), *ends) for a in poly.letters}
+    while True:
+        found = tuple(i for i in indices if i.atom in letters)
+        wider = letters | {a for i in found for end in i.ends for a in end.letters}
+        if wider == letters:
+            return found
+        letters = wider
+
+
+def places_of(value: Node) -> list[Poly]:
+    """The positions at which an expression reads, both indices of a flattened one by themselves."""
+    found: list[Poly] = []
+    for node, _ in walk(value):
+        for place in node.positions if isinstance(node, Ref) else ():
+            if isinstance(place, Flat):
+                found += [place.outer, place.inner]
+            elif not isinstance(place, Gather):
+                found.append(place)
+    return found
+
+
+def by_branch(system: System) -> System:
+    """The same equations, with an array for the branch of a function by cases that its gradient
+    needs: it reads that, and not what was chosen."""
+    if not system.backward:
+        return system
+    branches = {
+        e.array: replace(e.array, name=f"{e.name}.branch", role="intermediate")
+        for e in system.forward.equations
+        if isinstance(e.value, Call) and e.value.function in OF_BOTH
+    }
+    backward: dict[Equation, str] = {}
+    written: list[Equation] = []
+    for equation in system.equations:
+        value = equation.value
+        if equation.array in branches and isinstance(value, Call):
+            branch = replace(equation, array=branches[equation.array])
+            written.append(branch)
+            value = replace(value, body=Ref(branch.array, branch.positions))
+        own = {a: b for a, b in branches.items() if gradient_name(a) == equation.part_of}
+        written.append(replace(equation, value=_reading(value, own)))
+        if equation in system.backward:
+            backward[written[-1]] = system.backward[equation]
+    return replace(system, equations=tuple(written), backward=backward)
+
+
+def _reading(value: Node, other: Mapping[Array, Array]) -> Node:
+    """An expression that reads other arrays in place of some."""
+
+    def entry(ref: Ref) -> Ref:
+        return Ref(other.get(ref.array, ref.array), ref.positions)
+
+    return rebuilt(value, entry, lambda index: index)
