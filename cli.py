@@ -447,10 +447,15 @@ def check(
         ),
     ] = None,
     phase: Annotated[
-        str, typer.Option("--phase", help="Of the claims: training or inference.")
+        str,
+        typer.Option(
+            "--phase", help="Of the claims: training or inference; backward, training-step."
+        ),
     ] = "training",
     form: Annotated[str | None, typer.Option("--form", help="Of the claims: a form.")] = None,
     convention: ConventionOption = "strict",
+    recompute: Recompute = None,
+    only: Only = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 1 where a claim disagrees, however it is read."),
@@ -459,15 +464,16 @@ def check(
 ) -> None:
     """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
     from costmodel.claim_text import claims_of
+    from costmodel.phases import PHASES as NAMES
 
     chosen(format_, "--format", ("rich", "markdown", "json"))
     if target.endswith(CLAIM_FILES):
         apart(context, f"{target} says all of a claim", "target", "strict", "format_")
         checked_claims([Path(target)], [], strict, format_)
     elif claim:
-        (name,) = phases(chosen(phase, "--phase", ("training", "inference", "decode", "forward")))
+        (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         load_mixer(target)
-        names = read_convention(convention).names
+        names = trained(read_convention(convention), (name,), recompute, only, None).names
         said = claims_of(claim, target, name, form or "", names)
         checked_claims([], said, strict, format_)
     else:

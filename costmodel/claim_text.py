@@ -22,7 +22,7 @@ def claims_of(
 
     Args:
         mixer: a name, or FILE.py:NAME.
-        phase: training or inference, where a quantity depends on it.
+        phase: training, inference, backward or training-step, where a quantity depends on it.
         names: the convention.
 
     Raises:

@@ -100,9 +100,10 @@ class Exact:
         ]
         return sympy.Piecewise(*cases)
 
-    def chambers(self) -> list[tuple[Constraints, Poly]]:
-        """Disjoint cases that cover all sizes; one unguarded case where nothing splits."""
-        cases: list[tuple[Constraints, Poly]] = [(frozenset(), Poly())]
+    def chambers(self, where: Constraints = frozenset()) -> list[tuple[Constraints, Poly]]:
+        """Disjoint cases that cover all sizes, or those of some constraints; one unguarded case
+        where nothing splits."""
+        cases: list[tuple[Constraints, Poly]] = [(where, Poly())]
         for guards, poly in self.pieces:
             for guard in sorted(guards, key=str):
                 cases = [
@@ -454,11 +455,7 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
         return total(left, reduced, weight.substitute({variable: value}))
     variable = _plain_one(constraints, variables)
     outer = [v for v in variables if v != variable]
-    lower, upper, rest = bounds(constraints, variable)
-    known = frozenset(rest)
-    below, above = ([bound for _, bound in side] for side in (lower, upper))
-    lows = _strongest(sorted(below, key=partial(_rank, above)), known, 1)
-    highs = _strongest(sorted(above, key=partial(_rank, below)), known, -1)
+    lows, highs, known = _range(constraints, variable)
     if not lows or not highs:
         raise Unsupported(f"index {variable[1:]} has no bound on one side")
     result = Exact()
@@ -479,12 +476,29 @@ def _rank(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
     return bound not in others, len(bound.variables), str(bound)
 
 
+def _range(constraints: Constraints, variable: str) -> tuple[list[Poly], list[Poly], Constraints]:
+    """The bounds of a variable of which any may be the strongest, lower and upper ones, and the
+    constraints without it."""
+    lower, upper, rest = bounds(constraints, variable)
+    known = frozenset(rest)
+    below, above = ([bound for _, bound in side] for side in (lower, upper))
+    lows = _strongest(sorted(below, key=partial(_rank, above)), known, 1)
+    highs = _strongest(sorted(above, key=partial(_rank, below)), known, -1)
+    return lows, highs, known
+
+
 def _plain_one(constraints: Constraints, variables: Sequence[str]) -> str:
-    """The innermost variable that no stride bounds."""
-    for variable in reversed(variables):
-        if is_plain(constraints, variable):
-            return variable
-    raise Unsupported(f"index {variables[-1][1:]} is bounded with a stride")
+    """The innermost variable that no stride bounds; where one bounds another variable, rather the
+    innermost with one lower and one upper bound, so that the cases stay few."""
+    plain = [v for v in reversed(variables) if is_plain(constraints, v)]
+    if not plain:
+        raise Unsupported(f"index {variables[-1][1:]} is bounded with a stride")
+    if len(plain) < len(variables):
+        for variable in plain:
+            lows, highs, _ = _range(constraints, variable)
+            if len(lows) == len(highs) == 1:
+                return variable
+    return plain[0]
 
 
 def is_plain(constraints: Iterable[Poly], variable: str) -> bool:
@@ -625,6 +639,17 @@ def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
 
 @lru_cache(maxsize=100_000)
 def _projected(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
+    """A bound with a stride that the others imply may be the one that leaves a gap."""
+    try:
+        return _eliminated(constraints, hidden)
+    except Unsupported:
+        needed = irredundant(constraints)
+        if needed == constraints:
+            raise
+        return _eliminated(needed, hidden)
+
+
+def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
     remaining = set(constraints)
     waiting = list(hidden)
     while waiting:

@@ -13,7 +13,7 @@ from costmodel.domains import Unsupported
 from costmodel.figures import QUANTITIES, mixer_of
 from costmodel.findings import Finding, letters
 from costmodel.intervals import intersection, interval
-from costmodel.phases import PHASES, Unanswered
+from costmodel.phases import PHASES, TRAINING_STEP, Unanswered
 from costmodel.printed_figures import arithmetic, number
 from costmodel.readings import Reading, Scope, alternatives, of_others
 
@@ -109,17 +109,24 @@ def scope(claim: Claim) -> Scope:
     one = claim.kind in ONE_SIDED and not claim.model
     mixer = mixer_of(claim.mixer) if claim.mixer and not claim.model else None
     own = claim.form or (mixer.default_form if mixer else "")
-    several = len(asked.phases) > 1
+    phase = own_reading(claim).phase
     return Scope(
         forms=tuple(f for f in mixer.forms if f != own) if mixer and one and asked.formed else (),
         options=tuple(o for o in mixer.offers if o not in mixer.options) if mixer and one else (),
-        phases=tuple(p for p in asked.phases if p != own_reading(claim).phase) if several else (),
+        phases=_other_phases(asked.phases, phase),
         operations=asked.operations and claim.kind != "order",
         total=name == "total" and claim.kind != "order",
         positions=one and _in_length(claim),
         conventions=asked.conventions,
         growing=claim.kind == "order",
     )
+
+
+def _other_phases(known: Sequence[str], own: str) -> tuple[str, ...]:
+    """The other phases of which a claim may be true; gradients are derived for it only where it is
+    about them itself."""
+    others = (p for p in known if own in TRAINING_STEP or p not in TRAINING_STEP)
+    return tuple(p for p in others if p != own) if len(known) > 1 else ()
 
 
 def _in_length(claim: Claim) -> bool:

@@ -19,7 +19,7 @@ from costmodel.domains import Constraints, Exact
 from costmodel.equations import Mixer
 from costmodel.functions import CLASSES, TABLE
 from costmodel.load import mixer as load_mixer
-from costmodel.phases import Unanswered, phase_name
+from costmodel.phases import TRAINING_STEP, Unanswered, phase_name
 from costmodel.polynomial import Poly, call
 from costmodel.readings import Reading
 from costmodel.rules.count import count
@@ -89,7 +89,7 @@ class Quantity:
     name: str
     meaning: str
     derive: Callable[[Mixer, Reading], Answer]
-    phases: tuple[str, ...] = ("training", "inference")
+    phases: tuple[str, ...] = ("training", "inference", *TRAINING_STEP)
     operations: bool = False
     conventions: bool = True
     formed: bool = True
@@ -251,7 +251,8 @@ def _phase(asked: Quantity, phase: str) -> str:
     if len(asked.phases) < 2:
         return "".join(asked.phases)
     if not phase:
-        raise ValueError(f"'{asked.name}' depends on the phase: {' or '.join(asked.phases)}")
+        *others, last = asked.phases
+        raise ValueError(f"'{asked.name}' depends on the phase: {', '.join(others)} or {last}")
     return phase_name(phase)
 
 

@@ -6,11 +6,15 @@ derivation uses takes part.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from costmodel.claims import Claim
-from costmodel.execution.oracle import Execution, execute
-from costmodel.execution.tallying import OracleError
+from costmodel.equations import JOINED, STEP, Mixer
+from costmodel.execution.oracle import Execution, execute, run as run_system
+from costmodel.execution.places import OracleError
 from costmodel.figures import QUANTITIES, mixer_of
 from costmodel.findings import Sizes, completed
+from costmodel.phases import TRAINING_STEP, system_of
 from costmodel.readings import Reading
 
 LARGEST_RUN = 200_000
@@ -34,12 +38,29 @@ def instrumented(claim: Claim, reading: Reading, sizes: Sizes) -> int | None:
     token = whole.get("t", whole["l"])
     length = whole["l"] + max(whole.values()) + 2 if claim.quantity == "state" else None
     given = {letter: value for letter, value in whole.items() if letter != "t"}
-    run = execute(form, given, rewrites=reading.read.rewrites,
-                  accounting=reading.read.accounting, length=length)  # fmt: skip
+    if reading.phase in TRAINING_STEP:
+        run = _training_step(mixer, reading, given)
+    else:
+        run = execute(form, given, rewrites=reading.read.rewrites,
+                      accounting=reading.read.accounting, length=length)  # fmt: skip
     try:
         return _tally(run, claim.quantity, reading.phase, token, sizes.get("b", 1))
     except (OracleError, ArithmeticError):
         return None
+
+
+def _training_step(mixer: Mixer, reading: Reading, sizes: Sizes) -> Execution:
+    """A run of the equations of the gradients, those of the forward pass being ready before them
+    where the backward pass alone is asked for."""
+    names = reading.read
+    system = system_of(mixer, reading.form or None, names.rewrites, reading.phase)
+    return run_system(
+        system,
+        sizes,
+        accounting=names.accounting,
+        dense="dense" in names.rewrites,
+        ready=system.forward.equations if reading.phase == "backward" else (),
+    )
 
 
 def _work(sizes: Sizes) -> int:
@@ -61,7 +82,26 @@ def _tally(run: Execution, quantity: str, phase: str, token: int, batch: int) ->
         return run.span_inference(token) if one_token else run.span()
     if not QUANTITIES[quantity].operations:
         return None
-    counts = run.counts_inference(token) if one_token else run.counts()
-    once = {} if one_token else run.once()
+    counts, once = (run.counts_inference(token), {}) if one_token else _operations(run)
     names = {*counts, *once} if quantity == "total" else {quantity}
-    return sum(counts.get(name, 0) * batch + once.get(name, 0) for name in names)
+    joined = _joined(run) * (batch - 1) if "add" in names else 0
+    return sum(counts.get(name, 0) * batch + once.get(name, 0) for name in names) + joined
+
+
+def _operations(run: Execution) -> tuple[Counter[str], Counter[str]]:
+    """Operations by class that each sequence takes, and those that are done once a step: on weights
+    alone, or on their gradients once these are added up."""
+    each, once = Counter[str](), Counter[str]()
+    for instance in run.instances:
+        kind = run.system.backward.get(run.system.equations[instance.equation])
+        alone = kind == STEP if kind else not instance.given
+        (once if alone else each).update(instance.operations)
+    return each, once
+
+
+def _joined(run: Execution) -> int:
+    """The entries that each further sequence of a batch is added to: gradients of weights."""
+    kinds = run.system.backward
+    of_weights = {k for k, e in enumerate(run.system.equations) if kinds.get(e) == JOINED}
+    written = [entry for i in run.instances if i.equation in of_weights for entry in i.writes]
+    return sum(not run.trace.memory[entry].empty for entry in written)

@@ -27,7 +27,6 @@ from costmodel.expressions import (
     outer_first,
     walk,
 )
-from costmodel.polynomial import Poly
 
 Places = tuple[Constraints, ...]
 """Disjoint conditions, besides those around an expression, of which one holds where it is."""
@@ -133,13 +132,16 @@ def _reduce(node: Reduction, around: Constraints) -> Places:
 
 
 def _first(node: First, around: Constraints) -> Places:
-    """At one of the points that its indices run over: which one, no cost depends on."""
-    place: set[Poly] = set()
+    """At one of the points that its indices run over: which one, no cost depends on. Here it is the
+    first one, where each index is the largest of its lower bounds."""
+    places = present(node.body, around)
     for index in node.over:
-        if len(index.lower) != 1:
-            raise Unsupported(f"a maximum over {index.name}, whose range begins at several bounds")
-        place.add(index.lower[0] - index.as_poly())
-    return _joined((frozenset(place),), present(node.body, around), around)
+        first = (
+            frozenset({low - index.as_poly(), *(low - other - 1 for other in index.lower[:k])})
+            for k, low in enumerate(index.lower)
+        )
+        places = _joined(tuple(first), places, around)
+    return places
 
 
 RULES: Mapping[type[Node], Callable[..., Places]] = {

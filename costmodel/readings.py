@@ -2,7 +2,8 @@
 
 Read otherwise than its convention, phase and form say, the same formula may be true: under another
 accounting or rewrite, by another tool's counter, of another form or a variant of the mixer, added
-up or divided in another way, or of the other phase.
+up or divided in another way, or of another phase. Gradients are read besides as kernels take them,
+and as those of the parameters or of the inputs alone.
 """
 
 from __future__ import annotations
@@ -11,8 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import combinations, product
 
-from costmodel.composites import OF_GRADIENTS, REWRITES, SCALES
-from costmodel.conventions import ACCOUNTINGS, PEERS, Convention, convention
+from costmodel.composites import OF_GRADIENTS, PADDINGS, REWRITES, SCALES
+from costmodel.conventions import (
+    ACCOUNTINGS,
+    ONLY,
+    PEERS,
+    WANTED,
+    Convention,
+    convention,
+    parted,
+)
+from costmodel.phases import TRAINING_STEP
 from costmodel.weightings import WEIGHTINGS
 
 POSITIONS = ("t = l", "t = l + 1")
@@ -123,7 +133,7 @@ def _changed(own: Reading, scope: Scope) -> Iterator[Reading]:
     changes: list[Mapping[str, object]] = [{"form": form} for form in scope.forms]
     if scope.operations:
         changes += [{"once": False}]
-        changes += [{"per_token": True}] if own.phase == "training" else []
+        changes += [{"per_token": True}] if own.phase != "inference" else []
     if scope.total:
         changes += [{"weighting": name} for name in WEIGHTINGS if name != own.weighting]
     yield own
@@ -149,11 +159,29 @@ def _conventions(own: Reading, scope: Scope, changed: Reading) -> Iterator[tuple
         optional.append(("", *SCALES[1:]))
     accountings = (own.read.accounting,) if scope.growing else tuple(ACCOUNTINGS)
     known = {own.read: own.convention}
+    asked = _of_the_backward_pass(own) if changed.phase in TRAINING_STEP else ()
     for names in product(accountings, *optional):
-        kept = tuple(filter(None, names))
+        kept = (*filter(None, names), *asked)
         yield known.get(convention(kept), kept)
+    if changed.phase in TRAINING_STEP and not scope.growing:
+        for name, dense in product(_ways_of_gradients(own), ((), ("dense",))):
+            yield (own.read.accounting, *dense, name, *asked)
     if scope.operations and changed.weighting == own.weighting and changed.once:
         yield from ((peer,) for peer in PEERS)
+
+
+def _of_the_backward_pass(own: Reading) -> tuple[str, ...]:
+    """The names of a convention that say what a backward pass computes: any reading keeps them."""
+    others, _ = parted(own.read.rewrites)
+    return tuple(name for name in own.read.rewrites if name not in others)
+
+
+def _ways_of_gradients(own: Reading) -> Iterator[str]:
+    """The rewrites that change a backward pass alone, each tried by itself and beside `dense`; and
+    that it takes some gradients only, where the claim does not say which ones."""
+    yield from (name for name in OF_GRADIENTS if name not in (*PADDINGS, *own.read.rewrites))
+    if not own.read.backward.only:
+        yield from (ONLY + name for name in WANTED)
 
 
 def _placed(reading: Reading, scope: Scope) -> Iterator[Reading]:

@@ -3,7 +3,8 @@
 A sequence of l rows lies in chunks of C, the last of which may be short. An array of rows is
 written row by row, chunk by chunk, or split: by one equation for the rows of the first chunk and
 one for those of the later ones. A row reads itself, the rows of its chunk so far, all rows so far,
-a window, weights at its place in the chunk, or the sum over the chunk before.
+a window, weights at its place in the chunk, counted from either end or from another row of it, or
+the sum over the chunk before.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from costmodel.polynomial import Poly
 from tests.systems import RandomMixer
 
 LAYOUTS = ("rows", "chunks", "split", "split")
-WAYS = ("copy", "function", "chunk", "chunk", "causal", "window", "places", "product", "before")
+WAYS = (
+    "copy", "function", "chunk", "chunk", "causal", "window", "places", "offset", "own", "end",
+    "product", "before",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,15 @@ class _Writer:
             return sum_(source[j], over=j)
         if way == "places":
             j = self.index(1, at.place)
-            weights = self.mixer.parameter(
-                f"p{self.number}", self.l if at.place.name == "i" else self.C
-            )
-            return sum_(weights[j] * source[at.row], over=j)
+            return sum_(self.weights(at)[j] * source[at.row], over=j)
+        if way == "offset":
+            j = self.index(1, at.place)
+            return sum_(source[at.other(j)] * self.weights(at)[at.place - j + 1], over=j)
+        if way == "own":
+            return source[at.row] * self.weights(at)[at.place]
+        if way == "end":
+            weights = self.weights(at)
+            return source[at.row] * weights[weights.shape[0] - at.place + 1]
         if way == "product":
             j = self.index(1, at.place)
             return sum_(source[at.row] * source[at.other(j)], over=j)
@@ -102,6 +111,11 @@ class _Writer:
             assert at.chunk is not None
             return self.draw(st.sampled_from(self.sums))[at.chunk - 1]
         return source[at.row]
+
+    def weights(self, at: Place) -> Array:
+        """One for every place that a row may have."""
+        self.number += 1
+        return self.mixer.parameter(f"p{self.number}", self.l if at.place.name == "i" else self.C)
 
     def write(self, array: Array, *, ends: bool = False) -> None:
         """One array of rows; the one at the end reads most others."""

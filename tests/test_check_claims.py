@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 import cli
+import costmodel as cm
 from costmodel.claim_text import claims_of
+from costmodel.evaluation import own_reading
+from costmodel.instrumented import instrumented
 from costmodel.published import VERDICTS, Verdict, check
+from tests.small import complete
 from tests.test_claims import paper
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +84,67 @@ def test_what_is_counted_otherwise(
     assert set(found.alternatives) == names
     assert found.conventions == found.alternatives[0]
     assert found.note.startswith("under ") and "; not under strict" in found.note
+
+
+GRADIENTS: list[tuple[str, str, str, str, set[tuple[str, ...]]]] = [
+    # ME sums l (l + 1)/2 products a channel, and so do the gradient of x and that of w. Of their
+    # sums, the l d of x.grad and the l of w.grad take one addition less each.
+    ("mul = d*l*(l + 1)", "me", "backward", "agrees", set()),
+    ("mul = 3*d*l*(l + 1)/2", "me", "training-step", "agrees", set()),
+    ("add = d*l*(l + 1) - d*l - l", "me", "backward", "agrees", set()),
+    # Of b sequences, w.grad adds up the products of all.
+    ("add = b*d*l*(l + 1) - b*d*l - l", "me", "backward", "agrees", set()),
+    # A product; then the first weight's sum over l rows and d channels.
+    ("span = ceil_log2(l*d) + 1", "me", "backward", "agrees", set()),
+    ("critical path = mul - sum", "me", "backward", "agrees", set()),
+    ("total = O(d*l^2)", "me", "backward", "agrees", set()),
+    # Either gradient takes half.
+    ("mul = d*l*(l + 1)/2", "me", "backward", "agrees-under",
+     {("strict", "only=parameters"), ("strict", "only=inputs")}),
+    # A division for each score, and one for each exponential unless kernels take the gradient of a
+    # softmax from its result.
+    ("div = n*l*(l + 1)", "self-attention", "backward", "agrees", set()),
+    ("div = n*l*(l + 1)/2", "self-attention", "backward", "agrees-under",
+     {("strict", "scale=mul"), ("strict", "scale=folded"), ("strict", "softmax-gradient")}),
+    ("div = n*l^2", "self-attention", "backward", "agrees-under",
+     {("strict", "dense", name) for name in ("scale=mul", "scale=folded", "softmax-gradient")}),
+    ("mul = 3*d*l*(l + 1)/2", "me", "backward", "disagrees", {("strict", "phase training-step")}),
+    # With one of the two gradients a step takes as many products as both gradients do.
+    ("mul = d*l*(l + 1)", "me", "training-step", "agrees-under",
+     {("strict", "only=parameters"), ("strict", "only=inputs")}),
+    ("parameters = l", "me", "backward", "agrees", set()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "mixer", "phase", "expected", "names"), GRADIENTS)
+def test_claims_about_gradients(
+    line: str, mixer: str, phase: str, expected: str, names: set[tuple[str, ...]]
+) -> None:
+    found = verdict(line, mixer, phase)
+    assert (found.verdict, set(found.alternatives)) == (expected, names)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("phase", ["backward", "training-step"])
+@pytest.mark.parametrize("mixer", ["me", "linear-attention", "simple-resl"])
+def test_gradients_are_counted_while_they_run(mixer: str, phase: str, batch: int) -> None:
+    """Of every sequence, and once what is done on sums over the batch."""
+    (claim,) = claims_of(["total = 7"], mixer, phase)
+    found = cm.mixer(mixer)
+    sizes = complete(found, {"l": 3, "d": 2, "n": 1})
+    run = instrumented(claim, own_reading(claim), {**sizes, "b": batch})
+    assert run == cm.count(found, phase).at(**{**sizes, "b": batch}).total
+
+
+def test_a_claim_may_say_which_gradients_it_means(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "check me --phase backward --claim 'mul = d*l*(l + 1)/2' --only parameters"
+    (claim,) = json_of(words, capsys)["claims"]
+    assert (claim["verdict"], claim["conventions"]) == ("agrees", ["strict", "only=parameters"])
+    words = "check me --phase backward --claim 'mul = 7' --only parameters"
+    (claim,) = json_of(words, capsys)["claims"]
+    assert claim["at_counterexample"] == {"derived": "1", "claimed": "7", "instrumented": "1"}
+    words = "check self-attention --phase training-step --claim 'exp = n*l*(l + 1)' --recompute all"
+    assert json_of(words, capsys)["claims"][0]["verdict"] == "agrees"
 
 
 def test_a_claim_of_the_other_phase_is_wrong_and_says_of_what_it_is_true() -> None:
@@ -296,6 +361,8 @@ BAD = {
     "check nosuch --claim 'mul = 4'": "unknown mixer 'nosuch'",
     "check she --form fftt --claim 'mul = 4'": "she has no form 'fftt': expected one of",
     "check she --phase later --claim 'mul = 4'": "--phase 'later': expected one of training",
+    "check me --claim 'mul = 4' --only parameters": "a matter of the backward pass: ask for the "
+    "phase backward or training-step, not training",
     "check she --convention denss --claim 'mul = 4'": "did you mean 'dense'",
     "check she --claim 'mul = 4' --format csv": "rich, markdown, json",
     "check she --phase training": "without --claim the mixer itself is checked: leave out --phase",
@@ -318,7 +385,10 @@ BAD_FILES = {
     "unknown mixer": (('"self-attention"', '"self-atention"'), "did you mean 'self-attention'?"),
     "unknown quantity": (('"mul"', '"joy"'), "claim t1.mul: unknown quantity 'joy'"),
     "unknown phase": (('"training"', '"later"'), "claim t1.mul: unknown phase 'later'"),
-    "no phase": (('phase = "training"\n', ""), "'mul' depends on the phase: training or inference"),
+    "no phase": (
+        ('phase = "training"\n', ""),
+        "'mul' depends on the phase: training, inference, backward or training-step",
+    ),
     "unknown form": (('phase = "tr', 'form = "x"\nphase = "tr'), "has no form 'x'"),
     "unknown network": (('mixer = "self-attention"', 'model = "gpt-3"'), "unknown network 'gpt-3'"),
     "same id": (("t1.total", "t1.mul"), "claims with the same id: t1.mul"),

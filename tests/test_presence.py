@@ -15,9 +15,10 @@ from costmodel.expressions import Index, Node, function, max_, max_over, sum_
 from costmodel.held_against import Comparison, differences
 from costmodel.sizes import ceil_log2
 from costmodel.tokens import tokens
+from tests.small import by_sizes
 
 SIZES = [{"l": l, "d": 2, "w": w} for l, w in ((1, 1), (2, 3), (3, 1), (4, 2), (5, 3))]
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 class Ranges:

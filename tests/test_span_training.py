@@ -11,7 +11,7 @@ import costmodel as cm
 from costmodel.check_gradients import Gradients
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
-from costmodel.execution.oracle import run
+from costmodel.execution.oracle import random_arrays, run
 from costmodel.expressions import function
 from costmodel.loops import ascending, blocks
 from costmodel.phases import system_of
@@ -48,6 +48,25 @@ def test_cut_sequences(
         for cut in (1, 2, 3, 4, 8):
             sizes = complete(mixer, {"l": length, letter: cut, "d": 2, "n": 1})
             assert derived.at(**sizes) == executed(mixer, form, phase, sizes, rewrites), sizes
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("form", ["direct", "banded"])
+@pytest.mark.parametrize("name", ["restricted-attention-causal", "restricted-attention"])
+def test_a_maximum_over_a_window(name: str, form: str, phase: str) -> None:
+    """The largest score of a row is looked for from the window's first row on, or the sequence's;
+    with all rows alike it is the first, from which on the gradient of a maximum is deepest."""
+    mixer, rewrites = cm.mixer(name), ("safe-softmax",)
+    derived = cm.span(mixer, phase, form, ("strict", *rewrites))
+    system = system_of(mixer, form, rewrites, "backward")
+    for length in (1, 2, 3, 5, 6):
+        for window in (1, 2, 3, 5, 8):
+            sizes = complete(mixer, {"l": length, "w": window, "d": 2, "n": 1})
+            arrays = random_arrays(system.mixer.forms[form], sizes)
+            arrays["x"][:] = arrays["x"][:1]
+            ready = system.forward.equations if phase == "backward" else ()
+            done = run(system, sizes, ready=ready, arrays=arrays)
+            assert derived.at(**sizes) == done.span(), sizes
 
 
 def test_the_span_of_a_window_by_hand() -> None:

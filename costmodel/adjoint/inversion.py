@@ -7,7 +7,7 @@ speak of the entry alone say where there is a reader at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.domains import (
@@ -18,7 +18,9 @@ from costmodel.domains import (
     implied,
     infeasible,
     irredundant,
+    is_plain,
     projected,
+    stride,
     variables_of,
 )
 from costmodel.expressions import (
@@ -36,7 +38,7 @@ from costmodel.expressions import (
     moved,
     rebuilt,
 )
-from costmodel.polynomial import Poly
+from costmodel.polynomial import Poly, by_text
 
 Layout = tuple[Poly | None, ...]
 """For each axis the extent of the inner index of a flattening, or None."""
@@ -132,8 +134,12 @@ def inverted(ref: Ref, indices: Sequence[Index], around: Constraints, value: Nod
         solved = {k: v.substitute({chosen: of_entry}) for k, v in solved.items()}
         solved[chosen] = of_entry
         left.remove(chosen)
-    known = frozenset(c.substitute(solved) for c in where) - {Poly()}
     whole = entries(ref.array, layout)
+    pinned = _pinned(where, solved, indices, whole)
+    left = [i.atom for i in indices if i.atom in {*left, *pinned}]
+    where |= {c for v in pinned for c in (Poly.atom(v) - solved[v], solved[v] - Poly.atom(v))}
+    gone = {v: entry for v, entry in solved.items() if v not in pinned}
+    known = frozenset(c.substitute(gone) for c in where) - {Poly()}
     if infeasible(known | whole):
         return None
     over, alone = ranges(known | whole, left)
@@ -142,6 +148,28 @@ def inverted(ref: Ref, indices: Sequence[Index], around: Constraints, value: Nod
     where_alone = frozenset(c for c in where_alone if not implied(whole, c))
     hints = tuple(_name(target, indices) for target in wanted)
     return Share(ref.array, layout, names, where_alone, substituted(value, solved), over, hints)
+
+
+def _pinned(
+    where: Iterable[Poly], solved: Mapping[str, Poly], indices: Sequence[Index], whole: Constraints
+) -> frozenset[str]:
+    """The indices that are solved for and yet stay, to run over the one value that they have.
+
+    Where e is k, the bound `e <= l - (p-1)*C` says of p that `p*C <= l + C - k`, which no range of
+    p says in the language; a range of e from k to the least of k and `l - (p-1)*C` does, and has no
+    term where it does not hold.
+    """
+    order = [index.atom for index in indices]
+    moved = {condition: condition.substitute(solved) for condition in where}
+    known, found = whole.union(moved.values()), set()
+    for condition, bound in moved.items():
+        waiting = [v for v in order if v in bound.letters]
+        held = [v for v in order if v in solved and v in condition.letters]
+        if not (waiting and held) or is_plain([bound], waiting[-1]):
+            continue
+        if is_plain([condition], held[-1]) and not implied(known - {bound}, bound):
+            found.add(held[-1])
+    return frozenset(found)
 
 
 def _leaves_no_term(known: Constraints, guard: Poly) -> bool:
@@ -200,16 +228,26 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
     """Indices for the variables in `left`, each bounded by the ones before it, and the conditions
     that are left on the `given` variables.
 
+    A bound with a stride that the ranges of inner indices say is left to them: where it does not
+    hold, one of these has no term.
+
     Raises:
         Unsupported: a bound with a stride that does not come out even.
     """
     found: list[Index] = []
-    waiting = list(left)
+    waiting, said, given = list(left), known, known
     while waiting:
         variable = waiting.pop()
-        own = _tight(frozenset(c for c in known if variable in c.letters), known)
-        lower, upper, _ = bounds(own, variable)
-        if any(scale != ONE for scale, _ in lower + upper):
+        own = frozenset(c for c in known if variable in c.letters)
+        inside = set()
+        for bound in by_text(own):
+            if not is_plain([bound], variable) and implied(said - {bound}, bound):
+                inside.add(bound)
+                said = said - {bound}
+        if inside:
+            inside |= {c for c in own - given if stride(c, variable)[0] != ONE}
+        lower, upper, _ = bounds(_tight(own - inside, known - inside), variable)
+        if any(scale != ONE for scale, _ in lower + upper) or not (lower and upper):
             raise Unsupported(f"index {variable[1:]} is bounded with a stride")
         ends = ([end for _, end in side] for side in (lower, upper))
         low, high = (tuple(sorted(dict.fromkeys(side), key=str)) for side in ends)

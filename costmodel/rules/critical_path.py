@@ -13,7 +13,14 @@ from functools import cache, cached_property, partial
 from typing import Unpack
 
 from costmodel.conventions import Convention
-from costmodel.domains import Constraints, Unsupported, infeasible, projected, variables_of
+from costmodel.domains import (
+    Constraints,
+    Unsupported,
+    implied,
+    infeasible,
+    projected,
+    variables_of,
+)
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import (
     Add,
@@ -50,6 +57,7 @@ from costmodel.rules.loop_rows import first_row, in_turn, later_row, points_of
 from costmodel.rules.selections import levels as levels_of
 from costmodel.rules.sequential import Steps
 from costmodel.rules.terms import number_kept, numbers_of_terms
+from costmodel.wellformed import region, whole
 
 Sizes = tuple[tuple[str, int], ...]
 
@@ -75,7 +83,9 @@ class _Context:
     parts: dict[Array, list[Instances]] = field(default_factory=dict)
     loops: dict[Array, _Loop] = field(default_factory=dict)
     at_row: dict[tuple[Array, Poly], Chain] = field(default_factory=dict)
-    """The longest chain to the entries of one row, where rows differ."""
+    """The longest chain to the entries of one row of a loop."""
+    in_region: dict[tuple[Array, Constraints], Chain] = field(default_factory=dict)
+    """The longest chain to the entries in a region, in the axes of the array, where they differ."""
     before: dict[tuple[Equation, Ref], Chain] = field(default_factory=dict)
     """While a row of a loop is worked out: what a reference to the row before goes on from."""
     open: set[Array] = field(default_factory=set)
@@ -184,33 +194,40 @@ def _gathered(context: _Context, node: Ref, part: Instances, around: Constraints
 
 
 def _entries(context: _Context, node: Ref, around: Constraints) -> Chain:
-    """The longest chain to the entries that a reference reads: to the last row among them, where
-    rows differ."""
+    """The longest chain to the entries that a reference reads: of a loop to the last row among
+    them, of another array to those in their region, where entries differ."""
     array = node.array
-    if context.alike:
+    if context.alike or array in context.open:
         return context.arrays[array]
     levels = context.steps.arrays.get(array, ())
     axes = variables_of([c for level in levels for c in (level.depth, *level.where)])
-    if len(axes) != 1 or array in context.open:
-        return context.arrays[array]
-    axis = int(next(iter(axes))[1:])
+    loop = context.loops.get(array)
+    if loop is None:
+        return _in_region(context, node, around) if axes else context.arrays[array]
+    axis = loop.block.axes[array]
     position = node.positions[axis]
-    if isinstance(position, Gather):
+    if axes != {f"#{axis}"} or isinstance(position, Gather):
         return context.arrays[array]
     last = largest(position_value(position), sorted(variables_of(around), reverse=True), around)
     if (array, last) not in context.at_row:
-        context.at_row[array, last] = _to_row(context, array, axis, last)
+        context.at_row[array, last] = _row_of_loop(context, loop, last).get(array, Chain())
     return context.at_row[array, last]
 
 
-def _to_row(context: _Context, array: Array, axis: int, row: Poly) -> Chain:
-    """The longest chain to the entries of one row."""
-    loop = context.loops.get(array)
-    if loop is not None:
-        found = _row_of_loop(context, loop, row)
-    else:
-        found = _row_alone(context, _of_row(context, context.parts[array], axis, row), {})
-    return found.get(array, Chain())
+def _in_region(context: _Context, node: Ref, around: Constraints) -> Chain:
+    """The longest chain to the entries that a reference reads while its indices run."""
+    array, hidden = node.array, sorted(variables_of(around), reverse=True)
+    try:
+        read = region(array, node.positions, around, hidden)
+    except Unsupported:  # a region with gaps
+        return context.arrays[array]
+    where = frozenset(c for c in read or () if not implied(whole(array), c))
+    if not where:
+        return context.arrays[array]
+    if (array, where) not in context.in_region:
+        parts = _at_entries(context, context.parts[array], where)
+        context.in_region[array, where] = _row_alone(context, parts, {}).get(array, Chain())
+    return context.in_region[array, where]
 
 
 def _binary(name: str) -> Callable[[_Context, Binary, Instances, Constraints], Chain]:
@@ -229,7 +246,9 @@ def _same(context: _Context, node: Neg | Folded, part: Instances, around: Constr
     return context.chain(node.body, part, around)
 
 
-def _where(context: _Context, node: Where | First, part: Instances, around: Constraints) -> Chain:
+def _branches(
+    context: _Context, node: Where | First, part: Instances, around: Constraints
+) -> Chain:
     on, then, otherwise = (context.chain(child, part, around) for child in node.children)
     return context.longer(context.longer(on, then), otherwise)
 
@@ -284,8 +303,8 @@ RULES: Mapping[type[Node], Callable[..., Chain]] = {
     Ref: _ref,
     Neg: _same,
     Folded: _same,
-    Where: _where,
-    First: _where,
+    Where: _branches,
+    First: _branches,
     Add: _binary("add"),
     Sub: _binary("add"),
     Mul: _binary("mul"),
@@ -385,10 +404,19 @@ def _row_alone(
 
 def _of_row(context: _Context, parts: Sequence[Instances], axis: int, row: Poly) -> list[Instances]:
     """The instances that define one row of an axis."""
+    here = Poly.atom(f"#{axis}") - row
+    return _at_entries(context, parts, frozenset({here, -here}))
+
+
+def _at_entries(
+    context: _Context, parts: Sequence[Instances], entries: Constraints
+) -> list[Instances]:
+    """The instances that define some entries, given in the axes of the array."""
     found = []
     for part in parts:
-        here = position_value(part.equation.positions[axis]) - row
-        fixed = replace(part, constraints=part.constraints | {here, -here})
+        at = {f"#{k}": position_value(p) for k, p in enumerate(part.equation.positions)}
+        here = frozenset(c.substitute(at) for c in entries)
+        fixed = replace(part, constraints=part.constraints | here)
         exists = context.sizes is None or _exists(fixed, dict(context.sizes))
         if exists and not infeasible(fixed.constraints):
             found.append(fixed)

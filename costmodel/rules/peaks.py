@@ -21,6 +21,7 @@ from costmodel.domains import (
     implied,
     implied_all,
     infeasible,
+    nonnegative,
     projected,
     stride,
 )
@@ -266,11 +267,21 @@ def _ends(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Pol
 
 
 def _slope(term: Poly, variable: str) -> tuple[Poly, int]:
-    """How fast an affine term moves with a variable, and the sign of that."""
+    """How fast an affine term moves with a variable, and the sign of that; a term that may stand
+    still for some sizes, by floor(l/C) rows, moves by none there."""
     if variable not in term.letters:
         return Poly(), 0
+    if _is_affine_in(term, variable):
+        slope = term.coefficient(variable)
+        for sign in (1, -1):
+            if slope.constant() is None and not slope.variables and nonnegative(slope * sign):
+                return slope, sign
     scale, sign = stride(term, variable)
     return scale * sign, sign
+
+
+def _is_affine_in(poly: Poly, variable: str) -> bool:
+    return all(_is_affine(monomial, variable) for monomial in poly.terms)
 
 
 def _peak(terms: Terms, variable: str, constraints: Constraints) -> tuple[Candidate, ...]:

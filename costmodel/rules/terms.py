@@ -21,7 +21,7 @@ from costmodel.expressions import (
     Reduction,
 )
 from costmodel.phases import Instances
-from costmodel.polynomial import Poly, call
+from costmodel.polynomial import Fn, Poly, by_text, call
 from costmodel.presence import EVERYWHERE, Places, may_be_empty, present
 from costmodel.rules.levels import MOST, proven
 
@@ -61,13 +61,19 @@ def numbers_of_terms(
             there[one] = present(one.body, inner)
     if isinstance(node, Reduce) and there[node] == EVERYWHERE:
         try:
-            yield terms_of(node.over), frozenset()
-            return
+            number = terms_of(node.over)
         except Unsupported:
             pass
+        else:
+            if _rounded(number) is None:
+                yield number, frozenset()
+                return
     number_of_all = Exact()
     for one, places in there.items():
-        number_of_all = number_of_all + _terms_at(one.over, places)
+        number_of_one = _in_cases(_terms_at(one.over, places), around)
+        if max(len(number_of_one.pieces), len(_splits(number_of_one))) > MOST:
+            raise Unsupported("the number of terms of a reduction depends on cases")
+        number_of_all = number_of_all + number_of_one
     cases = number_of_all.chambers()
     if isinstance(node, Joined) and _smallest(cases, around):
         cases = [(frozenset(), call("Min", *(number for _, number in cases)))]
@@ -75,6 +81,61 @@ def numbers_of_terms(
         where = frozenset(c for c in guards if not proven(around, c))
         if number.terms and not infeasible(around | where):
             yield number, where
+
+
+def _in_cases(number: Exact, around: Constraints) -> Exact:
+    """The same, without quotients of an index that are rounded: l - k over C, where k is one of C
+    places, is floor(l/C) for the places that the last chunk has, and 1 less for the others."""
+    result = Exact()
+    for guards, poly in number.pieces:
+        atom = next((a for p in (poly, *by_text(guards)) if (a := _rounded(p))), None)
+        values = None if atom is None else _values(atom, around)
+        if atom is None or values is None:
+            result = result + Exact(((guards, poly),))
+            continue
+        for value, where in values:
+            known = frozenset(guard.substitute({atom: value}) for guard in guards) | where
+            if not infeasible(around | known):
+                needed = frozenset(guard for guard in known if not proven(around, guard))
+                one = Exact(((needed, poly.substitute({atom: value})),))
+                result = result + _in_cases(one, around)
+    return result
+
+
+def _splits(number: Exact) -> frozenset[frozenset[Poly]]:
+    """The conditions that tell the cases of a number apart, each with its opposite."""
+    guards = frozenset[Poly]().union(*(guards for guards, _ in number.pieces))
+    return frozenset(frozenset({guard, -guard - 1}) for guard in guards)
+
+
+def _rounded(poly: Poly) -> Fn | None:
+    """A quotient in a polynomial that is rounded and moves with an index."""
+    for atom in sorted(poly.atoms):
+        if isinstance(atom, Fn):
+            if atom.function == "floor_div" and variables_of(atom.args):
+                return atom
+            for argument in atom.args:
+                if (found := _rounded(argument)) is not None:
+                    return found
+    return None
+
+
+def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ...] | None:
+    """What (a + m) / s is when rounded, and where, m being no more than s or no less than -s; None
+    where neither is proven. Where it may be chosen, a holds no number, so that quotients of several
+    such sums are those of one."""
+    above, below = atom.args
+    sizes = Poly({t: x for t, x in above.terms.items() if not variables_of([Poly({t: x})])})
+    for still in (sizes - sizes.terms.get((), 0), sizes):
+        moving = above - still
+        quotient = call("floor_div", still, below)
+        within = moving + still - below * quotient
+        if proven(around, -moving) and proven(around, moving + below):
+            return (quotient, frozenset({within})), (quotient - 1, frozenset({-within - 1}))
+        if proven(around, moving) and proven(around, below - moving):
+            within = below - 1 - within
+            return (quotient, frozenset({within})), (quotient + 1, frozenset({-within - 1}))
+    return None
 
 
 def _smallest(cases: Sequence[tuple[Constraints, Poly]], around: Constraints) -> bool:
@@ -94,8 +155,6 @@ def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
     for place in places:
         inside = frozenset(c.substitute(fixed) for c in ranges | place)
         number = number + total(names, inside, ONE)
-    if len(number.pieces) > MOST:
-        raise Unsupported("the number of terms of a reduction depends on cases")
     return number.substitute({f"outer {a}": Poly.atom(a) for a in around})
 
 

@@ -1,0 +1,117 @@
+"""Are the gradients right of what is read at places in chunks, the last of which may be short?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import costmodel as cm
+from costmodel.check_gradients import Gradients
+from costmodel.equations import Mixer
+from costmodel.expressions import Index, min_, sum_
+from costmodel.phases import system_of
+from costmodel.polynomial import Poly
+from tests import chunk_systems
+
+Place = Callable[[Poly | Index, Poly | Index, Poly], Poly | Index]
+"""Which of C weights a row reads, by its place e in its chunk and that of another row up to it."""
+
+READ: Mapping[str, Place] = {
+    "offset": lambda e, g, C: e - g + 1,
+    "other": lambda e, g, C: g,
+    "own": lambda e, g, C: e,
+    "from the end": lambda e, g, C: C - e + 1,
+    "offset from the end": lambda e, g, C: C - e + g,
+}
+SIZES = [(l, C) for l in (1, 2, 3, 4, 5, 6, 7, 9) for C in (1, 2, 3, 4, 8)]
+
+
+def written(place: Place) -> Mixer:
+    """Row (p-1)*C + e is the sum over the rows of its chunk up to itself, each times a weight."""
+    m = Mixer("chunks")
+    l, C = m.sizes("l C")
+    x, y, w = m.input("x", l), m.output("y", l), m.parameter("w", C)
+    with m.form("direct") as f:
+        p = f.index("p", 1, l // C + 1)
+        e = f.index("e", 1, min_(C, l - (p - 1) * C))
+        g = f.index("g", 1, e)
+        y[(p - 1) * C + e] = sum_(x[(p - 1) * C + g] * w[place(e, g, C)], over=g)
+    return m
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_question_about_gradients_equals_execution(name: str) -> None:
+    made = Gradients(written(READ[name]), "direct")
+    for length, chunk in SIZES:
+        made.at({"l": length, "C": chunk})
+    assert (made.apart, made.refused) == ([], [])
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("phase", ["backward", "training-step"])
+def test_the_critical_path_has_as_many_steps_as_are_derived(name: str, phase: str) -> None:
+    made = written(READ[name])
+    for length, chunk in SIZES:
+        sizes = {"l": length, "C": chunk}
+        path = cm.critical_path(made, phase, sizes=sizes)
+        assert path.length.at(sizes) == cm.sequential(made, phase).at(**sizes), sizes
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize(("length", "chunk"), [(1, 1), (5, 2), (6, 3), (7, 3), (3, 5)])
+def test_values_equal_torch_autograd(name: str, length: int, chunk: int) -> None:
+    rng = np.random.default_rng(length)
+    arrays = {"x": rng.uniform(-1, 1, length), "w": rng.uniform(-1, 1, chunk)}
+    given = rng.uniform(-1, 1, length)
+    x, w = (torch.tensor(arrays[k], requires_grad=True) for k in ("x", "w"))
+    rows = []
+    for row in range(length):
+        begin, e = row - row % chunk, row % chunk + 1
+        one, C = Poly.of(e), Poly.of(chunk)
+        places = [Poly.of(READ[name](one, Poly.of(g), C)).at({}) for g in range(1, e + 1)]
+        rows.append(torch.stack([x[begin + g] * w[k - 1] for g, k in enumerate(places)]).sum())
+    (torch.stack(rows) * torch.tensor(given)).sum().backward()  # type: ignore[no-untyped-call]
+    found = cm.gradients(written(READ[name]), arrays, given, {"l": length, "C": chunk})
+    for array, tensor in (("x", x), ("w", w)):
+        assert tensor.grad is not None
+        assert np.allclose(found[array], tensor.grad.numpy())
+
+
+def test_the_gradient_of_an_offset_in_words() -> None:
+    """Weight k is read by the rows of every chunk from place k on; a short chunk may have none."""
+    system = system_of(written(READ["offset"]), "direct", (), "backward")
+    (of_w,) = (e for e in system.backward if e.name == "w.grad")
+    l, C = Poly.atom("l"), Poly.atom("C")
+    p, e = of_w.value.over  # type: ignore[attr-defined]
+    assert (p.lower, p.upper) == ((Poly.of(1),), (l // C + 1,))
+    (k,) = of_w.indices
+    assert e.lower == (k.as_poly(),) and {*e.upper} == {C, l - (p - 1) * C}
+
+
+def test_an_index_of_one_value_carries_a_bound_with_a_stride() -> None:
+    """Where a row reads the weight at its own place, k, the chunks that have such a place are told
+    by an index of the sum that runs from k to the least of k and what the chunk holds."""
+    system = system_of(written(READ["own"]), "direct", (), "backward")
+    (of_w,) = (e for e in system.backward if e.name == "w.grad")
+    l, C = Poly.atom("l"), Poly.atom("C")
+    (k,) = of_w.indices
+    p, e, g = of_w.value.over  # type: ignore[attr-defined]
+    assert p.upper == (l // C + 1,)
+    assert e.lower == (k.as_poly(),) and {*e.upper} == {k.as_poly(), l - (p - 1) * C}
+    assert (g.lower, g.upper) == ((Poly.of(1),), (e.as_poly(),))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chunk_systems.mixers(), st.lists(chunk_systems.sizes(), min_size=2, max_size=2))
+def test_random_chunks(mixer: Mixer, sizes: list[dict[str, int]]) -> None:
+    """Values, counts, traffic and activations of every gradient are answered; the span where the
+    number of readers of an entry falls into few cases."""
+    made = Gradients(mixer, "direct")
+    for at in sizes:
+        made.at({k: v for k, v in at.items() if k in ("l", *mixer.letters)})
+    assert made.apart == []
+    assert all(line.startswith("span, ") for line in made.refused)
