@@ -18,7 +18,7 @@ from costmodel.composites import lower
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
 from costmodel.execution.oracle import execute, random_arrays
-from costmodel.execution.tallying import OracleError
+from costmodel.execution.places import OracleError
 from costmodel.expressions import EquationError
 from costmodel.held_against import TOLERANCE, Comparison, Sizes, causal, classes, general
 from costmodel.phases import inference_reason, underivable

@@ -6,13 +6,14 @@ answers for the backward pass and the training step, against the tallies of thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import costmodel as cm
 from costmodel.domains import Unsupported
-from costmodel.equations import System, gradient_name
+from costmodel.equations import Equation, System, gradient_name
 from costmodel.execution.oracle import Execution, run
 from costmodel.execution.tallying import Values
 from costmodel.expressions import First, walk
@@ -41,13 +42,16 @@ class Gradients(Comparison):
             return self
         forward = system.forward.equations
         dense = bool({"dense", "zero-state"} & {*self.rewrites})
-        backward = run(system, sizes, accounting=self.accounting, dense=dense, ready=forward)
-        for phase, ready in (("backward", forward), ("training-step", ())):
-            done = run(system, sizes, accounting=self.accounting, dense=dense, ready=ready)
-            alike = _rows_alike(done.arrays, system) if _has_maximum(system) else done.arrays
-            level = run(
-                system, sizes, accounting=self.accounting, dense=dense, ready=ready, arrays=alike
+
+        def ran(ready: Collection[Equation], arrays: Values | None = None) -> Execution:
+            return run(
+                system, sizes, accounting=self.accounting, dense=dense, ready=ready, arrays=arrays
             )
+
+        backward, step = ran(forward), ran(())
+        for phase, ready, done in (("backward", forward, backward), ("training-step", (), step)):
+            maximum = _has_maximum(system)
+            level = ran(ready, _rows_alike(done.arrays, system)) if maximum else done
             self._costs(phase, sizes, system, done, level)
         self.check(
             "activations",
@@ -102,6 +106,10 @@ class Gradients(Comparison):
         names = tuple(self.rewrites)
         found: dict[str, tuple[Callable[[], str], str]] = {}
 
+        @cache
+        def gradients() -> Mapping[str, Any]:
+            return cm.gradients(self.mixer, arrays, given, sizes, self.form, names)
+
         def output(changed: Mapping[str, Any]) -> Any:
             return cm.evaluate(self.mixer, {**arrays, **changed}, sizes, self.form, names)
 
@@ -113,8 +121,7 @@ class Gradients(Comparison):
             close = abs(quotient - executed) <= TOLERANCE * max(1.0, abs(quotient))
 
             def evaluated(name: str = name, slope: Any = slope, said: str = str(quotient)) -> str:
-                found = cm.gradients(self.mixer, arrays, given, sizes, self.form, names)
-                value = found.get(name, 0 * slope)
+                value = gradients().get(name, 0 * slope)
                 same = abs(value - slope).max() <= TOLERANCE * max(1.0, abs(slope).max())
                 return said if same else f"{value.tolist()}, executed {slope.tolist()}"
 

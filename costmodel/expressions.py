@@ -291,9 +291,8 @@ class Div(Binary):
     """left / right."""
 
 
-@dataclass(frozen=True)
-class Neg(Node):
-    """Unary minus: free."""
+class Around(Node):
+    """An expression around one other."""
 
     body: Node
 
@@ -302,22 +301,25 @@ class Neg(Node):
         return (self.body,)
 
 
+@dataclass(frozen=True)
+class Neg(Around):
+    """Unary minus: free."""
+
+    body: Node
+
+
 @hashed_once
 @dataclass(frozen=True)
-class Call(Node):
+class Call(Around):
     """A named function of `functions.TABLE`."""
 
     function: str
     body: Node
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.body,)
-
 
 @hashed_once
 @dataclass(frozen=True)
-class Reduce(Node):
+class Reduce(Around):
     """A sum or a maximum over indices, each with one range."""
 
     kind: str
@@ -328,10 +330,6 @@ class Reduce(Node):
         for index in self.over:
             if isinstance(index, UnionIndex):
                 raise EquationError(f"{index.name} runs over a union: reduce with `reduction`")
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.body,)
 
     @property
     def parts(self) -> tuple[Reduce, ...]:
@@ -404,19 +402,15 @@ class First(Node):
 
 
 @dataclass(frozen=True)
-class Folded(Node):
+class Folded(Around):
     """A constant factor that the weights already carry: it changes the value and costs nothing."""
 
     body: Node
     factor: Constant
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.body,)
-
 
 @dataclass(frozen=True)
-class Fft(Node):
+class Fft(Around):
     """An opaque real transform along indices of its operand, zero-padded to `length` points.
 
     `rfft`: `over` is one index; the equation's left side adds a bin in 1..length/2+1 and a part
@@ -432,10 +426,6 @@ class Fft(Node):
     body: Ref
     over: tuple[Index, ...]
     length: Poly
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.body,)
 
     @property
     def work(self) -> dict[str, Poly]:
@@ -455,7 +445,7 @@ class Fft(Node):
 
 
 @dataclass(frozen=True)
-class Select(Node):
+class Select(Around):
     """An opaque choice among entries along one index: the positions, not the values, of some.
 
     `argmax`: the position of the largest entry. `top-k`: the equation's left side adds an index in
@@ -469,10 +459,6 @@ class Select(Node):
     over: tuple[Index, ...]
     rank: str = ""
     """The index of the left side that numbers the positions of one row; an argmax has none."""
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.body,)
 
     @property
     def maximum(self) -> Reduce:
@@ -495,17 +481,13 @@ so that K positions of R entries take K (R - 1) comparisons.
 
 
 @dataclass(frozen=True)
-class Composite(Node):
+class Composite(Around):
     """A named combination that `composites.lower` writes out in the parts above."""
 
     name: str
     body: Node
     over: tuple[Index, ...] = ()
     by: Poly = Poly()
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.body,)
 
 
 def node(value: Any) -> Node:

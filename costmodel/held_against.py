@@ -67,17 +67,15 @@ class Comparison:
 
     def at(self, sizes: Sizes) -> Comparison:
         """Ask every question at these sizes."""
-        self._forward(sizes)
+        run = self._run(sizes, sizes["l"])
+        self._forward(sizes, run)
         if "dense" not in self.rewrites:
-            self._values(sizes)
-            self._inference(sizes)
+            self._values(sizes, run)
+            self._inference(sizes, run)
         return self
 
-    def _forward(self, sizes: Sizes) -> None:
+    def _forward(self, sizes: Sizes, run: Execution) -> None:
         form, names = self.form, self.convention
-        run = execute(
-            self.mixer.forms[form], sizes, rewrites=self.rewrites, accounting=self.accounting
-        )
         executed = (run.counts(), run.once(), sum((*run.counts().values(), *run.once().values())))
         self.check(
             "counts",
@@ -115,8 +113,7 @@ class Comparison:
             nonzero(moved),
         )
 
-    def _values(self, sizes: Sizes) -> None:
-        run = execute(self.mixer.forms[self.form], sizes, rewrites=self.rewrites)
+    def _values(self, sizes: Sizes, run: Execution) -> None:
         expected = run.output
         scale = max(1.0, float(abs(expected).max()))
 
@@ -129,9 +126,8 @@ class Comparison:
 
         self.check("values", derived, str(expected.tolist()))
 
-    def _inference(self, sizes: Sizes) -> None:
-        form, names = self.form, self.convention
-        run, longer = self._run(sizes, sizes["l"]), self._longer(sizes)
+    def _inference(self, sizes: Sizes, run: Execution) -> None:
+        form, names, longer = self.form, self.convention, self._longer(sizes)
         if not (causal(self.mixer.forms[form], sizes) and longer.causal):
             self._not_causal()
             return

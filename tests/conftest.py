@@ -1,6 +1,10 @@
-"""How do the tests run: which examples does hypothesis draw, and what happens without a GPU?"""
+"""How do the tests run: which examples does hypothesis draw, what happens without a GPU, how many
+threads are there, and when is memory searched for cycles?"""
 
 from __future__ import annotations
+
+import gc
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +20,10 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
+FEW_COLLECTIONS = 100_000
+"""New objects between two searches for cycles: derivations make many small ones, and no cycles."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the one marker."""
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
@@ -28,6 +36,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason is not None:
         for item in wanting:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there for good (torch, the tests) out of every search for cycles: whatever
+    measures memory starts one. torch keeps to one thread."""
+    gc.set_threshold(FEW_COLLECTIONS)
+    _keep()
+    if torch := sys.modules.get("torch"):  # a process a core is busy with its own tests already
+        torch.set_num_threads(1)
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After a file, do the same with what it leaves in caches."""
+    if nextitem is not None and nextitem.path != item.path:
+        _keep()
+
+
+def _keep() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def _why_no_gpu() -> str | None:

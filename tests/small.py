@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 import costmodel as cm
 from costmodel.equations import Mixer
 from costmodel.mixers import builtin, names
@@ -15,6 +17,11 @@ OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 
 LEFT_OPEN: Mapping[tuple[str, str, str], str] = {}
 """Mixer, form and question of the forward pass -> why no rule answers it, in letters."""
+
+
+def by_sizes(sizes: Sequence[Mapping[str, int]]) -> pytest.MarkDecorator:
+    """A test at each of these sizes, which its name tells: `5-6-2`."""
+    return pytest.mark.parametrize("sizes", sizes, ids=lambda s: "-".join(map(str, s.values())))
 
 
 def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from costmodel.check_gradients import Gradients
 from costmodel.composites import lower
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
-from costmodel.execution.tallying import FUNCTIONS
+from costmodel.execution.scalars import FUNCTIONS
 from costmodel.expressions import Mul, Node, Ref, function, max_over, min_, sum_, union
 from costmodel.functions import TABLE
 from costmodel.mixers import builtin
@@ -250,15 +250,15 @@ def test_a_wrong_gradient_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_lost_share_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array whose second reader hands nothing back."""
-    from costmodel.adjoint import reverse
+    from costmodel.adjoint import nodes
 
-    kept = reverse.RULES[Ref]
+    kept = nodes.RULES[Ref]
 
     def lost(builder: object, node: Ref, gradient: Node, scope: object) -> None:
         if node.array.name != "K":
             kept(builder, node, gradient, scope)
 
-    monkeypatch.setitem(reverse.RULES, Ref, lost)
+    monkeypatch.setitem(nodes.RULES, Ref, lost)
     adjoint.cache_clear()
     try:
         made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})

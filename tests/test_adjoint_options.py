@@ -20,7 +20,7 @@ from costmodel.check_gradients import Gradients, _classes as classes
 from costmodel.conventions import WANTED, Convention, ConventionError, convention
 from costmodel.equations import Equation, Mixer, System, gradient_name
 from costmodel.execution.oracle import Execution, execute, random_arrays, run
-from costmodel.execution.tallying import Instance
+from costmodel.execution.scalars import Instance
 from costmodel.explain import Explanation
 from costmodel.expressions import EquationError
 from costmodel.mixers import builtin

@@ -20,11 +20,12 @@ from costmodel.execution.oracle import execute, random_arrays
 from costmodel.expressions import Array, EquationError, function, sum_
 from costmodel.held_against import differences
 from costmodel.sizes import ceil_log2
+from tests.small import by_sizes
 
 SIZES = [
     {"l": l, "d": d, "e": e, "u": 5} for l, d, e in ((1, 1, 1), (2, 3, 1), (3, 1, 2), (4, 2, 3))
 ]
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 Write = Callable[[Mixer, Form, Array, Array], None]
 

@@ -18,9 +18,10 @@ from costmodel.held_against import Comparison, differences
 from costmodel.loops import blocks
 from costmodel.sizes import ceil_log2
 from costmodel.tokens import tokens
+from tests.small import by_sizes
 
 SIZES = [{"l": l, "d": d} for l, d in ((1, 3), (2, 2), (3, 1), (5, 3))]
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 Write = Callable[[Mixer, Form, Array, Array], None]
 

@@ -27,6 +27,7 @@ from costmodel.held_against import differences
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention
 from costmodel.options import Family, UnknownMixer, offering
+from tests.small import by_sizes
 
 Array = npt.NDArray[np.float64]
 
@@ -38,7 +39,7 @@ SIZES = [
 ]
 
 every_choice = pytest.mark.parametrize("options", CHOICES, ids=lambda o: "+".join(o) or "plain")
-every_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+every_size = by_sizes(SIZES)
 
 
 def own(mixer: Mixer, sizes: dict[str, int]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from costmodel.composites import softmax
 from costmodel.equations import Mixer
 from costmodel.execution import fft
 from costmodel.execution.oracle import Compulsory, Execution, Unfused, execute
-from costmodel.execution.tallying import OracleError
+from costmodel.execution.places import OracleError
 from costmodel.expressions import exp, irfft, max_, max_over, min_, rfft, sum_
 from costmodel.mixers import builtin
 

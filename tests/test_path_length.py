@@ -17,7 +17,7 @@ import costmodel as cm
 from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute
-from costmodel.execution.tallying import Entry
+from costmodel.execution.scalars import Entry
 from costmodel.expressions import Array, Index, Node
 from costmodel.formulas import parse
 from costmodel.mixers import builtin, names

@@ -22,8 +22,8 @@ from costmodel.derivation import sums
 from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
+from costmodel.execution.places import OracleError
 from costmodel.execution.select import CHOICES, Comparisons, Contender
-from costmodel.execution.tallying import OracleError
 from costmodel.expressions import (
     Array,
     EquationError,
@@ -42,6 +42,7 @@ from costmodel.polynomial import Poly
 from costmodel.rules import count, evaluate, selections, span, state
 from costmodel.rules.latex import equation as printed
 from costmodel.sizes import ceil_log2
+from tests.small import by_sizes
 
 Write = Callable[[Mixer, Form, Array, Array], None]
 Patch = pytest.MonkeyPatch
@@ -247,7 +248,7 @@ SIZES = [
         (7, 2, 3, 2, 1, 4),
     )
 ]
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 each_mixer = pytest.mark.parametrize("write", ANSWERED, ids=lambda w: w.__name__)
 
 

@@ -14,9 +14,10 @@ from hypothesis import given, settings, strategies as st
 import costmodel as cm
 from costmodel.domains import Unsupported
 from costmodel.equations import Mixer
-from costmodel.execution.oracle import execute
+from costmodel.execution.oracle import execute, run
 from costmodel.expressions import Add, Node, Reduce
 from costmodel.mixers import names
+from costmodel.phases import system_of
 from costmodel.polynomial import Poly
 from costmodel.rules import sequential as rule, span
 from tests import systems
@@ -28,8 +29,26 @@ FORMS = [(name, form) for name in names() for form in cm.mixer(name).forms]
 def executed(mixer: Mixer, form: str, sizes: Mapping[str, int], t: int | None = None) -> int:
     """The longest chain of an execution in which a sum is one step, however many terms it has."""
     with patch("costmodel.execution.tallying.levels", lambda terms: 1):
-        run = execute(mixer.forms[form], sizes)
-        return run.span() if t is None else run.span_inference(t)
+        done = execute(mixer.forms[form], sizes)
+        return done.span() if t is None else done.span_inference(t)
+
+
+@pytest.mark.parametrize("phase", ["backward", "training-step"])
+@pytest.mark.parametrize("chunk", [1, 2, 3, 4, 8])
+def test_the_steps_of_gradients_in_chunks(chunk: int, phase: str) -> None:
+    """With one chunk, two and more, full and short: the path through the gradients of linear
+    attention tells the rows of the first chunk from the others'."""
+    mixer = cm.mixer("linear-attention")
+    system = system_of(mixer, "chunked", (), phase)
+    ready = system.forward.equations if phase == "backward" else ()
+    steps = cm.sequential(mixer, phase, "chunked")
+    for length in (*range(1, 10), 12, 13, 16, 17, 20):
+        sizes = complete(mixer, {"l": length, "C": chunk, "d": 1, "n": 1})
+        path = cm.critical_path(mixer, phase, "chunked", sizes=sizes)
+        assert path.length.at(sizes) == steps.at(**sizes), sizes
+        if length <= 2 * chunk + 1 and chunk < 4:
+            with patch("costmodel.execution.tallying.levels", lambda terms: 1):
+                assert run(system, sizes, ready=ready).span() == steps.at(**sizes), sizes
 
 
 BY_HAND: Mapping[tuple[str, str], Callable[[int], int]] = {
@@ -81,8 +100,8 @@ def test_they_are_executed(name: str, form: str, rewrites: tuple[str, ...]) -> N
     for length in (1, 2, 4):
         sizes = complete(mixer, {"l": length, "d": 2, "n": 2})
         with patch("costmodel.execution.tallying.levels", lambda terms: 1):
-            run = execute(mixer.forms[form], sizes, rewrites=rewrites)
-            assert derived.at(**sizes) == run.span(), sizes
+            done = execute(mixer.forms[form], sizes, rewrites=rewrites)
+            assert derived.at(**sizes) == done.span(), sizes
 
 
 @given(mixer=systems.mixers(), sizes=systems.sizes(), length=st.integers(1, 5))

@@ -30,7 +30,7 @@ from costmodel.rules.latex import equation
 from costmodel.rules.peers import contraction_counts
 from costmodel.sizes import ceil_log2
 from tests import systems
-from tests.small import complete
+from tests.small import by_sizes, complete
 
 
 def sinks_and_window(f: Form, i: Index, s: Any, w: Any) -> Index:
@@ -169,7 +169,7 @@ SIZES = [
     {"l": l, "d": 2, "n": 2, "w": w, "s": s} for l, w, s in product((1, 2, 3, 5), (1, 2, 7), (1, 3))
 ]
 SIZES += [{"l": 4, "d": 6, "n": 2, "w": 2, "s": 6}, {"l": 7, "d": 3, "n": 1, "w": 2, "s": 2}]
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 def test_the_sinks_are_not_counted_twice() -> None:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.composites import lower
 from costmodel.equations import Equation, Form, System
-from costmodel.execution.tallying import Entry, Instance, OracleError, Run, Values
+from costmodel.execution.places import OracleError
+from costmodel.execution.scalars import Entry, Instance
+from costmodel.execution.tallying import Run, Values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,20 +122,9 @@ class Execution:
     @cached_property
     def trace(self) -> Run:
         """The record of the run."""
-        return self._run(0)
+        return Run(self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready)
 
-    def _run(self, ready_before: int) -> Run:
-        return Run(
-            self.system,
-            self.sizes,
-            self.accounting,
-            self.dense,
-            self.arrays,
-            ready_before,
-            self.ready,
-        )
-
-    @property
+    @cached_property
     def instances(self) -> list[Instance]:
         """Every instance, in the order of execution, without those that are ready before."""
         return [i for i in self.trace.instances if i.equation not in self.ready]
@@ -167,8 +158,7 @@ class Execution:
 
     def span_inference(self, t: int) -> int:
         """The longest chain among the instances of token t, all that is older being ready."""
-        again = self._run(t)
-        return max((i.depth for i in again.instances if i.token == t), default=0)
+        return self.trace.deepest(t)
 
     @cached_property
     def causal(self) -> bool:

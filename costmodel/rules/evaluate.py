@@ -7,7 +7,8 @@ arrays given; points outside the domain are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.conventions import Convention, convention as named_convention
@@ -179,22 +180,34 @@ class _Grid:
     indices: tuple[Index, ...]
     sizes: Mapping[str, int]
     known: Mapping[str, Values]
+    ends: dict[Index, tuple[int, int]] = field(default_factory=dict, compare=False)
+    """What `extent` has found."""
 
     def extended(self, over: tuple[Index, ...]) -> _Grid:
         return _Grid(self.indices + over, self.sizes, self.known)
 
-    def coordinate(self, axis: int) -> Values:
-        """The values of one index along its axis."""
+    @cached_property
+    def coordinates(self) -> tuple[Values, ...]:
+        """The values of each index along its axis."""
+        return tuple(self._along(axis, *self.extent(i)) for axis, i in enumerate(self.indices))
+
+    def _along(self, axis: int, low: int, high: int) -> Values:
         import numpy as np
 
-        low, high = self.extent(self.indices[axis])
         shape = [1] * len(self.indices)
         shape[axis] = max(0, high - low + 1)
         return np.arange(low, high + 1).reshape(shape)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the broadcast."""
+        return tuple(along.size for along in self.coordinates)
+
     def extent(self, index: Index) -> tuple[int, int]:
         """The smallest lower and largest upper end over all outer indices."""
-        return self._end(index, -1), self._end(index, 1)
+        if index not in self.ends:
+            self.ends[index] = self._end(index, -1), self._end(index, 1)
+        return self.ends[index]
 
     def _end(self, index: Index, sign: int) -> int:
         bounds = index.upper if sign > 0 else index.lower
@@ -213,7 +226,8 @@ class _Grid:
     def value(self, poly: Poly) -> Any:
         """A polynomial of indices over the grid."""
         at: dict[str, Any] = dict(self.sizes)
-        at |= {index.atom: self.coordinate(k) for k, index in enumerate(self.indices)}
+        named = zip(self.indices, self.coordinates, strict=True)
+        at |= {index.atom: along for index, along in named if index.atom in poly.atoms}
         total: Any = 0
         for monomial, number in poly.terms.items():
             term: Any = number
@@ -298,9 +312,7 @@ def _reduced(grid: _Grid, node: Reduce) -> Any:
 
     inner = grid.extended(node.over)
     body = np.asarray(_value(inner, node.body))
-    shape = np.broadcast_shapes(
-        body.shape, *(inner.coordinate(k).shape for k in range(len(inner.indices)))
-    )
+    shape = np.broadcast_shapes(body.shape, inner.shape)
     axes = tuple(range(len(grid.indices), len(inner.indices)))
     body, mask = np.broadcast_to(body, shape), np.broadcast_to(inner.mask(), shape)
     if node.kind == "sum":
@@ -321,7 +333,7 @@ def _first(grid: _Grid, node: First) -> Any:
     body, entry, largest = (_value(grid, child) for child in node.children)
     equal = grid.mask() & (entry == largest)
     (axis,) = (k for k, i in enumerate(grid.indices) if i.atom == node.over[0].atom)
-    equal = np.broadcast_to(equal, np.broadcast_shapes(equal.shape, grid.coordinate(axis).shape))
+    equal = np.broadcast_to(equal, np.broadcast_shapes(equal.shape, grid.coordinates[axis].shape))
     return np.where(equal & (np.cumsum(equal, axis=axis) == 1), body, 0.0)
 
 
@@ -365,7 +377,7 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
     if isinstance(equation.value, Select):
         equation = replace(equation, indices=_rank_last(equation))
     grid = _Grid(equation.indices, sizes, known)
-    shape = np.broadcast_shapes(*(grid.coordinate(k).shape for k in range(len(grid.indices))))
+    shape = grid.shape
     inside = np.broadcast_to(grid.mask(), shape)
     with np.errstate(all="ignore"):
         if isinstance(equation.value, Select):
@@ -400,7 +412,7 @@ def _chosen(equation: Equation, node: Select, grid: _Grid) -> Values:
     import numpy as np
 
     inner = _Grid(rows(equation), grid.sizes, grid.known).extended(node.over)
-    shape = np.broadcast_shapes(*(inner.coordinate(k).shape for k in range(len(inner.indices))))
+    shape = inner.shape
     body = np.broadcast_to(_entry(inner, node.body), shape)
     outside = ~np.broadcast_to(inner.mask(), shape)
     falling = body if node.kind == "sort" else -body

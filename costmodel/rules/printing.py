@@ -286,6 +286,8 @@ def _conditions(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
         if -guard not in guards:
             found.append((left, relation, right))
         elif str(guard) < str(-guard):
+            if "=" not in relation:  # l > w says that l - w is at least 1
+                left, _, right = condition(-guard)
             found.append((left, "=", right))
     return found
 

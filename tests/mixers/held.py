@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import costmodel as cm
+from costmodel.check import Proof
+from costmodel.held_against import nonzero
 from profiler import modules
 from profiler.ladders.ladder import Ladder
 from profiler.meters.latency import LatencyLimits
@@ -59,6 +61,52 @@ def stepped(module: Any, x: Array) -> Array:
     return torch.cat(rows).numpy()
 
 
+def same(found: Array, expected: Array, rounding: float) -> None:
+    """Fail unless the numbers agree, to an absolute rounding."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
+
+
+def equal_at_every_length(
+    module: Any, x: Array, paper: Callable[[Array], Array], rounding: float, *, steps: bool
+) -> None:
+    """The module gives the paper's rows for sequences of every length up to two more than x has,
+    two at once, and with `steps` token by token."""
+    for length in range(1, len(x) + 3):
+        one = np.resize(x, (length, x.shape[1]))
+        for given, y in zip((one, 1 - one), forward(module, one, 1 - one), strict=True):
+            same(y, paper(given), rounding)
+        if steps:
+            same(stepped(module, one), paper(one), rounding)
+
+
+def equal_whole_and_stepped(
+    module: Any, x: Array, paper: Callable[[Array], Array], rounding: float
+) -> None:
+    """The module gives the paper's rows for whole sequences, a batch of which does not mix, and
+    token by token."""
+    both = forward(module, x, -x)
+    for found, own in zip(both, (x, -x), strict=True):
+        same(found, paper(own), rounding)
+    same(stepped(module, x), both[0], rounding)
+
+
+def gradients_pass(mixer: str, implementation: str, sizes: Sizes) -> bool:
+    """Whether torch's gradients of a batch of two are those of finite differences."""
+    module = module_of(mixer, implementation, sizes, drawn(mixer, sizes))
+    chance = torch.Generator().manual_seed(1)
+    x = torch.randn(2, sizes["l"], sizes["d"], dtype=torch.float64, generator=chance)
+    return torch.autograd.gradcheck(module, (x.requires_grad_(),))
+
+
+def stepless(proofs: Sequence[Proof]) -> set[str]:
+    """The implementations of which only that a step equals `forward` was not asked; all other
+    proofs have to hold."""
+    assert [proof for proof in proofs if proof.passed is False] == []
+    left = {proof.name.partition(": ")[::2] for proof in proofs if proof.passed is None}
+    assert {what for _, what in left} <= {"step equals forward"}
+    return {implementation for implementation, _ in left}
+
+
 def tensors(arrays: Arrays) -> dict[str, Tensor]:
     """The same numbers as tensors."""
     return {name: torch.from_numpy(value) for name, value in arrays.items()}
@@ -66,8 +114,7 @@ def tensors(arrays: Arrays) -> dict[str, Tensor]:
 
 def operations(mixer: str, sizes: Sizes, **asked: Any) -> dict[str, int]:
     """Operations of one sequence by name, those that are 0 left out."""
-    found = cm.count(cm.mixer(mixer), **asked).at(**sizes)
-    return {name: number for name, number in found.by_class().items() if number}
+    return nonzero(cm.count(cm.mixer(mixer), **asked).at(**sizes).by_class())
 
 
 def reconciled(mixer: str, sizes: Sizes, phase: str) -> list[Ladder]:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import costmodel as cm
+from costmodel.held_against import nonzero
 from profiler import modules
 from profiler.check import check
 from profiler.modules import State
@@ -22,12 +23,15 @@ from tests.mixers.held import (
     Arrays,
     Sizes,
     drawn,
+    equal_at_every_length,
     forward,
+    gradients_pass,
     module_of,
     operations,
     reconciled,
     stepped,
 )
+from tests.small import by_sizes
 
 NAMES = ("additive-attention", "dot-product-attention", "general-attention")
 IMPLEMENTATIONS = ("explicit", "rows")
@@ -43,7 +47,7 @@ ROUNDING = 1e-11
 
 each_name = pytest.mark.parametrize("name", NAMES)
 each_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 def of(name: str, sizes: Sizes) -> dict[str, int]:
@@ -89,22 +93,16 @@ def test_modules_equal_the_papers(name: str, implementation: str, sizes: Sizes) 
     """Whole sequences of every length, two at once, and token by token."""
     arrays = drawn(name, sizes)
     module = module_of(name, implementation, of(name, sizes), arrays)
-    for length in range(1, sizes["l"] + 3):  # no weight ends at l
-        one = np.resize(arrays["x"], (length, sizes["d"]))
-        for x, y in zip((one, 1 - one), forward(module, one, 1 - one), strict=True):
-            np.testing.assert_allclose(y, paper(name, x, arrays), rtol=0, atol=ROUNDING)
-        np.testing.assert_allclose(
-            stepped(module, one), paper(name, one, arrays), rtol=0, atol=ROUNDING
-        )
+    equal_at_every_length(
+        module, arrays["x"], lambda x: paper(name, x, arrays), ROUNDING, steps=True
+    )  # no weight ends at l
 
 
 @each_name
 @each_implementation
 def test_gradients_pass_through(name: str, implementation: str) -> None:
     sizes = of(name, {"l": 3, "d": 2, "f": 3})
-    module = module_of(name, implementation, sizes, drawn(name, sizes))
-    x = torch.randn(2, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    assert torch.autograd.gradcheck(module, (x.requires_grad_(),))
+    assert gradients_pass(name, implementation, sizes)
 
 
 @pytest.mark.parametrize("name", ["dot-product-attention", "general-attention"])
@@ -167,7 +165,7 @@ def closed(name: str, l: int, d: int, f: int) -> dict[str, int]:
     if name == "general-attention":  # x_i^T W once a row
         mul, add = mul + l * d * d, add + l * d * (d - 1)
     found = {"mul": mul, "add": add, "div": P, "exp": P, "tanh": tanh}
-    return {kind: number for kind, number in found.items() if number}
+    return nonzero(found)
 
 
 @each_name

@@ -27,6 +27,7 @@ from costmodel.mixers import UnknownMixer
 from profiler import modules
 from profiler.check import check
 from profiler.modules import Implementation, Mixer, Unsupported, attending, build
+from tests.small import by_sizes
 
 Array = NDArray[np.float64]
 Weights = dict[str, Array]
@@ -47,7 +48,7 @@ ROUNDING = 1e-12
 """Sums of at most some dozen products of size about one, in float64."""
 
 each_name = pytest.mark.parametrize("name", NAMES)
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 each = pytest.mark.parametrize("described", ALL, ids=lambda i: f"{i.mixer}-{i.name}")
 
 # --------------------------------------------------------------------------------------------------

@@ -13,18 +13,23 @@ import torch
 from torch import nn
 
 import costmodel as cm
+from costmodel.held_against import nonzero
 from profiler import modules
 from profiler.check import check
 from tests.mixers.held import (
     Array,
     Sizes,
     drawn,
+    equal_at_every_length,
     forward,
+    gradients_pass,
     module_of,
     operations,
     reconciled,
+    stepless,
     stepped,
 )
+from tests.small import by_sizes
 
 NAMES = ("convolution", "convolution-same")
 IMPLEMENTATIONS = ("conv", "direct")
@@ -45,7 +50,7 @@ ROUNDING = 1e-12
 
 each_name = pytest.mark.parametrize("name", NAMES)
 each_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 def rows_read(name: str, i: int, l: int, k: int) -> list[int]:
@@ -89,23 +94,17 @@ def test_modules_equal_the_layer(name: str, implementation: str, sizes: Sizes) -
     """Sequences of every length, two at once; no weight ends at l."""
     arrays = drawn(name, sizes)
     module = module_of(name, implementation, sizes, arrays)
-    for length in range(1, sizes["l"] + 3):
-        one = np.resize(arrays["x"], (length, sizes["d"]))
-        for x, y in zip((one, 1 - one), forward(module, one, 1 - one), strict=True):
-            np.testing.assert_allclose(y, paper(name, x, arrays["W"]), atol=ROUNDING)
-        if name == "convolution":
-            np.testing.assert_allclose(
-                stepped(module, one), paper(name, one, arrays["W"]), atol=ROUNDING
-            )
+    causal = name == "convolution"
+    equal_at_every_length(
+        module, arrays["x"], lambda x: paper(name, x, arrays["W"]), ROUNDING, steps=causal
+    )
 
 
 @each_name
 @each_implementation
 def test_gradients_pass_through(name: str, implementation: str) -> None:
     sizes = {"l": 4, "d": 2, "k": 3}
-    module = module_of(name, implementation, sizes, drawn(name, sizes))
-    x = torch.randn(2, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    assert torch.autograd.gradcheck(module, (x.requires_grad_(),))
+    assert gradients_pass(name, implementation, sizes)
 
 
 @each_implementation
@@ -147,7 +146,7 @@ def test_the_centred_one_equals_torch(implementation: str, d: int, k: int, lengt
 
 def closed(rows: list[int], d: int) -> dict[str, int]:
     found = {"mul": sum(m * d * d for m in rows), "add": sum((m * d - 1) * d for m in rows)}
-    return {kind: number for kind, number in found.items() if number}
+    return nonzero(found)
 
 
 @each_name
@@ -222,10 +221,7 @@ def test_critical_path_and_span(name: str) -> None:
 @each_name
 def test_every_proof_holds(name: str) -> None:
     proofs = check(cm.mixer(name))
-    assert [proof for proof in proofs if proof.passed is False] == []
-    unanswered = {proof.name for proof in proofs if proof.passed is None}
-    stepless = {f"{implementation}: step equals forward" for implementation in IMPLEMENTATIONS}
-    assert unanswered == (stepless if name == "convolution-same" else set())
+    assert stepless(proofs) == (set(IMPLEMENTATIONS) if name == "convolution-same" else set())
     assert {proof.name for proof in proofs} >= {
         f"{implementation}: {what}"
         for implementation in IMPLEMENTATIONS

@@ -21,7 +21,7 @@ from torch import Tensor
 import costmodel as cm
 from costmodel.crossover import Crossover
 from costmodel.document import as_terminal
-from costmodel.execution.tallying import FUNCTIONS
+from costmodel.execution.scalars import FUNCTIONS
 from costmodel.explain import Explanation
 from costmodel.functions import TABLE
 from costmodel.held_against import differences
@@ -42,13 +42,13 @@ from tests.mixers.held import (
     Arrays,
     Sizes,
     drawn,
-    forward,
+    equal_whole_and_stepped,
     module_of,
     operations,
     reconciled,
-    stepped,
     tensors,
 )
+from tests.small import by_sizes
 
 NAME = "linear-attention"
 FORMS = ("recurrent", "parallel", "chunked")
@@ -74,7 +74,7 @@ ROUNDING = 1e-11
 
 each_form = pytest.mark.parametrize("form", FORMS)
 each_module = pytest.mark.parametrize("implementation", MODULES)
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -129,12 +129,10 @@ def test_values(form: str, sizes: Sizes) -> None:
 def test_modules(implementation: str, sizes: Sizes) -> None:
     """Whole sequences, a batch of which does not mix, and token by token."""
     arrays = drawn(NAME, sizes)
-    module, x = module_of(NAME, implementation, sizes, arrays), arrays["x"]
-    both = forward(module, x, -x)
-    for found, own in zip(both, (x, -x), strict=True):
-        expected = as_an_rnn(arrays | {"x": own}, sizes["n"])
-        np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
-    np.testing.assert_allclose(stepped(module, x), both[0], rtol=0, atol=ROUNDING)
+    module = module_of(NAME, implementation, sizes, arrays)
+    equal_whole_and_stepped(
+        module, arrays["x"], lambda x: as_an_rnn(arrays | {"x": x}, sizes["n"]), ROUNDING
+    )
 
 
 # --------------------------------------------------------------------------------------------------

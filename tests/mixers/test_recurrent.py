@@ -35,13 +35,13 @@ from tests.mixers.held import (
     Arrays,
     Sizes,
     drawn,
-    forward,
+    equal_whole_and_stepped,
     module_of,
     operations,
     reconciled,
-    stepped,
     tensors,
 )
+from tests.small import by_sizes
 
 RNN = ("recurrent", "recurrent+two-biases")
 LSTM = ("lstm", "lstm+two-biases")
@@ -57,7 +57,7 @@ ROUNDING = 1e-12
 each_name = pytest.mark.parametrize("name", NAMES)
 each_form = pytest.mark.parametrize(("name", "form"), FORMS)
 each_module = pytest.mark.parametrize(("name", "implementation"), MODULES)
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 def is_two(name: str) -> bool:
@@ -133,12 +133,10 @@ def test_values(name: str, form: str, sizes: Sizes, rewrites: tuple[str, ...]) -
 def test_modules(name: str, implementation: str, sizes: Sizes) -> None:
     """Whole sequences, a batch of which does not mix, and token by token."""
     arrays = drawn(name, sizes)
-    module, x = module_of(name, implementation, sizes, arrays), arrays["x"]
-    both = forward(module, x, -x)
-    for found, own in zip(both, (x, -x), strict=True):
-        expected = recurrence(name, arrays | {"x": own})
-        np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
-    np.testing.assert_allclose(stepped(module, x), both[0], rtol=0, atol=ROUNDING)
+    module = module_of(name, implementation, sizes, arrays)
+    equal_whole_and_stepped(
+        module, arrays["x"], lambda x: recurrence(name, arrays | {"x": x}), ROUNDING
+    )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import costmodel as cm
+from costmodel.held_against import nonzero
 from profiler import modules
 from profiler.check import check
 from profiler.modules import State
@@ -22,12 +23,15 @@ from tests.mixers.held import (
     Arrays,
     Sizes,
     drawn,
+    equal_at_every_length,
     forward,
+    gradients_pass,
     module_of,
     operations,
     reconciled,
-    stepped,
+    stepless,
 )
+from tests.small import by_sizes
 
 CENTRED, CAUSAL = NAMES = ("restricted-attention", "restricted-attention-causal")
 FORMS = ("direct", "banded")
@@ -50,7 +54,7 @@ ROUNDING = 1e-12
 each_name = pytest.mark.parametrize("name", NAMES)
 each_form = pytest.mark.parametrize("form", FORMS)
 each_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 def seen(name: str, i: int, l: int, w: int) -> list[int]:
@@ -101,23 +105,18 @@ def test_modules_equal_the_paper(name: str, implementation: str, sizes: Sizes) -
     """Sequences of every length, two at once, and token by token; no weight ends at l."""
     arrays = drawn(name, sizes)
     module = module_of(name, implementation, sizes, arrays)
-    for length in range(1, sizes["l"] + 3):
-        one = np.resize(arrays["x"], (length, sizes["d"]))
-        for x, y in zip((one, 1 - one), forward(module, one, 1 - one), strict=True):
-            expected = paper(name, x, arrays, sizes["n"], sizes["w"])
-            np.testing.assert_allclose(y, expected, atol=ROUNDING)
-        if name == CAUSAL:
-            expected = paper(name, one, arrays, sizes["n"], sizes["w"])
-            np.testing.assert_allclose(stepped(module, one), expected, atol=ROUNDING)
+
+    def expected(x: Array) -> Array:
+        return paper(name, x, arrays, sizes["n"], sizes["w"])
+
+    equal_at_every_length(module, arrays["x"], expected, ROUNDING, steps=name == CAUSAL)
 
 
 @each_name
 @each_implementation
 def test_gradients_pass_through(name: str, implementation: str) -> None:
     sizes = {"l": 4, "d": 2, "n": 2, "w": 3}
-    module = module_of(name, implementation, sizes, drawn(name, sizes))
-    x = torch.randn(2, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    assert torch.autograd.gradcheck(module, (x.requires_grad_(),))
+    assert gradients_pass(name, implementation, sizes)
 
 
 @each_name
@@ -171,7 +170,7 @@ def closed(rows: list[int], d: int, n: int) -> dict[str, int]:
         "div": 2 * n * pairs,
         "exp": n * pairs,
     }
-    return {kind: number for kind, number in found.items() if number}
+    return nonzero(found)
 
 
 def pairs(name: str, l: int, w: int) -> list[int]:
@@ -271,10 +270,7 @@ def test_critical_path_and_span(name: str, form: str) -> None:
 @each_name
 def test_every_proof_holds(name: str) -> None:
     proofs = check(cm.mixer(name))
-    assert [proof for proof in proofs if proof.passed is False] == []
-    unanswered = {proof.name for proof in proofs if proof.passed is None}
-    stepless = {f"{implementation}: step equals forward" for implementation in IMPLEMENTATIONS}
-    assert unanswered == (stepless if name == CENTRED else set())
+    assert stepless(proofs) == (set(IMPLEMENTATIONS) if name == CENTRED else set())
     assert {proof.name for proof in proofs} >= {
         f"{implementation}: {what}"
         for implementation in IMPLEMENTATIONS

@@ -30,10 +30,12 @@ from tests.mixers.held import (
     Sizes,
     drawn,
     forward,
+    gradients_pass,
     module_of,
     operations,
     reconciled,
 )
+from tests.small import by_sizes
 
 Capture = pytest.CaptureFixture[str]
 
@@ -52,7 +54,7 @@ ROUNDING = 1e-11
 
 each_name = pytest.mark.parametrize("name", NAMES)
 each_form = pytest.mark.parametrize("form", FORMS)
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 # The values, as section 3 prints them: I_h takes the columns of head h out of D_hid.
@@ -116,9 +118,7 @@ def test_modules_equal_the_paper(name: str, form: str, sizes: Sizes) -> None:
 @each_form
 def test_gradients_pass_through(name: str, form: str) -> None:
     sizes = {"l": 3, "d": 4, "n": 2}
-    module = module_of(name, form, sizes, drawn(name, sizes))
-    x = torch.randn(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    assert torch.autograd.gradcheck(module, (x.requires_grad_(),))
+    assert gradients_pass(name, form, sizes)
 
 
 # The counts. By hand: three projections, l d^2 products and as many additions, a bias among them;

@@ -26,12 +26,13 @@ from tests.mixers.held import (
     Arrays,
     Sizes,
     drawn,
+    equal_whole_and_stepped,
     forward,
     module_of,
     operations,
     reconciled,
-    stepped,
 )
+from tests.small import by_sizes
 
 NAMES = ("simple-causal", "simple-causal-res", "simple-causal-resl")
 FORMS = ("recurrent", "parallel")
@@ -49,7 +50,7 @@ ROUNDING = 1e-11
 each_name = pytest.mark.parametrize("name", NAMES)
 each_form = pytest.mark.parametrize("form", FORMS)
 each_module = pytest.mark.parametrize("implementation", MODULES)
-each_size = pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+each_size = by_sizes(SIZES)
 
 
 def masked(name: str, W: Arrays, n: int, length: int) -> Array:
@@ -82,12 +83,12 @@ def test_values(name: str, form: str, sizes: Sizes) -> None:
 def test_modules(name: str, implementation: str, sizes: Sizes) -> None:
     """Whole sequences, a batch of which does not mix, and token by token."""
     arrays = drawn(name, sizes)
-    module, x = module_of(name, implementation, sizes, arrays), arrays["x"]
-    both = forward(module, x, -x)
-    for found, own in zip(both, (x, -x), strict=True):
-        expected = masked(name, arrays | {"x": own}, sizes["n"], sizes["l"])
-        np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
-    np.testing.assert_allclose(stepped(module, x), both[0], rtol=0, atol=ROUNDING)
+    module = module_of(name, implementation, sizes, arrays)
+
+    def expected(x: Array) -> Array:
+        return masked(name, arrays | {"x": x}, sizes["n"], sizes["l"])
+
+    equal_whole_and_stepped(module, arrays["x"], expected, ROUNDING)
 
 
 @each_name
