@@ -9,7 +9,7 @@ the sum over the chunk before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -20,10 +20,9 @@ from costmodel.polynomial import Poly
 from tests.systems import RandomMixer
 
 LAYOUTS = ("rows", "chunks", "split", "split")
-WAYS = (
-    "copy", "function", "chunk", "chunk", "causal", "window", "places", "offset", "own", "end",
-    "product", "before",
-)  # fmt: skip
+WAYS = ("copy", "function", "chunk", "chunk", "causal", "window", "places", "product", "before")
+PLACED = (*WAYS, "offset", "own", "end")
+"""And what reads weights at a place: of fewer of them there is a span for all sizes."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,7 @@ class _Writer:
     mixer: Mixer
     form: Form
     rows: list[Array]
+    ways: Sequence[str]
     sums: list[Array] = field(default_factory=list)
     number: int = 0
 
@@ -81,7 +81,7 @@ class _Writer:
 
     def term(self, at: Place) -> Node:
         """A value at a row."""
-        source, way = self.draw(st.sampled_from(self.rows)), self.draw(st.sampled_from(WAYS))
+        source, way = self.draw(st.sampled_from(self.rows)), self.draw(st.sampled_from(self.ways))
         if way == "function":
             return function("tanh", source[at.row])
         if way == "chunk":
@@ -145,13 +145,13 @@ class _Writer:
 
 
 @st.composite
-def mixers(draw: st.DrawFn) -> Mixer:
-    """A random mixer over rows in chunks, its form called `direct`."""
+def mixers(draw: st.DrawFn, ways: Sequence[str] = WAYS) -> Mixer:
+    """A random mixer over rows in chunks, its form called `direct`; its rows read in some ways."""
     mixer = RandomMixer("chunks")
     (l,) = mixer.sizes("l")
     x, y = mixer.input("x", l), mixer.output("y", l)
     with mixer.form("direct") as form:
-        writer = _Writer(draw, mixer, form, [x])
+        writer = _Writer(draw, mixer, form, [x], ways)
         for number in range(draw(st.integers(1, 3))):
             if draw(st.integers(0, 3)) == 3:
                 writer.sum_up()

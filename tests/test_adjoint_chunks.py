@@ -106,7 +106,10 @@ def test_an_index_of_one_value_carries_a_bound_with_a_stride() -> None:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(chunk_systems.mixers(), st.lists(chunk_systems.sizes(), min_size=2, max_size=2))
+@given(
+    chunk_systems.mixers(chunk_systems.PLACED),
+    st.lists(chunk_systems.sizes(), min_size=2, max_size=2),
+)
 def test_random_chunks(mixer: Mixer, sizes: list[dict[str, int]]) -> None:
     """Values, counts, traffic and activations of every gradient are answered; the span where the
     number of readers of an entry falls into few cases."""

@@ -137,7 +137,7 @@ def test_random_causal_systems(
     assert Comparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
 
 
-@given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
+@given(mixer=chunk_systems.mixers(chunk_systems.PLACED), sizes=chunk_systems.sizes())
 @settings(max_examples=80)
 def test_random_systems_in_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
     """How deep a row is depends on its place in a chunk, however it is written and read."""
