@@ -9,6 +9,7 @@ import torch
 import costmodel as cm
 from profiler.modules import Implementation
 from tests.implementations import completed, equations, every, label, made, sequences
+from tests.small import by_sizes
 
 SIZES = [{"d": 6, "l": 5, "n": 2}, {"d": 5, "l": 2, "n": 5}, {"d": 2, "l": 1, "n": 1}]
 BATCH = 3
@@ -16,7 +17,7 @@ ROUNDING = 1e-10
 """Sums of a few dozen products of numbers of size one in float64, and quotients of them."""
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "-".join(map(str, s.values())))
+@by_sizes(SIZES)
 @pytest.mark.parametrize("described", every(), ids=label)
 def test_gradients_are_those_of_autograd(described: Implementation, sizes: dict[str, int]) -> None:
     """Of the input, every context, and, added up over the batch, every parameter."""

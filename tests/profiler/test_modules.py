@@ -37,7 +37,7 @@ from tests.implementations import (
     sequences,
     stepped,
 )
-from tests.small import without_inference
+from tests.small import by_sizes, without_inference
 
 Array = NDArray[np.float64]
 Weights = dict[str, Array]
@@ -62,11 +62,6 @@ STEPPING = [described for described in ALL if described.step_form]
 
 each = pytest.mark.parametrize("described", ALL, ids=label)
 each_stepping = pytest.mark.parametrize("described", STEPPING, ids=label)
-
-
-def by_sizes(sizes: list[dict[str, int]]) -> pytest.MarkDecorator:
-    """A test at each of these sizes."""
-    return pytest.mark.parametrize("sizes", sizes, ids=lambda s: "-".join(map(str, s.values())))
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = ROUNDING) -> None:

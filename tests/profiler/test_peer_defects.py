@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
+from torch.utils.flop_counter import flop_registry
 
 from costmodel.conventions import PEERS
 from profiler.counters.dispatch import count_dispatch
 from profiler.counters.peers import CallAsModule, PeerCount, flop_counter_mode, fvcore_count
+from profiler.counters.rules import nominal
 from profiler.modules import implementations
 from tests.profiler.test_reconcile import reconciled
 
@@ -38,14 +41,51 @@ def test_fvcore_ignores_a_broadcast_batch() -> None:
     assert fvcore(torch.matmul, (3, 7), (5, 7, 2)) == 3 * 7 * 2 != 5 * 3 * 7 * 2
 
 
-def test_flop_counter_mode_counts_nothing_for_attention_on_a_cpu() -> None:
+@pytest.fixture(params=[False, True], ids=["before torch 2.15", "since torch 2.15"])
+def formula(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether FlopCounterMode has a formula for attention on a CPU: both, whatever torch it is."""
+    cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    if request.param:
+        monkeypatch.setitem(
+            flop_registry, cpu, flop_registry[torch.ops.aten._scaled_dot_product_flash_attention]
+        )
+    else:
+        monkeypatch.delitem(flop_registry, cpu, raising=False)
+    return bool(request.param)
+
+
+def test_flop_counter_mode_counts_all_pairs_or_nothing_for_attention_on_a_cpu(
+    formula: bool,
+) -> None:
+    """Causal all the same: two products of 2 heads, 5 x 5 x 4, a multiply-add being two."""
     q = torch.randn(1, 2, 5, 4)
-    found = flop_counter_mode(lambda: F.scaled_dot_product_attention(q, q, q))
+    found = flop_counter_mode(lambda: F.scaled_dot_product_attention(q, q, q, is_causal=True))
     assert isinstance(found, PeerCount)
-    assert found.total == 0
+    assert found.total == (2 * 2 * 2 * 5 * 5 * 4 if formula else 0)
+    assert list(map(nominal, found.by_op)) == ["fused attention"] * formula
+    assert list(map(nominal, found.uncounted)) == ["fused attention"] * (not formula)
     assert count_dispatch(lambda: F.scaled_dot_product_attention(q, q, q)).operations.mul > 0
     assert PEERS["torch"].rule("fused-attention", "cpu").per_product is None
     assert PEERS["torch"].rule("fused-attention", "cuda").per_product is not None
+
+
+@pytest.mark.parametrize(
+    ("mixer", "phase"),
+    [
+        ("self-attention", "training"),
+        ("self-attention", "inference"),
+        ("self-attention+bidirectional", "training"),
+    ],
+)
+def test_what_is_printed_for_attention_is_predicted_whatever_the_version(
+    mixer: str, phase: str, formula: bool
+) -> None:
+    sizes = {"b": 2, "l": 7, "d": 6, "n": 2}
+    found = reconciled(mixer, implementations(mixer)["sdpa"], sizes, phase)
+    (peer,) = (p for p in found.peers if p.name == "torch")
+    assert peer.unexplained == 0
+    lacks = "FlopCounterMode has no formula for attention on a CPU"
+    assert (lacks in dict(peer.causes)) != formula
 
 
 def test_a_rounded_einsum_has_a_named_cause() -> None:

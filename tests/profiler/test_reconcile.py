@@ -16,14 +16,16 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel.execution.oracle import execute
+from profiler.counters.peers import PeerCount
 from profiler.ladders.ladder import Ladder, left_bare
 from profiler.measure import (
     dispatched_by,
     measure,
+    peer_json,
     peers_of,
     zeros_of,
 )
-from profiler.meters.interface import Reading
+from profiler.meters.interface import Reading, Unavailable
 from profiler.modules import Implementation, implementations
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
@@ -66,9 +68,9 @@ def reconciled(
         sizes = {"t": max(1, sizes["l"] - 1)} | sizes
     work = prepare(Request(equations, implementation, sizes, phase, dtype, device))
     peers = {
-        name: {"total": p.total, "uncounted": p.uncounted, "uncounted_time_share": None}
+        name: peer_json(p, Unavailable("not timed"))
         for name, p in peers_of(work).items()
-        if not hasattr(p, "reason")
+        if isinstance(p, PeerCount)
     }
     counts: dict[str, Any] = {
         "dispatch": dispatched_by(work).to_json(),
