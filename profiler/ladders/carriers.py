@@ -24,6 +24,12 @@ RUNNING = "running-sum"
 PRODUCT = "contraction"
 """The kernel class that writes no product which it sums up."""
 
+IN_PLACE = "recurrent-layer"
+"""The kernel class that writes the results of a row over what it reads for the last time."""
+
+MULTIPLIED = (PRODUCT, IN_PLACE)
+"""Kernel classes that take products with matrices of all rows at once, where these are there."""
+
 WHOLE = (ONE_KERNEL, FUSED, "complex-contraction", "complex-elementwise", "fft")
 """Kernel classes that compute a whole right side, and write its result alone."""
 

@@ -7,7 +7,7 @@ that it sums up, and does write what is computed before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from costmodel.adjoint.local import OF_BOTH
@@ -34,35 +34,96 @@ from costmodel.expressions import (
 )
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly
-from profiler.ladders.carriers import ENTRY_BY_ENTRY, RUNNING, WHOLE, Carriers
+from profiler.ladders.carriers import ENTRY_BY_ENTRY, MULTIPLIED, RUNNING, WHOLE, Carriers
 
 
-def by_operation(system: System, carriers: Carriers) -> System:
+@dataclass(frozen=True)
+class Parts:
+    """What the equations of loops are taken apart into."""
+
+    before: dict[Equation, Equation] = field(default_factory=dict)
+    """What is computed of all rows before the loop -> the equation that it is a part of."""
+    inner: dict[Equation, Equation] = field(default_factory=dict)
+    """What runs in every row -> the equation that it is a part of."""
+    loops: dict[Equation, Block] = field(default_factory=dict)
+    """Either -> the loop."""
+    rows: dict[Equation, Poly] = field(default_factory=dict)
+    """An equation that only reads the loop -> the row with which it runs."""
+
+
+def by_operation(system: System, carriers: Carriers, rows: Parts | None = None) -> System:
     """The same equations, with an array for every operation inside of an expression.
 
     Rows of loops stay as they are, but for running sums that are computed at once: their terms are
     written before.
+
+    Args:
+        rows: if given, rows of loops of the forward pass are taken apart too: it gets the parts.
     """
     loops = {e: block for block in blocks(system) if block.is_loop for e in block.equations}
     backward = dict(system.backward)
     written: list[Equation] = []
-    rows: dict[Block, list[Equation]] = {}
+    waiting: dict[Block, list[Equation]] = {}
     terms = Shared()
     for equation in system.equations:
         kernel = carriers.of(equation, equation.value)
+        inner: list[Equation] = []
         if loop := loops.get(equation):
             writer = _Writer(equation, carriers, terms)
-            parts = writer.row(loop) if kernel == RUNNING else [equation]
+            if kernel == RUNNING:
+                *parts, own = writer.row(loop)
+                inner = [own]
+            elif rows is None or equation in system.backward:
+                parts, inner = [], [equation]
+            else:
+                parts, inner = [], writer.by_row(loop, rows)
         else:
             parts = [equation] if kernel in WHOLE else _Writer(equation, carriers).parts()
         if equation in system.backward:
-            backward |= dict.fromkeys(parts, system.backward[equation])
-        if loop:
-            waiting = rows.setdefault(loop, [])
-            waiting.append(parts.pop())
-            parts += waiting if len(waiting) == len(loop.equations) else []
+            backward |= dict.fromkeys((*parts, *inner), system.backward[equation])
         written += parts
+        if loop:
+            waiting.setdefault(loop, []).extend(inner)
+            written += _complete(waiting[loop], loop) if equation == loop.equations[-1] else []
+    if rows is not None:
+        _follow([e for e in written if e not in backward], rows)
     return replace(system, equations=tuple(written), backward=backward)
+
+
+def _follow(equations: Sequence[Equation], parts: Parts) -> None:
+    """Sums over what a row of a loop has run with that row, and what they read on the way."""
+    for block in {parts.loops[e]: None for e in parts.inner}:
+        for k, equation in enumerate(equations):
+            if not isinstance(equation.value, Reduce):
+                continue
+            read = {ref.array for ref in references(equation)}
+            own = [
+                *(e for e in equations[:k] if e.part_of == equation.part_of and e.array in read),
+                equation,
+            ]
+            if not parts.loops.keys().isdisjoint(own):
+                continue
+            places = {
+                ref.positions[block.axes[ref.array]]
+                for e in own
+                for ref in references(e)
+                if ref.array in block.axes
+            }
+            row = places.pop() if len(places) == 1 else None
+            if isinstance(row, Poly) and row in [i.as_poly() for i in equation.indices]:
+                parts.inner.update({e: e for e in own})
+                parts.rows.update(dict.fromkeys(own, row))
+                parts.loops.update(dict.fromkeys(own, block))
+
+
+def _complete(equations: Sequence[Equation], loop: Block) -> list[Equation]:
+    """The equations of a loop, after those that need none of its rows, one array after another."""
+    rows = {*loop.axes}
+    while more := {e.array for e in equations if rows & {r.array for r in references(e)}} - rows:
+        rows |= more
+    arrays = [*dict.fromkeys(e.array for e in equations if e.array not in rows)]
+    before = [e for array in arrays for e in equations if e.array == array]
+    return [*before, *(e for e in equations if e.array in rows)]
 
 
 @dataclass
@@ -86,6 +147,26 @@ class _Writer:
         begins = not any(ref.array in loop.axes for ref in references(self.equation))
         read = self.operand(value, ()) if begins else self.whole(value, ())
         return [*self.written, replace(self.equation, value=read)]
+
+    def by_row(self, loop: Block, parts: Parts) -> list[Equation]:
+        """What is computed of all rows before a loop, and what runs in each of its rows: products
+        with matrices, and what is computed from them alone, need not wait for a row."""
+        *operands, own = self.parts()
+        multiplied = self.carriers.of(self.equation, self.equation.value) in MULTIPLIED
+        waiting = {*loop.axes, *(e.array for e in parts.inner)}
+        ahead = {e.array for e in parts.before}
+        for part in operands:
+            read = {ref.array for ref in references(part)}
+            first = multiplied and not read & waiting
+            if first and (isinstance(part.value, Reduce) or read & ahead):
+                parts.before[part] = self.equation
+                ahead.add(part.array)
+            else:
+                parts.inner[part] = self.equation
+                waiting.add(part.array)
+        parts.inner[own] = self.equation
+        parts.loops.update(dict.fromkeys((*operands, own), loop))
+        return [*operands, own]
 
     def whole(self, node: Node, over: tuple[Index, ...]) -> Node:
         """A node that reads its written operands."""

@@ -15,13 +15,14 @@ from costmodel.adjoint.recompute import AGAIN
 from costmodel.domains import Exact
 from costmodel.equations import Equation, System, gradient_name
 from costmodel.expressions import Array
-from costmodel.loops import references
+from costmodel.loops import blocks, references
 from costmodel.polynomial import Poly
 from costmodel.rules.peak import Held, held_arrays, steps_of
-from profiler.ladders.carriers import ALL_AT_ONCE, FUSED, ONE_KERNEL, Carriers
+from profiler.ladders.carriers import ALL_AT_ONCE, FUSED, IN_PLACE, ONE_KERNEL, Carriers
 from profiler.ladders.moves import Moves, points
 from profiler.ladders.nodes import by_node
-from profiler.ladders.operations import by_branch, by_operation
+from profiler.ladders.operations import Parts, by_branch, by_operation
+from profiler.ladders.rows import Rows, read, together
 
 Order = Sequence[tuple[Equation, ...]]
 """The equations of a phase in turn; a loop is one step."""
@@ -43,6 +44,8 @@ class Schedule:
     """Whether gradients are taken in autograd's order, and added up as they come."""
     branches: bool = False
     """Whether a function by cases keeps the branch that its gradient needs."""
+    rows: bool = False
+    """Whether the rows of a loop of the forward pass run operation by operation."""
     moves: bool = False
     """Whether what holds another array's entries is counted with that one, once."""
 
@@ -63,6 +66,7 @@ def schedules(kernels: Mapping[str, str], *, lets_go: bool) -> Iterator[tuple[st
     yield "one kernel", IN_ONE, kept
     yield "output let go", LET_GO, (kept := replace(kept, lets_go=lets_go))
     yield "operations", OPERATIONS, (kept := replace(kept, operations=True))
+    yield "row by row", ROWS, (kept := replace(kept, rows=True))
     yield "node by node", NODES, (kept := replace(kept, nodes=True))
     yield "branches kept", BRANCHES, (kept := replace(kept, branches=True))
     yield "moved", MOVED, replace(kept, moves=True)
@@ -73,6 +77,11 @@ LET_GO = "the output, which the call does not hold on to: held until it is last 
 OPERATIONS = (
     "operations inside of an expression: each writes its whole result, which the one around it "
     "reads; a running sum that is taken at once reads all its terms"
+)
+ROWS = (
+    "rows of a loop: operation by operation, those of one row after those of the row before; "
+    "products with matrices that wait for no row are taken before, of all rows at once, and sums "
+    "over what a row has with that row"
 )
 NODES = (
     "gradients in autograd's order: what one operation of the forward pass hands on is taken "
@@ -108,9 +117,31 @@ def moments(
     for one in run.held:
         for k in range(one.first, one.last + 1):
             alive[k][one.array] = own[one.array]
+    found = [moment for k in range(len(alive)) for moment in _within(run, k, alive[k], sizes)]
     if does.moves:
-        alive = [_once(found, own, run.moves, sizes) for found in alive]
-    return list(zip(run.order, alive, strict=True))
+        found = [(step, _once(held, own, run.moves, sizes)) for step, held in found]
+    return found
+
+
+def _within(
+    run: _Run, k: int, alive: Mapping[Array, int], sizes: Mapping[str, int]
+) -> Iterator[Moment]:
+    """What is held while a step runs: row by row, where its rows run operation by operation."""
+    step = run.order[k]
+    if not (rows := run.rows(k, sizes)):
+        yield step, alive
+        return
+    own = {e.array for e in step}
+    ends = {one.array for one in run.held if one.last == k} - run.throughout
+    batch = {one.array: 1 if one.once else sizes["b"] for one in (*run.held, *run.inside)}
+    for operation, held, later, last in rows.moments():
+        outer = {
+            array: number
+            for array, number in alive.items()
+            if array not in own
+            and not (last and array in ends and run.made_with(array).isdisjoint(later))
+        }
+        yield operation, outer | {a: number * batch[a] for a, number in held.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +153,35 @@ class _Run:
     held: Sequence[Held]
     inside: Sequence[Held]
     """What is written and read inside of one kernel alone."""
+    phase: str
+    parts: Parts
+    """What runs in the rows of loops, operation by operation."""
+    in_place: frozenset[Equation]
+
+    def rows(self, k: int, sizes: Mapping[str, int]) -> Rows | None:
+        """The rows of a step, where they run operation by operation."""
+        step = self.order[k]
+        if step[0] not in self.parts.inner:
+            return None
+        equations = {e: self.parts.inner[e] for e in step}
+        inner = next(b for b in blocks(self.system) if b.is_loop and {*b.equations} <= {*step})
+        own = {e.array for e in step}
+        kept = self.throughout | {one.array for one in self.held if one.last > k}
+        like = {e.array: s[0].array for s in self.order for e in s if e in self.parts.before}
+        loop = self.parts.loops[step[0]]
+        return Rows(equations, loop, inner, self.parts.rows, own & kept, self.in_place, like, sizes)
+
+    @cached_property
+    def throughout(self) -> frozenset[Array]:
+        """What is there before a phase, or after it."""
+        given = {one.array for one in self.held if one.array.role in ("input", "context")}
+        return frozenset(given | self.system.results(self.phase))
+
+    def made_with(self, array: Array) -> set[Array]:
+        """An array, with those that one operation wrote together."""
+        return {array}.union(
+            *({e.array for e in s} for s in self.order if any(e.array == array for e in s))
+        )
 
     @cached_property
     def moves(self) -> Moves:
@@ -132,25 +192,48 @@ class _Run:
 @cache
 def _run(system: System, phase: str, does: Schedule) -> _Run:
     carriers = Carriers(system, does.kernels)
-    system = _as_run(system, does, carriers)
+    system, parts = _as_run(system, does, carriers)
+    in_place = frozenset(e for e in parts.inner if does.kernels.get(e.part_of) == IN_PLACE)
     kernels = _Kernels.of(system, does)
-    order = list(_joined(steps_of(system, phase), kernels))
+    order = list(_joined(_in_rows(steps_of(system, phase), parts), kernels))
     if does.nodes:
         order = list(_all_at_once(order, system, carriers))
     held: dict[bool, list[Held]] = {True: [], False: []}
     for one in (*held_arrays(system, phase, order), *_of_parameters(system, phase, order)):
         last = _last(one, order, lets_go=does.lets_go)
         held[_inside(one, order, kernels)].append(replace(one, last=last))
-    return _Run(system, order, held[False], held[True])
+    return _Run(system, order, held[False], held[True], phase, parts, in_place)
 
 
-def _as_run(system: System, does: Schedule, carriers: Carriers) -> System:
+def _in_rows(order: Order, parts: Parts) -> Order:
+    """The steps, those that run in the rows of one loop as one, after what is computed of all rows
+    before: like operations of these are one."""
+    found = list(order)
+    for loop in {parts.loops[e]: None for e in parts.inner}:
+        before, inner = (
+            [s for s in found if parts.loops.get(s[0]) == loop and s[0] in group]
+            for group in (parts.before, parts.inner)
+        )
+        ran = sorted((e for s in inner for e in s), key=[*parts.inner].index)
+        at = found.index(inner[-1]) + 1
+        taken = [*together(before, read), tuple(ran)]
+        ahead, behind = (
+            [s for s in part if s not in (*before, *inner)] for part in (found[:at], found[at:])
+        )
+        found = [*ahead, *taken, *behind]
+    return found
+
+
+def _as_run(system: System, does: Schedule, carriers: Carriers) -> tuple[System, Parts]:
     """The equations as operations in the order in which they run."""
     if does.nodes:
         system = by_node(system, carriers, does.carried_by(FUSED))
     if does.branches:
         system = by_branch(system)
-    return by_operation(system, carriers) if does.operations else system
+    parts = Parts()
+    if does.operations:
+        system = by_operation(system, carriers, parts if does.rows else None)
+    return system, parts
 
 
 def _number(one: Held, system: System, sizes: Mapping[str, int], *, whole: bool) -> int:
@@ -172,7 +255,8 @@ def _once(
     found: dict[Array, int] = {}
     for array, number in alive.items():
         source = moves.sources.get(array, array)
-        found[source] = min(found.get(source, 0) + number, own.get(source, 0))
+        whole = max(own.get(source, 0), alive.get(source, 0))
+        found[source] = min(found.get(source, 0) + number, whole)
     for array, first in moves.begun.items():
         if array in found and moves.sources.get(first, first) in found:
             found[array] -= moves.rows(array, sizes) * sizes["b"]
