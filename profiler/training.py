@@ -79,7 +79,7 @@ def _of(mixer: Mixer) -> Iterator[Line]:
             yield (
                 mixer.name,
                 described.name,
-                difference.phase,
+                f"{difference.phase}, {difference.case}" if difference.case else difference.phase,
                 ", ".join(cause.name for cause in difference.causes),
                 _left(difference),
             )

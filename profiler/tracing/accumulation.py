@@ -8,6 +8,7 @@ can_accumulate_inplace in torch/csrc/autograd/input_buffer.cpp.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -30,15 +31,15 @@ class Accumulation:
     """Follows the nodes of every backward pass that starts inside `watching`."""
 
     def __init__(self) -> None:
-        self.between = False
+        self.ended: int | None = None
+        """The number of the node that has run last, of those after which gradients may meet."""
         self.alone = (0, 0)
 
     def sums(self, func: Any) -> bool:
         """Whether a call is autograd's own sum of two gradients that meet."""
-        if func is not ADD or not self.between or torch.is_grad_enabled():
+        if func is not ADD or self.ended is None or torch.is_grad_enabled():
             return False
-        node = torch._C._current_autograd_node()
-        return node is not None and node.name() != LEAF
+        return number_of_current() == self.ended
 
     def in_place(self, func: Any, args: Sequence[Any]) -> bool:
         """Whether torch would write this sum into its first term."""
@@ -57,10 +58,7 @@ class Accumulation:
 
         def followed(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             self.follow(outputs)
-            try:
-                return plain(outputs, *args, **kwargs)
-            finally:
-                self.between = False
+            return plain(outputs, *args, **kwargs)
 
         ENTRY._engine_run_backward = followed
         try:
@@ -69,26 +67,35 @@ class Accumulation:
             ENTRY._engine_run_backward = plain
 
     def follow(self, outputs: Sequence[Any]) -> None:
-        """Tell when each node that the outputs come from begins and ends."""
-        waiting = [t.grad_fn if isinstance(t, Tensor) else t.node for t in outputs]
-        known = set()
+        """Tell when each node ends that gives a gradient to where several meet."""
+        roots = [
+            (t.grad_fn, t.output_nr) if isinstance(t, Tensor) else (t.node, t.output_nr)
+            for t in outputs
+        ]
+        given: dict[Any, list[tuple[Any, int]]] = {}
+        waiting = [node for node, _ in roots]
         while waiting:
             node = waiting.pop()
-            if node is None or node in known:
+            if node is None or node in given:
                 continue
-            known.add(node)
-            waiting += [inner for inner, _ in node.next_functions]
-            if node.name() != LEAF:
-                node.register_prehook(self.begins)
+            given[node] = [edge for edge in node.next_functions if edge[0] is not None]
+            waiting += [inner for inner, _ in given[node]]
+        meeting = Counter(edge for edges in (roots, *given.values()) for edge in edges)
+        for node, edges in given.items():
+            if any(meeting[edge] > 1 for edge in edges) and node.name() != LEAF:
                 node.register_hook(self.ends)
-
-    def begins(self, *_: Any) -> None:
-        """A node is about to run: what it dispatches is its own."""
-        self.between = False
 
     def ends(self, *_: Any) -> None:
         """A node has run: autograd adds what it gave to what other nodes gave."""
-        self.between = True
+        self.ended = number_of_current()
+
+
+def number_of_current() -> int | None:
+    """The number of the node of a graph that runs now, which no other node has but leaves; None
+    where none runs."""
+    node: Any = torch._C._current_autograd_node()
+    number: int | None = None if node is None else node._sequence_nr()
+    return number
 
 
 def is_dense(tensor: Tensor) -> bool:

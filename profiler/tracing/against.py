@@ -4,23 +4,35 @@ The equations' formula is subtracted from the traced one, class by class, as pol
 equations are then counted again under every form and every set of the ladder's switches: those that
 leave the least unexplained are the causes, one switch turned at a time. What a backward pass does
 with zeros that fill gradients up is a cause of its own, counted of the module.
+
+Where the equations count by cases (l < w, l >= w), the module is traced anew at sizes of each case,
+and subtracted there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
 from costmodel.composites import OF_GRADIENTS, PADDINGS, REWRITES
-from costmodel.domains import Exact, Unsupported, nonnegative
+from costmodel.domains import (
+    Constraints,
+    Exact,
+    Unsupported,
+    implied,
+    infeasible,
+    irredundant,
+    nonnegative,
+)
 from costmodel.equations import Mixer
 from costmodel.load import mixer as load_mixer
 from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly
 from costmodel.rules.count import count
+from costmodel.rules.printing import conditions_words
 from profiler.counters.zeros import MEANING
+from profiler.tracing.halves import by_halves
 from profiler.tracing.result import Trace
 from profiler.tracing.target import TraceError
 
@@ -56,11 +68,28 @@ class Difference:
     """Why the pass is not compared; empty where it is."""
     notes: tuple[str, ...] = ()
     """Which causes were not looked for, and why."""
+    region: Constraints = frozenset()
+    """The case of the sizes, each of these being at least 0; none where there is one case."""
+    proven: Sequence[Mapping[str, int]] = ()
+    """The sizes of the case at which the module was held against its formulas."""
 
     @property
     def explained(self) -> bool:
         """Whether the switches name all of the difference."""
         return not (self.reason or self.unexplained)
+
+    @property
+    def case(self) -> str:
+        """The case in words; "" where there is one."""
+        return conditions_words(self.region)
+
+
+class ByCases(Exception):
+    """The equations count by cases at the sizes of a trace; `regions` are disjoint and cover it."""
+
+    def __init__(self, regions: Sequence[Constraints]) -> None:
+        super().__init__(" or ".join(map(conditions_words, regions)))
+        self.regions = regions
 
 
 SETTLED = 2
@@ -75,6 +104,7 @@ def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Differen
     Raises:
         UnknownMixer: no such mixer.
         TraceError: the trace has no formula, or the equations have sizes that it lacks.
+        ByCases: the equations count by cases; `passes` compares each.
     """
     mixer = load_mixer(name)
     listed = ", ".join(dict.fromkeys(u.name for u in found.uncounted if u.phase == phase))
@@ -82,14 +112,16 @@ def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Differen
         raise TraceError(
             f"{found.target} cannot be held against {mixer.name}: no counting rule for {listed}"
         )
+    plain = counted(mixer, mixer.default_form, (), found, phase)
     traced: Classes = {}
     for class_, poly in found.classes(phase).items():
         if not isinstance(poly, Poly):
+            for form in mixer.forms:  # what has no formula may have one in each case of a form
+                counted(mixer, form, (), found, phase)
             raise TraceError(f"{found.target}: {class_}: {poly}")
         if poly.terms:
             traced[class_] = poly
     filled, notes = zeros(found) if phase == "backward" else ({}, ())
-    plain = counted(mixer, mixer.default_form, (), found, phase)
     form, rewrites = nearest(mixer, found, phase, minus(traced, filled))
     current, causes = plain, []
     for cause, meaning, inner in steps(mixer, form, rewrites):
@@ -106,6 +138,8 @@ def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Differen
         tuple(c for c in causes if c.counts),
         minus(minus(traced, current), filled),
         notes=notes,
+        region=found.region,
+        proven=found.proven if found.region else (),
     )
 
 
@@ -122,38 +156,134 @@ def zeros(found: Trace) -> tuple[Classes, tuple[str, ...]]:
 
 
 def passes(found: Trace, name: str | Mixer) -> list[Difference]:
-    """The differences of the forward and of the backward pass; one that cannot be compared says
-    why.
+    """The differences of the forward and of the backward pass, each by cases where the equations
+    count so; what cannot be compared says why.
 
     Raises:
-        UnknownMixer, TraceError: as `against` for the forward pass.
+        UnknownMixer, TraceError: as `against` for the forward pass at all sizes.
     """
-    forward = against(found, name)
-    try:
-        return [forward, against(found, name, "backward")]
-    except (TraceError, Unsupported) as error:
-        return [forward, Difference(forward.mixer, "backward", "", {}, {}, (), {}, str(error))]
+    mixer = load_mixer(name)
+    traces: dict[Constraints, Trace | TraceError] = {frozenset(): found}
+    return [one for phase in PHASES for one in by_case(traces, mixer, phase)]
+
+
+def by_case(
+    traces: dict[Constraints, Trace | TraceError], mixer: Mixer, phase: str
+) -> Iterator[Difference]:
+    """The differences of one pass, case by case; `traces` holds those of the cases that were met,
+    and of all sizes."""
+    waiting: list[Constraints] = [frozenset()]
+    taken: set[Constraints] = set()
+    while waiting:
+        region = waiting.pop(0)
+        if region not in taken and (lines := thin(region)) != [region]:
+            taken.add(region)
+            waiting = [*lines, *waiting]
+            continue
+        try:
+            yield against(in_case(traces, region), mixer, phase)
+        except ByCases as cases:
+            waiting = [*cases.regions, *waiting]
+        except (TraceError, Unsupported) as error:
+            if not region and phase == "forward":
+                raise
+            yield Difference(
+                mixer.name, phase, "", {}, {}, (), {}, reason=str(error), region=region
+            )
+
+
+NARROW = 2
+"""A case in which a condition exceeds 0 by no more than this is taken apart."""
+
+
+def thin(region: Constraints) -> list[Constraints]:
+    """The lines of a narrow case, on each of which a condition has one value; a case that is wide,
+    or a line already, as it is."""
+    for condition in sorted(region, key=str):
+        if -condition in region:
+            continue
+        for most in range(NARROW + 1):
+            if implied(region, Poly.of(most) - condition):
+                lines = (line(region - {condition}, condition - n) for n in range(most + 1))
+                return [one for one in lines if not infeasible(one)]
+    return [region]
+
+
+def line(region: Constraints, zero: Poly) -> Constraints:
+    """The sizes of a case at which a polynomial is 0, without conditions that follow."""
+    equation = frozenset((zero, -zero))
+    for condition in sorted(region, key=str):
+        if implied(region - {condition} | equation, condition):
+            region = region - {condition}
+    return region | equation
+
+
+def in_case(traces: dict[Constraints, Trace | TraceError], region: Constraints) -> Trace:
+    """The trace of a case, made when it is first asked for; TraceError where there is none."""
+    if region not in traces:
+        everywhere = traces[frozenset()]
+        assert isinstance(everywhere, Trace)
+        try:
+            traces[region] = everywhere.within(region)
+        except TraceError as error:
+            traces[region] = error
+    if isinstance(known := traces[region], TraceError):
+        raise known
+    return known
 
 
 def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[str, tuple[str, ...]]:
     """The form and the rewrites that leave the least unexplained, few rather than many.
 
     A backward pass is that of the forward pass that ran: it has the form and the rewrites of that
-    one, and those that concern gradients alone, each of which leaves less than without it.
+    one, or a form that counts the same forward, and the rewrites that concern gradients alone, each
+    of which leaves less than without it.
     """
     if phase == "backward":
-        before = against(found, mixer)
-        ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
-        return before.form, lessening(mixer, found, phase, traced, before.form, ran)
+        return following(mixer, found, traced)
     choices = [(form, rewrites) for form in mixer.forms for rewrites in switches()]
-    form, rewrites = min(
-        choices,
-        key=lambda choice: (
-            remaining(minus(traced, counted(mixer, choice[0], choice[1], found, phase))),
-            len(choice[1]) + (choice[0] != mixer.default_form),
-        ),
-    )
-    return form, lessening(mixer, found, phase, traced, form, rewrites)
+    least: tuple[int, int, int] | None = None
+    best: tuple[str, tuple[str, ...]] = (mixer.default_form, ())
+    undecided: ByCases | None = None
+    for form, rewrites in sorted(choices, key=lambda c: len(c[1]) + (c[0] != mixer.default_form)):
+        try:
+            left = remaining(minus(traced, counted(mixer, form, rewrites, found, phase)))
+        except ByCases as cases:  # of no interest where another choice leaves nothing
+            undecided = undecided or cases
+            continue
+        if least is None or left < least:
+            least, best = left, (form, rewrites)
+        if left == NOTHING_LEFT:
+            break
+    else:
+        if undecided is not None:
+            raise undecided
+    return best[0], lessening(mixer, found, phase, traced, *best)
+
+
+def following(mixer: Mixer, found: Trace, traced: Classes) -> tuple[str, tuple[str, ...]]:
+    """The form and the rewrites of a backward pass, from those of the forward pass; of forms that
+    count the same forward, the one that leaves the least."""
+    before = against(found, mixer)
+    ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
+    forward = counted(mixer, before.form, ran, found, "forward")
+    least: tuple[int, int, int] | None = None
+    best: tuple[str, tuple[str, ...]] = (before.form, ran)
+    for form in (before.form, *(form for form in mixer.forms if form != before.form)):
+        try:
+            if counted(mixer, form, ran, found, "forward") != forward:
+                continue
+            rewrites = lessening(mixer, found, "backward", traced, form, ran)
+            left = remaining(minus(traced, counted(mixer, form, rewrites, found, "backward")))
+        except (ByCases, Unanswered, Unsupported):
+            if form == before.form:
+                raise
+            continue
+        if least is None or left < least:
+            least, best = left, (form, rewrites)
+        if left == NOTHING_LEFT:
+            break
+    return best
 
 
 def lessening(
@@ -172,16 +302,23 @@ def lessening(
     beyond = () if "dense" in rewrites else PADDINGS  # without it there are no zeros to be stored
     waiting = [name for name in OF_GRADIENTS if name not in (*rewrites, *beyond)]
     least = left(rewrites)
+    undecided: ByCases | None = None
     while waiting and least != NOTHING_LEFT:
         tried = {}
         for name in waiting:
-            with suppress(Unanswered, Unsupported):  # a switch that cannot be counted is none
+            try:
                 tried[name] = left((*rewrites, name))
+            except (Unanswered, Unsupported):  # a switch that cannot be counted is none
+                continue
+            except ByCases as cases:
+                undecided = undecided or cases
         best = min(tried, key=lambda name: tried[name], default=None)
         if best is None or tried[best] >= least:
             break
         least, rewrites = tried[best], (*rewrites, best)
         waiting = [name for name in waiting if name != best and not {name, best} <= {*PADDINGS}]
+    if undecided is not None and least != NOTHING_LEFT:
+        raise undecided
     return rewrites
 
 
@@ -237,7 +374,8 @@ def in_trace(
 
 
 def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
-    """An exact count in the letters of the trace; TraceError where it is no polynomial there."""
+    """An exact count in the letters of the trace; ByCases where it is several polynomials there,
+    TraceError where it has other sizes."""
     needed = sorted(exact.letters)
     given: Mapping[str, Poly | None] = {letter: found.variables.poly(letter) for letter in needed}
     values = {letter: poly for letter, poly in given.items() if poly is not None}
@@ -247,28 +385,37 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
             f"{', '.join(missing)} with --over or --let"
         )
     moved = exact.substitute(values)
-    total = Poly()
+    total, split = Poly(), Exact()
     for guards, poly in moved.pieces:
-        if all(_always(guard, found.since) for guard in guards):
+        open_ = frozenset(guard for guard in guards if not _always(guard, found))
+        if not open_:
             total = total + poly
-        elif not any(_always(-guard - 1, found.since) for guard in guards):
-            raise TraceError(
-                f"the equations of {mixer.name} count by cases: give sizes with --let at which one "
-                f"case holds"
-            )
-    return total
+        elif not any(_always(-guard - 1, found) for guard in open_):
+            split = split + Exact(((open_, poly),))
+    here = found.region | {Poly.atom(x) - _least(found, x) for x in split.letters}
+    for where in (frozenset(), found.region):  # cases may join at all sizes, or in this case alone
+        cases = [case for case in split.chambers(where) if not infeasible(case[0] | here)]
+        if len(cases) == 1:
+            return total + cases[0][1]
+    raise ByCases([irredundant(guards | found.region) for guards, _ in cases])
 
 
-def _always(guard: Poly, since: Mapping[str, int]) -> bool:
-    """Whether a condition is proven from the sizes on from which the trace's formulas hold."""
-    later = {x: Poly.atom(x) + max(since.get(x, 1), SETTLED) - 1 for x in guard.letters}
-    return nonnegative(guard.substitute(later))
+def _always(guard: Poly, found: Trace) -> bool:
+    """Whether a condition is proven in the case of a trace, from the sizes on from which its
+    formulas hold."""
+    later = {x: Poly.atom(x) + _least(found, x) - 1 for x in guard.letters}
+    return nonnegative(guard.substitute(later)) or implied(found.region, guard)
+
+
+def _least(found: Trace, letter: str) -> int:
+    """The size of a letter from which on a trace is compared."""
+    return max(found.since.get(letter, 1), SETTLED)
 
 
 def minus(larger: Classes, smaller: Classes) -> Classes:
     """Per class, zeros left out."""
     names = dict.fromkeys([*larger, *smaller])
-    found = {n: larger.get(n, Poly()) - smaller.get(n, Poly()) for n in names}
+    found = {n: by_halves(larger.get(n, Poly()) - smaller.get(n, Poly())) for n in names}
     return {name: poly for name, poly in found.items() if poly.terms}
 
 

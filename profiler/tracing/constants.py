@@ -63,12 +63,12 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 
 def valued(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
     """Give a result its value; False where it has none."""
-    if not isinstance(result, Tensor) or result.device.type != "meta":
+    if not (known_all(args) and known_all(kwargs.values())):
+        return False
+    if not isinstance(result, Tensor) or not result.is_meta:
         return False
     real = result.dtype.is_floating_point or result.dtype.is_complex
     if result.numel() > (MOST_REAL if real else MOST_WHOLE):
-        return False
-    if not known_all(args) or not known_all(kwargs.values()):
         return False
     if func._schema.name.removeprefix("aten::").lstrip("_").startswith(UNKNOWN):
         return False
@@ -86,7 +86,7 @@ def known_all(values: Iterable[Any]) -> bool:
     """Whether every tensor among arguments has a value."""
     for value in values:
         if isinstance(value, Tensor):
-            if value.device.type == "meta" and value_of(value) is None:
+            if value.is_meta and value_of(value) is None:
                 return False
         elif isinstance(value, list | tuple) and not known_all(value):
             return False
@@ -95,7 +95,7 @@ def known_all(values: Iterable[Any]) -> bool:
 
 def _real(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
-        return value_of(leaf) if leaf.device.type == "meta" else leaf
+        return value_of(leaf) if leaf.is_meta else leaf
     return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
 
 

@@ -84,9 +84,9 @@ def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vect
 
 
 def degree_along(
-    letter: str, places: Sequence[int], numbers: Callable[[int], Numbers]
+    letter: str, places: Sequence[int], numbers: Callable[[int], Numbers], *, beyond: int = 2
 ) -> int | None:
-    """The highest power of one size that any number needs, two higher ones having been tried;
+    """The highest power of one size that any number needs, so many higher ones having been tried;
     None where none is enough."""
     basis = axis(letter, powers(letter, len(places) - 1), places)
     coefficients: list[Vector] = []
@@ -96,7 +96,7 @@ def degree_along(
         coefficients.append(leftover(numbers(place), known))
         if coefficients[-1]:
             last = order
-        elif order >= last + 2:
+        elif order >= last + beyond:
             return last
     return None
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gc
+import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from profiler.meters.memory_saved import keys, saving
+from profiler.meters.memory_saved import Key, key, keys
 from profiler.tracing.constants import on_meta
 from profiler.tracing.recorder import Backend, Counted, Recorder
 from profiler.tracing.target import Built, Sizes, Target, build, explained
@@ -55,6 +57,11 @@ def tensors_of(built: Built) -> Iterator[Tensor]:
     yield from (t for t in tree_leaves((built.args, built.kwargs)) if isinstance(t, Tensor))
 
 
+COMPILER = "torch._dynamo"
+"""What torch imports at the first call that its compiler is to leave alone, such as a checkpoint's;
+in torch 2.6 the import itself runs operations, which are none of the module's."""
+
+
 def observe(target: Target, sizes: Sizes, backend: Backend, *, shapes: bool = False) -> Observation:
     """Build the module at these sizes on the meta device, and run it forward and backward.
 
@@ -65,7 +72,11 @@ def observe(target: Target, sizes: Sizes, backend: Backend, *, shapes: bool = Fa
         TraceError: the module cannot be built or run so; one sentence.
     """
     with torch.enable_grad(), unswept():
-        return _observed(target, sizes, backend, shapes)
+        loaded = COMPILER in sys.modules
+        found = _observed(target, sizes, backend, shapes)
+        if not loaded and COMPILER in sys.modules:
+            found = _observed(target, sizes, backend, shapes)
+        return found
 
 
 def _observed(target: Target, sizes: Sizes, backend: Backend, shapes: bool) -> Observation:
@@ -74,8 +85,7 @@ def _observed(target: Target, sizes: Sizes, backend: Backend, shapes: bool) -> O
     with explained(target, sizes):
         recorder = Recorder(list(tensors_of(built)), shapes=shapes)
         with backend(recorder):
-            run(built, recorder)
-        activations = saved_bytes(built, backend, recorder)
+            activations = run(built, recorder)
     by_op = recorder.by_operation()
     quantities = totals(by_op)
     quantities["parameters", ""] = sum(p.numel() for p in built.module.parameters())
@@ -108,15 +118,61 @@ def totals(by_op: Mapping[tuple[str, str], Counted]) -> dict[Quantity, int]:
     return {quantity: number for quantity, number in found.items() if number}
 
 
-def run(built: Built, recorder: Recorder, inner: Any = None) -> None:
+def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
     """Forward, then backward from a gradient of every result that has one; `inner` is a mode that
-    sees the calls before the recorder."""
+    sees the calls before the recorder. The bytes that the forward pass saves for the backward, each
+    storage once and whole, parameters and buffers left out."""
     with recorder.accumulation.watching(), on_meta(), recorder, inner or nullcontext():
-        results = built.module(*built.args, **built.kwargs)
+        saved = Saved()
+        with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+            results = built.module(*built.args, **built.kwargs)
+        owned = keys((*built.module.parameters(), *built.module.buffers()))
+        activations = saved.bytes_beside(owned)
         wanted = list({id(t): t for t in differentiable(results)}.values())
         recorder.phase = "backward"
         if wanted:
             torch.autograd.backward(wanted, [torch.empty_like(t) for t in wanted])
+    return activations
+
+
+class Packed:
+    """A saved tensor as torch hands it out, without its place in the graph, and its version."""
+
+    __slots__ = ("__weakref__", "tensor", "version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.version = tensor._version
+
+
+class Saved:
+    """What autograd saves, held as long as it would be, and refused as it would be where it was
+    written into."""
+
+    def __init__(self) -> None:
+        self.packed: list[ref[Packed]] = []
+
+    def pack(self, tensor: Tensor) -> Packed:
+        """Hold a tensor until its graph is gone."""
+        made = Packed(tensor)
+        self.packed.append(ref(made))
+        return made
+
+    @staticmethod
+    def unpack(packed: Packed) -> Tensor:
+        """The tensor; RuntimeError where it is not what was saved any more."""
+        if packed.tensor._version != packed.version:
+            raise RuntimeError(
+                f"a tensor {tuple(packed.tensor.shape)} that a gradient needs has been modified by "
+                f"an inplace operation"
+            )
+        return packed.tensor
+
+    def bytes_beside(self, owned: Container[Key]) -> int:
+        """Bytes of the storages that are held, but for some."""
+        held = (packed.tensor for made in self.packed if (packed := made()) is not None)
+        sizes = {key(t): t.untyped_storage().nbytes() for t in held}
+        return sum(size for place, size in sizes.items() if place not in owned)
 
 
 def differentiable(results: Any) -> Iterator[Tensor]:
@@ -124,22 +180,6 @@ def differentiable(results: Any) -> Iterator[Tensor]:
     for leaf in tree_leaves(results):
         if isinstance(leaf, Tensor) and leaf.requires_grad and leaf.grad_fn is not None:
             yield leaf
-
-
-def saved_bytes(built: Built, backend: Backend, before: Recorder) -> int:
-    """Bytes that the forward pass saves for the backward, each storage once and whole,
-    parameters and buffers left out."""
-    owned = keys((*built.module.parameters(), *built.module.buffers()))
-    again = Recorder(like=before)
-    with saving() as saved, on_meta(), backend(again), again:
-        results = built.module(*built.args, **built.kwargs)
-    storages = saved.storages()
-    del results  # and with them the graph that held what was saved
-    return sum(
-        tensors[0].untyped_storage().nbytes()
-        for place, tensors in storages.items()
-        if place not in owned
-    )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import permutations
+from itertools import combinations
 
 from costmodel.polynomial import Poly, call
 from profiler.tracing.fit import Axis, Point, interpolate, shortest
@@ -51,7 +51,7 @@ def every_moment(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) 
         return None
     alive = [one.alive for one in seen.values()]
     tops = {k for a in alive for k in range(len(a)) if a[k] >= max(a[max(k - 1, 0) : k + 2])}
-    columns = dict.fromkeys(tuple(a[k] for a in alive) for k in sorted(tops))
+    columns = outermost(list(dict.fromkeys(tuple(a[k] for a in alive) for k in sorted(tops))))
     if not columns:
         return plain_peak(points, axes, inside)
     numbers = {p: dict.fromkeys(columns, 0) for p in inside}
@@ -67,6 +67,28 @@ def every_moment(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) 
         return None
     kept = greatest(list(polys.values()), points.named(tuple(map(min, zip(*inside, strict=True)))))
     return call("Max", *kept) if kept else Poly()
+
+
+APART = 256
+"""Moments this far from another one are not asked whether it lies halfway between them."""
+
+
+def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The moments, each by its bytes at every point, without those that lie halfway between two
+    others, as the moments of equal layers do: formulas depend linearly on the bytes that they are
+    found from, so that one of those two is nowhere less."""
+
+    def halfway(k: int) -> bool:
+        value = columns[k]
+        for step in range(1, min(k, len(columns) - 1 - k, APART) + 1):
+            one, two = columns[k - step], columns[k + step]
+            if one[0] + two[0] == 2 * value[0] and all(
+                a + b == 2 * c for a, b, c in zip(one, two, value, strict=True)
+            ):
+                return True
+        return False
+
+    return [value for k, value in enumerate(columns) if not halfway(k)]
 
 
 def plain_peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
@@ -148,15 +170,17 @@ def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
     """The polynomials without those that one or two others exceed, at least one of them at every
     point of at least some sizes."""
     moved = {p: shifted(p, least) for p in dict.fromkeys(polys)}
+    ordered = sorted(moved, key=lambda p: -sum(moved[p].values()))
+    monomials = dict.fromkeys(m for terms in moved.values() for m in terms)
+    highest = [max(ordered, key=lambda p: moved[p].get(m, Fraction(0))) for m in monomials]
     kept: list[Poly] = []
-    for poly in sorted(moved, key=lambda p: -sum(moved[p].values())):
-        if not any(covers(moved[other], moved[poly]) for other in kept):
-            kept = [other for other in kept if not covers(moved[poly], moved[other])] + [poly]
+    for poly in dict.fromkeys((*highest, *ordered)):  # those exceed most others
+        if not exceeded(moved[poly], [moved[other] for other in kept]):
+            kept.append(poly)
     for poly in list(kept):
-        others = [moved[other] for other in kept if other is not poly]
-        if any(cover(one, two, moved[poly]) for one, two in permutations(others, 2)):
+        if exceeded(moved[poly], [moved[other] for other in kept if other is not poly]):
             kept.remove(poly)
-    return kept
+    return [poly for poly in ordered if poly in kept]
 
 
 Moved = Mapping[object, Fraction]
@@ -172,6 +196,13 @@ def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
     powers = {a: Poly.atom(a) for a in poly.atoms}
     moved = poly.substitute({a: inner[a] for a in powers if a in inner})
     return {monomial: Fraction(number) for monomial, number in moved.terms.items()}
+
+
+def exceeded(poly: Moved, others: Sequence[Moved]) -> bool:
+    """Whether one or two others are shown to be nowhere less, at least one of them."""
+    return any(covers(other, poly) for other in others) or any(
+        cover(one, two, poly) for one, two in combinations(others, 2)
+    )
 
 
 def covers(larger: Moved, smaller: Moved) -> bool:

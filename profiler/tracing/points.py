@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from costmodel.domains import Constraints
 from profiler.tracing.fit import Point
 from profiler.tracing.observe import PEAK, Observation, Quantity, observe
 from profiler.tracing.recorder import Backend
@@ -14,13 +15,21 @@ PATIENCE_S = 6.0
 
 
 class Points:
-    """Observations of one module, each made once.
+    """Observations of one module, each made once, at sizes of a case alone: `region` holds its
+    conditions, each at least 0.
 
     `multiples` holds what each letter is a multiple of; `used` the points that formulas were found
     from, `notes` what must be said of the search.
     """
 
-    def __init__(self, target: Target, sizes: Variables, backend: Backend) -> None:
+    def __init__(
+        self,
+        target: Target,
+        sizes: Variables,
+        backend: Backend,
+        region: Constraints = frozenset(),
+    ) -> None:
+        self.region = region
         self.target = target
         self.variables = sizes
         self.backend = backend
@@ -40,10 +49,22 @@ class Points:
         """A point with another size of one letter."""
         return (*base[:i], place, *base[i + 1 :])
 
+    def inside(self, point: Point) -> bool:
+        """Whether a point is one of the case."""
+        sizes = self.named(point)
+        return all(condition.rational(sizes) >= 0 for condition in self.region)
+
+    def bound(self) -> list[int]:
+        """The letters that the case bounds, by position."""
+        bounded = {letter for condition in self.region for letter in condition.letters}
+        return [i for i, letter in enumerate(self.letters) if letter in bounded]
+
     def at(self, point: Point, *, shapes: bool = False) -> Observation:
         """What the module does at a point; TraceError where it does not run there."""
         if point in self.refused:
             raise self.refused[point]
+        if not self.inside(point):
+            raise TraceError(f"{words(self.named(point))} lies outside of the case")
         known = self.seen.get(point)
         if known is not None and (known.shapes or not shapes):
             return known

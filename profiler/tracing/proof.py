@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 from costmodel.polynomial import Poly
 from profiler.tracing.fit import Point
@@ -29,7 +30,7 @@ def held_out(points: Points, base: Point) -> list[Point]:
         for shift in range(len(sizes)):
             turned = sizes[shift:] + sizes[:shift]
             point = tuple(beyond(points, base, i, turned[i]) for i in range(len(base)))
-            if point not in points.used:
+            if point not in points.used and points.inside(point):
                 found += [point] * points.told(point)
                 break
     among = next(iter(found), base)
@@ -44,11 +45,14 @@ def beyond(points: Points, base: Point, i: int, place: int) -> int:
 
 
 def large(points: Points, base: Point, i: int, among: Point) -> Point | None:
-    """A large prime multiple of one letter, as large as patience allows; the others as in `among`."""
+    """A large prime multiple of one letter, as large as patience allows, the others as in
+    `among`."""
     for size in LARGE:
         place = size * points.multiples[i]
         point = points.moved(among, i, place)
-        if place <= base[i] or point in points.used or not points.patient(base, i, place):
+        if place <= base[i] or point in points.used or not points.inside(point):
+            continue
+        if not points.patient(base, i, place):
             continue
         if points.told(point):
             return point
@@ -103,16 +107,47 @@ def since(points: Points, polys: Mapping[Quantity, Poly], base: Point) -> Point:
     wrong = breaks(points, polys, points.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
     least = list(base)
+    bound = points.bound()
+    for near in range(NEAR if bound else 0, 0, -1):
+        corner = [p for p in nearest(points, base, near) if points.runs(p)]
+        if broken := next(iter(breaks(points, kept, corner).values()), None):
+            points.notes.append(breaking_below(broken, "these sizes"))
+            break
+        for i in bound:
+            least[i] = near * points.multiples[i]
     for i, letter in enumerate(points.letters):
+        if i in bound:
+            continue
         for place in range(base[i] - points.multiples[i], 0, -points.multiples[i]):
             point = points.moved(base, i, place)
             if not points.runs(point):
                 break
             if broken := next(iter(breaks(points, kept, [point]).values()), None):
-                points.notes.append(
-                    f"the formulas hold from {letter}={least[i]} on: {broken.formula} gives "
-                    f"{broken.gives} at {words(broken.sizes)}, where {broken.counted} was counted"
-                )
+                points.notes.append(breaking_below(broken, f"{letter}={least[i]}"))
                 break
             least[i] = place
     return tuple(least)
+
+
+NEAR = 6
+"""Of a case, every combination of sizes up to this many is held against the formulas."""
+
+
+def nearest(points: Points, base: Point, near: int) -> Iterator[Point]:
+    """The smallest sizes of a case, one of the letters that it bounds being `near`."""
+    sizes = [range(near, NEAR + 1) if i in points.bound() else (0,) for i in range(len(base))]
+    for chosen in product(*sizes):
+        if near in chosen:
+            point = tuple(
+                k * m or x for k, m, x in zip(chosen, points.multiples, base, strict=True)
+            )
+            if points.inside(point):
+                yield point
+
+
+def breaking_below(broken: Break, least: str) -> str:
+    """That formulas hold from some size on."""
+    return (
+        f"the formulas hold from {least} on: {broken.formula} gives {broken.gives} at "
+        f"{words(broken.sizes)}, where {broken.counted} was counted"
+    )

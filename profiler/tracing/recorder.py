@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -37,10 +37,11 @@ SCALED: Mapping[str, tuple[str, str]] = {
 COMPOSITE = "CompositeImplicitAutograd"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
-    """What is known of an operation before it is called."""
+    """What is known of an operation before it is called; each operation has one."""
 
+    func: Any
     name: str
     rule: Rule | None
     free: bool
@@ -49,6 +50,10 @@ class Kind:
     decomposition: Callable[..., Any] | None
     label: Mapping[str, str]
     """Its name in either phase."""
+
+
+KINDS: dict[int, Kind] = {}
+"""The kind of every operation that was met, by its identity: torch hashes them slowly."""
 
 
 def kind_of(func: Any) -> Kind:
@@ -62,7 +67,7 @@ def kind_of(func: Any) -> Kind:
     taken, given = func._schema.arguments, func._schema.returns
     numbers = any("Tensor" in str(value.type) for value in (*taken, *given))
     move = rule is free or func.is_view or not numbers
-    return Kind(name, rule, move, func.is_view, composite, decomposition, label)
+    return Kind(func, name, rule, move, func.is_view, composite, decomposition, label)
 
 
 @dataclass(frozen=True)
@@ -105,17 +110,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     more than one.
     """
 
-    def __init__(
-        self, held: Sequence[Tensor] = (), *, shapes: bool = False, like: Recorder | None = None
-    ) -> None:
+    def __init__(self, held: Sequence[Tensor] = (), *, shapes: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.phase = "forward"
         self.times: Counter[tuple[str, str, Key]] = Counter()
-        self.seen: dict[Key, Made] = {} if like is None else like.seen
+        self.seen: dict[Key, Made] = {}
         self.given: dict[tuple[str, str], list[Operations]] = {}
         self.decomposed: set[str] = set()
         self.stepped: set[str] = set()
-        self.kinds: dict[Any, Kind] = {}
         self.known: dict[int, ref[Any]] = {}
         self.bytes_alive = self.bytes_made = 0
         self.alive: list[int] = []
@@ -128,9 +130,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def kind(self, func: Any) -> Kind:
         """What is known of an operation, looked up once."""
-        found = self.kinds.get(func)
+        found = KINDS.get(id(func))
         if found is None:
-            found = self.kinds[func] = kind_of(func)
+            found = KINDS[id(func)] = kind_of(func)
         return found
 
     def __torch_dispatch__(
@@ -169,7 +171,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def called(self, func: Any, kind: Kind, args: Any, kwargs: Any) -> Any:
         """The result of an operation that is no view; its operations are noted."""
-        key = (func, *_signature(args), *_signature(tuple(kwargs.items())))
+        key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.seen.get(key)
         if made is None or made.layouts is None:
             result = func(*args, **kwargs)
@@ -216,12 +218,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         places = {t.untyped_storage()._cdata for t in given}
         plain = not func._schema.is_mutable and all(
             type(t) is Tensor
-            and t.device.type == "meta"
+            and t.is_meta
             and t.untyped_storage()._cdata not in places
             and not (t.is_conj() or t.is_neg())
             for t in results
         )
-        if not plain or any(t.device.type != "meta" for t in given):
+        if not plain or any(not t.is_meta for t in given):
             return None, None
         return tuple(Layout(tuple(t.shape), t.stride(), t.dtype) for t in results), several
 
@@ -335,17 +337,25 @@ def require_strided(name: str, result: Any) -> None:
             )
 
 
-def _signature(values: Any) -> Iterator[Any]:
+PLAIN = frozenset((int, float, complex, str, bool, type(None), torch.dtype))
+"""Types of arguments that are told apart by their values."""
+
+
+def _signature(values: Iterable[Any]) -> list[Any]:
     """What tells two calls apart: layouts of tensors, values and types of everything else."""
+    found: list[Any] = []
     for value in values:
+        kind = type(value)
         if isinstance(value, Tensor):
-            yield (value.shape, value.stride(), value.dtype, value.device.type)
+            device = value.is_meta or value.device.type
+            found.append((value.shape, value.stride(), value.dtype, device))
+        elif kind in PLAIN:
+            found += (kind, value)
         elif isinstance(value, list | tuple):
-            yield (len(value), *_signature(value))
-        elif isinstance(value, int | float | complex | str | bool | type(None)):
-            yield (type(value), value)
+            found.append((kind, *_signature(value)))
         else:
-            yield str(value)
+            found.append(str(value))
+    return found
 
 
 def _twin(leaf: Any) -> Any:

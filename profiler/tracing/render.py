@@ -80,11 +80,7 @@ def said(found: Trace) -> Iterator[str]:
     """What must be known beside the formulas."""
     least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
     yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
-    if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
-        yield (
-            f"bytes hold from {words(found.base)} on, in numbers of the type that the module has, "
-            f"without what a kernel holds for itself while it runs"
-        )
+    yield from of_bytes(found)
     what = "what has a formula is proven" if found.broken else "proven"
     yield (
         f"{what} at sizes that were not used: {'; '.join(map(words, found.proven))}; it holds at "
@@ -99,6 +95,15 @@ def said(found: Trace) -> Iterator[str]:
     if found.flops is not None:
         yield f"at {words(found.flops.sizes)} {found.flops}"
     yield from found.notes
+
+
+def of_bytes(found: Trace) -> Iterator[str]:
+    """What must be known beside the formulas of bytes, where there is one."""
+    if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
+        yield (
+            f"bytes hold from {words(found.base)} on, in numbers of the type that the module has, "
+            f"without what a kernel holds for itself while it runs"
+        )
 
 
 def apart(difference: Difference) -> Grid:
@@ -118,7 +123,11 @@ def apart(difference: Difference) -> Grid:
     notes += difference.notes
     if difference.explained:
         notes.append("nothing is unexplained")
-    title = f"the {difference.phase} pass less the equations of {difference.mixer}"
+    if difference.proven:
+        listed = "; ".join(map(words, difference.proven))
+        notes.append(f"traced in this case and proven at sizes that were not used: {listed}")
+    where = f", where {difference.case}" if difference.case else ""
+    title = f"the {difference.phase} pass less the equations of {difference.mixer}{where}"
     return Grid(title, COLUMNS, tuple(rows), notes=tuple((note,) for note in notes))
 
 
@@ -159,7 +168,7 @@ def as_json(found: Trace, apart_: Sequence[Difference] = ()) -> str:
         "fitted": [dict(point) for point in found.fitted],
         "proven": [dict(point) for point in found.proven],
         "decomposed": list(found.decomposed),
-        "notes": list(found.notes),
+        "notes": [*of_bytes(found), *found.notes],
         "flop_counter": None if found.flops is None else _flops(found.flops),
         "reasons": reasons,
     }
@@ -189,6 +198,8 @@ def _difference(difference: Difference) -> dict[str, Any]:
         "mixer": difference.mixer,
         "phase": difference.phase,
         "form": difference.form,
+        "case": difference.case or None,
+        "proven": [dict(point) for point in difference.proven],
         "equations": texts(difference.equations),
         "difference": texts(difference.difference),
         "causes": causes,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from costmodel.domains import Constraints
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from profiler.counters.operations import Operations
@@ -64,6 +65,8 @@ class Trace:
     proven: Sequence[Mapping[str, int]]
     since: Mapping[str, int]
     base: Mapping[str, int]
+    within: Callable[[Constraints], Trace] = field(repr=False)
+    """Traces the same module at sizes of a case."""
     notes: Sequence[str] = ()
     decomposed: Sequence[str] = ()
     followed: Callable[[], Mapping[str, Poly | Break]] = field(default=dict, repr=False)
@@ -72,6 +75,8 @@ class Trace:
     """Operations by phase and name at the first sizes."""
     flops: FlopCounter | None = None
     """What torch's FlopCounterMode prints at the first sizes, and what it leaves out."""
+    region: Constraints = frozenset()
+    """The case that it was traced in: each of these is at least 0."""
 
     def classes(self, phase: str) -> dict[str, Poly | Break]:
         """Class of operations -> formula, of `forward` or `backward`; the four first."""

@@ -68,15 +68,20 @@ class Variables:
             return Poly.atom(name)
         if name not in self.let:
             return None
-        from costmodel.formula_tree import poly
+        from costmodel.formula_tree import NotPolynomial, poly
+        from costmodel.polynomial import size
 
-        bound = {letter: Poly.atom(letter) for letter in self.over}
+        atoms = {letter: Poly.atom(letter) for letter in self.over}
+        bound = {letter: atom for letter, atom in atoms.items() if size(letter) != atom}  # h is d/n
         for let in self.let:
             if let == name:
                 break
             if (inner := self.poly(let)) is not None:
                 bound[let] = inner
-        return poly(self.let[name].tree, bound)
+        try:
+            return poly(self.let[name].tree, bound)
+        except NotPolynomial as error:
+            raise TraceError(f"--let {name}={self.let[name].text} has {error}") from error
 
 
 def words(point: Sizes) -> str:

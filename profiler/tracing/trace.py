@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
+from costmodel.domains import Constraints, nonnegative
+from costmodel.formulas import parse
 from costmodel.polynomial import Poly
 from profiler.tracing import atoms
+from profiler.tracing.atoms import WINDOWS
 from profiler.tracing.backends import BACKENDS
 from profiler.tracing.filled import zeros
 from profiler.tracing.fit import (
@@ -27,7 +32,7 @@ from profiler.tracing.peak import peak
 from profiler.tracing.points import Points
 from profiler.tracing.proof import breaks, earliest, held_out, since
 from profiler.tracing.result import Break, Trace
-from profiler.tracing.target import TraceError, load, variables, words
+from profiler.tracing.target import Target, TraceError, Variables, load, variables, words
 
 SMALLEST = (5, 3, 2, 7, 4, 6)
 """Where the letters start, in order: small, and no two alike."""
@@ -42,7 +47,8 @@ FAR = (9, 27, 60, 97)
 """Steps from the start at which powers of a size are tried before they are taken."""
 
 SHORT_S = 0.3
-"""Where every run takes longer than this, fewer of them are made."""
+"""Where every run takes longer than this, no more of them are made at first than formulas and
+their proof need; what they do not prove is looked for as thoroughly as elsewhere."""
 
 REPEATS = 5
 """How often the first sizes are run, where that is quick, to see whether chance has a part."""
@@ -74,8 +80,35 @@ def trace(
     """
     if backend not in BACKENDS:
         raise TraceError(f"--backend '{backend}': expected one of {', '.join(BACKENDS)}")
-    search = Search(Points(load(target), variables(over, let), BACKENDS[backend]), backend)
-    return search.traced()
+    return within(load(target), variables(over, let), backend, frozenset())
+
+
+def within(target: Target, sizes: Variables, backend: str, region: Constraints) -> Trace:
+    """Count a module symbolically at sizes of one case; no constraint is all sizes.
+
+    Raises:
+        TraceError: as `trace`, or the case has too few sizes to find formulas from.
+    """
+    left, chosen = pinned(region, sizes)
+    search = Search(Points(target, chosen, BACKENDS[backend], left), backend)
+    again = partial(within, target, sizes, backend)
+    return replace(search.traced(), region=region, within=again)
+
+
+def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
+    """A case and the sizes, a letter that an equation of the case gives following from the
+    others."""
+    for condition in sorted(region, key=str):
+        for letter in sizes.over:
+            slope = condition.terms.get(((letter, 1),))
+            value = Poly.atom(letter) - condition * (slope or 0)
+            if slope not in (1, -1) or letter in value.letters or -condition not in region:
+                continue
+            over = {name: step for name, step in sizes.over.items() if name != letter}
+            moved = (c.substitute({letter: value}) for c in region)
+            left = frozenset(c for c in moved if not nonnegative(c))
+            return pinned(left, Variables(over, {letter: parse(str(value)), **sizes.let}))
+    return region, sizes
 
 
 def below(point: Point, base: Point) -> bool:
@@ -198,23 +231,41 @@ class Search:
             followed=followed,
             sample=first.by_op,
             flops=flops,
+            within=partial(within, points.target, points.variables, self.backend),
         )
 
     def base(self) -> Point:
         """The first sizes at which the module runs, from small ones up."""
         first: TraceError | None = None
-        for scale in SCALES:
-            point = tuple(
-                SMALLEST[i % len(SMALLEST)] * scale * m for i, m in enumerate(self.points.multiples)
-            )
+        for point in self.starts():
             try:
                 self.steady(point)
             except TraceError as error:
                 first = first or error
             else:
                 return point
-        assert first is not None
+        if first is None:
+            raise TraceError(
+                f"{self.points.target.name}: the case has too few small sizes to find formulas from"
+            )
         raise first
+
+    def starts(self) -> Iterator[Point]:
+        """Where the search may start: all letters scaled alike, or, in a case, each by itself so
+        that consecutive sizes of every letter lie in it."""
+        points = self.points
+        smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(points.multiples)]
+        alike = [(scale,) * len(smallest) for scale in SCALES]
+        made = (
+            tuple(x * scale for x, scale in zip(smallest, scales, strict=True))
+            for scales in (product(SCALES, repeat=len(smallest)) if points.region else alike)
+        )
+        bound = points.bound()
+        room = [WINDOWS[0] * m if i in bound else 0 for i, m in enumerate(points.multiples)]
+        for start in sorted(made, key=sum):
+            ends = [{x, x + more} for x, more in zip(start, room, strict=True)]
+            if all(map(points.inside, product(*ends))):
+                yield start
 
     def steady(self, point: Point) -> None:
         """Run at a point again; TraceError where this does something else.
@@ -243,6 +294,11 @@ class Search:
                 step = points.multiples[i] * multiple
                 start = -(-base[i] // step) * step
                 places = [points.moved(base, i, start + k * step) for k in range(3)]
+                if not all(map(points.inside, places)):
+                    raise TraceError(
+                        f"{points.target.name}: the case leaves out some sizes of {letter} between "
+                        f"others: no formula is sought there"
+                    )
                 if all(map(points.runs, places)):
                     break
                 reason = reason or next(points.refused[p] for p in places if p in points.refused)
@@ -302,16 +358,20 @@ class Search:
         def elsewhere(place: int) -> dict[Quantity, int]:
             return points.numbers(points.moved(other, i, place))
 
+        short = min(points.seconds.values()) < SHORT_S
+        lean = not (short or self.thorough)
         places = [start + k * step for k in range(HIGHEST + 3)]
-        degree = degree_along(letter, places, along)
+        degree = degree_along(letter, places, along, beyond=1 if lean else 2)
         if degree is None:
             return None
         if self.thorough and (second := degree_along(letter, places, elsewhere)):
             degree = max(degree, second)
         found = axis(letter, powers(letter, degree), places)
+        if lean:
+            seen = [place for place in places if points.moved(base, i, place) in points.seen]
+            return found if spans(found, seen, along) else None
         checks = places[:6]
-        far = FAR if min(points.seconds.values()) < SHORT_S else FAR[::3]
-        for place in (start + k * step for k in far):
+        for place in (start + k * step for k in (FAR if short else FAR[::3])):
             if points.patient(base, i, place, 1 / 3) and points.runs(points.moved(base, i, place)):
                 checks.append(place)
         return found if spans(found, checks, along) else None

@@ -29,6 +29,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["parameters"] == "4*h**2*n**2 + 4*h*n"
     assert said["uncounted"] == [] and said["reasons"] == {}
     assert said["let"] == {"d": "n*h"}
+    assert any("without what a kernel holds for itself" in note for note in said["notes"])
 
 
 def test_what_has_no_formula_is_null_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,8 +17,8 @@ from profiler.meters.memory import cpu_peak, profiler_sees_allocations
 from profiler.meters.memory_saved import key
 from profiler.tracing import Trace, trace
 from profiler.tracing.backends import math_backend
-from profiler.tracing.observe import PEAK, differentiable, observe
-from profiler.tracing.peak import greatest
+from profiler.tracing.observe import COMPILER, PEAK, differentiable, observe
+from profiler.tracing.peak import greatest, outermost
 from profiler.tracing.render import as_json, as_markdown
 from profiler.tracing.target import Target
 from tests.profiler.tracing import modules
@@ -199,3 +201,27 @@ def test_what_others_exceed_is_left_out_of_a_maximum() -> None:
     assert greatest([x, x * x], least) == [x * x]
     assert set(greatest([x * 5, x * x], least)) == {x * 5, x * x}  # x < 5
     assert greatest([x * 5, x * x], {"l": 5, "d": 1}) == [x * x]
+
+
+def test_what_torch_imports_on_the_way_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint's first call imports the compiler, in torch 2.6 with operations of its own."""
+    monkeypatch.delitem(sys.modules, COMPILER, raising=False)
+
+    def first(x: Tensor) -> Tensor:
+        if COMPILER not in sys.modules:
+            monkeypatch.setitem(sys.modules, COMPILER, ModuleType(COMPILER))
+            torch.ones(3).neg()
+        return x * 2.0
+
+    target = Target("first", lambda: (Function(first), torch.empty(1, 5, 7)))
+    found = observe(target, {}, math_backend)
+    assert found.names.count("forward aten::mul") == 1
+    assert "forward aten::neg" not in found.names
+
+
+def test_moments_halfway_between_two_others_are_left_out() -> None:
+    """Of equal layers each holds as much more as the one before: the last holds most."""
+    layers = [(10 + 3 * k, 20 + 5 * k) for k in range(9)]
+    assert outermost(layers) == [layers[0], layers[-1]]
+    assert outermost([(1, 9), (2, 5), (4, 1)]) == [(1, 9), (2, 5), (4, 1)]
+    assert outermost([]) == []

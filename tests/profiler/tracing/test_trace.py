@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -415,3 +416,16 @@ def test_equal_layers_count_as_many_times() -> None:
     for name, single in one.forward.items():
         assert isinstance(single, Poly)
         assert five.forward[name] == single * 5
+
+
+@pytest.mark.parametrize("make", [modules.linear, modules.Chunked, modules.Windowed])
+def test_slow_modules_are_run_at_fewer_sizes(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same is found of them, where few sizes show no period and no window too."""
+    plain = trace(make, over="l,d")
+    monkeypatch.setattr(import_module("profiler.tracing.trace"), "SHORT_S", 0.0)
+    found = trace(make, over="l,d")
+    assert_sound(found)
+    assert found.quantities == plain.quantities
+    assert found.since == plain.since
+    if make is modules.linear:
+        assert len(found.fitted) < len(plain.fitted)

@@ -1,0 +1,156 @@
+"""Where equations count by cases, is a module held against them in each, and none passed over?"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from costmodel.polynomial import Poly
+from costmodel.rules.printing import conditions_words
+from profiler.modules import implementations
+from profiler.modules.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
+from profiler.tracing import TraceError, trace
+from profiler.tracing.against import ByCases, Difference, against, minus, passes, thin
+from profiler.tracing.render import as_json, as_markdown
+from profiler.tracing.target import Target, variables
+from profiler.tracing.trace import within
+from tests.profiler.tracing.test_trace import formula
+
+LET = {"d": "3"}
+
+
+class Added(CausalConvolutionPadded):
+    """A sum more at every entry of the output."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return super().mix(x) + torch.ones_like(x)
+
+
+class Doubled(CausalConvolutionPadded):
+    """A product more at every entry, where there are more taps than tokens."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        y = super().mix(x)
+        return y * 2.0 if self.k > x.shape[1] + 1 else y
+
+
+class Refusing(CausalConvolutionPadded):
+    """Few more taps than tokens."""
+
+    def __init__(self, *, d: int, l: int, k: int) -> None:
+        if k > l + 9:
+            raise ValueError(f"k = {k} taps are too many for l = {l} tokens")
+        super().__init__(d=d, l=l, k=k)
+
+
+@cache
+def forward(module: Any) -> dict[str, Difference]:
+    """Case -> what lies between the forward pass of a convolution and its equations."""
+    found = passes(trace(module, over="l,k", let=LET), "convolution")
+    return {one.case: one for one in found if one.phase == "forward"}
+
+
+MANY, FEW = "l + 1 >= k", "l + 2 <= k"
+"""At l = k - 1 the formulas of both cases are equal."""
+
+
+def test_the_difference_is_a_formula_in_each_case() -> None:
+    """Row i has min(k, i) taps; padded, it has k of them. Each is d^2 products."""
+    found = forward(CausalConvolutionPadded)
+    assert found.keys() == {MANY, FEW}
+    assert found[MANY].difference["mul"] == formula("9*k*(k - 1)/2")
+    assert found[FEW].difference["mul"] == formula("9*(k*l - l*(l + 1)/2)")
+    for one in found.values():
+        assert one.explained and [cause.name for cause in one.causes] == ["dense"]
+        assert len(one.proven) >= 3
+        fits = [condition.rational(p) >= 0 for p in one.proven for condition in one.region]
+        assert all(fits)
+
+
+def test_both_passes_have_cases_and_say_so() -> None:
+    whole = trace(CausalConvolutionPadded, over="l,k", let=LET)
+    with pytest.raises(ByCases, match="l \\+ 1 >= k or l \\+ 2 <= k"):
+        against(whole, "convolution")
+    found = passes(whole, "convolution")
+    assert [(one.phase, one.case) for one in found] == [
+        ("forward", MANY), ("forward", FEW), ("backward", "l >= k"), ("backward", "l < k"),
+    ]  # fmt: skip
+    assert all(one.explained for one in found)
+    printed = as_markdown(whole, found)
+    assert "the backward pass less the equations of convolution, where l < k" in printed
+    assert "traced in this case and proven at sizes that were not used: l=" in printed
+    listed = json.loads(as_json(whole, found))["against"]
+    assert [one["case"] for one in listed] == [one.case for one in found]
+    assert all(one["proven"] for one in listed)
+
+
+def test_what_has_no_formula_at_all_sizes_may_have_one_in_each_case() -> None:
+    """Tap by tap, as many products as there are taps that reach a row."""
+    assert trace(CausalConvolutionByTaps, over="l,k", let=LET).broken
+    found = forward(CausalConvolutionByTaps)
+    assert found.keys() == {MANY, FEW}
+    assert all(one.explained and not one.causes for one in found.values())
+
+
+def test_an_injected_sum_stays_unexplained_in_every_case() -> None:
+    assert [one.unexplained for one in forward(Added).values()] == [{"add": formula("3*l")}] * 2
+
+
+def test_an_injected_product_of_one_case_is_unexplained_there_alone() -> None:
+    target = Target("Doubled", Doubled)
+    for case, one in forward(CausalConvolutionPadded).items():
+        found = within(target, variables("l,k", LET), "math", one.region)
+        unexplained = {"mul": formula("3*l")} if case == FEW else {}
+        assert against(found, "convolution").unexplained == unexplained
+
+
+def test_a_case_that_cannot_be_traced_says_so() -> None:
+    found = forward(Refusing)
+    assert found[MANY].explained
+    assert not found[FEW].explained and "taps are too many for" in found[FEW].reason
+
+
+def test_a_case_without_room_says_so() -> None:
+    l, k = Poly.atom("l"), Poly.atom("k")
+    one = frozenset((l - k, k + 9 - l))
+    with pytest.raises(TraceError, match="the case has too few small sizes"):
+        trace(CausalConvolutionPadded, over="l,k", let=LET).within(one)
+
+
+def test_a_narrow_case_is_taken_apart_into_lines() -> None:
+    """l = k and l = k + 1, on each of which l follows from k."""
+    l, k = Poly.atom("l"), Poly.atom("k")
+    lines = thin(frozenset((l - k, k + 1 - l)))
+    assert {conditions_words(line) for line in lines} == {"l = k", "l = k + 1"}
+    assert thin(frozenset((l - k,))) == [frozenset((l - k,))]
+    for line, products in zip(
+        lines, ("9*k*(k - 1)/2", "9*(k + 1)*k - 9*(k*(k + 1)/2 + k)"), strict=True
+    ):
+        found = within(Target("line", CausalConvolutionPadded), variables("l,k", LET), "math", line)
+        assert list(found.variables.over) == ["k"] and found.region == line
+        assert against(found, "convolution").difference["mul"] == formula(products)
+
+
+def test_of_forms_that_count_the_same_forward_the_backward_pass_tells_which_ran() -> None:
+    """At l = w the band holds as many pairs as the whole triangle."""
+    name, l, w = "restricted-attention-causal", Poly.atom("l"), Poly.atom("w")
+    sizes = variables("l,w", {"n": "1", "h": "3", "d": "3"})
+    target = Target("band", implementations(name)["banded"].module)
+    found = within(target, sizes, "math", frozenset((l - w, w - l)))
+    assert against(found, name).explained
+    backward = against(found, name, "backward")
+    assert backward.explained and backward.form == "banded"
+
+
+def test_formulas_in_halves_are_compared_by_their_values() -> None:
+    """A centred convolution has floor(k/2) taps ahead of a token."""
+    k = Poly.atom("k")
+    ahead, behind = k // 2, (k + 1) // 2
+    assert minus({"mul": ahead * behind * 4}, {"mul": k * k - (behind - ahead)}) == {}
+    odd = minus({"mul": k}, {"mul": ahead * 2})["mul"]
+    assert [odd.at({"k": size}) for size in (2, 3, 4, 5)] == [0, 1, 0, 1]
