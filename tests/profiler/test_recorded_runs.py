@@ -29,8 +29,4 @@ def test_a_recorded_run_replays(path: Path) -> None:
     of_mixers = [record for record in records if record.mixer not in presets()]
     found, unknown = ladders(of_mixers)
     assert unknown == []
-    for bare in (x for x in found if not x.explained):
-        # recorded before the logarithm of each row's sum, kept for the gradients, was counted
-        rows = bare.sizes["b"] * bare.sizes["n"] * bare.sizes["l"]
-        assert (bare.implementation, bare.phase) == ("sdpa", "training-step")
-        assert bare.unexplained == {"1-2": {}, "2-3": {"add": -rows, "log": -rows}}
+    assert [ladder for ladder in found if not ladder.explained] == []
