@@ -37,6 +37,8 @@ def key(tensor: Tensor) -> Key:
 class Packed:
     """A saved tensor, held without its place in the graph, which would hold itself then."""
 
+    __slots__ = ("__weakref__", "tensor")
+
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor.detach()
 
@@ -44,12 +46,14 @@ class Packed:
 class Saved:
     """What autograd has saved since, and still holds."""
 
+    packs: type[Packed] = Packed
+
     def __init__(self) -> None:
         self.packed: list[ref[Packed]] = []
 
     def pack(self, tensor: Tensor) -> Packed:
         """Hold a tensor as autograd would: until its graph is gone."""
-        made = Packed(tensor)
+        made = self.packs(tensor)
         self.packed.append(ref(made))
         return made
 

@@ -10,13 +10,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from profiler.meters.memory_saved import Key, key, keys
+from profiler.meters.memory_saved import Key, Packed, Saved, key, keys
 from profiler.tracing.constants import on_meta
 from profiler.tracing.recorder import Backend, Counted, Recorder
 from profiler.tracing.target import Built, Sizes, Target, build, explained
@@ -123,7 +122,7 @@ def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
     sees the calls before the recorder. The bytes that the forward pass saves for the backward, each
     storage once and whole, parameters and buffers left out."""
     with recorder.accumulation.watching(), on_meta(), recorder, inner or nullcontext():
-        saved = Saved()
+        saved = Unwritten()
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
             results = built.module(*built.args, **built.kwargs)
         owned = keys((*built.module.parameters(), *built.module.buffers()))
@@ -135,33 +134,25 @@ def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
     return activations
 
 
-class Packed:
-    """A saved tensor as torch hands it out, without its place in the graph, and its version."""
+class Versioned(Packed):
+    """A saved tensor as torch hands it out, and its version."""
 
-    __slots__ = ("__weakref__", "tensor", "version")
+    __slots__ = ("version",)
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self.version = tensor._version
 
 
-class Saved:
-    """What autograd saves, held as long as it would be, and refused as it would be where it was
-    written into."""
+class Unwritten(Saved):
+    """What autograd saves, refused as autograd would where it was written into."""
 
-    def __init__(self) -> None:
-        self.packed: list[ref[Packed]] = []
-
-    def pack(self, tensor: Tensor) -> Packed:
-        """Hold a tensor until its graph is gone."""
-        made = Packed(tensor)
-        self.packed.append(ref(made))
-        return made
+    packs = Versioned
 
     @staticmethod
     def unpack(packed: Packed) -> Tensor:
         """The tensor; RuntimeError where it is not what was saved any more."""
-        if packed.tensor._version != packed.version:
+        if isinstance(packed, Versioned) and packed.tensor._version != packed.version:
             raise RuntimeError(
                 f"a tensor {tuple(packed.tensor.shape)} that a gradient needs has been modified by "
                 f"an inplace operation"
@@ -170,8 +161,7 @@ class Saved:
 
     def bytes_beside(self, owned: Container[Key]) -> int:
         """Bytes of the storages that are held, but for some."""
-        held = (packed.tensor for made in self.packed if (packed := made()) is not None)
-        sizes = {key(t): t.untyped_storage().nbytes() for t in held}
+        sizes = {key(t): t.untyped_storage().nbytes() for t in self.tensors()}
         return sum(size for place, size in sizes.items() if place not in owned)
 
 
