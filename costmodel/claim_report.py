@@ -86,6 +86,8 @@ def _parting(verdict: Verdict) -> str:
     """The smallest counterexample and what each gives there."""
     sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items()) or "all sizes"
     values = [f"{WHO[who]} {value}" for who, value in verdict.there.items()]
+    if "derived" in verdict.there and "claimed" not in verdict.there:
+        values.append("the claim has no value there")
     return f"{sizes}: {', '.join(values)}" if values else sizes
 
 

@@ -416,3 +416,9 @@ def test_checking_claims_needs_no_torch() -> None:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert made.stdout == "[]\n"
+
+
+def test_a_claim_that_has_no_value_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run("check self-attention --claim 'mul = l/(d - d)'", capsys)
+    assert "the claim has no value there" in text
+    assert text.endswith("\n1 claim: 1 disagrees\n")

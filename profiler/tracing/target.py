@@ -105,6 +105,8 @@ def variables(over: str | Sequence[str], let: str | Sequence[str] | Mapping[str,
         letter, _, multiple = entry.partition(":")
         if letter not in LETTERS:
             raise TraceError(f"--over {letter}: expected sizes out of {' '.join(LETTERS)}")
+        if letter in letters:
+            raise TraceError(f"--over names {letter} twice: give every size once")
         if multiple and not (multiple.isdecimal() and int(multiple)):
             raise TraceError(f"--over {entry}: expected LETTER or LETTER:MULTIPLE, such as h:2")
         letters[letter] = int(multiple or 1)
