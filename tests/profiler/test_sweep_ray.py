@@ -169,11 +169,13 @@ def listening(said: bytes | None) -> Iterator[str]:
     """The address of something that says this to whoever connects, or nothing at all; where it is
     to say "", it hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.05)
         held: list[socket.socket] = []
+        done = threading.Event()
 
         def serve() -> None:
-            with suppress(OSError):  # closed meanwhile
-                while True:
+            while not done.is_set():
+                with suppress(OSError):  # nobody came meanwhile, or who came has left
                     line, _ = server.accept()
                     held.append(line)
                     if said == b"":
@@ -187,7 +189,7 @@ def listening(said: bytes | None) -> Iterator[str]:
         try:
             yield f"127.0.0.1:{server.getsockname()[1]}"
         finally:
-            server.shutdown(socket.SHUT_RDWR)  # it waits for the next one
+            done.set()
             serving.join()
             for line in held:
                 line.close()
