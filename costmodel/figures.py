@@ -22,10 +22,12 @@ from costmodel.load import mixer as load_mixer
 from costmodel.phases import TRAINING_STEP, Unanswered, phase_name
 from costmodel.polynomial import Poly, call
 from costmodel.readings import Reading
+from costmodel.rules.activations import activations
 from costmodel.rules.count import count
 from costmodel.rules.counts import Counts
 from costmodel.rules.critical_path import critical_path
 from costmodel.rules.parameters import parameters
+from costmodel.rules.peak import peak
 from costmodel.rules.printing import formula_words
 from costmodel.rules.span import span
 from costmodel.rules.state import state
@@ -171,6 +173,22 @@ def _moved(kind: str) -> Callable[[Mixer, Reading], Answer]:
     return derive
 
 
+def _activations(mixer: Mixer, reading: Reading) -> Answer:
+    """Entries kept for the backward pass: those of weights alone once."""
+    found = activations(mixer, reading.form or None, reading.read)
+    return Answer(found.each * BATCH + found.alone)
+
+
+def _peak(mixer: Mixer, reading: Reading) -> Answer:
+    """The largest live set; parameters and their gradients stand apart."""
+    found = peak(mixer, reading.phase, reading.form or None, reading.read)
+    moments = [Answer(moment.each * BATCH + moment.once).poly for moment in found.moments]
+    whole = [moment for moment in moments if moment is not None]
+    if len(whole) < len(moments):
+        raise Unanswered(f"what {mixer.name} holds at its peak falls into cases of the sizes")
+    return Answer(Exact.of(call("Max", *whole)))
+
+
 def _asked(name: str) -> Callable[[Mixer, Reading], Answer]:
     """A question in a file of its own under costmodel/rules, by the name of the file."""
 
@@ -214,6 +232,10 @@ QUANTITIES: Mapping[str, Quantity] = {
         ),
         Quantity("span", "levels of dependent operations", _span),
         Quantity("critical_path", "the longest chain of steps", _path),
+        Quantity(
+            "activations", "elements kept for the backward pass", _activations, ("training-step",)
+        ),
+        Quantity("peak", "the most elements held at once", _peak, ("training", *TRAINING_STEP)),
         Quantity("compulsory", "elements moved when each is moved once", _moved("compulsory")),
         Quantity("unfused", "elements moved equation by equation", _moved("unfused")),
         Quantity(

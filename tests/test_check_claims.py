@@ -15,8 +15,10 @@ import cli
 import costmodel as cm
 from costmodel.claim_text import claims_of
 from costmodel.evaluation import own_reading
+from costmodel.figures import derive
 from costmodel.instrumented import instrumented
 from costmodel.published import VERDICTS, Verdict, check
+from costmodel.readings import Reading
 from tests.small import complete
 from tests.test_claims import paper
 
@@ -39,6 +41,10 @@ AGREES = [
     # The KV cache: keys and values of t tokens.
     ("state = 2*t*d", "self-attention", "inference"),
     ("state = b*2*t*d", "self-attention", "inference"),
+    # Kept of self-attention: X, Q, K, V and what the heads give (l*d each), and for each head
+    # exponentials and weights of l(l+1)/2 pairs, and the sum of each row.
+    ("activations = 5*l*d + n*(l^2 + 2*l)", "self-attention", "training"),
+    ("peak = b*4*l*d", "me", "training-step"),
     # A sum of l*d terms ends ceil(log2(l*d)) levels after its latest product.
     ("span = ceil_log2(l*d) + 2 + ceil_log2(d) + 1", "she", "training"),
     ("total = O(l^2*d^2)", "she", "training"),
@@ -134,6 +140,22 @@ def test_gradients_are_counted_while_they_run(mixer: str, phase: str, batch: int
     sizes = complete(found, {"l": 3, "d": 2, "n": 1})
     run = instrumented(claim, own_reading(claim), {**sizes, "b": batch})
     assert run == cm.count(found, phase).at(**{**sizes, "b": batch}).total
+
+
+@pytest.mark.parametrize("name", ["self-attention", "she", "me", "lstm", "linear-attention"])
+def test_memory_is_claimed_of_all_sequences(name: str) -> None:
+    mixer, own = cm.mixer(name), Reading(phase="training-step")
+    for sizes in ({"l": 3, "d": 4, "b": 1}, {"l": 7, "d": 8, "b": 5}):
+        whole = complete(mixer, {**sizes, "n": 2})
+        kept, most = (derive(name, what, own).at(whole) for what in ("activations", "peak"))
+        assert kept == cm.activations(mixer).at(**whole) > 0
+        assert most == cm.peak(mixer, "training-step").at(**whole) >= kept
+
+
+def test_a_peak_by_cases_is_one_sentence() -> None:
+    """Windows are cut where the sequence ends."""
+    found = verdict("peak = l*d", "restricted-attention")
+    assert found.verdict == "not-checkable" and "at its peak falls into cases" in found.note
 
 
 def test_a_claim_may_say_which_gradients_it_means(capsys: pytest.CaptureFixture[str]) -> None:
