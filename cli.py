@@ -566,9 +566,9 @@ def run(typed: Sequence[str]) -> int:
 def known_errors() -> tuple[type[Exception], ...]:
     """The errors whose message is the sentence that a user needs; anything else is a bug."""
     from costmodel.claims import PublishedError
+    from costmodel.constraints import Unsupported
     from costmodel.conventions import ConventionError
-    from costmodel.domains import Unsupported
-    from costmodel.expressions import EquationError
+    from costmodel.indices import EquationError
     from costmodel.mixers import UnknownMixer
     from costmodel.models.choices import ModelError
     from costmodel.phases import Unanswered

@@ -6,21 +6,7 @@ cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
 
 from costmodel.composites import scaled, softmax
 from costmodel.equations import Mixer
-from costmodel.expressions import (
-    EquationError,
-    argmax,
-    exp,
-    function,
-    irfft,
-    max_,
-    max_over,
-    min_,
-    rfft,
-    sort,
-    sum_,
-    top_k,
-    union,
-)
+from costmodel.indices import EquationError, max_, min_, union
 from costmodel.load import mixer
 from costmodel.phases import Unanswered
 from costmodel.rules.activations import activations
@@ -35,6 +21,7 @@ from costmodel.rules.sequential import sequential
 from costmodel.rules.span import span
 from costmodel.rules.state import state
 from costmodel.rules.traffic import traffic
+from costmodel.writing import argmax, exp, function, irfft, max_over, rfft, sort, sum_, top_k
 
 __all__ = [
     "EquationError",

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TypeVar
 
+from costmodel.constraints import Unsupported
 from costmodel.conventions import PEERS, Convention
-from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.functions import CLASSES
 from costmodel.phases import Overrun, Unanswered, inference_reason, overruns, system_of
 from costmodel.polynomial import Poly

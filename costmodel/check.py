@@ -15,12 +15,12 @@ from typing import Any
 
 from costmodel.check_gradients import Gradients
 from costmodel.composites import lower
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
 from costmodel.execution.oracle import execute, random_arrays
 from costmodel.execution.places import OracleError
-from costmodel.expressions import EquationError
 from costmodel.held_against import TOLERANCE, Comparison, Sizes, causal, classes, general
+from costmodel.indices import EquationError
 from costmodel.phases import inference_reason, underivable
 from costmodel.requests import fit
 from costmodel.rules.count import count_equations

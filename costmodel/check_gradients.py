@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import costmodel as cm
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Equation, System, gradient_name
 from costmodel.execution.oracle import Execution, run
 from costmodel.execution.tallying import Values

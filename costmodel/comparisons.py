@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from costmodel.claims import RELATIONS, Claim, instances
-from costmodel.domains import Constraints
+from costmodel.constraints import Constraints
 from costmodel.figures import Answer, derive
 from costmodel.findings import Finding, Sizes, answers, fits
 from costmodel.formulas import parse

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from costmodel import gates, norms, positions
-from costmodel.domains import implied
+from costmodel.constraints import implied
 from costmodel.equations import Equation, Form, System
 from costmodel.expressions import (
     Array,
@@ -20,11 +20,9 @@ from costmodel.expressions import (
     Composite,
     Constant,
     Div,
-    EquationError,
     Fft,
     Flat,
     Folded,
-    Index,
     Joined,
     Mul,
     Neg,
@@ -33,12 +31,11 @@ from costmodel.expressions import (
     Ref,
     Select,
     Sub,
-    UnionIndex,
     node,
-    one_by_one,
     reduction,
     walk,
 )
+from costmodel.indices import EquationError, Index, UnionIndex, one_by_one
 from costmodel.loops import Block, blocks
 from costmodel.padding import padded
 from costmodel.polynomial import Poly

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from costmodel.answers import Answers, Missing, answers
+from costmodel.constraints import Unsupported
 from costmodel.conventions import Convention
-from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.lengths import positive
 from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly

@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from costmodel.domains import (
+from costmodel.constraints import (
     ONE,
     Bound,
     Constraints,
     Unsupported,
     bounds,
     implied,
-    projected,
     variables_of,
 )
-from costmodel.expressions import Binary, Fft, Index, Joined, Node, Reduce, Reduction, Select
+from costmodel.expressions import Binary, Fft, Joined, Node, Reduce, Reduction, Select
 from costmodel.functions import TABLE
+from costmodel.indices import Index
 from costmodel.phases import Instances
 from costmodel.polynomial import Poly
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty
+from costmodel.projections import projected
 from costmodel.rules.count import RULES, rows_of, sorted_entries, transforms
 from costmodel.rules.latex import Notation
 from costmodel.rules.points import Points

@@ -28,29 +28,31 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from costmodel.domains import Constraints
+from costmodel.constraints import Constraints
 from costmodel.expressions import (
     Array,
     Composite,
     Constant,
     Div,
-    EquationError,
-    Extremum,
     Fft,
     Flat,
     Gather,
-    Index,
     Node,
     Position,
-    Ranges,
     Reduce,
     Ref,
     Select,
+    names_in,
+    walk,
+)
+from costmodel.indices import (
+    EquationError,
+    Extremum,
+    Index,
+    Ranges,
     UnionIndex,
     hashed_once,
-    names_in,
     outer_first,
-    walk,
 )
 from costmodel.polynomial import Poly, size
 from costmodel.sizes import LETTERS

@@ -9,7 +9,7 @@ from itertools import groupby
 from costmodel.asymptotics import growth
 from costmodel.claims import Claim, PublishedError
 from costmodel.comparisons import formula, ordering, path, threshold
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.figures import QUANTITIES, mixer_of
 from costmodel.findings import Finding, letters
 from costmodel.intervals import intersection, interval

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from costmodel import render
 from costmodel.adjoint.recompute import AGAIN
 from costmodel.answers import answers
+from costmodel.constraints import Unsupported
 from costmodel.crossover import Crossover
 from costmodel.document import Display, Heading, Paragraph, Part, Shown
-from costmodel.domains import Unsupported
 from costmodel.equations import Equation, System
 from costmodel.explain_shares import Shares
 from costmodel.explain_subject import PHASE_TITLES, Subject, lower

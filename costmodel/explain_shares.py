@@ -8,9 +8,10 @@ from fractions import Fraction
 from functools import cached_property
 
 from costmodel import derivation, render
+from costmodel.constraints import Unsupported
 from costmodel.document import Display, Paragraph, Part, Shown
-from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Equation, System
+from costmodel.exact import Exact
 from costmodel.explain_subject import PHASE_TITLES, Subject, lower
 from costmodel.functions import CLASSES
 from costmodel.phases import Instances, instances

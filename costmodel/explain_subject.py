@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from costmodel import render
+from costmodel.constraints import Unsupported
 from costmodel.conventions import Convention
-from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.expressions import Array
 from costmodel.phases import Unanswered, system_of
 from costmodel.polynomial import Poly

@@ -14,9 +14,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from costmodel.constraints import Constraints
 from costmodel.conventions import Convention
-from costmodel.domains import Constraints, Exact
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.functions import CLASSES, TABLE
 from costmodel.load import mixer as load_mixer
 from costmodel.phases import TRAINING_STEP, Unanswered, phase_name

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from costmodel.claims import Claim
-from costmodel.domains import Exact
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.figures import Answer, derive, mixer_of
 from costmodel.formulas import parse
 from costmodel.network_figures import derive_network

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, lcm
 
-from costmodel import domains, polynomial
+from costmodel import constraints, domains, polynomial
 from costmodel.polynomial import Poly
 from costmodel.sizes import ceil_log2
 
@@ -229,9 +229,9 @@ def _sum_poly(node: Sum, bound: Mapping[str, Poly]) -> Poly:
     name = f"@{node.index}{len(bound)}"
     body = poly(node.body, {**bound, node.index: Poly.atom(name)})
     first, last = poly(node.first, bound), poly(node.last, bound)
-    if not domains.nonnegative(last - first + 1):
+    if not constraints.nonnegative(last - first + 1):
         raise NotPolynomial(f"a sum that may be empty, from {first} to {last}")
     try:
         return domains.between(body, name, first, last)
-    except domains.Unsupported as reason:
+    except constraints.Unsupported as reason:
         raise NotPolynomial(str(reason)) from None

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from costmodel.equations import Equation
-from costmodel.expressions import Composite, Constant, Node, Ref, function, node
+from costmodel.expressions import Composite, Constant, Node, Ref, node
 from costmodel.polynomial import Poly
 from costmodel.standing import Parts, Standing
+from costmodel.writing import function
 
 SQRT_2_OVER_PI = Constant(Poly.of(Fraction("0.7978845608028654")))
 """sqrt(2/pi) in double precision, one constant."""

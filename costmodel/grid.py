@@ -14,7 +14,7 @@ from itertools import product
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.polynomial import Fn, Monomial, Poly
 from costmodel.sizes import LARGEST, LETTERS, SizeError
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 
-from costmodel.domains import Constraints
+from costmodel.constraints import Constraints
 from costmodel.polynomial import Fn, Poly
 
 MOST = 200

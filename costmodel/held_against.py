@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import costmodel as cm
-from costmodel.domains import Unsupported, variables_of
+from costmodel.constraints import Unsupported, variables_of
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import Execution, Unfused, execute
 from costmodel.expressions import Array

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 
-from costmodel.domains import Constraints, Exact, Unsupported, simplified
+from costmodel.constraints import Constraints, Unsupported, simplified
+from costmodel.exact import Exact
 from costmodel.figures import Answer
 from costmodel.formulas import Formula, FormulaError, NotPolynomial
 from costmodel.polynomial import Fn, Poly, call

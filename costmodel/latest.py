@@ -10,29 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from costmodel.domains import (
+from costmodel.constraints import (
     Constraints,
     Unsupported,
     bounds,
     implied,
     infeasible,
     nonnegative,
-    outside,
-    projected,
     variables_of,
 )
 from costmodel.equations import Equation, System
-from costmodel.expressions import (
-    Array,
-    Gather,
-    Index,
-    Position,
-    Ref,
-    position_value,
-    walk,
-)
+from costmodel.expressions import Array, Gather, Position, Ref, position_value, walk
+from costmodel.indices import Index
 from costmodel.polynomial import Poly
 from costmodel.presence import may_be_empty
+from costmodel.projections import outside, projected
 from costmodel.wellformed import defined, every_choice, whole
 
 

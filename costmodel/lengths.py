@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from costmodel.domains import Exact, Unsupported
+from costmodel.constraints import Unsupported
+from costmodel.exact import Exact
 from costmodel.polynomial import Fn, Poly
 from costmodel.sizes import LARGEST
 

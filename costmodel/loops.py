@@ -12,20 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
-from costmodel.domains import Constraints, Unsupported, implied, infeasible
+from costmodel.constraints import Constraints, Unsupported, implied, infeasible
 from costmodel.equations import Equation, System
-from costmodel.expressions import (
-    Array,
-    EquationError,
-    Flat,
-    Gather,
-    Index,
-    Position,
-    Ref,
-    moved,
-    rebuilt,
-    walk,
-)
+from costmodel.expressions import Array, Flat, Gather, Position, Ref, moved, rebuilt, walk
+from costmodel.indices import EquationError, Index
 from costmodel.polynomial import Poly
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from costmodel.answers import Missing
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.figures import QUANTITIES, Answer, weighed
 from costmodel.phases import Unanswered, phase_name
 from costmodel.polynomial import Poly

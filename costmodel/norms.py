@@ -16,20 +16,11 @@ from fractions import Fraction
 from typing import Any
 
 from costmodel.equations import Equation
-from costmodel.expressions import (
-    Composite,
-    Constant,
-    EquationError,
-    Index,
-    Node,
-    Ref,
-    function,
-    max_over,
-    node,
-    sum_,
-)
+from costmodel.expressions import Composite, Constant, Node, Ref, node
+from costmodel.indices import EquationError, Index
 from costmodel.polynomial import Poly
 from costmodel.standing import Operands, Parts, Standing, entry, length_of, moved, row_index
+from costmodel.writing import function, max_over, sum_
 
 ONE = Poly.of(1)
 

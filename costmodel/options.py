@@ -20,7 +20,7 @@ from itertools import combinations
 from types import ModuleType
 
 from costmodel.equations import Mixer
-from costmodel.expressions import EquationError
+from costmodel.indices import EquationError
 
 SEPARATOR = "+"
 

@@ -10,21 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from costmodel.domains import Constraints, implied
+from costmodel.constraints import Constraints, implied
 from costmodel.equations import Equation, System
-from costmodel.expressions import (
-    Array,
-    Constant,
-    Index,
-    Node,
-    Position,
-    Reduce,
-    Ref,
-    moved,
-    outer_first,
-    rebuilt,
-    walk,
-)
+from costmodel.expressions import Array, Constant, Node, Position, Reduce, Ref, moved, rebuilt, walk
+from costmodel.indices import Index, outer_first
 from costmodel.polynomial import Poly
 
 ONE = Poly.of(1)

@@ -11,21 +11,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from costmodel.composites import OF_GRADIENTS, lower
+from costmodel.constraints import Constraints, Unsupported, infeasible
 from costmodel.conventions import WANTED, parted
-from costmodel.domains import Constraints, Unsupported, infeasible, projected
 from costmodel.equations import JOINED, STEP, TRAINED, Equation, Mixer, System
-from costmodel.expressions import (
-    Array,
-    EquationError,
-    Fft,
-    Flat,
-    Gather,
-    Select,
-    hashed_once,
-    walk,
-)
+from costmodel.expressions import Array, Fft, Flat, Gather, Select, walk
+from costmodel.indices import EquationError, hashed_once
 from costmodel.latest import Read, at_token, reads
 from costmodel.polynomial import Poly
+from costmodel.projections import projected
 from costmodel.tokens import tokens
 from costmodel.wellformed import check_form
 

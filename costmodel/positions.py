@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from costmodel.equations import Equation
-from costmodel.expressions import Composite, EquationError, Flat, Index, Node, Ref, node, sum_
+from costmodel.expressions import Composite, Flat, Node, Ref, node
+from costmodel.indices import EquationError, Index
 from costmodel.polynomial import Poly
 from costmodel.standing import (
     Operands,
@@ -25,6 +26,7 @@ from costmodel.standing import (
     moved,
     row_index,
 )
+from costmodel.writing import sum_
 
 ONE = Poly.of(1)
 

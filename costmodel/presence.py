@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
-from costmodel.domains import Constraints, Unsupported, implied, infeasible, outside, projected
+from costmodel.constraints import Constraints, Unsupported, implied, infeasible
 from costmodel.equations import Equation
 from costmodel.expressions import (
     Add,
@@ -24,9 +24,10 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
     Sub,
-    outer_first,
     walk,
 )
+from costmodel.indices import outer_first
+from costmodel.projections import outside, projected
 
 Places = tuple[Constraints, ...]
 """Disjoint conditions, besides those around an expression, of which one holds where it is."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import islice
 
 from costmodel.claims import RELATIONS, Claim, instances
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.figures import Answer
 from costmodel.findings import Finding, answers
 from costmodel.formulas import parse

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from costmodel.claims import Claim, PublishedError, load
 from costmodel.comparisons import path_steps, path_text
+from costmodel.constraints import Unsupported
 from costmodel.data import data_dir
-from costmodel.domains import Unsupported
 from costmodel.evaluation import Found, elsewhere, evaluate, own_reading, under
 from costmodel.findings import Finding
 from costmodel.identities import in_words

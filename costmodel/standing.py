@@ -10,19 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.equations import Equation
-from costmodel.expressions import (
-    Array,
-    Composite,
-    EquationError,
-    Flat,
-    Gather,
-    Index,
-    Node,
-    Position,
-    Ref,
-    names_in,
-    outer_first,
-)
+from costmodel.expressions import Array, Composite, Flat, Gather, Node, Position, Ref, names_in
+from costmodel.indices import EquationError, Index, outer_first
 from costmodel.polynomial import Poly
 
 Place = tuple[Position, Poly]

@@ -13,10 +13,11 @@ from fractions import Fraction
 from functools import cached_property
 
 from costmodel.answers import BATCH, Answers, Dtypes, Missing, answers
+from costmodel.constraints import Unsupported
 from costmodel.conventions import Convention
-from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
-from costmodel.expressions import EquationError
+from costmodel.exact import Exact
+from costmodel.indices import EquationError
 from costmodel.mixers import BASELINE, DEFAULT, UnknownMixer, builtin, groups, names
 from costmodel.phases import Unanswered, system_of
 from costmodel.polynomial import Poly

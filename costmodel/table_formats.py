@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from costmodel import render
 from costmodel.answers import Missing
-from costmodel.domains import Exact
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.expressions import SELECTIONS, Fft, Select, walk
 from costmodel.functions import CLASSES
 from costmodel.mixers import BASELINE

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from costmodel.domains import Constraints, Unsupported, implied, variables_of
+from costmodel.constraints import Constraints, Unsupported, implied, variables_of
 from costmodel.equations import Equation, System
-from costmodel.expressions import Array, Fft, Gather, Index, Ref, Select, position_value
+from costmodel.expressions import Array, Fft, Gather, Ref, Select, position_value
+from costmodel.indices import Index
 from costmodel.latest import (
     SOMETHING,
     Term,

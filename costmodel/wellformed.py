@@ -11,32 +11,13 @@ from functools import cache
 from itertools import combinations
 from math import ceil, floor
 
-from costmodel.domains import (
-    Constraints,
-    Unsupported,
-    infeasible,
-    nonnegative,
-    outside,
-    projected,
-    total,
-    variables_of,
-)
+from costmodel.constraints import Constraints, Unsupported, infeasible, nonnegative, variables_of
+from costmodel.domains import total
 from costmodel.equations import Equation, System, rank, rows
-from costmodel.expressions import (
-    Array,
-    EquationError,
-    Flat,
-    Gather,
-    Index,
-    Position,
-    Ref,
-    Select,
-    UnionIndex,
-    one_by_one,
-    position_value,
-    walk,
-)
+from costmodel.expressions import Array, Flat, Gather, Position, Ref, Select, position_value, walk
+from costmodel.indices import EquationError, Index, UnionIndex, one_by_one
 from costmodel.polynomial import Poly
+from costmodel.projections import outside, projected
 
 ONE = Poly.of(1)
 SMALL = (1, 2, 3, 5)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from costmodel.check import Proof, first_apart, words
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
 from costmodel.expressions import Array
 from costmodel.sizes import SizeError

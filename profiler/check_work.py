@@ -8,7 +8,7 @@ import torch
 
 import costmodel as cm
 from costmodel.check import Proof
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
 from costmodel.phases import Unanswered
 from profiler.cases import BATCH, Case, prove_cases

@@ -15,7 +15,8 @@ from dataclasses import replace
 from costmodel.equations import Equation, Form, Mixer, System
 from costmodel.execution.oracle import Execution
 from costmodel.execution.scalars import Entry, Instance
-from costmodel.expressions import Array, Gather, Index, Node, Position, Ref, rebuilt
+from costmodel.expressions import Array, Gather, Node, Position, Ref, rebuilt
+from costmodel.indices import Index
 from costmodel.polynomial import Poly
 from costmodel.tokens import tokens
 

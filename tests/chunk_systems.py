@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Index, Node, function, max_, min_, sum_
+from costmodel.expressions import Array, Node
+from costmodel.indices import Index, max_, min_
 from costmodel.polynomial import Poly
+from costmodel.writing import function, sum_
 from tests.systems import RandomMixer
 
 LAYOUTS = ("rows", "chunks", "split", "split")

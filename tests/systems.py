@@ -27,24 +27,17 @@ from costmodel.expressions import (
     Div,
     Flat,
     Gather,
-    Index,
     Joined,
     Mul,
     Node,
     Position,
-    Ranges,
     Reduce,
     Ref,
     Sub,
-    exp,
-    function,
-    max_,
-    max_over,
-    min_,
-    sum_,
-    union,
 )
+from costmodel.indices import Index, Ranges, max_, min_, union
 from costmodel.polynomial import Poly
+from costmodel.writing import exp, function, max_over, sum_
 
 T = TypeVar("T")
 PAST = ("causal", "window")

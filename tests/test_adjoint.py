@@ -10,13 +10,15 @@ import costmodel as cm
 from costmodel.adjoint import adjoint, local
 from costmodel.check_gradients import Gradients
 from costmodel.composites import lower
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
 from costmodel.execution.scalars import FUNCTIONS
-from costmodel.expressions import Mul, Node, Ref, function, max_over, min_, sum_, union
+from costmodel.expressions import Mul, Node, Ref
 from costmodel.functions import TABLE
+from costmodel.indices import min_, union
 from costmodel.mixers import builtin
 from costmodel.rules.evaluate import VALUES
+from costmodel.writing import function, max_over, sum_
 from tests import small, systems
 
 SIZES = (

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import costmodel as cm
 from costmodel.check_gradients import Gradients
 from costmodel.equations import Mixer
-from costmodel.expressions import Index, min_, sum_
+from costmodel.indices import Index, min_
 from costmodel.phases import system_of
 from costmodel.polynomial import Poly
+from costmodel.writing import sum_
 from tests import chunk_systems
 
 Place = Callable[[Poly | Index, Poly | Index, Poly], Poly | Index]

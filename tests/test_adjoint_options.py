@@ -22,7 +22,7 @@ from costmodel.equations import Equation, Mixer, System, gradient_name
 from costmodel.execution.oracle import Execution, execute, random_arrays, run
 from costmodel.execution.scalars import Instance
 from costmodel.explain import Explanation
-from costmodel.expressions import EquationError
+from costmodel.indices import EquationError
 from costmodel.mixers import builtin
 from costmodel.models.network import counting
 from costmodel.phases import Unanswered, system_of

@@ -22,9 +22,12 @@ ROOT = Path(__file__).parents[1]
 
 ANSWERS = "everything else in costmodel"
 LAYERS = (
-    ("sizes", "data", "functions", "quantity", "polynomial", "weightings"),
-    ("domains", "formula_tree", "formulas", "grid", "growth", "lengths", "rounding", "thresholds"),
-    ("expressions", "equations", "options"),
+    ("sizes", "data", "functions", "quantity", "polynomial", "symbols", "weightings"),
+    (
+        "constraints", "domains", "exact", "formula_tree", "formulas", "grid", "growth", "lengths",
+        "projections", "rounding", "thresholds",
+    ),
+    ("expressions", "equations", "indices", "options", "writing"),
     ("loops", "presence", "wellformed"),
     (
         "adjoint", "composites", "conventions", "execution", "gates", "load", "mixers", "norms",
@@ -186,7 +189,10 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@pytest.mark.parametrize("folder", ["costmodel/rules", "profiler/counters", "profiler/meters"])
+@pytest.mark.parametrize(
+    "folder",
+    ["costmodel/rules", "profiler/counters", "profiler/counters/hardware", "profiler/meters"],
+)
 def test_no_rule_knows_a_mixer(folder: str) -> None:
     known = {
         *mixers.names(),
@@ -219,7 +225,10 @@ def test_no_path_of_one_machine() -> None:
     assert named == []
 
 
-RULES = ("domains", "latest", "loops", "phases", "presence", "rules", "tokens")
+RULES = (
+    "constraints", "domains", "exact", "projections",
+    "latest", "loops", "phases", "presence", "rules", "tokens",
+)  # fmt: skip
 """What answers questions from the equations; execution answers them by running the equations."""
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 import costmodel as cm
-from costmodel.domains import Exact, Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.polynomial import Poly, call, size
 from costmodel.rules.printing import formula_words
 from tests import systems

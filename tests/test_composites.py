@@ -15,12 +15,14 @@ import cli
 import costmodel as cm
 from costmodel.composites import lower, softmax
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import EquationError, Node, function
+from costmodel.expressions import Node
 from costmodel.gates import gelu_tanh
 from costmodel.held_against import Comparison
+from costmodel.indices import EquationError
 from costmodel.norms import RMS_EPS, l2_norm, layer_norm, rms_norm
 from costmodel.positions import rotary, short_convolution
 from costmodel.rules.latex import COMPOSITES, equation
+from costmodel.writing import function
 
 Write = Callable[[Mixer, Form], Node]
 """The right side of y[i, b], from x (l, d) and the parameters gain and bias (d)."""

@@ -14,12 +14,14 @@ import pytest
 
 import costmodel as cm
 from costmodel.composites import softmax
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
-from costmodel.expressions import Array, EquationError, function, sum_
+from costmodel.expressions import Array
 from costmodel.held_against import differences
+from costmodel.indices import EquationError
 from costmodel.sizes import ceil_log2
+from costmodel.writing import function, sum_
 from tests.small import by_sizes
 
 SIZES = [

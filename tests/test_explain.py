@@ -13,14 +13,15 @@ from hypothesis import given
 
 import costmodel as cm
 from costmodel import document
+from costmodel.constraints import Unsupported
 from costmodel.conventions import Convention, convention
 from costmodel.derivation import sums
 from costmodel.document import Display, Heading, Paragraph, Part, Shown
-from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.explain import Explanation
 from costmodel.explain_shares import Shares
-from costmodel.expressions import EquationError
+from costmodel.indices import EquationError
 from costmodel.phases import Unanswered, instances, system_of
 from costmodel.render import Grid, Math, sentence
 from costmodel.rules.count import count_instances

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import costmodel as cm
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.grid import GridOverflow, axes, grid
 from costmodel.mixers import builtin
 from costmodel.polynomial import Poly, call, padded, size

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from costmodel import identities
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.figures import Answer
 from costmodel.formulas import parse
 from costmodel.identities import compare, in_words

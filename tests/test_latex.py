@@ -16,8 +16,9 @@ from hypothesis import given, strategies as st
 import cli
 import costmodel as cm
 from costmodel import render, typeset
-from costmodel.domains import Exact, Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.expressions import Node
 from costmodel.formulas import parse
 from costmodel.polynomial import Poly, call, padded, size

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import costmodel as cm
+from costmodel.constraints import Unsupported
 from costmodel.crossover import Crossover
-from costmodel.domains import Exact, Unsupported
+from costmodel.exact import Exact
 from costmodel.lengths import positive
 from costmodel.polynomial import Poly, call, padded
 from costmodel.sizes import LARGEST

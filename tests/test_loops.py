@@ -10,14 +10,16 @@ import pytest
 
 import costmodel as cm
 from costmodel.composites import lower
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
-from costmodel.expressions import Array, EquationError, function, min_, sum_
+from costmodel.expressions import Array
 from costmodel.held_against import Comparison, differences
+from costmodel.indices import EquationError, min_
 from costmodel.loops import blocks
 from costmodel.sizes import ceil_log2
 from costmodel.tokens import tokens
+from costmodel.writing import function, sum_
 from tests.small import by_sizes
 
 SIZES = [{"l": l, "d": d} for l, d in ((1, 3), (2, 2), (3, 1), (5, 3))]

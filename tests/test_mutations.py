@@ -13,7 +13,18 @@ from typing import Any
 
 import pytest
 
-from costmodel import composites, domains, latest, loops, phases, presence, tokens
+from costmodel import (
+    composites,
+    constraints,
+    domains,
+    exact,
+    latest,
+    loops,
+    phases,
+    presence,
+    projections,
+    tokens,
+)
 from costmodel.equations import Form, Mixer, System
 from costmodel.expressions import (
     Array,
@@ -27,21 +38,32 @@ from costmodel.expressions import (
     Reduce,
     Ref,
     Sub,
-    function,
-    max_,
-    min_,
-    sum_,
-    union,
 )
 from costmodel.held_against import Comparison
+from costmodel.indices import max_, min_, union
 from costmodel.mixers import builtin
 from costmodel.polynomial import Poly
 from costmodel.rules import count, evaluate, points, row_depths, span, state, terms, traffic
+from costmodel.writing import function, sum_
 from tests.small import complete
 
 Patch = pytest.MonkeyPatch
 SIZES = {"l": 5, "d": 6, "n": 2}
-MODULES = (domains, latest, loops, presence, tokens, phases, count, evaluate, span, state, traffic)
+MODULES = (
+    constraints,
+    projections,
+    domains,
+    latest,
+    loops,
+    presence,
+    tokens,
+    phases,
+    count,
+    evaluate,
+    span,
+    state,
+    traffic,
+)
 
 
 def _forget() -> None:
@@ -172,7 +194,7 @@ def a_sum_of_r_terms_takes_r_additions(patch: Patch) -> None:
 
 def one_addition_is_spared_in_all(patch: Patch) -> None:
     def rule(node: Reduce, points: Any) -> Iterator[tuple[str, Any]]:
-        yield "add", points.inside(node.over).number() - domains.Exact.of(Poly.of(1))
+        yield "add", points.inside(node.over).number() - exact.Exact.of(Poly.of(1))
 
     patch.setitem(count.RULES, Reduce, rule)
 
@@ -256,7 +278,7 @@ def the_newest_token_is_not_held(patch: Patch) -> None:
 
 def an_entry_read_twice_moves_twice(patch: Patch) -> None:
     def added(axes: Any, regions: Any, one: Any) -> Any:
-        total = domains.Exact()
+        total = exact.Exact()
         for region in regions:
             total = total + domains.union_size(axes, [region], one)
         return total
@@ -354,7 +376,7 @@ def a_gather_costs_an_operation(patch: Patch) -> None:
 
 
 def a_lower_bound_is_rounded_down(patch: Patch) -> None:
-    patch.setattr(domains, "ceil_div", lambda above, below: above // below)
+    patch.setattr(constraints, "ceil_div", lambda above, below: above // below)
 
 
 def the_sums_of_two_ranges_are_added_up(patch: Patch) -> None:

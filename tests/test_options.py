@@ -22,8 +22,8 @@ import costmodel as cm
 from costmodel.check import prove
 from costmodel.equations import Mixer
 from costmodel.execution.oracle import random_arrays
-from costmodel.expressions import EquationError
 from costmodel.held_against import differences
+from costmodel.indices import EquationError
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention
 from costmodel.options import Family, UnknownMixer, offering

@@ -10,8 +10,9 @@ from costmodel.equations import Mixer
 from costmodel.execution import fft
 from costmodel.execution.oracle import Compulsory, Execution, Unfused, execute
 from costmodel.execution.places import OracleError
-from costmodel.expressions import exp, irfft, max_, max_over, min_, rfft, sum_
+from costmodel.indices import max_, min_
 from costmodel.mixers import builtin
+from costmodel.writing import exp, irfft, max_over, rfft, sum_
 
 SIZES = {"l": 3, "d": 4, "n": 2}
 

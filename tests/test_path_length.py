@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute
 from costmodel.execution.scalars import Entry
-from costmodel.expressions import Array, Index, Node
+from costmodel.expressions import Array, Node
 from costmodel.formulas import parse
+from costmodel.indices import Index
 from costmodel.mixers import builtin, names
 from costmodel.polynomial import Poly, size
 from costmodel.rules.chunk_hops import OUTER, Chunks, require_in_order

@@ -9,10 +9,11 @@ from hypothesis import assume, given, settings, strategies as st
 
 import costmodel as cm
 from costmodel.composites import scaled, softmax
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute
-from costmodel.expressions import Index, Node
+from costmodel.expressions import Node
+from costmodel.indices import Index
 from costmodel.polynomial import Poly, call, size
 from costmodel.rules.critical_path import critical_path
 from costmodel.rules.peaks import direction, highest

@@ -8,8 +8,9 @@ from hypothesis import given, strategies as st
 
 from costmodel.formulas import parse
 from costmodel.grid import axes, grid
-from costmodel.polynomial import Poly, call, ceil_div, size, symbol, to_sympy
+from costmodel.polynomial import Poly, call, ceil_div, size
 from costmodel.rules.printing import poly_latex
+from costmodel.symbols import symbol, to_sympy
 
 l, k, w, C, d, n = (size(letter) for letter in "lkwCdn")
 

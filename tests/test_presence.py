@@ -9,12 +9,14 @@ import pytest
 
 import costmodel as cm
 from costmodel.composites import lower
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Index, Node, function, max_, max_over, sum_
+from costmodel.expressions import Node
 from costmodel.held_against import Comparison, differences
+from costmodel.indices import Index, max_
 from costmodel.sizes import ceil_log2
 from costmodel.tokens import tokens
+from costmodel.writing import function, max_over, sum_
 from tests.small import by_sizes
 
 SIZES = [{"l": l, "d": 2, "w": w} for l, w in ((1, 1), (2, 3), (3, 1), (4, 2), (5, 3))]

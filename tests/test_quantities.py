@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 import costmodel as cm
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
 from tests.small import LEFT_OPEN, forms, variants, without_inference
 

@@ -18,30 +18,21 @@ import costmodel as cm
 from cli import app
 from costmodel import latest, tokens
 from costmodel.composites import softmax
+from costmodel.constraints import Unsupported
 from costmodel.derivation import sums
-from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
 from costmodel.execution.places import OracleError
 from costmodel.execution.select import CHOICES, Comparisons, Contender
-from costmodel.expressions import (
-    Array,
-    EquationError,
-    Select,
-    argmax,
-    max_,
-    min_,
-    sort,
-    sum_,
-    top_k,
-    union,
-)
+from costmodel.expressions import Array, Select
 from costmodel.held_against import Comparison
+from costmodel.indices import EquationError, max_, min_, union
 from costmodel.phases import instances, system_of
 from costmodel.polynomial import Poly
 from costmodel.rules import count, evaluate, selections, span, state
 from costmodel.rules.latex import equation as printed
 from costmodel.sizes import ceil_log2
+from costmodel.writing import argmax, sort, sum_, top_k
 from tests.small import by_sizes
 
 Write = Callable[[Mixer, Form, Array, Array], None]

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 
 import costmodel as cm
 from costmodel.check_gradients import Gradients
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
 from costmodel.execution.oracle import random_arrays, run
-from costmodel.expressions import function
 from costmodel.loops import ascending, blocks
 from costmodel.phases import system_of
+from costmodel.writing import function
 from tests import chunk_systems
 from tests.small import complete
 

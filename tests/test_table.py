@@ -223,7 +223,7 @@ def test_symbolic_rows_evaluate_to_the_numbers(name: str, phase: str) -> None:
     import sympy
     from sympy import Max, Min
 
-    from costmodel.polynomial import ceil_log2_sympy
+    from costmodel.symbols import ceil_log2_sympy
 
     mixer = cm.mixer(name)
     at = complete(mixer, {"b": 1, "l": 6, "d": 4, "n": 2, "t": 6})

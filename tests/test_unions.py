@@ -18,12 +18,13 @@ from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
 from costmodel.composites import lower
+from costmodel.constraints import Unsupported
 from costmodel.derivation import sums
-from costmodel.domains import Unsupported
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
-from costmodel.expressions import Array, EquationError, Index, Joined, Node, Reduce, union, walk
+from costmodel.expressions import Array, Joined, Node, Reduce, walk
 from costmodel.held_against import Comparison, differences
+from costmodel.indices import EquationError, Index, union
 from costmodel.mixers import builtin
 from costmodel.phases import instances, system_of
 from costmodel.rules.latex import equation

@@ -10,10 +10,11 @@ import pytest
 import costmodel as cm
 from costmodel.check import prove
 from costmodel.composites import lower
-from costmodel.domains import Unsupported
-from costmodel.expressions import EquationError, irfft, rfft
+from costmodel.constraints import Unsupported
+from costmodel.indices import EquationError
 from costmodel.mixers import builtin, names
 from costmodel.wellformed import check_form
+from costmodel.writing import irfft, rfft
 from tests.small import complete
 
 Write = Callable[[Any, Any, Any, Any], None]

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from costmodel.adjoint.inversion import Share, entries, moved_index, substituted
-from costmodel.domains import Constraints, implied
+from costmodel.constraints import Constraints, implied
 from costmodel.equations import Equation
-from costmodel.expressions import Index, moved
+from costmodel.expressions import moved
+from costmodel.indices import Index
 from costmodel.polynomial import Poly
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.domains import (
+from costmodel.constraints import (
     ONE,
     Constraints,
     Unsupported,
@@ -19,7 +19,6 @@ from costmodel.domains import (
     infeasible,
     irredundant,
     is_plain,
-    projected,
     stride,
     variables_of,
 )
@@ -29,7 +28,6 @@ from costmodel.expressions import (
     Div,
     Flat,
     Gather,
-    Index,
     Mul,
     Node,
     Position,
@@ -38,7 +36,9 @@ from costmodel.expressions import (
     moved,
     rebuilt,
 )
+from costmodel.indices import Index
 from costmodel.polynomial import Poly, by_text
+from costmodel.projections import projected
 
 Layout = tuple[Poly | None, ...]
 """For each axis the extent of the inner index of a flattening, or None."""

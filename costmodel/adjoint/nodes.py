@@ -9,7 +9,7 @@ from typing import Protocol
 from costmodel.adjoint.inversion import Scale, Share, inverted
 from costmodel.adjoint.local import OF_BOTH, OF_OPERAND, OF_RESULT
 from costmodel.adjoint.stored import active, is_active
-from costmodel.domains import Constraints, Unsupported
+from costmodel.constraints import Constraints, Unsupported
 from costmodel.equations import SEQUENCE, STEP, Equation, System, gradient_name
 from costmodel.expressions import (
     Add,
@@ -20,7 +20,6 @@ from costmodel.expressions import (
     Fft,
     First,
     Folded,
-    Index,
     Joined,
     Mul,
     Neg,
@@ -30,9 +29,9 @@ from costmodel.expressions import (
     Ref,
     Sub,
     names_in,
-    outer_first,
     walk,
 )
+from costmodel.indices import Index, outer_first
 
 
 @dataclass(frozen=True)

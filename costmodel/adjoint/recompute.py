@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from costmodel.adjoint.inversion import ranges
 from costmodel.equations import SEQUENCE, STEP, Equation, System
-from costmodel.expressions import Array, EquationError, Gather, Node, Position, Ref, rebuilt
+from costmodel.expressions import Array, Gather, Node, Position, Ref, rebuilt
+from costmodel.indices import EquationError
 from costmodel.loops import blocks, in_order, references
 from costmodel.rules.printing import identifier
 from costmodel.tokens import tokens

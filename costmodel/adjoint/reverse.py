@@ -20,7 +20,7 @@ from costmodel.adjoint.nodes import RULES, Scope, is_free
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
 from costmodel.adjoint.stored import Shared, active, extent, is_active, stored
-from costmodel.domains import Constraints, Unsupported, infeasible, outside
+from costmodel.constraints import Constraints, Unsupported, infeasible
 from costmodel.equations import (
     SEQUENCE,
     STEP,
@@ -46,6 +46,7 @@ from costmodel.expressions import (
 )
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly
+from costmodel.projections import outside
 from costmodel.tokens import tokens
 from costmodel.wellformed import defined
 

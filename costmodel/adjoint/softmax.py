@@ -11,14 +11,13 @@ from dataclasses import replace
 
 from costmodel.adjoint.inversion import moved_index
 from costmodel.adjoint.recompute import computed_again, read_by
-from costmodel.domains import Unsupported, implied
+from costmodel.constraints import Unsupported, implied
 from costmodel.equations import Equation, System
 from costmodel.expressions import (
     Add,
     Array,
     Call,
     Div,
-    Index,
     Mul,
     Node,
     Position,
@@ -27,6 +26,7 @@ from costmodel.expressions import (
     Sub,
     moved,
 )
+from costmodel.indices import Index
 from costmodel.loops import references
 from costmodel.polynomial import Poly
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from costmodel.adjoint.local import OF_RESULT
-from costmodel.domains import Unsupported, implied
+from costmodel.constraints import Unsupported, implied
 from costmodel.equations import Equation, System
 from costmodel.expressions import (
     Array,
@@ -22,17 +22,14 @@ from costmodel.expressions import (
     Div,
     Fft,
     Folded,
-    Index,
     Joined,
     Mul,
     Neg,
     Node,
     Reduce,
     Ref,
-    UnionIndex,
-    one_by_one,
-    outer_first,
 )
+from costmodel.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.loops import in_order
 from costmodel.polynomial import Poly
 

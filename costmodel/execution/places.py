@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
-from costmodel.expressions import Array, Flat, Gather, Index, Position
+from costmodel.expressions import Array, Flat, Gather, Position
+from costmodel.indices import Index
 from costmodel.polynomial import Poly
 
 Point = dict[str, int]

@@ -38,7 +38,6 @@ from costmodel.expressions import (
     Flat,
     Folded,
     Gather,
-    Index,
     Joined,
     Neg,
     Node,
@@ -49,6 +48,7 @@ from costmodel.expressions import (
     Select,
     Where,
 )
+from costmodel.indices import Index
 
 if TYPE_CHECKING:
     import numpy as np

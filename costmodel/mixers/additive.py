@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 
 from costmodel.composites import softmax
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Index, Node, function, sum_
+from costmodel.expressions import Array, Node
+from costmodel.indices import Index
 from costmodel.polynomial import Poly
+from costmodel.writing import function, sum_
 
 BAHDANAU = "Bahdanau et al. 2014, arXiv 1409.0473, section 3.1 and appendix A.1.2"
 LUONG = "Luong et al. 2015, arXiv 1508.04025, section 3.1"

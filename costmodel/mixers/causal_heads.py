@@ -21,9 +21,11 @@ from functools import partial
 
 from costmodel.composites import scaled, softmax
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Index, Node, function, sum_
+from costmodel.expressions import Array, Node
+from costmodel.indices import Index
 from costmodel.options import Family
 from costmodel.polynomial import Poly
+from costmodel.writing import function, sum_
 
 THESIS = "Terroa 2024, MSc thesis, Universidade de Lisboa, hdl 10400.5/96896"
 CODE = "Terroa 2024, the repository joaoterroa/nanogpt-benchmarks"

@@ -9,8 +9,9 @@ zeros gives.
 from __future__ import annotations
 
 from costmodel.equations import Mixer
-from costmodel.expressions import max_, min_, sum_
+from costmodel.indices import max_, min_
 from costmodel.polynomial import call
+from costmodel.writing import sum_
 
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1 and section 4"
 TORCH = "torch.nn.Conv1d"

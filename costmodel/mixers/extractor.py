@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Index, Ref, irfft, rfft, sum_
+from costmodel.expressions import Array, Ref
+from costmodel.indices import Index
 from costmodel.polynomial import Poly, padded
+from costmodel.writing import irfft, rfft, sum_
 
 V1 = "Chen 2023, arXiv 2308.07661v1"
 V2 = "Chen 2023, arXiv 2308.07661v2"

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from costmodel.composites import scaled, softmax
 from costmodel.equations import Mixer
-from costmodel.expressions import sum_
+from costmodel.writing import sum_
 
 
 def additive_pooling() -> Mixer:

@@ -19,8 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Node, function, min_, sum_
+from costmodel.expressions import Array, Node
+from costmodel.indices import min_
 from costmodel.polynomial import Poly
+from costmodel.writing import function, sum_
 
 SOURCE = (
     "Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2-3.4; chunked: mixed chunk "

@@ -21,8 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Index, Node, function, sum_
+from costmodel.expressions import Array, Node
+from costmodel.indices import Index
 from costmodel.options import Chosen, offering
+from costmodel.writing import function, sum_
 
 CHUNG = "Chung et al. 2014, arXiv 1412.3555, section 2"
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 
 from costmodel.composites import scaled, softmax
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Index, max_, min_, sum_
+from costmodel.indices import Index, max_, min_
 from costmodel.polynomial import Poly, call
+from costmodel.writing import sum_
 
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1 and section 4"
 TORCH = "torch.nn.MultiheadAttention"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from costmodel.composites import scaled, softmax
 from costmodel.equations import Mixer
-from costmodel.expressions import Array, Node, sum_
+from costmodel.expressions import Array, Node
 from costmodel.options import Chosen, offering
+from costmodel.writing import sum_
 
 CHEN = "Chen 2023, arXiv 2308.07661v2, eqs. (10)-(17)"
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762"

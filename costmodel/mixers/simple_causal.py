@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costmodel.equations import Form
-from costmodel.expressions import Array, Node, sum_
+from costmodel.expressions import Array, Node
 from costmodel.mixers.linear_attention import running_product, scores
 from costmodel.mixers.simple import Product, simple
+from costmodel.writing import sum_
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from costmodel.answers import Missing
-from costmodel.domains import Exact, Unsupported, total
+from costmodel.constraints import Unsupported
+from costmodel.domains import total
+from costmodel.exact import Exact
 from costmodel.models.network import (
     Counting,
     Network,

@@ -15,23 +15,24 @@ from typing import Any
 
 from costmodel.adjoint import adjoint
 from costmodel.adjoint.stored import active, extent
-from costmodel.domains import Exact, Unsupported, total
+from costmodel.constraints import Unsupported
+from costmodel.domains import total
 from costmodel.equations import TRAINED, Equation, Form, Mixer, System, gradient_name
+from costmodel.exact import Exact
 from costmodel.expressions import (
     Array,
     First,
     Gather,
-    Index,
     Node,
     Reduce,
     Ref,
     moved,
     names_in,
-    outer_first,
     position_value,
     rebuilt,
     walk,
 )
+from costmodel.indices import Index, outer_first
 from costmodel.loops import references
 from costmodel.phases import system_of
 from costmodel.polynomial import Poly

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from costmodel.answers import Missing
-from costmodel.domains import Exact, Unsupported
+from costmodel.constraints import Unsupported
+from costmodel.exact import Exact
 from costmodel.models.choices import ModelError
 from costmodel.models.memory import most
 from costmodel.models.network import Counting, Network

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.models.assembly import Use
 from costmodel.models.network import part_sizes
 from costmodel.models.schedule import Run, Wire, schedule

@@ -14,16 +14,17 @@ from costmodel.conventions import (
     ConventionError,
     convention as named_convention,
 )
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.models.assembly import LAYERS, Use, assemble
 from costmodel.models.choices import Choices, ModelError
 from costmodel.phases import TRAINING_STEP, Unanswered, phase_name
-from costmodel.polynomial import Poly, sum_of, to_sympy
+from costmodel.polynomial import Poly, sum_of
 from costmodel.quantity import Quantity
 from costmodel.requests import fit
 from costmodel.rules.counts import Counts, CountsAt
 from costmodel.rules.parameters import parameters
 from costmodel.sizes import LETTERS, SizeError, checked
+from costmodel.symbols import to_sympy
 
 if TYPE_CHECKING:
     import sympy

@@ -15,8 +15,10 @@ from functools import cache
 from costmodel import gates, norms
 from costmodel.composites import softmax
 from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Constant, Index, Node, exp, function, max_over, sum_
+from costmodel.expressions import Array, Constant, Node
+from costmodel.indices import Index
 from costmodel.polynomial import Poly
+from costmodel.writing import exp, function, max_over, sum_
 
 Width = tuple[Index, Index]
 """An index of the tokens and one of the entries of a row."""

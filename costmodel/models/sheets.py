@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from costmodel.answers import Missing
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.functions import CLASSES
 from costmodel.models import training
 from costmodel.models.assembly import Use

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from costmodel.answers import Missing
-from costmodel.domains import Exact, Unsupported, union_size
+from costmodel.constraints import Unsupported
+from costmodel.domains import union_size
 from costmodel.equations import gradient_name
+from costmodel.exact import Exact
 from costmodel.models import parts
 from costmodel.models.assembly import FORWARD, Use
 from costmodel.models.gradients import Gradients, gradients

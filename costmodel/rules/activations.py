@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
+from costmodel.constraints import Constraints
 from costmodel.conventions import Convention
-from costmodel.domains import Constraints, Exact, outside, union_size
+from costmodel.domains import union_size
 from costmodel.equations import Equation, Mixer, System, gradient_name
+from costmodel.exact import Exact
 from costmodel.expressions import Array, Flat, Gather, Ref, position_value
 from costmodel.latest import reads
 from costmodel.phases import instances, system_of
 from costmodel.polynomial import Poly
+from costmodel.projections import outside
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.state import entries, variables_in

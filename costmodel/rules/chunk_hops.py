@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from costmodel.domains import (
-    Constraints,
-    Exact,
-    Unsupported,
-    bounds,
-    implied,
-    implied_all,
-    infeasible,
-    outside,
-    projected,
-)
+from costmodel.constraints import Constraints, Unsupported, bounds, implied, implied_all, infeasible
+from costmodel.exact import Exact
 from costmodel.latest import reads
 from costmodel.polynomial import Poly, ceil_div
+from costmodel.projections import outside, projected
 from costmodel.rules.rows import Rows, joined, length
 
 OUTER, INNER, UPPER = "#chunk", "#place", "#upper"

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Unpack
 
+from costmodel.constraints import Constraints, Unsupported, variables_of
 from costmodel.conventions import Convention
-from costmodel.domains import Constraints, Exact, Unsupported, total, variables_of
+from costmodel.domains import total
 from costmodel.equations import Mixer, System, rows
+from costmodel.exact import Exact
 from costmodel.expressions import (
     Add,
     Binary,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costmodel.conventions import PEERS
-from costmodel.domains import Exact
+from costmodel.exact import Exact
 from costmodel.functions import CLASSES
 from costmodel.phases import Unanswered
 from costmodel.quantity import Quantity

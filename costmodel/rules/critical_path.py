@@ -12,15 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Unpack
 
+from costmodel.constraints import Constraints, Unsupported, implied, infeasible, variables_of
 from costmodel.conventions import Convention
-from costmodel.domains import (
-    Constraints,
-    Unsupported,
-    implied,
-    infeasible,
-    projected,
-    variables_of,
-)
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import (
     Add,
@@ -50,6 +43,7 @@ from costmodel.loops import Block, ascending, blocks, references
 from costmodel.phases import Instances, phase_name, system_of
 from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
+from costmodel.projections import projected
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.chains import Chain, CriticalPath, Repeat
 from costmodel.rules.levels import MOST, Level, dominates, guarded, largest, maximised

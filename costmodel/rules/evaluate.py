@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
+from costmodel.constraints import Unsupported
 from costmodel.conventions import Convention, convention as named_convention
-from costmodel.domains import Unsupported
 from costmodel.equations import TRAINED, Equation, Mixer, gradient_name, rank, rows
 from costmodel.expressions import (
     Add,
@@ -20,12 +20,10 @@ from costmodel.expressions import (
     Call,
     Constant,
     Div,
-    EquationError,
     Fft,
     First,
     Folded,
     Gather,
-    Index,
     Joined,
     Mul,
     Neg,
@@ -38,6 +36,7 @@ from costmodel.expressions import (
     Where,
     position_value,
 )
+from costmodel.indices import EquationError, Index
 from costmodel.loops import Block, blocks
 from costmodel.phases import system_of
 from costmodel.polynomial import Fn, Poly

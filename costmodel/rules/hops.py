@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from costmodel.domains import (
+from costmodel.constraints import (
     Constraints,
-    Exact,
     Unsupported,
     implied,
     implied_all,
     infeasible,
     nonnegative,
-    projected,
 )
+from costmodel.exact import Exact
 from costmodel.polynomial import Poly, call, ceil_div
+from costmodel.projections import projected
 from costmodel.rules.rows import ROW, Rows, joined, length
 
 BACK = "#back"

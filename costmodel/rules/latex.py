@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from costmodel.composites import STANDING
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Equation
 from costmodel.expressions import (
     Add,
@@ -26,7 +26,6 @@ from costmodel.expressions import (
     Flat,
     Folded,
     Gather,
-    Index,
     Joined,
     Mul,
     Neg,
@@ -37,11 +36,11 @@ from costmodel.expressions import (
     Ref,
     Select,
     Sub,
-    UnionIndex,
     Where,
     moved,
 )
 from costmodel.functions import TABLE
+from costmodel.indices import Index, UnionIndex
 from costmodel.polynomial import Poly
 from costmodel.rules.printing import (
     Names,

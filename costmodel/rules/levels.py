@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from costmodel.domains import (
+from costmodel.constraints import (
     ONE,
     Constraints,
     Unsupported,
@@ -19,10 +19,10 @@ from costmodel.domains import (
     irredundant,
     is_plain,
     nonnegative,
-    projected,
     variables_of,
 )
 from costmodel.polynomial import Fn, Poly, by_text, call
+from costmodel.projections import projected
 from costmodel.rules.peaks import direction, highest
 
 

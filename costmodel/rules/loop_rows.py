@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from costmodel.domains import (
+from costmodel.constraints import (
     Constraints,
     Unsupported,
     implied,
     infeasible,
-    projected,
     simplified,
     variables_of,
 )
@@ -19,6 +18,7 @@ from costmodel.latest import at_token
 from costmodel.loops import Block, references
 from costmodel.phases import Instances, T, instances
 from costmodel.polynomial import Poly
+from costmodel.projections import projected
 from costmodel.tokens import tokens
 
 

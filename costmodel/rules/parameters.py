@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costmodel.equations import Mixer
-from costmodel.polynomial import Poly, sum_of, to_sympy
+from costmodel.polynomial import Poly, sum_of
 from costmodel.quantity import Quantity
+from costmodel.symbols import to_sympy
 
 if TYPE_CHECKING:
     import sympy

@@ -30,8 +30,9 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
-from costmodel.domains import Exact, Unsupported, implied, infeasible
+from costmodel.constraints import Unsupported, implied, infeasible
 from costmodel.equations import Mixer, System
+from costmodel.exact import Exact
 from costmodel.phases import system_of
 from costmodel.polynomial import call
 from costmodel.quantity import Quantity

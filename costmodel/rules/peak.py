@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
+from costmodel.constraints import Unsupported, nonnegative
 from costmodel.conventions import Convention
-from costmodel.domains import Exact, Unsupported, nonnegative, union_size
+from costmodel.domains import union_size
 from costmodel.equations import Equation, Mixer, System
+from costmodel.exact import Exact
 from costmodel.expressions import Array
 from costmodel.loops import blocks, references
 from costmodel.phases import TRAINING_STEP, Unanswered, instances, phase_name, system_of

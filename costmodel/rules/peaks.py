@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from costmodel.domains import (
+from costmodel.constraints import (
     ONE,
     Constraints,
     Unsupported,
@@ -22,10 +22,10 @@ from costmodel.domains import (
     implied_all,
     infeasible,
     nonnegative,
-    projected,
     stride,
 )
 from costmodel.polynomial import Fn, Monomial, Number, Poly, call
+from costmodel.projections import projected
 from costmodel.rules.crossing import best_pairs
 
 LOG = "ceil_log2"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from costmodel.conventions import PEERS
-from costmodel.domains import Exact
 from costmodel.equations import Mixer, System
+from costmodel.exact import Exact
 from costmodel.expressions import Add, Joined, Mul, Node, Reduce, Sub
 from costmodel.phases import TRAINING_STEP, Unanswered, instances, system_of
 from costmodel.polynomial import Poly

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from costmodel.domains import (
-    Constraints,
-    infeasible,
-    projected,
-    variables_of,
-)
+from costmodel.constraints import Constraints, infeasible, variables_of
 from costmodel.equations import Equation
 from costmodel.expressions import (
     Gather,
@@ -19,6 +14,7 @@ from costmodel.expressions import (
 )
 from costmodel.phases import Instances
 from costmodel.polynomial import Poly, by_text
+from costmodel.projections import projected
 from costmodel.rules.levels import Level, maxima, proven
 from costmodel.wellformed import region
 

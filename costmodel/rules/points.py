@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from costmodel.domains import Constraints, Exact, total
+from costmodel.constraints import Constraints
+from costmodel.domains import total
 from costmodel.equations import Equation
-from costmodel.expressions import Binary, Index, Joined, Node, Reduce
+from costmodel.exact import Exact
+from costmodel.expressions import Binary, Joined, Node, Reduce
+from costmodel.indices import Index
 from costmodel.polynomial import Poly
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.domains import (
-    ONE,
-    Constraints,
-    Unsupported,
-    bounds,
-    nonnegative,
-    simplified,
-)
+from costmodel.constraints import ONE, Constraints, Unsupported, bounds, nonnegative, simplified
 from costmodel.expressions import (
     Array,
 )

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from costmodel.domains import Constraints, Unsupported, bounds, implied, implied_all, projected
+from costmodel.constraints import Constraints, Unsupported, bounds, implied, implied_all
 from costmodel.equations import Equation, System
 from costmodel.expressions import Array, Gather, Position, position_value
 from costmodel.latest import Read, after_token, reads
 from costmodel.polynomial import Poly
 from costmodel.presence import may_be_empty
+from costmodel.projections import projected
 from costmodel.tokens import tokens
 
 ROW = "#row"

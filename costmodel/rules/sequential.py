@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
+from costmodel.constraints import Constraints, Unsupported
 from costmodel.conventions import Convention
-from costmodel.domains import Constraints, Exact, Unsupported
 from costmodel.equations import Mixer, System
+from costmodel.exact import Exact
 from costmodel.expressions import Fft, Joined, Node, Reduce, Reduction, Select
 from costmodel.phases import Instances, phase_name, system_of
 from costmodel.polynomial import Poly, call

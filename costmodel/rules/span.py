@@ -13,18 +13,16 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Unpack
 
-from costmodel.conventions import Convention
-from costmodel.domains import (
+from costmodel.constraints import (
     Constraints,
     Unsupported,
     infeasible,
     irredundant,
     nonnegative,
-    outside,
-    projected,
     simplified,
     variables_of,
 )
+from costmodel.conventions import Convention
 from costmodel.equations import Equation, Mixer, System
 from costmodel.expressions import (
     Add,
@@ -53,8 +51,9 @@ from costmodel.functions import TABLE
 from costmodel.latest import at_token
 from costmodel.loops import Block, ascending, blocks, references
 from costmodel.phases import Instances, T, phase_name, system_of
-from costmodel.polynomial import Poly, call, to_sympy
+from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, both, may_be_empty, present, with_terms
+from costmodel.projections import outside, projected
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
 from costmodel.rules.ends import settled
@@ -83,6 +82,7 @@ from costmodel.rules.places import at_places, on_axes
 from costmodel.rules.row_depths import rows
 from costmodel.rules.selections import levels as levels_of
 from costmodel.rules.terms import number_kept, numbers_of_terms
+from costmodel.symbols import to_sympy
 from costmodel.tokens import tokens
 from costmodel.wellformed import axes_of, whole
 

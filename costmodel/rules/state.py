@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costmodel.domains import Constraints, Exact, Unsupported, outside, union_size
+from costmodel.constraints import Constraints, Unsupported
+from costmodel.domains import union_size
 from costmodel.equations import Equation, Mixer, System
+from costmodel.exact import Exact
 from costmodel.expressions import Array, Gather, Ref
 from costmodel.latest import Read, after_token, reads, up_to_token
 from costmodel.phases import T, Unanswered, inference_reason, system_of
 from costmodel.polynomial import Poly
+from costmodel.projections import outside
 from costmodel.quantity import Quantity
 from costmodel.tokens import tokens
 from costmodel.wellformed import axes_of, every_choice, region

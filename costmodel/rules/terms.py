@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from costmodel.domains import (
-    ONE,
-    Constraints,
-    Exact,
-    Unsupported,
-    infeasible,
-    total,
-    variables_of,
-)
+from costmodel.constraints import ONE, Constraints, Unsupported, infeasible, variables_of
+from costmodel.domains import total
 from costmodel.equations import rank
-from costmodel.expressions import (
-    Index,
-    Joined,
-    Reduce,
-    Reduction,
-)
+from costmodel.exact import Exact
+from costmodel.expressions import Joined, Reduce, Reduction
+from costmodel.indices import Index
 from costmodel.phases import Instances
 from costmodel.polynomial import Fn, Poly, by_text, call
 from costmodel.presence import EVERYWHERE, Places, may_be_empty, present

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
+from costmodel.constraints import Constraints, Unsupported
 from costmodel.conventions import Convention
-from costmodel.domains import Constraints, Exact, Unsupported, total, union_size
+from costmodel.domains import total, union_size
 from costmodel.equations import Equation, Mixer, System
+from costmodel.exact import Exact
 from costmodel.expressions import Array, Ref
 from costmodel.latest import after_token, reads, up_to_token
 from costmodel.phases import Instances, T, instances, phase_name, system_of

@@ -20,7 +20,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
 from costmodel.expressions import Array
 from costmodel.phases import Unanswered, phase_name, system_of

@@ -20,7 +20,6 @@ from costmodel.expressions import (
     Flat,
     Folded,
     Gather,
-    Index,
     Joined,
     Mul,
     Neg,
@@ -32,6 +31,7 @@ from costmodel.expressions import (
     rebuilt,
     walk,
 )
+from costmodel.indices import Index
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly
 from profiler.ladders.carriers import ENTRY_BY_ENTRY, MULTIPLIED, RUNNING, WHOLE, Carriers

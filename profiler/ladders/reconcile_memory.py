@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Mixer
-from costmodel.expressions import EquationError
+from costmodel.indices import EquationError
 from costmodel.phases import TRAINING_STEP, Unanswered, system_of
 from costmodel.rules.activations import activations
 from costmodel.rules.peak import peak, there_before

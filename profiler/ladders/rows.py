@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.equations import Equation
-from costmodel.expressions import Array, Index, Node, Reduce, Ref, rebuilt
+from costmodel.expressions import Array, Node, Reduce, Ref, rebuilt
+from costmodel.indices import Index
 from costmodel.loops import Block, references
 from costmodel.polynomial import Poly
 

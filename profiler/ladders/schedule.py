@@ -12,8 +12,8 @@ from functools import cache, cached_property
 from itertools import groupby
 
 from costmodel.adjoint.recompute import AGAIN
-from costmodel.domains import Exact
 from costmodel.equations import Equation, System, gradient_name
+from costmodel.exact import Exact
 from costmodel.expressions import Array
 from costmodel.loops import blocks, references
 from costmodel.polynomial import Poly

@@ -14,9 +14,10 @@ from fractions import Fraction
 from functools import cached_property
 
 import costmodel as cm
+from costmodel.constraints import Unsupported
 from costmodel.conventions import convention
-from costmodel.domains import Exact, Unsupported
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.phases import Unanswered
 from costmodel.polynomial import Fn, Poly
 from costmodel.rules.count import count

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from costmodel.domains import Exact, Unsupported
+from costmodel.constraints import Unsupported
+from costmodel.exact import Exact
 from costmodel.load import mixer as load_mixer
 from costmodel.phases import Unanswered, phase_name
 from costmodel.requests import values

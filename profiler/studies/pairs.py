@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from costmodel.domains import Unsupported
+from costmodel.constraints import Unsupported
 from costmodel.load import mixer as load_mixer
 from costmodel.phases import Unanswered
 from costmodel.render import Grid

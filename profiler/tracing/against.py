@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from costmodel.composites import OF_GRADIENTS, PADDINGS, REWRITES
-from costmodel.domains import (
+from costmodel.constraints import (
     Constraints,
-    Exact,
     Unsupported,
     implied,
     infeasible,
@@ -26,6 +25,7 @@ from costmodel.domains import (
     nonnegative,
 )
 from costmodel.equations import Mixer
+from costmodel.exact import Exact
 from costmodel.load import mixer as load_mixer
 from costmodel.phases import Unanswered
 from costmodel.polynomial import Poly

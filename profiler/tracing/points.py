@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from costmodel.domains import Constraints
+from costmodel.constraints import Constraints
 from profiler.tracing.fit import Point
 from profiler.tracing.observe import PEAK, Observation, Quantity, observe
 from profiler.tracing.recorder import Backend

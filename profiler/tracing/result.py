@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from costmodel.domains import Constraints
+from costmodel.constraints import Constraints
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from profiler.counters.operations import Operations

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from costmodel.domains import Constraints, nonnegative
+from costmodel.constraints import Constraints, nonnegative
 from costmodel.formulas import parse
 from costmodel.polynomial import Poly
 from profiler.tracing import atoms

@@ -22,10 +22,10 @@ import costmodel as cm
 from costmodel.composites import lower
 from costmodel.equations import Mixer
 from costmodel.execution.oracle import execute
-from costmodel.expressions import function, sum_
 from costmodel.held_against import Comparison, differences
 from costmodel.rules.order import order
 from costmodel.sizes import ceil_log2
+from costmodel.writing import function, sum_
 from profiler import modules
 from profiler.check import check
 from profiler.modules import Implementation, build, implementation

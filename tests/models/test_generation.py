@@ -8,8 +8,9 @@ import pytest
 
 from costmodel import models
 from costmodel.answers import Missing, answers
+from costmodel.constraints import Unsupported
 from costmodel.conventions import Convention
-from costmodel.domains import Exact, Unsupported
+from costmodel.exact import Exact
 from costmodel.mixers import names as mixer_names
 from costmodel.models import generation
 from costmodel.models.generation import over_steps, over_steps_at

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import costmodel as cm
-from costmodel.expressions import Mul, Node, function, sum_
+from costmodel.expressions import Mul, Node
 from costmodel.phases import system_of
+from costmodel.writing import function, sum_
 from profiler.ladders.ladder import Memory
 from profiler.ladders.reconcile_memory import APART, memory
 from profiler.ladders.schedule import Schedule, held_in_turn, moments, schedules

@@ -214,7 +214,7 @@ def derived(series: Series, name: str) -> Derived:
 
 def test_the_local_exponent_of_a_polynomial_by_hand() -> None:
     l, d = Poly.atom("l"), Poly.atom("d")
-    from costmodel.domains import Exact
+    from costmodel.exact import Exact
 
     answer = Exact.of(l * l * d + l * d * d)
     # 2 l^2 d + l d^2 over l^2 d + l d^2: at l = 30, d = 10 (18000 + 3000) / 12000
