@@ -8,7 +8,7 @@ reason, never a zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from torch import nn
 
 from costmodel.phases import phase_name
 from profiler.counters.dispatch import DispatchCounts, count_dispatch
-from profiler.counters.hardware import hardware_operations
+from profiler.counters.hardware.counts import hardware_counts
+from profiler.counters.hardware.tiles import products_of
 from profiler.counters.operations import NOTHING, Operations
 from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counters.trace import OperationTimes, count_kernels, operation_times
@@ -121,7 +122,7 @@ def _measured(
         readings=readings,
         reasons=reasons,
         counts=counts,
-        environment=environment(request.device),
+        environment=environment(request.device) | tools(counts),
     )
     return flagged(found, request.mixer)
 
@@ -143,14 +144,28 @@ def counted(
         "weights": weight_bytes(work.module),
         "state": state_bytes(work, phase),
         "kernels": kernels_of(work, request.device, dispatched),
-        "hardware": hardware_operations(),
     }
+    hardware, read = hardware_of(work, request, note)
+    measured |= read
     note("sharing out the time")
     times = operation_times(work.bare, reset=work.reset, cuda=request.device.startswith("cuda"))
     printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
     measured |= {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
     counts = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json(), "peers": printed}
-    return dispatched, counts, measured
+    return dispatched, counts | hardware, measured
+
+
+def hardware_of(
+    work: Work, request: Request, note: Callable[[str], None]
+) -> tuple[dict[str, Any], dict[str, Measured]]:
+    """What the hardware executed, as JSON values, beside the products of matrices that it was to
+    compute, and the bytes that it moved; or why it is not known."""
+    found = hardware_counts(request, note)
+    if isinstance(found, Unavailable):
+        return {}, {"hardware": found}
+    work.restore()
+    products = [list(astuple(product)) for product in products_of(work.bare)]
+    return {"hardware": found.to_json() | {"products": products}}, found.readings()
 
 
 def metered(
@@ -179,6 +194,11 @@ def metered(
     note("measuring energy")
     lost = lost_in(measured)
     return measured | (dict.fromkeys(ENERGIES, lost) if lost else energies(work, request))
+
+
+def tools(counts: Mapping[str, Any]) -> dict[str, str]:
+    """The versions of programs that measured beside this one."""
+    return {"ncu": counts["hardware"]["ncu"]} if "hardware" in counts else {}
 
 
 def failure(error: Exception) -> str:

@@ -38,6 +38,7 @@ class Plan:
     energy: bool = True
     energy_window_s: float = EnergyLimits.window_s
     energy_trials: int = EnergyLimits.trials
+    counters: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -45,6 +46,7 @@ class Plan:
         return {
             "compile": self.compile,
             "shared": self.shared,
+            "counters": self.counters,
             **{name: getattr(self, name) for name in OF_ENERGY},
         }
 

@@ -4,7 +4,8 @@ Rung 1 counts the equations, rung 2 the algorithm that the implementation is des
 rung 3 is what it dispatched, rung 4 what the hardware executed, rung 5 what it cost. A cause is the
 equations counted again under a named switch, never a subtraction of two rungs. Rung 2 is the last
 of those re-counts, so the gap 1-2 is exhausted by construction; the gap 2-3 is observed, and what
-stands there is unexplained.
+stands there is unexplained. So is the gap 3-4, whose causes are what was dispatched, counted again
+as the chip was seen to execute it (`ladders.hardware`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from costmodel.rules.peers import contraction_counts, no_backward
 from profiler.counters.rules import nominal
 from profiler.counters.zeros import MEANING
 from profiler.ladders.cost import cost_of
+from profiler.ladders.hardware import beyond, hardware, hardware_causes, moved
 from profiler.ladders.ladder import EXHAUSTED, Cause, Classes, Ladder, PeerFigure
 from profiler.ladders.reconcile_memory import memory
 from profiler.modules import Implementation, without_token
@@ -38,6 +40,8 @@ class Described:
     rewrites: tuple[str, ...]
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Array -> kernel class; empty where the description names none."""
+    unbound: tuple[str, ...] = ()
+    """The parameters whose slices one operation takes."""
 
 
 OF_AUTOGRAD = ("quotient-gradient", "cases-gradient", "fft-gradient")
@@ -80,7 +84,8 @@ def described(mixer: Mixer, implementation: Implementation, phase: str) -> Descr
         rewrites = tuple(r for r in rewrites if r != "dense")
     if phase in TRAINING_STEP:
         rewrites = (*rewrites, *gradient_rewrites(kernels or {}, rewrites))
-    return Described(form, tuple(r for r in REWRITES if r in rewrites), kernels or {})
+    rewrites = tuple(r for r in REWRITES if r in rewrites)
+    return Described(form, rewrites, kernels or {}, implementation.unbound)
 
 
 def classes(counts: CountsAt) -> Classes:
@@ -159,6 +164,9 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
     third = dispatched_classes(dispatch["operations"])
     causes = (*causes, *zeros(measurement))
     cost, why = cost_of(measurement, mixer, does.form, sum(third.values()))
+    fourth = hardware(measurement)
+    counts = None if fourth is None else fourth.counts
+    executing = hardware_causes(measurement)
     explained = {
         gap: sum_classes(cause.counts for cause in causes if cause.start == gap) for gap in (1, 2)
     }
@@ -170,20 +178,29 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         sizes=sizes,
         dtype=measurement.dtype,
         device=measurement.device,
-        rungs={"1": first, "2": second, "3": third, "4": None, "5": cost},
-        causes=causes,
+        rungs={"1": first, "2": second, "3": third, "4": counts, "5": cost},
+        causes=(*causes, *executing),
         unexplained={
             "1-2": difference(difference(second, first), explained[1]),
             "2-3": difference(difference(third, second), explained[2]),
-        },
+        }
+        | ({} if fourth is None else {"3-4": beyond(third, fourth, executing)}),
         peers=tuple(
             peer_figure(peer, measurement, mixer, does, phase, sizes) for peer in PEERS.values()
         ),
         reasons={"1-2": EXHAUSTED} | unobserved(measurement) | why,
         uncounted=tuple(dispatch["unknown"]),
         memory=memory(
-            measurement, mixer, held_steps(mixer, does), phase, does.kernels, does.rewrites
-        ),
+            measurement,
+            mixer,
+            held_steps(mixer, does),
+            phase,
+            does.kernels,
+            does.rewrites,
+            does.unbound,
+        )
+        | moved(measurement, mixer, does.form),
+        hardware=fourth,
     )
 
 
@@ -204,9 +221,21 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
     if kinds := dict.fromkeys(filter(None, map(nominal, counted))):
         what = " and ".join(kinds)
         said.append(f"nominal for {what}: counted by documented arithmetic, not observed")
-    hardware = "the record says nothing of hardware counters"
     third = {"3": "; ".join(said)} if said else {}
-    return third | {"4": measurement.reasons.get("hardware", hardware)}
+    return third | untold(measurement)
+
+
+def untold(measurement: Measurement) -> dict[str, str]:
+    """Why rung 4 is missing, or which of its classes are."""
+    fourth = hardware(measurement)
+    if fourth is None:
+        nothing = "the record says nothing of hardware counters"
+        return {"4": measurement.reasons.get("hardware", nothing)}
+    classes: dict[str, list[str]] = {}
+    for name, why in fourth.untold.items():
+        classes.setdefault(why, []).append(name)
+    said = "; ".join(f"{', '.join(names)}: {why}" for why, names in classes.items())
+    return {"4": said} if said else {}
 
 
 def sum_classes(parts: Iterable[Classes]) -> Classes:

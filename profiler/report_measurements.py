@@ -8,8 +8,12 @@ from typing import Any
 
 from costmodel.functions import CLASSES
 from costmodel.render import Cell, Column, Dash, Grid, Line, Note
+from profiler.counters.hardware.classes import UNTOLD
+from profiler.counters.hardware.result import MOVED
 from profiler.ladders.cost import contention
+from profiler.ladders.hardware import hardware
 from profiler.meters.ceilings import ceilings_words
+from profiler.meters.disturbance import meant
 from profiler.meters.energy_tokens import per_token
 from profiler.meters.interface import Unavailable
 from profiler.store import Measurement
@@ -38,12 +42,15 @@ COLUMNS = (
     Column("power", "power"),
     Column("per token", "energy\na token"),
     Column("per watt", "tokens/s\nper W"),
+    Column("executed", "executed"),
+    Column("moved cold", "DRAM,\ncold"),
+    Column("moved", "DRAM,\nin sequence"),
 )
 
 DROP = (
-    "n samples", "20-80 %", "per watt", "net J", "power", "per token", "energy", "graph", "kernels",
-    "fvcore", "torch", "dtype", "cold", "state", "compile", "weights", "operations", "peak memory",
-    "sizes",
+    "n samples", "20-80 %", "moved", "moved cold", "executed", "per watt", "net J", "power",
+    "per token", "energy", "graph", "kernels", "fvcore", "torch", "dtype", "cold", "state",
+    "compile", "weights", "operations", "peak memory", "sizes",
 )  # fmt: skip
 """What a narrow terminal loses, in this order; mixer, implementation and latency stay."""
 
@@ -60,6 +67,17 @@ COMPILED = Note(
 
 COMPILING = (
     "compiling: the calls before the compiled one settled, less one settled call; in no latency"
+)
+
+
+COUNTED = ("executed", "moved cold", "moved")
+"""Columns that are shown where hardware counters were asked for."""
+EXECUTED = Note(
+    (
+        "executed: operations by hardware counters, without conversions; DRAM: bytes that its "
+        "memory read and wrote, caches flushed before each kernel, and as kernels leave them",
+    ),
+    COUNTED,
 )
 
 
@@ -87,6 +105,8 @@ def measurement_grids(measurements: Sequence[Measurement]) -> list[Grid]:
 def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
     reasons = Reasons()
     hidden = [name for name, of in ONLY_WHERE_READ.items() if not _read(found, of)]
+    counted = any(m.sweep.get("options", {}).get("counters") for m in found)
+    hidden += () if counted else COUNTED
     rows = tuple(_row(m, reasons, hidden) for m in found)
     reached = ceilings_words(m.environment for m in found)
     held = Note(("state: what is held once the token is in it",), ("state",))
@@ -103,6 +123,7 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
         Note(("operations: as dispatched, every class counted 1",), ("operations",)),
         Note(("torch: FlopCounterMode, a multiply-add is 2",), ("torch",)),
         Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",), ("fvcore",)),
+        *([EXECUTED] if counted else []),
         *([Note((f"at best the device reaches: {reached}",))] if reached else []),
         Note((f"measured values: {DIGITS} significant digits; -o keeps every sample",)),
         *_uncounted(found),
@@ -161,7 +182,19 @@ def _row(m: Measurement, reasons: Reasons, hidden: Sequence[str]) -> Line:
         _reading(m, "energy_net", "J", reasons),
         _reading(m, "power", "W", reasons),
         *(("", "") if "per token" in hidden else _per_token(m, reasons)),
+        *(("", "", "") if "executed" in hidden else _counted(m, reasons)),
     )
+
+
+def _counted(m: Measurement, reasons: Reasons) -> tuple[Cell, ...]:
+    """What the hardware executed in all classes, and the bytes that its memory moved."""
+    found = hardware(m)
+    if found is None:
+        missing = reasons.dash(m.reasons.get("hardware", "hardware counters were not read"))
+        return (missing,) * len(COUNTED)
+    lacking = [why for name, why in found.untold.items() if name not in UNTOLD]
+    executed = reasons.dash(lacking[0]) if lacking else f"{sum(found.counts.values()):,}"
+    return (executed, *(_plain(m, name, " B", reasons) for name in MOVED.values()))
 
 
 def _per_token(m: Measurement, reasons: Reasons) -> tuple[Cell, Cell]:
@@ -231,10 +264,13 @@ def _labelled(found: Sequence[Measurement]) -> list[Note]:
         for name, reading in m.readings.items():
             for label in reading.details.get("labels", ()):
                 carried.setdefault(f"{name.replace('_', ' ')} {label}", []).append(row)
-    return [
+    told = [
         Note((f"{label}: {'all' if len(rows) == len(found) > 1 else ', '.join(rows)}",))
         for label, rows in carried.items()
     ]
+    latencies = (m.readings["latency"] for m in found if "latency" in m.readings)
+    said = meant(label for reading in latencies for label in reading.details.get("labels", ()))
+    return [*told, *(Note((words,)) for words in said)]
 
 
 def _contended(found: Sequence[Measurement]) -> list[Note]:

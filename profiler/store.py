@@ -119,7 +119,8 @@ class Measurement:
         for key in sorted(NESTED):
             if fields["environment"].get(key) is not None:
                 taken(fields["environment"], key, dict)
-        for holder, key, kind in (("sweep", "options", dict), ("counts", "seed", int)):
+        known = (("sweep", "options", dict), ("counts", "seed", int), ("counts", "hardware", dict))
+        for holder, key, kind in known:
             if key in fields[holder]:
                 taken(fields[holder], key, kind)
         return cls(**fields)

@@ -52,6 +52,8 @@ class Request:
     energy_window_s: float = EnergyLimits.window_s
     """How long the load of one trial lasts, unless the sensor needs longer."""
     energy_trials: int = EnergyLimits.trials
+    counters: bool = False
+    """Whether hardware counters are read, in processes of their own under ncu."""
     repetition: bool = False
     """Whether memory, time and energy alone are measured, of what was measured before."""
 

@@ -31,6 +31,9 @@ from costmodel.command_line import (
 from costmodel.load import mixer as load_mixer
 from profiler.meters.energy import FEWEST_TRIALS, EnergyLimits
 
+LARGEST_SEED = 2**63 - 1
+"""The generators of torch take no larger one."""
+
 PANEL = "Energy, on an NVIDIA GPU"
 ENERGY = typer.Option("--energy/--no-energy", help="Whether it is read.", rich_help_panel=PANEL)
 WINDOW = typer.Option(
@@ -48,6 +51,9 @@ TRIALS = typer.Option(
 REPEAT = typer.Option(
     "--repeat/--no-repeat",
     help="Memory, time and energy again after all others; intervals widened to hold both.",
+)
+CEILINGS = typer.Option(
+    "--ceilings/--no-ceilings", help="Also what the device reaches at best, once a process."
 )
 
 if TYPE_CHECKING:
@@ -74,6 +80,7 @@ class Asked:
     energy_trials: int
     repeat: bool
     ceilings: bool
+    counters: bool
     output: Path | None
 
 
@@ -95,7 +102,10 @@ def _measuring(
     device: Annotated[
         str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of parameters and inputs.", min=0)] = 0,
+    seed: Annotated[
+        int,
+        typer.Option("--seed", help="Seed of parameters and inputs.", min=0, max=LARGEST_SEED),
+    ] = 0,
     seconds: Annotated[
         float, typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01)
     ] = 15.0,
@@ -112,9 +122,10 @@ def _measuring(
     energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
     energy_trials: Annotated[int, TRIALS] = EnergyLimits.trials,
     repeat: Annotated[bool, REPEAT] = False,
-    ceilings: Annotated[
+    ceilings: Annotated[bool, CEILINGS] = False,
+    counters: Annotated[
         bool,
-        typer.Option("--ceilings", help="Also what the device reaches at best, once a process."),
+        typer.Option("--counters", help="Also hardware counters of an NVIDIA GPU, by ncu: slow."),
     ] = False,
     output: Annotated[
         Path | None,
@@ -163,6 +174,7 @@ def planned(asked: Asked) -> Plan:
         asked.energy,
         asked.energy_window,
         asked.energy_trials,
+        asked.counters,
     )
 
 

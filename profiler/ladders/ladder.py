@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.functions import CLASSES
 from profiler.words import PHASES
 
+OTHER = "other"
+"""All classes without a column of their own."""
 Classes = dict[str, int]
 """Operations by class, those without a column of their own by name."""
 
@@ -18,14 +20,16 @@ EXHAUSTED = (
 )
 
 
-def row_classes(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Counts as a table's row prints them: mul, add, div, exp, other.
+def row_classes(counts: Mapping[str, int], untold: Collection[str] = ()) -> dict[str, Any]:
+    """Counts as a table's row prints them: mul, add, div, exp, other; None for what is untold.
 
     >>> row_classes({"mul": 3, "compare": 2})
     {'mul': 3, 'add': 0, 'div': 0, 'exp': 0, 'other': {'compare': 2}}
     """
-    other = {name: n for name, n in counts.items() if name not in CLASSES and n}
-    return {name: counts.get(name, 0) for name in CLASSES} | {"other": other}
+    named = {name: n for name, n in counts.items() if name not in CLASSES and n}
+    other = named | {name: None for name in untold if name not in (*CLASSES, OTHER)}
+    known = {name: None if name in untold else counts.get(name, 0) for name in CLASSES}
+    return known | {OTHER: None if OTHER in untold else other}
 
 
 @dataclass(frozen=True)
@@ -105,13 +109,15 @@ class MemoryCause:
 class Memory:
     """Bytes by the equations and as measured, and the causes of what lies between.
 
-    `reason` says why one of the two is None.
+    `reason` says why one of the two is None, `unasked` which switch could not be counted under, and
+    why: what it and those behind it would name is unexplained.
     """
 
     derived: int | None = None
     measured: int | None = None
     causes: tuple[MemoryCause, ...] = ()
     reason: str = ""
+    unasked: str = ""
 
     @property
     def unexplained(self) -> int | None:
@@ -129,6 +135,41 @@ class Memory:
             "causes": [cause.to_json() for cause in self.causes],
             "unexplained": self.unexplained,
             "reason": self.reason,
+            "unasked": self.unasked,
+        }
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Rung 4: what the hardware executed, by class, and how that is known."""
+
+    chip: str
+    ncu: str
+    """The version of the program that read it."""
+    counts: Classes
+    untold: Mapping[str, str] = field(default_factory=dict)
+    """Class, or `other` for all without a column -> why it is not known."""
+    labels: tuple[str, ...] = ()
+    """What a calibration found to be wrong with the counters."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why something was not read."""
+
+    def lacks(self, name: str) -> bool:
+        """Whether the number of a class is not known."""
+        return bool(self.why(name))
+
+    def why(self, name: str) -> str:
+        """Why the number of a class is not known; "" where it is."""
+        return self.untold.get(name) or (self.untold.get(OTHER, "") if name not in CLASSES else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields but the counts, which are the rung's."""
+        return {
+            "chip": self.chip,
+            "ncu": self.ncu,
+            "untold": dict(self.untold),
+            "labels": list(self.labels),
+            "reasons": dict(self.reasons),
         }
 
 
@@ -137,7 +178,7 @@ class Ladder:
     """Theory and measurement of one implementation, rung by rung.
 
     The gap 1-2 is exhausted by construction: rung 2 is the last of the re-counts that are its
-    causes. The gap 2-3 is the observed one.
+    causes. The gap 2-3 is the observed one; 3-4 is there where hardware counters were read.
     """
 
     mixer: str
@@ -156,18 +197,25 @@ class Ladder:
     uncounted: tuple[str, ...] = ()
     """Dispatched operations without a counting rule: what they did is in no rung."""
     memory: Mapping[str, Memory] = field(default_factory=dict)
-    """`activations` (what is kept for the backward pass) and `peak`: by quantity."""
+    """`activations` (what is kept for the backward pass), `peak`, and the bytes that the memory
+    moved where these were counted: by quantity."""
+    hardware: Hardware | None = None
+    """Rung 4; None where no hardware counters were read."""
 
     @property
     def explained(self) -> bool:
         """Whether everything dispatched was counted, nothing is unexplained on rungs 1 to 3, and
         every peer that printed a figure printed its prediction."""
-        gaps = self.uncounted or any(self.unexplained.values())
+        gaps = self.uncounted or any(self.unexplained[gap] for gap in ("1-2", "2-3"))
         return not gaps and not any(peer.unexplained for peer in self.peers)
 
     def to_json(self) -> dict[str, Any]:
         """The ladder as DESIGN's schema 1 prints it."""
         counted = {rung: row_classes(self.rungs[rung]) for rung in "123"}
+        untold = {} if self.hardware is None else {"3-4": self.hardware.untold}
+        fourth = None
+        if self.hardware is not None:
+            fourth = row_classes(self.hardware.counts, self.hardware.untold)
         return {
             "mixer": self.mixer,
             "implementation": self.implementation,
@@ -176,13 +224,17 @@ class Ladder:
             "sizes": dict(self.sizes),
             "dtype": self.dtype,
             "device": self.device,
-            "rungs": counted | {rung: self.rungs[rung] for rung in "45"},
+            "rungs": counted | {"4": fourth, "5": self.rungs["5"]},
             "causes": [cause.to_json() for cause in self.causes],
-            "unexplained": {gap: row_classes(counts) for gap, counts in self.unexplained.items()},
+            "unexplained": {
+                gap: row_classes(counts, untold.get(gap, ()))
+                for gap, counts in self.unexplained.items()
+            },
             "peers": [peer.to_json() for peer in self.peers],
             "reasons": dict(self.reasons),
             "uncounted": list(self.uncounted),
             "memory": {name: found.to_json() for name, found in self.memory.items()},
+            **({} if self.hardware is None else {"hardware": self.hardware.to_json()}),
         }
 
 

@@ -1,6 +1,6 @@
 """Which measurement is below what no call can do without? Then it is wrong, whatever it says.
 
-Two floors follow from the equations alone:
+Three floors follow from the equations alone:
 
 - memory: what a call leaves was allocated in it. That is the output of a forward pass, and the
   gradients of what gradients are taken of. One new token has none: its row may be a view of the
@@ -8,6 +8,8 @@ Two floors follow from the equations alone:
 - time, on a GPU that tells how wide and how fast its memory is: inputs, touched weights and state
   are read once and results written once (`compulsory`), and what the board's L2 cache cannot hold
   goes through its memory. Tables of constants are left out: a module may compute them instead.
+- bytes that the memory of a GPU moved, as counted: the same bytes. From flushed caches only what is
+  written may stay in the cache; in sequence all that the cache can hold may have been there before.
 
 What a CPU's memory can do at best nobody tells, so that its times have no floor. What a device was
 *measured* to reach at best (`ceiling`) stands beside what its board tells (`bandwidth`).
@@ -25,6 +27,7 @@ from costmodel.equations import Mixer
 from costmodel.expressions import Array
 from costmodel.phases import Unanswered, phase_name, system_of
 from costmodel.rules.traffic import BYTES, traffic
+from profiler.counters.hardware.result import COLD, IN_SEQUENCE, MOVED
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency import KINDS
 from profiler.store import Measurement, reading_from_json
@@ -35,6 +38,8 @@ BELOW = "below the floor"
 CLOSE = 1.05
 """A reading is below a floor of time where it is so many times smaller: a board's clock and the
 clock that times it are true to a few per cent."""
+COUNTED = 0.97
+"""The same of bytes that were counted, where it is so many times its floor."""
 PER_CYCLE = 2
 """Transfers over each of the bus's lines in a cycle of the clock that NVML tells."""
 
@@ -51,20 +56,29 @@ def floors(measurement: Measurement, mixer: Mixer, form: str | None = None) -> M
     """The floors that are known, by the reading that they are of."""
     chosen = form or measurement.form
     try:
-        return memory_floor(measurement, mixer, chosen) | time_floors(measurement, mixer, chosen)
+        return (
+            memory_floor(measurement, mixer, chosen)
+            | time_floors(measurement, mixer, chosen)
+            | byte_floors(measurement, mixer, chosen)
+        )
     except (Unanswered, Unsupported):  # the equations do not say what moves, or what is left
         return {}
 
 
 def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Floor]:
     """The bytes of what the call leaves."""
-    phase = phase_name(measurement.phase)
-    if phase == "inference":
+    if phase_name(measurement.phase) == "inference":
         return {}
+    number = left_bytes(measurement, mixer, form)
+    return {"peak_memory": Floor(number, f"what the call leaves takes {number:,} B")}
+
+
+def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
+    """The bytes of the output of a forward pass, or of the gradients that a backward one takes."""
+    phase = phase_name(measurement.phase)
     system = system_of(mixer, form, (), phase)
     left = [a for a in system.results(phase) if phase == "training" or a.role != "output"]
-    number = bytes_of(left, system.weights, measurement)
-    return {"peak_memory": Floor(number, f"what the call leaves takes {number:,} B")}
+    return bytes_of(left, system.weights, measurement)
 
 
 def bytes_of(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
@@ -82,11 +96,7 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
     rate, held = bandwidth(measurement.environment), measurement.environment.get("l2_bytes")
     if rate is None or held is None:
         return {}
-    phase = phase_name(measurement.phase)
-    sizes: dict[str, Any] = dict(measurement.sizes)
-    moved = traffic(mixer, phase, form).at(dtype=measurement.dtype, **sizes)["compulsory"]
-    tables = [array for array in mixer.arrays.values() if array.role == "buffer"]
-    moved -= bytes_of(tables, tables, measurement) + held
+    moved = least_moved(measurement, mixer, form) - held
     if moved <= 0:
         return {}
     why = (
@@ -94,6 +104,31 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
         f"{scaled(rate, 'B/s')}"
     )
     return dict.fromkeys(KINDS, Floor(moved / rate / CLOSE, why))
+
+
+def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
+    """The bytes that must move, without tables of constants."""
+    phase = phase_name(measurement.phase)
+    sizes: dict[str, Any] = dict(measurement.sizes)
+    moved = traffic(mixer, phase, form).at(dtype=measurement.dtype, **sizes)["compulsory"]
+    tables = [array for array in mixer.arrays.values() if array.role == "buffer"]
+    return moved - bytes_of(tables, tables, measurement)
+
+
+def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Floor]:
+    """Bytes that a GPU's memory moves at least; none where its cache may hold them all."""
+    held = measurement.environment.get("l2_bytes")
+    if held is None or "hardware" not in measurement.counts:
+        return {}
+    moved = least_moved(measurement, mixer, form)
+    token = phase_name(measurement.phase) == "inference"
+    written = moved if token else left_bytes(measurement, mixer, form)
+    found: dict[str, Floor] = {}
+    for caches, may_stay in ((COLD, min(held, written)), (IN_SEQUENCE, held)):
+        if moved > may_stay:
+            why = f"{moved:,} B must move, and its cache may hold {may_stay:,} B of them"
+            found[MOVED[caches]] = Floor(COUNTED * (moved - may_stay), why)
+    return found
 
 
 def bandwidth(environment: Mapping[str, Any]) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from costmodel.functions import CLASSES
 from costmodel.render import Cell, Column, Grid, Line, Note
 from profiler.ladders.cost import spread_words
-from profiler.ladders.ladder import Classes, Ladder, Memory
+from profiler.ladders.ladder import Classes, Hardware, Ladder, Memory
 from profiler.ladders.least import NOT_ASKED
 from profiler.report_measurements import MEMORY, Reasons
 from profiler.words import PHASES, scaled, sizes_words
@@ -34,6 +34,8 @@ def _ladder(ladder: Ladder) -> list[Grid]:
 def _operations(ladder: Ladder, title: str) -> Grid:
     reasons = Reasons()
     counted: list[Classes] = [ladder.rungs[k] for k in "123"]
+    fourth = ladder.hardware
+    counted += [] if fourth is None else [fourth.counts]
     parts = [*counted, *(c.counts for c in ladder.causes), *ladder.unexplained.values()]
     names = [c for c in dict.fromkeys([*CLASSES, *(n for p in parts for n in p)])
              if any(p.get(c) for p in parts)]  # fmt: skip
@@ -45,17 +47,54 @@ def _operations(ladder: Ladder, title: str) -> Grid:
     rows.append(_gap("  unexplained", "", ladder.unexplained["2-3"], names))
     third = ladder.reasons.get("3", "")
     rows.append(_rung("3 dispatched", third, ladder.rungs["3"], names))
-    fourth = reasons.dash(ladder.reasons["4"])
-    rows.append(("4 hardware", "not measured", *(fourth for _ in (*names, "total"))))
+    if fourth is None:
+        missing = reasons.dash(ladder.reasons["4"])
+        rows.append(("4 hardware", "not measured", *(missing for _ in (*names, "total"))))
+    else:
+        rows += _causes(ladder, 3, names)
+        rows += [_known(line, names, fourth, reasons) for line in _executed(ladder, fourth, names)]
     columns = (
         Column("rung", "rung", numeric=False),
         Column("cause", "cause", numeric=False, wide=True),
         *(Column(n, n) for n in names),
         Column("total", "total"),
     )
-    notes = (Note((f"gap 1-2: {ladder.reasons['1-2']}",)),)
+    notes = (Note((f"gap 1-2: {ladder.reasons['1-2']}",)), *_told(fourth))
     drop = ("cause", *reversed(names))
     return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes, drop)
+
+
+def _executed(ladder: Ladder, found: Hardware, names: Sequence[str]) -> list[Line]:
+    """What is unexplained of the gap 3-4, and rung 4."""
+    by = f"{found.chip}, read by ncu {found.ncu}"
+    return [
+        _gap("  unexplained", "", ladder.unexplained["3-4"], names),
+        _rung("4 hardware", by, found.counts, names),
+    ]
+
+
+def _known(line: Line, names: Sequence[str], found: Hardware, reasons: Reasons) -> Line:
+    """A line with dashes where a class is not known, and where the total would lack one."""
+    name, note, *cells = line
+    lacking = [each for each in names if found.lacks(each)]
+    shown = [
+        reasons.dash(found.why(each)) if each in lacking else cell
+        for each, cell in zip(names, cells, strict=False)
+    ]
+    total = reasons.dash(found.why(lacking[0])) if lacking else cells[-1]
+    return (name, note, *shown, total)
+
+
+def _told(found: Hardware | None) -> list[Note]:
+    """What must be known of hardware counters: labels, and each reason with all that lacks."""
+    if found is None:
+        return []
+    lacking: dict[str, list[str]] = {}
+    for name, why in found.reasons.items():
+        lacking.setdefault(why, []).append(name.replace("_", " "))
+    labels = [Note((f"hardware counters: {label}",)) for label in found.labels]
+    missing = [Note((f"not read ({', '.join(names)}): {why}",)) for why, names in lacking.items()]
+    return [*labels, *missing]
 
 
 def _causes(ladder: Ladder, start: int, names: Sequence[str]) -> list[Line]:
@@ -105,6 +144,8 @@ def _peers(ladder: Ladder, title: str) -> Grid:
 KEPT = {
     "activations": "kept for the backward pass",
     "peak": "held at the worst moment",
+    "dram_cold": "moved, caches flushed before each kernel",
+    "dram_in_sequence": "moved, caches as kernels leave them",
 }
 """Quantity of memory -> its words."""
 
@@ -126,7 +167,9 @@ def _memory(ladder: Ladder, title: str) -> Grid:
         Column("bytes", "bytes"),
     )
     causes = {c.name: c.meaning for found in ladder.memory.values() for c in found.causes}
-    notes = tuple(Note((f"{name}: {meaning}",)) for name, meaning in causes.items())
+    texts = [f"{name}: {meaning}" for name, meaning in causes.items()]
+    texts += [f"{KEPT[k]}: {of.unasked}" for k, of in ladder.memory.items() if of.unasked]
+    notes = tuple(Note((text,)) for text in texts)
     return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes)
 
 
@@ -212,6 +255,20 @@ def _figure(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}".strip() if unit in ("", "B") else scaled(value, unit)
 
 
+def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """A row for each class of rung 4, and for each that is not known."""
+    if x.hardware is None:
+        return [(*lead, "4", "rung", None, None, x.reasons["4"])]
+    counts, untold = x.hardware.counts, x.hardware.untold
+    known = [(*lead, "4", "rung", name, number, None) for name, number in counts.items()]
+    labels = [(*lead, "4", "label", None, None, label) for label in x.hardware.labels]
+    return [
+        *known,
+        *((*lead, "4", "rung", name, None, why) for name, why in untold.items()),
+        *labels,
+    ]
+
+
 def csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
     """A row for each class of each rung, cause and rest, for each peer's figures and each cost."""
     lead = (x.mixer, x.implementation, x.form, x.phase, sizes_words(x.sizes), x.dtype, x.device)
@@ -232,8 +289,10 @@ def csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
         figures += [("unexplained", memory.unexplained), ("measured", memory.measured)]
         for entry, number in figures:
             why = memory.reason if number is None else None
+            if entry == "unexplained" and memory.unasked:
+                why = memory.unasked
             rows.append((*lead, "memory", entry, f"{name}_bytes", number, why))
-    rows.append((*lead, "4", "rung", None, None, x.reasons["4"]))
+    rows += _csv_hardware(x, lead)
     cost = x.rungs["5"]
     if cost is None:
         return [*rows, (*lead, "5", "rung", None, None, x.reasons["5"])]

@@ -12,23 +12,26 @@ from typing import Any
 
 import torch
 
+from profiler.counters.hardware.command import NCU
+from profiler.counters.hardware.faults import INSTALL
+from profiler.counters.hardware.probe import ability
 from profiler.machine.disturbances import DISTURBS, cuda_fault, disturbances
 from profiler.machine.surroundings import (
     NO,
     PARTLY,
     UNTRIED,
     YES,
-    Child,
     Finding,
     Surroundings,
+    last_line,
     nvml_fault,
 )
 from profiler.meters.energy import SensorError
 from profiler.meters.interface import Measured, Unavailable, reason_of
 from profiler.meters.nvml import asked
 
-CHILD_S = {"ncu": 60.0, "compile": 180.0}
-"""Seconds after which a process that tries something is stopped."""
+COMPILE_S = 180.0
+"""Seconds after which a process that tries a compiler is stopped."""
 
 
 Probe = Callable[[Surroundings], Finding]
@@ -129,25 +132,15 @@ def compiling(around: Surroundings) -> Finding:
         if around.host.variables.get(name, "0") not in ("", "0"):
             return Finding("compile", NO, f"{name} switches torch.compile off", f"unset {name}")
     words = (around.python, "-c", COMPILED.format(device=around.device))
-    done = around.child(words, CHILD_S["compile"], {"TORCHINDUCTOR_CACHE_DIR": "{folder}"})
+    done = around.child(words, COMPILE_S, {"TORCHINDUCTOR_CACHE_DIR": "{folder}"})
     if done.status == 0:
         return Finding("compile", YES, "torch.compile made a function and it ran")
     if done.status is None:
-        return Finding("compile", NO, f"nothing was compiled within {CHILD_S['compile']:.0f} s")
+        return Finding("compile", NO, f"nothing was compiled within {COMPILE_S:.0f} s")
     for words_, (cause, fix) in COMPILE_FAULTS.items():
         if words_ in done.text:
             return Finding("compile", NO, cause, fix)
     return Finding("compile", NO, f"torch.compile fails: {last_line(done)}")
-
-
-def last_line(done: Child) -> str:
-    """The last thing that a process said, without paths."""
-    from profiler.machine.host import pathless
-
-    lines = [line.strip() for line in done.text.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
-    said = (errors or lines or ["it said nothing"])[-1]
-    return f"{pathless(said)} (exit status {done.status})"
 
 
 def without_board(around: Surroundings, what: str) -> Finding | None:
@@ -216,60 +209,21 @@ def gpm(around: Surroundings) -> Finding:
     return Finding(what, YES, "DRAM bandwidth and tensor cores in percent, by NVML")
 
 
-ONE_KERNEL = "import torch; torch.ones(8, device={device!r}).add_(1); torch.cuda.synchronize()"
-METRIC = "smsp__inst_executed.sum"
-HOST_OPTION = (
-    "on the host: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and "
-    "reload the driver"
-)
-NCU_FAULTS: Mapping[str, tuple[str, str]] = {
-    "ERR_NVGPUCTRPERM": (
-        "reading the performance counters is forbidden (ERR_NVGPUCTRPERM)", HOST_OPTION,
-    ),
-    "INSUFFICIENT_PRIVILEGES": ("reading the performance counters is forbidden", HOST_OPTION),
-    "driver resource was unavailable": (
-        "another profiler holds the performance counters, often DCGM", "dcgmi profile --pause",
-    ),
-    "LibraryNotLoaded": (
-        "ncu cannot load its library: a sandbox such as gVisor", "leave the sandbox",
-    ),
-    "No kernels were profiled": ("ncu saw no kernel", ""),
-    '"n/a"': ("this chip does not have the metric, or ncu is too old for it", "update ncu"),
-    "lock file": ("ncu's lock file belongs to another user", "set TMPDIR to a folder of your own"),
-}  # fmt: skip
-"""What ncu says -> the cause in words, and what to do."""
-
-
 def counters(around: Surroundings) -> Finding:
-    """ncu on a process with one kernel."""
+    """ncu on a process with one kernel: counters, or at least instructions by patched code."""
     what = "hardware counters"
     if not around.on_gpu:
         return Finding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")
-    ncu = around.which("ncu")
+    ncu = around.which(NCU)
     if ncu is None:
-        return Finding(what, NO, "ncu is not on PATH", "install Nsight Compute")
-    options = ("--target-processes", "all", "--clock-control", "none", "--csv", "--metrics", METRIC)
-    kernel = (around.python, "-c", ONE_KERNEL.format(device=around.device))
-    done = around.child((ncu, *options, *kernel), CHILD_S["ncu"], {})
-    if done.status is None:
-        return Finding(what, NO, f"ncu did not end within {CHILD_S['ncu']:.0f} s and was stopped")
-    for words, (cause, fix) in NCU_FAULTS.items():
-        if words in done.text:
-            return Finding(what, NO, cause, fix + container_fix(around, fix))
-    if done.status != 0 or METRIC not in done.text:
-        return Finding(what, NO, f"ncu fails: {last_line(done)}")
-    said = "ncu may read them here; costmodel itself starts no ncu"
-    return Finding(what, PARTLY, said)
-
-
-def container_fix(around: Surroundings, fix: str) -> str:
-    """What a container needs besides."""
-    from profiler.machine.host import NO_CONTAINER, container
-
-    inside = container(around.host) not in (None, NO_CONTAINER)
-    return (
-        "; or start the container with --cap-add=SYS_ADMIN" if fix == HOST_OPTION and inside else ""
-    )
+        return Finding(what, NO, "ncu is not on PATH", INSTALL)
+    found = ability(ncu, around.device, around.child, around.python, around.host)
+    if found.counters is None:
+        return Finding(what, YES, "ncu reads them (profile --counters)")
+    cause, fix = found.counters.cause, found.counters.fix
+    if found.opcodes is None:
+        return Finding(what, PARTLY, f"instructions by opcode alone: {cause}", fix)
+    return Finding(what, NO, cause, fix)
 
 
 PROBES: Mapping[str, Probe] = {

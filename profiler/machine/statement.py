@@ -17,6 +17,7 @@ from costmodel.sizes import LETTERS
 from costmodel.typeset import escaped
 from profiler.environment import differences, flat
 from profiler.machine.statement_groups import Group, groups
+from profiler.machine.statement_hardware import counters
 from profiler.machine.statement_words import (
     after,
     counted,
@@ -32,7 +33,13 @@ from profiler.machine.statement_words import (
 )
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.interface import Reading
-from profiler.meters.repetition import REPETITION, disagrees, repetition_in
+from profiler.meters.repetition import (
+    BY_CHANCE,
+    REPETITION,
+    beyond_chance,
+    disagrees,
+    repetition_in,
+)
 from profiler.store import Measurement, reading_from_json
 from profiler.words import PHASES, scaled
 
@@ -106,6 +113,7 @@ def sentences(group: Group) -> list[str]:
         spent(group),
         memory(group),
         energy(group),
+        *counters(group),
         *bars(group),
         labels(group),
         *reached(group),
@@ -363,11 +371,12 @@ def bars(group: Group) -> list[str]:
         )
     again = [reading for reading in (*timed, *joules) if repetition_in(reading) is not None]
     if again:
-        wider = sum(map(disagrees, again))
+        wider, far = sum(map(disagrees, again)), sum(map(beyond_chance, again))
         found.append(
             f"{plural(len(again), 'reading')} of these {'was' if len(again) == 1 else 'were'} "
             f"measured again after all others: in {wider} the second value lay outside the "
-            f"interval, which was widened to hold both."
+            f"interval, which was widened to hold both (noise alone puts it there in "
+            f"{BY_CHANCE:.0%}); in {far} the two differ by more than the noise of both explains."
         )
     if found:
         found.append("Differences between processes, machines and days are in no error bar.")
@@ -405,7 +414,8 @@ def reached(group: Group) -> list[str]:
 
 PROGRAMS = {
     "python": "Python", "torch": "PyTorch", "cuda": "CUDA", "cudnn": "cuDNN", "triton": "Triton",
-    "numpy": "NumPy", "nvidia_ml_py": "nvidia-ml-py", "package": "costmodel",
+    "numpy": "NumPy", "nvidia_ml_py": "nvidia-ml-py", "ncu": "Nsight Compute",
+    "package": "costmodel",
 }  # fmt: skip
 
 

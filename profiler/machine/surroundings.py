@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from profiler.environment import version_of
-from profiler.machine.host import Host
+from profiler.machine.host import Host, pathless
 from profiler.meters.energy import SensorError
 from profiler.meters.interface import Unavailable
 from profiler.meters.nvml import INSTALL, NvmlSensor, handle_of, load_nvml, open_sensor
@@ -55,10 +55,36 @@ def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]
         try:
             text, _ = started.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            text, _ = started.communicate()
-            return Child(None, text)
+            return Child(None, stopped(started))
+        except BaseException:  # an interrupt from the keyboard reaches this process alone
+            stopped(started)
+            raise
         return Child(started.returncode, text)
+
+
+LAST_WORDS_S = 5.0
+"""Seconds after which a killed process is no more listened to: one that it started may have left
+its session, and holds its output open."""
+
+
+def stopped(started: subprocess.Popen[str]) -> str:
+    """Kill a process and what it started; what it said."""
+    os.killpg(started.pid, signal.SIGKILL)
+    try:
+        return started.communicate(timeout=LAST_WORDS_S)[0]
+    except subprocess.TimeoutExpired:
+        if started.stdout is not None:
+            started.stdout.close()
+        started.wait()
+        return ""
+
+
+def last_line(done: Child) -> str:
+    """The last thing that a process said, without paths."""
+    lines = [line.strip() for line in done.text.splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
+    said = (errors or lines or ["it said nothing"])[-1]
+    return f"{pathless(said)} (exit status {done.status})"
 
 
 def board_handle(nvml: Any, device: str) -> Any:

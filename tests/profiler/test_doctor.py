@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from profiler.counters.hardware.faults import HOST_OPTION, INSTALL, UPDATE
+from profiler.counters.hardware.metrics import OPCODES
+from profiler.counters.hardware.probe import METRIC
 from profiler.machine import doctor_report
 from profiler.machine.disturbances import DISTURBS, LIMITS, disturbances
-from profiler.machine.doctor import HOST_OPTION, METRIC, PROBES, SLOW, diagnose, merged
+from profiler.machine.doctor import PROBES, SLOW, diagnose, merged
 from profiler.machine.surroundings import (
     NO,
     PARTLY,
@@ -33,6 +36,12 @@ from tests.profiler.test_environment import nvml, refuse
 from tests.profiler.test_host import CPU, host
 
 Findings = dict[str, Finding]
+
+
+def report(metric: str, value: str = "128") -> str:
+    """What ncu writes of one kernel."""
+    header = f'"ID","Kernel Name","Grid Size","Block Size","{metric}"'
+    return f'==PROF== Connected\n{header}\n"","","","","inst"\n"0","fill","1","1","{value}"\n'
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -62,7 +71,7 @@ def around(where: Path, **fields: Any) -> Surroundings:
         "sensor": lambda device: SimpleNamespace(counter=True, power="instant", labels=()),
         "version": {"triton": "3.6", "nvidia-ml-py": "13"}.get,
         "which": lambda name: f"/vendor/{name}",
-        "child": lambda words, seconds, variables: Child(0, METRIC),
+        "child": lambda words, seconds, variables: Child(0, report(METRIC)),
         "python": "python",
         "threads": lambda: 1,
     }
@@ -97,7 +106,7 @@ def test_a_machine_with_everything(tmp_path: Path) -> None:
     found = found_on(around(tmp_path))
     assert {name: each.verdict for name, each in found.items()} == {
         "compile": YES, "energy": YES, "power": YES, "GPM utilisation": YES,
-        "hardware counters": PARTLY,
+        "hardware counters": YES,
     }  # fmt: skip
     assert disturbances(around(tmp_path)) == []
 
@@ -229,10 +238,13 @@ def test_gpm_needs_a_board_that_has_it(tmp_path: Path) -> None:
         (Child(1, "==ERROR== Failed to initialize the profiler: LibraryNotLoaded"), "sandbox", ""),
         (Child(1, "==ERROR== ... driver resource was unavailable ..."), "DCGM", "dcgmi"),
         (Child(0, "==WARNING== No kernels were profiled."), "no kernel", ""),
-        (Child(0, f'"ID","{METRIC}"\\n"0","n/a"'), "does not have the metric", "update ncu"),
+        (Child(0, report(METRIC, "n/a")), f"no value of {METRIC}", UPDATE),
+        (Child(1, "==ERROR== unrecognised option '--page'. Use --help"), "too old", UPDATE),
+        (Child(1, "==ERROR== Failed to load Nsight Compute CUDA modules"), "older", UPDATE),
         (Child(1, "cannot open lock file /scratch/x"), "another user", "TMPDIR"),
         (Child(None), "within 60 s", ""),
-        (Child(0, "==PROF== Disconnected"), "ncu fails", ""),
+        (Child(0, "==PROF== Disconnected"), "ncu wrote no table", ""),
+        (Child(0, report("other")), f"no column {METRIC}", ""),
         (Child(9, ""), "it said nothing (exit status 9)", ""),
         (Child(1, "a\n==ERROR== /people/somebody/x: Unknown\nb"), "==ERROR== x: Unknown", ""),
     ],
@@ -252,12 +264,13 @@ def test_counters_are_tried_by_a_process_with_one_kernel_for_a_minute(tmp_path: 
 
     def child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> Child:
         asked.append((words, seconds))
-        return Child(0, METRIC)
+        return Child(0, report(METRIC))
 
     found_on(around(tmp_path, child=child))
     ((words, seconds),) = [each for each in asked if each[0][0] == "/vendor/ncu"]
     assert seconds == 60.0
     assert words[words.index("--clock-control") + 1] == "none"
+    assert words[words.index("--page") + 1] == "raw"  # the options that a measurement needs
     assert "'cuda:0'" in words[-1]
 
 
@@ -272,7 +285,23 @@ def test_a_container_has_its_own_cure(tmp_path: Path) -> None:
 
 def test_no_ncu(tmp_path: Path) -> None:
     found = found_on(around(tmp_path, which=lambda name: None))["hardware counters"]
-    assert (found.said, found.fix) == ("ncu is not on PATH", "install Nsight Compute")
+    assert (found.verdict, found.said, found.fix) == (NO, "ncu is not on PATH", INSTALL)
+
+
+def test_patched_code_counts_where_counters_are_forbidden(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> Child:
+        if not words[0].endswith("ncu"):
+            return Child(0)
+        asked.append(words[words.index("--metrics") + 1])
+        forbidden = Child(1, "==ERROR== ERR_NVGPUCTRPERM")
+        return Child(0, report(OPCODES, "8 (FADD: 8)")) if asked[-1] == OPCODES else forbidden
+
+    found = found_on(around(tmp_path, child=child))["hardware counters"]
+    assert asked == [METRIC, OPCODES]
+    assert (found.verdict, found.fix) == (PARTLY, HOST_OPTION)
+    assert "opcode alone" in found.said and "forbidden" in found.said
 
 
 @pytest.mark.parametrize(

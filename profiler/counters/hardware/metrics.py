@@ -1,0 +1,151 @@
+"""Which metrics of ncu count what, on which chip, and which operations is one of each?
+
+Names as PerfWorks lists them for each chip (libnvperf_host of CUPTI 12.9). Of tensor cores only
+the totals of a type of number are asked for: ncu lists their parts (dense, sparse, by instruction)
+under names of their own, and adding both counts everything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+STEPS: Mapping[str, Mapping[str, int]] = {
+    "add": {"add": 1},
+    "mul": {"mul": 1},
+    "fma": {"mul": 1, "add": 1},
+}
+OPERATIONS: Mapping[str, Mapping[str, int]] = {
+    **{kind + name: steps for kind in "fdh" for name, steps in STEPS.items()},
+    **{f"f{name}2": dict.fromkeys(steps, 2) for name, steps in STEPS.items()},
+}
+"""Counted instruction -> the operations of one thread in it: single (f), double (d) and half
+precision (h), and pairs of single precision. How many halves ncu counts as one is calibrated."""
+
+XU = "xu"
+"""Instructions of the unit for special functions: MUFU, and conversions between int and float."""
+TENSOR = "tensor "
+"""Begins the names of the totals of tensor cores; a multiply-add is two, padding is included."""
+OPCODES = "sass__thread_inst_executed_true_per_opcode_with_modifier_all"
+"""Threads' instructions by opcode, by patched code: it may be read without permission to read
+counters."""
+
+
+def sass(name: str) -> str:
+    """The metric of one kind of instruction, by threads whose predicate was true.
+
+    >>> sass("ffma")
+    'smsp__sass_thread_inst_executed_op_ffma_pred_on.sum'
+    """
+    return f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip and the names that not all chips share."""
+
+    name: str
+    tensor: Mapping[str, tuple[str, ...]] = field(hash=False)
+    """Type of numbers -> the totals of tensor cores that may work on such, disjoint."""
+    dram: tuple[str, str] = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+    pairs: bool = False
+    """Whether pairs of single precision are added and multiplied by one instruction."""
+
+    def executed(self, dtype: str) -> dict[str, str]:
+        """What is asked of a module of such numbers: quantity -> metric."""
+        names = [n for n in OPERATIONS if self.pairs or not n.endswith("2")]
+        totals = {TENSOR + kind: f"sm__ops_path_tensor_{kind}.sum" for kind in self.tensor[dtype]}
+        xu = {XU: "smsp__thread_inst_executed_pipe_xu_pred_on.sum"}
+        return {name: sass(name) for name in names} | xu | totals
+
+    @property
+    def moved(self) -> dict[str, str]:
+        """Bytes read from and written to the chip's memory: quantity -> metric."""
+        return dict(zip(("read", "write"), self.dram, strict=True))
+
+
+AMPERE: Mapping[str, tuple[str, ...]] = {
+    "bf16": ("src_bf16_dst_fp32",),
+    "fp16": ("src_fp16_dst_fp16", "src_fp16_dst_fp32"),
+    "fp32": ("src_tf32_dst_fp32",),
+    "fp64": (),
+}
+HOPPER: Mapping[str, tuple[str, ...]] = {
+    "bf16": ("src_bf16_dst_fp32",),
+    "fp16": ("src_fp16",),
+    "fp32": ("src_tf32_dst_fp32",),
+    "fp64": ("src_fp64",),
+}
+
+
+def halves_alone(name: str) -> Mapping[str, tuple[str, ...]]:
+    """Tensor cores of before Ampere, which work on fp16."""
+    return {"bf16": (), "fp16": (name,), "fp32": (), "fp64": ()}
+
+
+CHIPS: Mapping[tuple[int, int], Chip] = {
+    (7, 0): Chip("GV100", halves_alone("src_fp16_dst_fp32")),
+    (7, 5): Chip("TU102", halves_alone("src_fp16_bf16_tf32_dst_fp32")),
+    (8, 0): Chip("GA100", AMPERE),
+    (8, 9): Chip("AD102", AMPERE),
+    (9, 0): Chip("GH100", HOPPER),
+    (10, 0): Chip("GB100", AMPERE, pairs=True),
+    (12, 0): Chip("GB202", AMPERE, ("dram__bytes_op_read.sum", "dram__bytes_op_write.sum")),
+}
+"""Compute capability -> chip; what another one calls its counters is not known here."""
+
+
+def operations_of(executed: Mapping[str, int], kinds: str) -> dict[str, int]:
+    """Multiplications and additions of counted instructions of some precisions, without those of
+    tensor cores.
+
+    A multiply-add is one of each, so that of single precision their sum is
+    fadd + fmul + 2 ffma + 2 fadd2 + 2 fmul2 + 4 ffma2.
+
+    >>> operations_of({"fadd": 1, "ffma": 10, "hmul": 100, "xu": 5}, "f")
+    {'mul': 10, 'add': 11}
+    """
+    found = {"mul": 0, "add": 0}
+    for name, steps in OPERATIONS.items():
+        if name[0] in kinds:
+            for step, number in steps.items():
+                found[step] += number * executed.get(name, 0)
+    return found
+
+
+INSTRUCTIONS: Mapping[str, str] = {
+    **{name.upper(): name for name in OPERATIONS if name[0] != "h"},
+    **{f"F{name.upper()}32I": f"f{name}" for name in STEPS},
+    **{f"H{name.upper()}2{constant}": f"h{name}" for name in STEPS for constant in ("", "_32I")},
+}
+"""Opcode without modifiers -> the counted instruction that it is; 32I has a constant in it."""
+
+MUFU = "MUFU."
+
+
+def executed_by(opcodes: Mapping[str, int]) -> dict[str, int]:
+    """The counted instructions from opcodes, where the counters themselves may not be read.
+
+    >>> executed_by({"FADD.FTZ": 2, "FADD": 1, "HFMA2.MMA": 4, "MUFU.EX2": 8})
+    {'fadd': 3, 'hfma': 4}
+    """
+    found: dict[str, int] = {}
+    for opcode, number in opcodes.items():
+        name = INSTRUCTIONS.get(opcode.partition(".")[0])
+        if name is not None:
+            found[name] = found.get(name, 0) + number
+    return found
+
+
+def special_functions(opcodes: Mapping[str, int]) -> dict[str, int]:
+    """Executed MUFU instructions by function: EX2, RCP, RSQ, ...
+
+    >>> special_functions({"MUFU.EX2": 3, "MUFU.EX2.F16": 1, "MUFU.RCP": 2, "FADD": 9})
+    {'EX2': 4, 'RCP': 2}
+    """
+    found: dict[str, int] = {}
+    for opcode, number in opcodes.items():
+        if opcode.startswith(MUFU):
+            function = opcode.removeprefix(MUFU).partition(".")[0]
+            found[function] = found.get(function, 0) + number
+    return found

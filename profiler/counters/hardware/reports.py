@@ -1,0 +1,144 @@
+"""What does ncu's page of raw values in CSV say of each kernel?
+
+The table begins at its header, after ncu's own lines; a row of units follows, then a row a kernel.
+Numbers have commas at thousands. A metric that has a value for each opcode is printed as their sum
+and, in parentheses, as `OPCODE: number` each (`--print-metric-instances details`).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+HEAD = ("ID", "Kernel Name", "Grid Size", "Block Size")
+"""Columns that every page has."""
+RANGES = ("Start/Stop_Range", "Push/Pop_Range")
+"""Parts of the names of the columns that say in which NVTX ranges a kernel was launched."""
+NOT_THERE = "n/a"
+"""What stands in place of a value that the chip, or this ncu, does not have."""
+
+SCALES: Mapping[str, int] = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+"""What a unit begins with -> its factor: `byte` is a base unit, `Kbyte` is not."""
+
+
+class ReportError(ValueError):
+    """What ncu wrote is not what was asked for; one sentence says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One launch of a kernel, its values in base units."""
+
+    name: str
+    grid: str
+    block: str
+    values: Mapping[str, int]
+    """Metric -> value; what the chip does not have is absent."""
+    parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Metric -> its values by opcode."""
+    ranges: str = ""
+    """The columns of NVTX ranges."""
+
+    @property
+    def launch(self) -> tuple[str, str, str]:
+        """What is equal for the same launch in another run."""
+        return self.name, self.grid, self.block
+
+
+def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
+    """The kernels of a report, with these metrics.
+
+    Raises:
+        ReportError: no table, no kernel, a missing column, or a value that is no number.
+    """
+    rows = table(text)
+    header = next(rows, None)
+    if header is None:
+        raise ReportError("ncu wrote no table")
+    if missing := [name for name in (*HEAD, *metrics) if name not in header]:
+        raise ReportError(f"ncu's table has no column {', '.join(missing)}")
+    found, units = [], dict.fromkeys(metrics, "")
+    for row in rows:
+        if len(row) != len(header):
+            raise ReportError(f"a row of ncu's table has {len(row)} of {len(header)} columns")
+        cells = dict(zip(header, row, strict=True))
+        if cells["ID"]:
+            found.append(kernel(cells, metrics, units))
+        else:
+            units = {name: cells[name] for name in metrics}
+    if not found:
+        raise ReportError("ncu's table holds no kernel")
+    return tuple(found)
+
+
+def table(text: str) -> Iterator[list[str]]:
+    """The rows from the header on; lines of ncu itself, which begin with ==, are left out."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
+    start = next((k for k, line in enumerate(lines) if line.startswith(('"ID"', "ID,"))), None)
+    return iter(()) if start is None else csv.reader(lines[start:])
+
+
+def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str, str]) -> Kernel:
+    """One row."""
+    values: dict[str, int] = {}
+    parts: dict[str, dict[str, int]] = {}
+    for name in metrics:
+        text = cells[name].strip()
+        if text in (NOT_THERE, ""):
+            continue
+        values[name], parts[name] = valued(name, text, scale(name, units[name]))
+    ranges = " ".join(v for k, v in cells.items() if any(part in k for part in RANGES))
+    return Kernel(
+        cells["Kernel Name"], cells["Grid Size"], cells["Block Size"], values,
+        {name: found for name, found in parts.items() if found}, ranges,
+    )  # fmt: skip
+
+
+def valued(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
+    """A metric's value, and its parts where it has some: they must add up to it."""
+    whole, _, inside = text.partition("(")
+    value = number(name, whole, factor)
+    if not inside:
+        return value, {}
+    parts: dict[str, int] = {}
+    for each in inside.rstrip(") ").split(";"):
+        key, colon, figure = each.rpartition(":")
+        if not colon or not key.strip():
+            raise ReportError(f"ncu gives {name} without its opcodes: {text[:40]!r}")
+        opcode = key.strip()
+        parts[opcode] = parts.get(opcode, 0) + number(name, figure, factor)
+    if sum(parts.values()) != value:
+        raise ReportError(f"ncu's parts of {name} add up to {sum(parts.values()):,}, not {value:,}")
+    return value, parts
+
+
+def scale(name: str, unit: str) -> int:
+    """The factor of a unit: base units are asked for, and others told from them.
+
+    >>> scale("bytes", "byte"), scale("bytes", "Mbyte")
+    (1, 1000000)
+    """
+    found = re.fullmatch(r"([KMGT]?)[a-z]*", unit.strip())
+    if not found:
+        raise ReportError(f"ncu gives {name} in the unit {unit!r}, which is not known")
+    return SCALES[found[1]]
+
+
+def number(name: str, text: str, factor: int = 1) -> int:
+    """A whole number, commas at thousands: what was counted.
+
+    >>> number("bytes", "1,048,576"), number("bytes", "1.5", 1000)
+    (1048576, 1500)
+    """
+    stripped = text.strip()
+    if not re.fullmatch(r"\d{1,3}(,\d{3})*(\.\d+)?|\d+(\.\d+)?", stripped):
+        raise ReportError(f"ncu gives {name} as {stripped!r}, which is no number")
+    return round(Fraction(stripped.replace(",", "")) * factor)
+
+
+def absent(*metrics: str) -> str:
+    """That ncu has no value."""
+    return f"ncu has no value of {', '.join(metrics)}: this chip, or this ncu, does not have it"

@@ -1,0 +1,112 @@
+"""Which products of matrices does a call dispatch, and in tiles of which size are they computed?
+
+A kernel computes whole tiles: what lies beyond a matrix is zeros that are multiplied. The names of
+cuBLAS's and CUTLASS's kernels tell their tiles: so many rows and columns of the result as the
+library stores it, columns first, and so many terms of its sums at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Tile = tuple[int, int, int]
+"""Rows, columns, terms."""
+
+NAMED = (
+    re.compile(r"tilesize(\d+)x(\d+)x(\d+)"),
+    re.compile(r"_(\d+)x(\d+)_(\d+)x\d+_"),
+    re.compile(r"_(\d+)x(\d+)_\w*stages_(\d+)x\d+"),
+)
+"""How names tell a tile; what follows the terms is the number of stages."""
+
+
+def tile_of(name: str) -> Tile | None:
+    """The tile that a kernel's name tells, None where it tells none.
+
+    >>> tile_of("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_nn")
+    (128, 64, 32)
+    """
+    found = next(filter(None, (pattern.search(name) for pattern in NAMED)), None)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+@dataclass(frozen=True)
+class Product:
+    """`batch` products of (rows, terms) by (terms, columns)."""
+
+    batch: int
+    rows: int
+    columns: int
+    terms: int
+
+    @property
+    def multiplications(self) -> int:
+        """One for every term of every entry."""
+        return self.batch * self.rows * self.columns * self.terms
+
+    def padded(self, tile: Tile) -> Product:
+        """The same in whole tiles; the library's rows are torch's columns.
+
+        >>> Product(2, 5, 7, 9).padded((8, 4, 16))
+        Product(batch=2, rows=8, columns=8, terms=16)
+        """
+        down, across, deep = tile
+        return Product(
+            self.batch, whole(self.rows, across), whole(self.columns, down), whole(self.terms, deep)
+        )
+
+
+def whole(extent: int, tile: int) -> int:
+    """The extent in whole tiles.
+
+    >>> whole(5, 4), whole(8, 4)
+    (8, 8)
+    """
+    return -(-extent // tile) * tile
+
+
+def padding(products: Iterable[Product], tiles: Iterable[Tile]) -> int:
+    """Multiplications beyond the matrices, each product in the tile of its kernel."""
+    return sum(
+        product.padded(tile).multiplications - product.multiplications
+        for product, tile in zip(products, tiles, strict=True)
+    )
+
+
+OPERANDS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
+"""Operation -> the places of the matrices that it multiplies."""
+
+
+class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """A dispatch mode that notes every product of matrices, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.found: list[Product] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if places := OPERANDS.get(func._schema.name):
+            self.found.append(product_of(*(args[place] for place in places)))
+        return func(*args, **(kwargs or {}))
+
+
+def product_of(left: Tensor, right: Tensor) -> Product:
+    """The shape of a product."""
+    batch = left.shape[0] if left.dim() > 2 else 1
+    return Product(batch, left.shape[-2], right.shape[-1], left.shape[-1])
+
+
+def products_of(call: Callable[[], Any]) -> Sequence[Product]:
+    """The products of matrices that a call dispatches, gradients included."""
+    noting = Products()
+    with noting:
+        call()
+    return noting.found
