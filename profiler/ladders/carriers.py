@@ -25,7 +25,9 @@ PRODUCT = "contraction"
 """The kernel class that writes no product which it sums up."""
 
 IN_PLACE = "recurrent-layer"
-"""The kernel class that writes the results of a row over what it reads for the last time."""
+"""The kernel class of the layers of PyTorch that go through rows: it adds a bias to a product at
+once, takes the gates one by one, and writes results over what stands on the way to them
+(aten/native/RNN.cpp)."""
 
 MULTIPLIED = (PRODUCT, IN_PLACE)
 """Kernel classes that take products with matrices of all rows at once, where these are there."""

@@ -189,7 +189,8 @@ LEFT_OUT: Mapping[str, str] = {
 @dataclass(frozen=True)
 class Worst:
     """The most bytes that tensors hold at once in a call and did not before, `total`, and the same
-    counted again, one class of bytes after another left out: `causes` are the differences."""
+    counted again: sums of gradients apart from their terms, then one class of bytes after another
+    left out. `causes` are the differences."""
 
     total: int
     causes: Mapping[str, int]
@@ -200,16 +201,17 @@ class Worst:
         return self.total - sum(self.causes.values())
 
 
-HELD_ON = "held on"
+SUMMED, HELD_ON = "summed in place", "held on"
 
 
 def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> Worst:
     """What is alive at the worst moment of a call, and was not before."""
     origins = Origins(list(parameters), list(inputs))
-    with origins:
+    with origins.accumulation.watching(), origins:
         result = call()
     pieces = list(origins.pieces)
-    most, moments = most_held(pieces), [*held_while(pieces)]
+    total, apart = (most_held(pieces, in_place=in_place) for in_place in (True, False))
+    moments = [*held_while(pieces)]
     del result
     best = [0] * (len(LEFT_OUT) + 1)
     for alive in moments:
@@ -223,6 +225,5 @@ def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tenso
         for k, name in enumerate(LEFT_OUT.values()):
             left -= getattr(found, name)
             best[k + 1] = max(best[k + 1], left)
-    counted = (most, *best)
-    differences = (before - after for before, after in pairwise(counted))
-    return Worst(most, dict(zip((HELD_ON, *LEFT_OUT), differences, strict=True)))
+    differences = (before - after for before, after in pairwise((total, apart, *best)))
+    return Worst(total, dict(zip((SUMMED, HELD_ON, *LEFT_OUT), differences, strict=True)))

@@ -190,7 +190,7 @@ class _Shares:
         kernel = self.carriers.of(equation, value)
         if kernel in ENTRY_BY_ENTRY:
             return (body, over) if (over or kind == JOINED) and not isinstance(body, Ref) else None
-        windows = tuple(index for index in over if _windowed(index, equation))
+        windows = tuple(index for index in over if windowed(index, equation))
         if kernel != PRODUCT or not windows or not self._repeated(equation):
             return None
         rest = tuple(index for index in over if index not in windows)
@@ -211,10 +211,16 @@ class _Shares:
             if gradient_name(ref.array) == equation.part_of
             for place in places_of(ref)
         )
-        return sums and not any(end.letters & named for index in indices for end in index.ends)
+        return sums and not ragged(indices)
 
 
-def _windowed(index: Index, equation: Equation) -> bool:
+def ragged(indices: Sequence[Index]) -> bool:
+    """Whether the range of one index depends on another one."""
+    named = {index.atom for index in indices}
+    return any(end.letters & named for index in indices for end in index.ends)
+
+
+def windowed(index: Index, equation: Equation) -> bool:
     """Whether a summed index stands in one position with a free one."""
     free = {i.atom for i in equation.indices}
     places = [place.letters for place in places_of(equation.value)]

@@ -14,6 +14,7 @@ from costmodel.adjoint.local import OF_BOTH
 from costmodel.adjoint.stored import Shared, extent
 from costmodel.equations import Equation, System, gradient_name
 from costmodel.expressions import (
+    Add,
     Array,
     Binary,
     Call,
@@ -34,10 +35,10 @@ from costmodel.expressions import (
 from costmodel.indices import Index
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly
-from profiler.ladders.carriers import ENTRY_BY_ENTRY, MULTIPLIED, RUNNING, WHOLE, Carriers
+from profiler.ladders.carriers import ENTRY_BY_ENTRY, IN_PLACE, MULTIPLIED, RUNNING, WHOLE, Carriers
 
 
-@dataclass(frozen=True)
+@dataclass
 class Parts:
     """What the equations of loops are taken apart into."""
 
@@ -49,6 +50,28 @@ class Parts:
     """Either -> the loop."""
     rows: dict[Equation, Poly] = field(default_factory=dict)
     """An equation that only reads the loop -> the row with which it runs."""
+
+    def row(self, equation: Equation) -> Poly:
+        """The row with which an equation runs, in its own indices."""
+        if equation in self.rows:
+            return self.rows[equation]
+        return self.loops[equation].row(self.inner[equation])
+
+    def settle(self) -> None:
+        """What is computed before a loop of some rows alone runs with these rows."""
+        late: dict[Equation, Equation] = {}
+        for loop in {self.loops[e]: None for e in self.inner}:
+            every = {loop.row(e) for e in loop.equations}
+            own = [e for e in self.before if self.loops[e] is loop]
+            for e in own:
+                alike = {loop.row(self.before[o]) for o in own if o.array == e.array}
+                waits = {o.array for o in late}.intersection(r.array for r in references(e))
+                if alike != every or waits:
+                    late[e] = self.before[e]
+        ran = late | self.inner
+        order = [e for loop in {self.loops[e]: None for e in ran} for e in loop.equations]
+        self.before = {e: of for e, of in self.before.items() if e not in late}
+        self.inner = dict(sorted(ran.items(), key=lambda pair: order.index(pair[1])))
 
 
 def by_operation(system: System, carriers: Carriers, rows: Parts | None = None) -> System:
@@ -86,6 +109,7 @@ def by_operation(system: System, carriers: Carriers, rows: Parts | None = None) 
             waiting.setdefault(loop, []).extend(inner)
             written += _complete(waiting[loop], loop) if equation == loop.equations[-1] else []
     if rows is not None:
+        rows.settle()
         _follow([e for e in written if e not in backward], rows)
     return replace(system, equations=tuple(written), backward=backward)
 
@@ -158,7 +182,9 @@ class _Writer:
         for part in operands:
             read = {ref.array for ref in references(part)}
             first = multiplied and not read & waiting
-            if first and (isinstance(part.value, Reduce) or read & ahead):
+            if first and (
+                isinstance(part.value, Reduce) or self._affine(part.value) or read & ahead
+            ):
                 parts.before[part] = self.equation
                 ahead.add(part.array)
             else:
@@ -171,6 +197,8 @@ class _Writer:
     def whole(self, node: Node, over: tuple[Index, ...]) -> Node:
         """A node that reads its written operands."""
         if isinstance(node, Binary):
+            if self._affine(node):
+                return Add(self.whole(node.left, over), node.right)
             return type(node)(self.operand(node.left, over), self.operand(node.right, over))
         if isinstance(node, Neg) and isinstance(node.body, Mul):
             return self.whole(Mul(Neg(node.body.left), node.body.right), over)
@@ -187,6 +215,16 @@ class _Writer:
                 node, body=self.whole(body, inner) if product else self.operand(body, inner)
             )
         return node
+
+    def _affine(self, node: Node) -> bool:
+        """Whether one operation takes a product and adds a parameter."""
+        return (
+            isinstance(node, Add)
+            and isinstance(node.left, Reduce)
+            and isinstance(node.right, Ref)
+            and node.right.array.role == "parameter"
+            and self.carriers.of(self.equation, node) == IN_PLACE
+        )
 
     def operand(self, node: Node, over: tuple[Index, ...]) -> Node:
         """What stands for an operand: an array, where it is an operation."""
@@ -243,10 +281,8 @@ def places_of(value: Node) -> list[Poly]:
 
 
 def by_branch(system: System) -> System:
-    """The same equations, with an array for the branch of a function by cases that its gradient
-    needs: it reads that, and not what was chosen."""
-    if not system.backward:
-        return system
+    """The same equations, with arrays for what is inside of a function by cases and for both of its
+    branches. Its gradient needs one of them: it reads that, and not what was chosen."""
     branches = {
         e.array: replace(e.array, name=f"{e.name}.branch", role="intermediate")
         for e in system.forward.equations
@@ -257,9 +293,12 @@ def by_branch(system: System) -> System:
     for equation in system.equations:
         value = equation.value
         if equation.array in branches and isinstance(value, Call):
-            branch = replace(equation, array=branches[equation.array])
-            written.append(branch)
-            value = replace(value, body=Ref(branch.array, branch.positions))
+            of, branch = equation.positions, branches[equation.array]
+            inside, other = (replace(branch, name=f"{equation.name}.{x}") for x in ("in", "other"))
+            written.append(replace(equation, array=inside, value=value.body))
+            computed = replace(value, body=Ref(inside, of))
+            written += [replace(equation, array=a, value=computed) for a in (branch, other)]
+            value = replace(value, body=Ref(branch, of))
         own = {a: b for a, b in branches.items() if gradient_name(a) == equation.part_of}
         written.append(replace(equation, value=_reading(value, own)))
         if equation in system.backward:

@@ -7,6 +7,7 @@ start from) comes from nowhere.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,7 @@ from profiler.counters.backward_rules import TRACED_RULES
 from profiler.counters.call import is_arithmetic, tensors_in
 from profiler.counters.rules import conversion, free, rule_for
 from profiler.meters.memory_saved import Key, key_of
+from profiler.tracing.accumulation import ADD, Accumulation
 
 MOVES = (free, conversion)
 """Rules of operations that compute nothing new."""
@@ -82,6 +84,10 @@ class Piece:
     first: int
     last: int
     released: int | None = None
+    called: tuple[int, int] = (0, 0)
+    """The call in the program that ran the operation."""
+    overwritten: int | None = None
+    """The event at which autograd would have written a sum over it, had nothing looked on."""
 
 
 @dataclass
@@ -111,6 +117,7 @@ class Origins(TorchDispatchMode):
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.known: dict[int, tuple[Any, Piece]] = {}
+        self.accumulation = Accumulation()
         self.parameter_keys = {key_of(t.untyped_storage()) for t in self.parameters}
         for tensor in self.parameters:
             self.there(tensor, PARAMETER)
@@ -139,6 +146,7 @@ class Origins(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name
+        overwrites = self.accumulation.in_place(func, args) or self.biased(func, args)
         rule = rule_for(name, TRACED_RULES)
         if rule is None:
             with self:
@@ -162,7 +170,18 @@ class Origins(TorchDispatchMode):
                 )
             elif func._schema.is_mutable and not func.is_view:
                 self.written(tensor, name, given, moves=moves)
+        if overwrites and (term := self.known.get(id(args[0].untyped_storage()))):
+            term[1].overwritten = self.events
         return result
+
+    def biased(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a linear map adds its bias to the product that it has just taken: torch does so
+        in place, unless a mode looks on (at::linear asks isTensorSubclassLike)."""
+        if func is not ADD or not isinstance(args[1], Tensor) or args[1].dim() != 1:
+            return False
+        found = self.known.get(id(args[0].untyped_storage()))
+        within = found is not None and found[1].called == called()
+        return within and self.of(args[1]).kind == PARAMETER
 
     def origin_of(
         self,
@@ -240,7 +259,8 @@ class Origins(TorchDispatchMode):
 
     def _alive(self, size: int, origin: Origin) -> Piece:
         self.events += 1
-        piece = Piece(size, origin, self.events, self.operations, self.operations)
+        place = called()
+        piece = Piece(size, origin, self.events, self.operations, self.operations, called=place)
         self.pieces.append(piece)
         return piece
 
@@ -250,10 +270,24 @@ class Origins(TorchDispatchMode):
         piece.released = self.events
 
 
-def most_held(pieces: Iterable[Piece]) -> int:
-    """The most bytes that are held at once."""
+def called() -> tuple[int, int]:
+    """The call in the program that an operation runs in: its frame, and its place there."""
+    frame = sys._getframe()
+    while frame.f_globals.get("__name__") == __name__ and frame.f_back is not None:
+        frame = frame.f_back
+    return id(frame), frame.f_lasti
+
+
+def most_held(pieces: Iterable[Piece], *, in_place: bool) -> int:
+    """The most bytes that are held at once.
+
+    Args:
+        in_place: whether autograd writes a sum of gradients over its first term where it may.
+    """
     changes = [(piece.made, piece.size) for piece in pieces]
-    changes += [(p.released, -p.size) for p in pieces if p.released is not None]
+    for piece in pieces:
+        end = piece.overwritten if in_place and piece.overwritten else piece.released
+        changes += [(end, -piece.size)] if end is not None else []
     return max(accumulate((size for _, size in sorted(changes)), initial=0))
 
 

@@ -18,7 +18,7 @@ from costmodel.phases import TRAINING_STEP, Unanswered, system_of
 from costmodel.rules.activations import activations
 from costmodel.rules.peak import peak, there_before
 from costmodel.rules.traffic import BYTES
-from profiler.ladders.keeping import CLASSES, HELD_ON
+from profiler.ladders.keeping import CLASSES, HELD_ON, SUMMED
 from profiler.ladders.ladder import Memory, MemoryCause
 from profiler.ladders.schedule import Schedule, held_in_turn, schedules
 from profiler.meters.interface import Reading
@@ -38,7 +38,13 @@ APART = {
 THERE_BEFORE = "inputs, and the gradient of the output: they were there before the call"
 MADE = "gradients of parameters, which stand apart in the equations' peak: held once they are there"
 RENAMED = "entries that an equation sets equal to others, which are kept: the same entries once"
-HELD = "held after the last operation that reads it, by a name in the program or by the graph"
+HOW = {
+    HELD_ON: "held after the last operation that reads it, by a name in the program or the graph",
+    SUMMED: (
+        "where gradients meet, autograd writes their sum over the first one, and a linear map its "
+        "sum with a bias over the product: no array of its own"
+    ),
+}
 PADDED = "the gradients of the zeros around an array, which are computed and dropped"
 INSIDE = (
     "a difference of two measurements, not derived: the allocator's peak less that of all tensors, "
@@ -57,6 +63,7 @@ def memory(
     phase: str,
     kernels: Mapping[str, str],
     rewrites: Rewrites,
+    unbound: tuple[str, ...] = (),
 ) -> dict[str, Memory]:
     """What lies between the equations' memory and what was measured, by quantity.
 
@@ -65,10 +72,11 @@ def memory(
         kernels: array -> the kernel class that carries it.
         rewrites: those of the implementation with the ones that put zeros around arrays: what is
             kept of these is measured, and what is computed for them is counted.
+        unbound: the parameters whose slices one operation takes.
     """
     return {
         "activations": _activations(measurement, mixer, steps, phase),
-        "peak": _peak(measurement, mixer, steps, phase, kernels, rewrites),
+        "peak": _peak(measurement, mixer, steps, phase, kernels, rewrites, unbound),
     }
 
 
@@ -107,6 +115,7 @@ def _peak(
     phase: str,
     kernels: Mapping[str, str],
     rewrites: Rewrites,
+    unbound: tuple[str, ...],
 ) -> Memory:
     if phase in APART:
         return Memory(reason=APART[phase])
@@ -127,35 +136,38 @@ def _peak(
         causes.append(MemoryCause("gradients of parameters", made, MADE))
     causes += found[1]
     form, last = _last(mixer, steps)
-    causes += _otherwise(partial(count, form), (last, rewrites), kernels, phase)
+    own = list(schedules(kernels, unbound, lets_go=phase in TRAINING_STEP))
+    otherwise, unasked = _otherwise(partial(count, form), (last, rewrites), own)
+    causes += otherwise
     if (tensors := measurement.readings.get("tensors_at_peak")) is not None:
         causes += _classes(tensors.details["classes"])
         if inside := round(reading.value - tensors.value):
             causes.append(MemoryCause("inside operations", inside, INSIDE))
-    return Memory(apart, round(reading.value), tuple(causes))
+    return Memory(apart, round(reading.value), tuple(causes), unasked=unasked)
 
 
 def _otherwise(
     count: Callable[..., int],
     rewrites: tuple[Rewrites, Rewrites],
-    kernels: Mapping[str, str],
-    phase: str,
-) -> Iterator[MemoryCause]:
+    own: Sequence[tuple[str, str, Schedule]],
+) -> tuple[list[MemoryCause], str]:
     """The re-counts of the equations' peak under an implementation's own schedule, and last with
-    zeros around arrays; what comes after a switch that cannot be counted stays unexplained, also
-    where operations cannot run in the order that a description says."""
+    zeros around arrays; and, where a switch cannot be counted under, or operations cannot run in
+    the order that a description says, which one and why: what comes after it stays unexplained."""
     plain, padded = rewrites
-    switches = [(*s, plain) for s in schedules(kernels, lets_go=phase in TRAINING_STEP)]
+    switches = [(*switch, plain) for switch in own]
     switches.append(("padded", PADDED, switches[-1][2], padded))
     current = count(plain)
+    found: list[MemoryCause] = []
     for name, meaning, schedule, applied in switches:
         try:
             after = count(applied, schedule)
-        except (EquationError, Unsupported):
-            return
+        except (EquationError, Unsupported) as reason:
+            return found, f"'{name}' could not be counted: {reason}"
         if after != current:
-            yield MemoryCause(name, after - current, meaning)
+            found.append(MemoryCause(name, after - current, meaning))
         current = after
+    return found, ""
 
 
 def _derived(
@@ -188,4 +200,4 @@ def _classes(found: Mapping[str, Any]) -> Iterator[MemoryCause]:
     """The classes of measured bytes that are no values."""
     for name, number in found.items():
         if name != "values" and number:
-            yield MemoryCause(name, round(number), {**CLASSES, HELD_ON: HELD}[name])
+            yield MemoryCause(name, round(number), {**CLASSES, **HOW}[name])

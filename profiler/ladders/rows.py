@@ -1,23 +1,23 @@
-"""What is held while the rows of a loop run one after another, operation by operation?
+"""Which operations run in each row of a loop?
 
 The operations of one row run in the order of the file. Operations that differ only in the slice of
-a parameter that they read, or that read slices of one result, are one operation, whose result is
-released as a whole. A row is held until it is last read, in its own row or in the next one, or
-throughout, where something after the loop reads it.
+a parameter that they read, or that read slices of one result, are one operation. Loops over the
+same rows run together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from costmodel.constraints import Unsupported
 from costmodel.equations import Equation
-from costmodel.expressions import Array, Node, Reduce, Ref, rebuilt
+from costmodel.expressions import Add, Array, Flat, Node, Position, Reduce, Ref, rebuilt
 from costmodel.indices import Index
-from costmodel.loops import Block, references
+from costmodel.loops import references
 from costmodel.polynomial import Poly
+from profiler.ladders.formulas import Tensor
 
 Operation = tuple[Equation, ...]
 """Equations that one operation computes."""
@@ -27,7 +27,10 @@ Reading = Callable[[Operation], Collection[Array]]
 
 
 def together(
-    equations: Sequence[Operation], read: Reading, known: Mapping[Array, Array] | None = None
+    equations: Sequence[Operation],
+    read: Reading,
+    known: Mapping[Array, Array] | None = None,
+    partners: Mapping[str, Collection[str]] | None = None,
 ) -> list[Operation]:
     """The same equations in the order in which they run, like ones as one operation.
 
@@ -35,19 +38,22 @@ def together(
         equations: those of one array each.
         read: what they wait for.
         known: array -> one that the same operation computed.
+        partners: array of the file -> those with which it may be computed, where that is told.
     """
-    like = dict(known or {})
+    like, told = dict(known or {}), partners or {}
     found: list[Operation] = []
     waiting = list(equations)
     while waiting:
         own = {e.array for one in waiting for e in one}
         outline = _outline(waiting[0], like)
+        first = waiting[0][0].part_of
         alike = [
             one
             for k, one in enumerate(waiting)
             if k == 0
             or (
-                _outline(one, like) == outline
+                one[0].part_of in told.get(first, (one[0].part_of,))
+                and _outline(one, like) == outline
                 and own.isdisjoint(read(one))
                 and all(_sliced(e, like) for e in one)
             )
@@ -62,7 +68,10 @@ def together(
 def _sliced(equation: Equation, like: Mapping[Array, Array]) -> bool:
     """Whether all that an operation reads may be slices of what one operation computed: of a
     product with a matrix it is the matrix alone."""
-    product = isinstance(equation.value, Reduce)
+    value = equation.value
+    product = isinstance(value, Reduce) or (
+        isinstance(value, Add) and isinstance(value.left, Reduce)
+    )
     return product or all(
         ref.array in like or ref.array.role == "parameter" for ref in references(equation)
     )
@@ -89,106 +98,151 @@ def _outline(equations: Operation, like: Mapping[Array, Array]) -> frozenset[Nod
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of one loop at some sizes, and what holds them."""
+    """The rows of one loop, or of several that run together, at some sizes."""
 
-    equations: Mapping[Equation, Equation]
-    """What runs in a row -> the equation that it is a part of."""
-    block: Block
-    """The loop as the file has it."""
-    inner: Block
-    """The loop as it is taken apart."""
-    follow: Mapping[Equation, Poly]
-    """Equation that only reads the loop -> the row with which it runs."""
-    kept: Collection[Array]
-    """What is there after the loop."""
-    in_place: Collection[Equation]
-    """What overwrites an operand that it reads last."""
-    like: Mapping[Array, Array]
+    steps: Sequence[Operation]
+    """What runs in a row, in turn."""
+    rows: Mapping[Equation, Poly]
+    """Each equation -> the row, in its own indices."""
+    like: Mapping[Array, Array] = field(default_factory=dict)
     """Array computed before the loop -> the first one that the same operation computed."""
-    sizes: Mapping[str, int]
+    inner: Mapping[Operation, Rows] = field(default_factory=dict)
+    """The steps that are loops themselves."""
+    step: int = 1
+    """-1 where the last row runs first."""
+    sliced: bool = False
+    """Whether rows have different lengths: what they read of all rows are slices."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
-    def moments(self) -> Iterator[tuple[Operation, dict[Array, int], set[Array], bool]]:
-        """Each operation of the first row, of the last one and of that before; what is held of
-        rows, in entries of one sequence; what is read from then on in the same row; whether the row
-        is the last one. In the rows between, no more is held."""
-        ends = [self._ends(e) for e in self.equations.values()]
-        first, last = min(low for low, _ in ends), max(high for _, high in ends)
-        for row in sorted({first, max(first, last - 1), last}):
-            own = [(e,) for e, of in self.equations.items() if self._runs(of, row)]
-            operations = together(own, self._now, self.like)
-            for k, operation in enumerate(operations):
-                later = {a for o in operations[k:] for a in read(o)}
-                held = self._held(operations, k, row, last=row == last)
-                yield operation, held, later, row == last
+    @cached_property
+    def ends(self) -> Mapping[Equation, tuple[int, int]]:
+        """The first and the last row of each equation.
 
-    def _held(
-        self, operations: Sequence[Operation], k: int, row: int, *, last: bool
-    ) -> dict[Array, int]:
-        """What is held of rows while the k-th operation of a row runs."""
-        found: dict[Array, int] = {}
-        now = {a for o in operations[k:] for a in self._now(o)} - self._overwritten(operations[k:])
-        before = {a for o in operations[k:] for a in self._before(o)}
-        next_ = set() if last else self._before(tuple(self.equations))
-        for j, operation in enumerate(operations[: k + 1]):
-            stays = j == k or not {e.array for e in operation}.isdisjoint(now | next_)
-            for e in operation:
-                if stays or e.array in self.kept:
-                    found[e.array] = self.entries(e)
-        for e, of in self.equations.items():
-            low, high = self._ends(of)
-            number = max(0, min(high, row - 1) - low + 1)
-            if e.array not in self.kept:
-                number = int(low < row <= high + 1 and e.array in before)
-            found[e.array] = found.get(e.array, 0) + number * self.entries(e)
-        return {array: number for array, number in found.items() if number}
-
-    def _overwritten(self, operations: Sequence[Operation]) -> set[Array]:
-        """The operands that the first one of some operations overwrites: it reads them last."""
-        first, *rest = operations
-        later = {*self.kept, *self._before(tuple(self.equations))}.union(*map(self._now, rest))
-        own = {e.array for e in self.equations} - later
-        found: set[Array] = set()
-        for e in first:
-            if e in self.in_place and not isinstance(e.value, Reduce):
-                read = (t.array for t in e.value.children if isinstance(t, Ref))
-                found |= {*[array for array in read if array in own][:1]}
+        Raises:
+            Unsupported: they depend on other indices.
+        """
+        found = {}
+        for equation, row in self.rows.items():
+            ranges = [self._range(i) for i in equation.indices if i.atom in row.letters]
+            letters = [i.atom for i in equation.indices if i.atom in row.letters]
+            low, high = (
+                row.at({**self.sizes, **dict(zip(letters, ends, strict=True))})
+                for ends in ([r[0] for r in ranges], [r[1] for r in ranges])
+            )
+            found[equation] = low, high
         return found
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the rows, in the order in which they run."""
+        ends = self.ends.values()
+        found = range(min(low for low, _ in ends), max(high for _, high in ends) + 1)
+        return found[:: self.step]
+
+    def runs(self, equation: Equation, row: int) -> bool:
+        """Whether an equation has a row."""
+        low, high = self.ends[equation]
+        return low <= row <= high
+
+    def operations(self, row: int) -> list[Operation]:
+        """The operations of one row, in turn."""
+        own = tuple(e for e in self.rows if self.runs(e, row))
+        if own not in self._known:
+            steps = [tuple(e for e in step if e in own) for step in self.steps]
+            steps = [step for step in steps if step]
+            self._known[own] = steps if self.sliced else self._together(steps, self._partners)
+        return self._known[own]
+
+    def _together(
+        self,
+        steps: Sequence[Operation],
+        partners: Mapping[str, Collection[str]] | None = None,
+    ) -> list[Operation]:
+        return together(steps, self._now, self.like, partners)
+
+    @cached_property
+    def _partners(self) -> Mapping[str, Collection[str]]:
+        """Array of the file -> those with which it is computed where an index numbers the row: what
+        these rows run apart, a row of its own does too."""
+        found: dict[str, set[str]] = {}
+        for operation in self._together([(e,) for e, row in self.rows.items() if row.variables]):
+            names = {e.part_of for e in operation}
+            for name in names:
+                found.setdefault(name, set()).update(names)
+        return found
+
+    @cached_property
+    def _known(self) -> dict[Operation, list[Operation]]:
+        """What runs in a row -> its operations."""
+        return {}
 
     def _now(self, equations: Operation) -> set[Array]:
         """What is read of the same row, or of what is no row of the loop."""
-        return {r.array for e in equations for r in references(e) if not self._lag(e, r)}
+        return {r.array for e in equations for r in references(e) if not self.lag(e, r)}
 
-    def _before(self, equations: Operation) -> set[Array]:
-        """What is read of the row before."""
-        return {r.array for e in equations for r in references(e) if self._lag(e, r)}
+    @cached_property
+    def axes(self) -> Mapping[Array, int | None]:
+        """The arrays of the loop -> the axis on which the rows lie; None of one of a single row."""
+        found: dict[Array, int | None] = {}
+        for equation, row in self.rows.items():
+            places = (_pieces(place) for place in equation.positions)
+            own = [k for k, pieces in enumerate(places) if row.variables and row in pieces]
+            found[equation.array] = own[0] if own else found.get(equation.array)
+        return found
 
-    def _lag(self, equation: Equation, ref: Ref) -> bool:
-        """Whether a reference reads the row before."""
-        return equation in self.inner.equations and bool(self.inner.lag(equation, ref))
+    def lag(self, equation: Equation, ref: Ref) -> int:
+        """How many rows before its own a reference to an array of the loop reads."""
+        axis = self.axes.get(ref.array)
+        if axis is None:
+            return 0
+        row = self.rows[equation]
+        found = [(row - piece).constant() for piece in _pieces(ref.positions[axis])]
+        return next((int(lag) for lag in found if lag is not None), 0)
 
-    def entries(self, equation: Equation) -> int:
-        """How many entries of an array one row has."""
-        row = self._row(self.equations[equation])
-        others = (i for i in equation.indices if i.atom not in row.letters)
-        return prod(high - low + 1 for low, high in map(self._range, others))
+    def kinds(self) -> list[Operation]:
+        """The operations of all rows, those once that rows share."""
+        if self.sliced:
+            return [
+                operation
+                for step in self.steps
+                for operation in (self.inner[step].kinds() if step in self.inner else [step])
+            ]
+        found = (operation for row in self.numbers for operation in self.operations(row))
+        return list(dict.fromkeys(found))
 
-    def _row(self, equation: Equation) -> Poly:
-        """The row of an equation of the loop, or of one that runs with it."""
-        return self.follow[equation] if equation in self.follow else self.block.row(equation)
+    def cut(self, equation: Equation, ref: Ref) -> int:
+        """How many rows an array has of which a reference reads one; 0 where it reads all."""
+        axis = self._axis(equation, ref)
+        return 0 if axis is None else ref.array.shape[axis].at(self.sizes)
 
-    def _runs(self, equation: Equation, row: int) -> bool:
-        low, high = self._ends(equation)
-        return low <= row <= high
+    def place(self, equation: Equation, ref: Ref, row: int) -> int:
+        """Which row of an array a reference reads."""
+        axis = self._axis(equation, ref)
+        assert axis is not None
+        position = ref.positions[axis]
+        assert isinstance(position, Poly)
+        return position.at(self.at(equation, row))
 
-    def _ends(self, equation: Equation) -> tuple[int, int]:
-        """The first and the last row of an equation of the loop."""
-        row = self._row(equation)
-        ranges = {i.atom: self._range(i) for i in equation.indices if i.atom in row.letters}
-        low, high = (
-            row.substitute({a: Poly.of(ends[k]) for a, ends in ranges.items()}).at(self.sizes)
-            for k in (0, 1)
-        )
-        return low, high
+    def _axis(self, equation: Equation, ref: Ref) -> int | None:
+        """The axis of which a reference reads one place in each row."""
+        letters = self.rows[equation].letters
+        for axis, position in enumerate(ref.positions):
+            if isinstance(position, Poly) and not (position.variables - letters):
+                return axis
+        return None
+
+    def at(self, equation: Equation, row: int) -> dict[str, int]:
+        """The sizes, and the index of the row.
+
+        Raises:
+            Unsupported: several indices make a row.
+        """
+        of = self.rows[equation]
+        letters = [i.atom for i in equation.indices if i.atom in of.letters]
+        if len(letters) > 1:
+            raise Unsupported(f"rows of {equation.name} that several indices number")
+        rest = of.at({**self.sizes, **dict.fromkeys(letters, 0)})
+        return {**self.sizes, **dict.fromkeys(letters, row - rest)}
 
     def _range(self, index: Index) -> tuple[int, int]:
         """The ends of an index.
@@ -196,9 +250,42 @@ class Rows:
         Raises:
             Unsupported: they depend on another one.
         """
-        if any(end.variables for end in index.ends):
+        if any(end.variables - self.sizes.keys() for end in index.ends):
             raise Unsupported(f"rows of a loop whose {index.name} has different ends")
         return (
             max(end.at(self.sizes) for end in index.lower),
             min(end.at(self.sizes) for end in index.upper),
         )
+
+
+def _pieces(place: Position) -> list[Poly]:
+    """What a position is made of: both indices of a flattened one."""
+    if isinstance(place, Flat):
+        return [place.outer, place.inner]
+    return [place] if isinstance(place, Poly) else []
+
+
+Made = dict[tuple[Array, int], Tensor]
+"""What the rows of a loop have written: an array and a row -> the result."""
+
+
+@dataclass(eq=False)
+class Place:
+    """Where an operation runs: in a row of a loop."""
+
+    rows: Rows
+    row: int
+    made: Made
+    outer: Place | None = None
+    """Where the loop runs."""
+    slices: dict[tuple[Tensor, int], Tensor] = field(default_factory=dict)
+    """What was cut out for the loops that run in the row."""
+
+    def sizes(self, equation: Equation) -> Mapping[str, int]:
+        """The sizes, and the indices that have one value in the row."""
+        return self.rows.at(equation, self.row)
+
+    @property
+    def chain(self) -> list[Place]:
+        """The rows that it is in, the outermost one first."""
+        return [*(self.outer.chain if self.outer else ()), self]

@@ -10,22 +10,29 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import groupby
+from math import prod
 
 from costmodel.adjoint.recompute import AGAIN
 from costmodel.equations import Equation, System, gradient_name
 from costmodel.exact import Exact
 from costmodel.expressions import Array
-from costmodel.loops import blocks, references
+from costmodel.loops import references
 from costmodel.polynomial import Poly
 from costmodel.rules.peak import Held, held_arrays, steps_of
 from profiler.ladders.carriers import ALL_AT_ONCE, FUSED, IN_PLACE, ONE_KERNEL, Carriers
+from profiler.ladders.looping import in_rows, loops_of
 from profiler.ladders.moves import Moves, points
 from profiler.ladders.nodes import by_node
 from profiler.ladders.operations import Parts, by_branch, by_operation
-from profiler.ladders.rows import Rows, read, together
+from profiler.ladders.rows import Rows
+from profiler.ladders.shifts import Around, Handed, Shifts, by_shift
+from profiler.ladders.unrolled import Unrolled
 
 Order = Sequence[tuple[Equation, ...]]
 """The equations of a phase in turn; a loop is one step."""
+
+GIVEN = ("input", "context")
+"""Roles of what is there before a call and throughout."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +49,15 @@ class Schedule:
     """Whether every operation of an expression writes its whole result."""
     nodes: bool = False
     """Whether gradients are taken in autograd's order, and added up as they come."""
+    shifts: bool = False
+    """Whether sums over windows of which not all are whole run shift by shift."""
+    unbound: tuple[str, ...] = ()
+    """The parameters whose slices one operation takes."""
     branches: bool = False
-    """Whether a function by cases keeps the branch that its gradient needs."""
+    """Whether a function by cases computes both branches, and keeps the one its gradient needs."""
     rows: bool = False
-    """Whether the rows of a loop of the forward pass run operation by operation."""
+    """Whether the rows of loops run operation by operation, and the gradients of such a call in
+    the order in which autograd takes them."""
     moves: bool = False
     """Whether what holds another array's entries is counted with that one, once."""
 
@@ -54,21 +66,25 @@ class Schedule:
         return tuple(a for a, k in self.kernels.items() if k == kernel and self.one_kernel)
 
 
-def schedules(kernels: Mapping[str, str], *, lets_go: bool) -> Iterator[tuple[str, str, Schedule]]:
+def schedules(
+    kernels: Mapping[str, str], unbound: tuple[str, ...] = (), *, lets_go: bool
+) -> Iterator[tuple[str, str, Schedule]]:
     """The switches that lead to an implementation's way: name, meaning, and the schedule when it is
     turned, too.
 
     Args:
         kernels: array -> the kernel class that carries it.
+        unbound: the parameters whose slices one operation takes.
         lets_go: whether the call ends without its output.
     """
-    kept = Schedule(kernels, one_kernel=True)
+    kept = Schedule(kernels, one_kernel=True, unbound=unbound)
     yield "one kernel", IN_ONE, kept
     yield "output let go", LET_GO, (kept := replace(kept, lets_go=lets_go))
     yield "operations", OPERATIONS, (kept := replace(kept, operations=True))
     yield "row by row", ROWS, (kept := replace(kept, rows=True))
     yield "node by node", NODES, (kept := replace(kept, nodes=True))
-    yield "branches kept", BRANCHES, (kept := replace(kept, branches=True))
+    yield "shift by shift", SHIFTS, (kept := replace(kept, shifts=True))
+    yield "both branches", BRANCHES, (kept := replace(kept, branches=True))
     yield "moved", MOVED, replace(kept, moves=True)
 
 
@@ -79,15 +95,24 @@ OPERATIONS = (
     "reads; a running sum that is taken at once reads all its terms"
 )
 ROWS = (
-    "rows of a loop: operation by operation, those of one row after those of the row before; "
-    "products with matrices that wait for no row are taken before, of all rows at once, and sums "
-    "over what a row has with that row"
+    "rows of a loop, and those that have different lengths: operation by operation, those of one "
+    "row after those of the row before; products with matrices that wait for no row are taken "
+    "before, of all rows at once, and sums over what a row has with that row; gradients in the "
+    "order in which autograd takes them, each added up as it comes"
 )
 NODES = (
     "gradients in autograd's order: what one operation of the forward pass hands on is taken "
     "together, and added up as it comes"
 )
-BRANCHES = "the branch of a function by cases that its gradient reads, in place of what was chosen"
+SHIFTS = (
+    "sums of products over windows of which some are cut off: one product for each shift, over the "
+    "rows that have it, added to the result; backward, the slices of gradients that each hands on, "
+    "which are added up as whole arrays"
+)
+BRANCHES = (
+    "both branches of a function by cases, which are there before it chooses; its gradient reads "
+    "one of them, in place of what was chosen"
+)
 MOVED = "entries that are those of another array, moved: they count once while both are held"
 
 
@@ -96,7 +121,49 @@ def held_in_turn(
 ) -> int:
     """The largest live set of a phase in elements, each gradient of a parameter held from the
     equation that gives it on."""
+    does = schedule or Schedule()
+    if does.rows and (looped := _looped(system.forward, does)).loops:
+        trained, kept = bool(system.backward), not does.lets_go
+        return _row_by_row(looped, tuple(sizes.items()), trained=trained, kept=kept)
     return max(sum(alive.values()) for _, alive in moments(system, phase, sizes, schedule))
+
+
+@dataclass(frozen=True, eq=False)
+class _Looped:
+    """A forward pass whose loops run row by row, at any sizes."""
+
+    run: _Run
+    order: Order
+    loops: Mapping[tuple[Equation, ...], Rows]
+    kernels: tuple[str, ...]
+    """Arrays of which one kernel computes all that stands on the way."""
+
+
+@cache
+def _looped(forward: System, does: Schedule) -> _Looped:
+    plain = replace(does, lets_go=False, nodes=False, shifts=False, branches=False, moves=False)
+    if plain != does:
+        return _looped(forward, plain)
+    run = _run(forward, "training", plain)
+    order, loops = loops_of(run.order, run.parts, does.kernels)
+    return _Looped(run, order, loops, does.carried_by(ONE_KERNEL))
+
+
+@cache
+def _row_by_row(
+    looped: _Looped, sizes: tuple[tuple[str, int], ...], *, trained: bool, kept: bool
+) -> int:
+    """The largest live set where the rows of loops run operation by operation, and gradients are
+    taken as autograd takes them."""
+    run, known = looped.run, dict(sizes)
+    once = {one.array for one in (*run.held, *run.inside) if one.once}
+    unrolled = Unrolled(
+        run.system, looped.order, looped.loops, known, once, looped.kernels, run.in_place, trained
+    )
+    mixer = run.system.mixer
+    given = [a for a in mixer.arrays.values() if a.role in GIVEN]
+    before = sum(prod(extent.at(known) for extent in array.shape) for array in given)
+    return before * known["b"] + unrolled.most(kept=kept)
 
 
 Moment = tuple[tuple[Equation, ...], Mapping[Array, int]]
@@ -113,6 +180,8 @@ def moments(
         one.array: _number(one, run.system, sizes, whole=does.operations)
         for one in (*run.held, *run.inside)
     }
+    for handed in run.handed:
+        own |= {a: n * run.batch(sizes)[a] for a, n in handed.written(sizes).items()}
     alive: list[dict[Array, int]] = [{} for _ in run.order]
     for one in run.held:
         for k in range(one.first, one.last + 1):
@@ -126,22 +195,14 @@ def moments(
 def _within(
     run: _Run, k: int, alive: Mapping[Array, int], sizes: Mapping[str, int]
 ) -> Iterator[Moment]:
-    """What is held while a step runs: row by row, where its rows run operation by operation."""
+    """What is held while a step runs: shift by shift, where it does."""
     step = run.order[k]
-    if not (rows := run.rows(k, sizes)):
-        yield step, alive
-        return
-    own = {e.array for e in step}
     ends = {one.array for one in run.held if one.last == k} - run.throughout
-    batch = {one.array: 1 if one.once else sizes["b"] for one in (*run.held, *run.inside)}
-    for operation, held, later, last in rows.moments():
-        outer = {
-            array: number
-            for array, number in alive.items()
-            if array not in own
-            and not (last and array in ends and run.made_with(array).isdisjoint(later))
-        }
-        yield operation, outer | {a: number * batch[a] for a, number in held.items()}
+    batch = run.batch(sizes)
+    if shifts := run.shifts.get(step):
+        yield from shifts.moments(Around(alive, batch, ends), sizes)
+        return
+    yield step, alive
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,31 +218,24 @@ class _Run:
     parts: Parts
     """What runs in the rows of loops, operation by operation."""
     in_place: frozenset[Equation]
+    shifts: Mapping[tuple[Equation, ...], Shifts | Handed]
+    """The steps that run shift by shift."""
 
-    def rows(self, k: int, sizes: Mapping[str, int]) -> Rows | None:
-        """The rows of a step, where they run operation by operation."""
-        step = self.order[k]
-        if step[0] not in self.parts.inner:
-            return None
-        equations = {e: self.parts.inner[e] for e in step}
-        inner = next(b for b in blocks(self.system) if b.is_loop and {*b.equations} <= {*step})
-        own = {e.array for e in step}
-        kept = self.throughout | {one.array for one in self.held if one.last > k}
-        like = {e.array: s[0].array for s in self.order for e in s if e in self.parts.before}
-        loop = self.parts.loops[step[0]]
-        return Rows(equations, loop, inner, self.parts.rows, own & kept, self.in_place, like, sizes)
+    @property
+    def handed(self) -> list[Handed]:
+        """What shifts hand on."""
+        return [one for one in self.shifts.values() if isinstance(one, Handed)]
+
+    def batch(self, sizes: Mapping[str, int]) -> Mapping[Array, int]:
+        """Array -> how many sequences it tells apart."""
+        found = (*self.held, *self.inside)
+        return {one.array: 1 if one.once else sizes["b"] for one in found}
 
     @cached_property
     def throughout(self) -> frozenset[Array]:
         """What is there before a phase, or after it."""
-        given = {one.array for one in self.held if one.array.role in ("input", "context")}
+        given = {one.array for one in self.held if one.array.role in GIVEN}
         return frozenset(given | self.system.results(self.phase))
-
-    def made_with(self, array: Array) -> set[Array]:
-        """An array, with those that one operation wrote together."""
-        return {array}.union(
-            *({e.array for e in s} for s in self.order if any(e.array == array for e in s))
-        )
 
     @cached_property
     def moves(self) -> Moves:
@@ -195,33 +249,17 @@ def _run(system: System, phase: str, does: Schedule) -> _Run:
     system, parts = _as_run(system, does, carriers)
     in_place = frozenset(e for e in parts.inner if does.kernels.get(e.part_of) == IN_PLACE)
     kernels = _Kernels.of(system, does)
-    order = list(_joined(_in_rows(steps_of(system, phase), parts), kernels))
+    order = list(_joined(in_rows(steps_of(system, phase), parts), kernels))
     if does.nodes:
         order = list(_all_at_once(order, system, carriers))
+    shifts: Mapping[tuple[Equation, ...], Shifts | Handed] = {}
+    if does.shifts:
+        order, shifts = by_shift(order, carriers, does.unbound, backward=does.nodes)
     held: dict[bool, list[Held]] = {True: [], False: []}
     for one in (*held_arrays(system, phase, order), *_of_parameters(system, phase, order)):
         last = _last(one, order, lets_go=does.lets_go)
         held[_inside(one, order, kernels)].append(replace(one, last=last))
-    return _Run(system, order, held[False], held[True], phase, parts, in_place)
-
-
-def _in_rows(order: Order, parts: Parts) -> Order:
-    """The steps, those that run in the rows of one loop as one, after what is computed of all rows
-    before: like operations of these are one."""
-    found = list(order)
-    for loop in {parts.loops[e]: None for e in parts.inner}:
-        before, inner = (
-            [s for s in found if parts.loops.get(s[0]) == loop and s[0] in group]
-            for group in (parts.before, parts.inner)
-        )
-        ran = sorted((e for s in inner for e in s), key=[*parts.inner].index)
-        at = found.index(inner[-1]) + 1
-        taken = [*together(before, read), tuple(ran)]
-        ahead, behind = (
-            [s for s in part if s not in (*before, *inner)] for part in (found[:at], found[at:])
-        )
-        found = [*ahead, *taken, *behind]
-    return found
+    return _Run(system, order, held[False], held[True], phase, parts, in_place, shifts)
 
 
 def _as_run(system: System, does: Schedule, carriers: Carriers) -> tuple[System, Parts]:

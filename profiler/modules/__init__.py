@@ -74,6 +74,9 @@ class Implementation:
     """The mixer's options that the class can be built with or without."""
     options: tuple[str, ...] = ()
     """The options of the mixer that it is built for."""
+    unbound: tuple[str, ...] = ()
+    """The parameters that `forward` takes apart by one operation where it reads them slice by
+    slice; of others it takes one slice after another."""
 
     def __post_init__(self) -> None:
         """Refuse a kernel class outside the closed list."""
@@ -108,12 +111,15 @@ def implementation(
     step_rewrites: tuple[str, ...] | None = None,
     step_kernels: Mapping[str, str] | None = None,
     options: tuple[str, ...] = (),
+    unbound: tuple[str, ...] = (),
 ) -> Callable[[_Module], _Module]:
     """Describe the decorated module class as an implementation of `mixer`.
 
     The name is the form unless given. `step` runs the same form under the same rewrites unless
     given, without "dense", which widens the sums over a whole sequence. The class implements the
     mixer with any of `options` too: its constructor takes those that are chosen as `options`.
+    Where a sum runs shift by shift, one slice of a parameter after another, `unbound` names the
+    parameters of which one operation gives all slices but that of the first shift.
     Raises ValueError for an unknown kernel class and for a second class of the same name.
     """
     if step_rewrites is None:
@@ -132,6 +138,7 @@ def implementation(
                 step_rewrites=tuple(step_rewrites),
                 step_kernels=step_kernels,
                 takes=tuple(options),
+                unbound=tuple(unbound),
             )
         )
         return module

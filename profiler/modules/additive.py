@@ -84,10 +84,10 @@ def masked(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
 
 def row_by_row(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
     """One query after another, each with the keys that it sees: no masked pair is computed."""
-    rows = [
-        mixer.weighted(mixer.scores(q[:, i - 1 : i], k[:, :i]), x[:, :i])
-        for i in range(1, int(x.shape[1]) + 1)
-    ]
+    rows = []
+    for i in range(1, int(x.shape[1]) + 1):
+        weights = torch.softmax(mixer.scores(q[:, i - 1 : i], k[:, :i]), dim=-1)
+        rows.append(weights @ x[:, :i])
     return torch.cat(rows, dim=1)
 
 

@@ -43,16 +43,18 @@ def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to compute whole sequences, the rewrites that it applies, and its kernel class."""
+    """A way to compute whole sequences, the rewrites that it applies, its kernel class, and the
+    parameters that one operation takes apart."""
 
     name: str
     apply: Apply
     kernel: str
     rewrites: tuple[str, ...] = ()
+    unbound: tuple[str, ...] = ()
 
 
 CONVOLUTION = Algorithm("conv", padded, "convolution", rewrites=("dense",))
-TAPS = Algorithm("direct", tap_by_tap, "contraction")
+TAPS = Algorithm("direct", tap_by_tap, "contraction", unbound=("W",))
 
 
 class Convolution(SequenceMixer):
@@ -123,6 +125,7 @@ def computed_by(algorithm: Algorithm) -> Callable[[_Class], _Class]:
             rewrites=algorithm.rewrites,
             kernels={"y": algorithm.kernel},
             step_kernels={"y": "contraction"},
+            unbound=algorithm.unbound,
         )(mixer)
 
     return register

@@ -100,8 +100,9 @@ class Explicit(Recurrence):
         self, state: Tensor | None, U: Tensor, columns: slice = slice(None)
     ) -> Tensor | None:
         """U h + b_U of a state (b, d), all columns or some; without a state b_U, or nothing."""
+        product = None if state is None else state @ U[:, columns]
         bias = self.b_U.flatten()[columns] if "two-biases" in self.options else None
-        return bias if state is None else plus(state @ U[:, columns], bias)
+        return bias if product is None else plus(product, bias)
 
 
 @implementation(
@@ -142,9 +143,8 @@ class LstmExplicit(Explicit):
         """The output and the cell after a row."""
         inside = plus(own, self.of_state(None if before is None else before[0], U))
         i, f, o = torch.sigmoid(inside[:, : 3 * self.d]).chunk(3, dim=1)
-        c = i * torch.tanh(inside[:, 3 * self.d :])
-        if before is not None:
-            c = f * before[1] + c
+        g = torch.tanh(inside[:, 3 * self.d :])
+        c = i * g if before is None else f * before[1] + i * g
         return o * torch.tanh(c), c
 
 
@@ -290,7 +290,7 @@ class TorchLayer(Recurrence):
         return [self._in_order(p) for p in (self.W, self.U, self.b, self.b_U)]
 
     def _in_order(self, packed: Tensor) -> Tensor:
-        gates = packed.unsqueeze(0) if self.GATES == 1 else packed
+        gates = (packed,) if self.GATES == 1 else packed.unbind(0)
         ordered = torch.stack([gates[k] for k in self.ORDER])
         return (ordered.transpose(1, 2) if ordered.dim() == 3 else ordered).flatten(0, 1)
 

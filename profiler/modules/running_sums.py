@@ -247,7 +247,7 @@ class Chunks(Sums):
         for start in range(0, q.shape[2], self.C):
             queries, keys, values = (rows[:, :, start : start + self.C] for rows in (q, k, v))
             rows = [
-                _within(queries[:, :, e - 1 : e], keys[:, :, :e], values[:, :, :e])
+                _within(queries[:, :, e - 1 : e], keys[:, :, :e], values)
                 for e in range(1, queries.shape[2] + 1)
             ]
             found.append(_beyond(queries, *_joined(rows), before))
@@ -282,9 +282,10 @@ def _joined(parts: Sequence[Read]) -> Read:
 
 
 def _within(q: Tensor, k: Tensor, v: Tensor) -> Read:
-    """N and D of one query (b, n, 1, h) over the rows of its chunk up to its own."""
+    """N and D of one query (b, n, 1, h) over the keys of its chunk up to its own row, and as many
+    values of the chunk."""
     scores = q @ k.transpose(-2, -1)
-    return scores @ v, scores.sum(-1)
+    return scores @ v[:, :, : k.shape[2]], scores.sum(-1)
 
 
 def _beyond(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
@@ -292,13 +293,16 @@ def _beyond(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Re
     if before is None:
         return reads, weights
     S, Z = before
-    return reads + q @ S, weights + (q @ Z.unsqueeze(-1)).squeeze(-1)
+    weights = weights + (q @ Z.unsqueeze(-1)).squeeze(-1)
+    return reads + q @ S, weights
 
 
 def _ended(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
     """The sums up to the end of a complete chunk, (b, n, C, h) each."""
-    S, Z = (k.unsqueeze(-1) * v.unsqueeze(-2)).sum(-3), k.sum(-2)
-    return (S, Z) if before is None else (before[0] + S, before[1] + Z)
+    S = (k.unsqueeze(-1) * v.unsqueeze(-2)).sum(-3)
+    if before is None:
+        return S, k.sum(-2)
+    return before[0] + S, before[1] + k.sum(-2)
 
 
 class Summing(Headed, Mixer):

@@ -161,6 +161,19 @@ def test_a_name_that_is_not_read_again_holds_on() -> None:
     assert causes(named) == {"values": 2 * ONE, "held on": ONE}
 
 
+def test_sums_of_gradients_are_formed_in_place_where_they_may() -> None:
+    """The gradients of 2 x and 3 x, each its own, and their sum, while the output is there; where
+    both terms are the gradient of the output itself, their sum is another array."""
+    gradient = torch.randn(ROWS, WIDTH)
+
+    def of(f: Callable[[Tensor], Tensor]) -> dict[str, int]:
+        return causes(lambda x: torch.autograd.backward([f(x.requires_grad_())], [gradient]))
+
+    own = of(lambda x: 2 * x + 3 * x)
+    assert own == {"values": 3 * ONE, "summed in place": -ONE, "held on": ONE}
+    assert of(lambda x: x + x) == {"values": ONE, "held on": ONE}
+
+
 def test_what_nothing_reads_of_several_results_is_beside_them() -> None:
     """The mean of each row, and one over its standard deviation, for a gradient that is not taken;
     read, they are values."""

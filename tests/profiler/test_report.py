@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from profiler import report, session
-from profiler.ladders.ladder import Ladder
+from profiler.ladders.ladder import Ladder, Memory
 from profiler.store import Measurement
 from profiler.words import scaled
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
@@ -137,6 +137,16 @@ def test_energy_of_a_busy_device_is_divided_by_its_operations() -> None:
     assert "77.74 µJ" in report.ladders([ladder], "rich", "")
 
 
+def test_a_switch_that_could_not_be_counted_under_is_named_in_every_format() -> None:
+    said = "'row by row' could not be counted: an operation without a rule"
+    (ladder,) = ladders_of(ATTENTION)
+    peak = Memory(derived=8, measured=16, unasked=said)
+    ladder = replace(ladder, memory={**ladder.memory, "peak": peak})
+    for format_ in FORMATS:
+        text = report.ladders([ladder], format_, "").replace("\n", " ")
+        assert said in " ".join(text.split()), format_
+
+
 def test_what_means_nothing_is_not_comparable_in_every_format() -> None:
     verdict = "not comparable: launch-bound, the device waits for the host most of the time"
     (ladder,) = ladders_of(LAUNCH_BOUND)
@@ -158,6 +168,16 @@ def test_every_dash_has_its_reason_below(format_: str) -> None:
     for reason in ("NVML: library not found", "CUPTI is not usable here", "out of memory",
                    "fvcore could not trace the call", "no counting rule for"):  # fmt: skip
         assert reason in text
+
+
+def test_what_a_label_does_to_a_time_is_said_where_its_name_does_not() -> None:
+    latency = ATTENTION.readings["latency"]
+    capped = replace(latency, details={**latency.details, "labels": ["power-capped", "throttled"]})
+    found = replace(ATTENTION, readings={**ATTENTION.readings, "latency": capped})
+    text = report.measurements([found, LAUNCH_BOUND], "rich", "")
+    assert "latency power-capped: self-attention explicit" in text
+    assert text.count("a chip lowers its clock by the numbers that it works with") == 1
+    assert "a chip lowers its clock" not in report.measurements(RECORDS, "rich", "")
 
 
 def test_reasons_are_numbered_as_they_come_up() -> None:
