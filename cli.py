@@ -557,9 +557,11 @@ def run(typed: Sequence[str]) -> int:
     except known_errors() as error:
         return complain(_sentence(error))
     except Exception as error:
-        if not hasattr(error, "format_message"):
+        from costmodel.mistyped import is_of_the_line, sentence
+
+        if not is_of_the_line(error):
             raise
-        return complain(error.format_message())
+        return complain(sentence(error, typed))
     return 0
 
 

@@ -1,6 +1,11 @@
 """How often is a call found to differ from itself, and how near is a known ratio: in turns with the
 paired test of `costmodel compare`, and one after the other with a rank test of the samples?
 
+The known ratio is that of calls of more parts and of fewer. What a call takes beside its parts is
+measured by the same means: T = a + b * parts, fitted to several numbers of parts in long turns. The
+calls of every comparison are built anew, for where arrays lie in memory makes some of them slower
+than others: that is in a ratio, and in no interval of it.
+
 python -m benchmarks.compare_with_itself
 """
 
@@ -8,21 +13,35 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy.stats import mannwhitneyu
 from torch import nn
 
 from benchmarks.timing import environment
-from profiler.comparing.compare import Visitor
-from profiler.comparing.comparison import LEVEL, Rounds, Verdict, verdicts
+from profiler.comparing.comparison import (
+    LEVEL,
+    Rounds,
+    Verdict,
+    location,
+    log_ratios,
+    verdicts,
+)
+from profiler.comparing.visiting import Visitor, as_long, switches
+from profiler.meters.disturbance import PREEMPTED
 from profiler.meters.latency_timers import timer_for
 from profiler.work import Work, default_device
 
 REPEATS = 20
 ROUNDS = 12
 PARTS = 20
-"""Products in a call; the longer call has one more, so that the ratio is 21/20."""
+"""Products in a call; the longer call has one more."""
+CALIBRATED = (10, 20, 30, 40)
+"""Parts of the calls that show what a call takes beside them."""
+CALIBRATING = 60
+"""Rounds of these."""
 
 Pair = tuple[Visitor, Visitor]
 
@@ -40,6 +59,40 @@ def call(products: int, device: torch.device) -> Work:
     return Work(nn.Identity(), several, (), None)
 
 
+def visitor(products: int, device: torch.device) -> Visitor:
+    """Such a call, warm."""
+    return Visitor(call(products, device), timer_for(device))
+
+
+@dataclass(frozen=True)
+class Line:
+    """T = a + b * parts, as far as ratios tell it."""
+
+    beside: float
+    """a / b: what a call takes beside its parts, in parts."""
+    off: float
+    """The largest relative distance of a measured time from the line."""
+
+    def ratio(self, first: int, second: int) -> float:
+        """Of calls of so many parts."""
+        return (self.beside + second) / (self.beside + first)
+
+
+def line(device: torch.device) -> Line:
+    """Fitted by least squares of relative distances."""
+    visits = {str(n): visitor(n, device) for n in CALIBRATED}
+    as_long(visits.values())
+    made = Rounds(visits)
+    for _ in range(CALIBRATING):
+        made.once()
+    first, *_ = made.values
+    times = [math.exp(location(log_ratios(made.values[first], v))) for v in made.values.values()]
+    rows = [[1 / time, n / time] for n, time in zip(CALIBRATED, times, strict=True)]
+    (a, b), *_ = np.linalg.lstsq(np.array(rows), np.ones(len(rows)), rcond=None)
+    distances = [abs((a + b * n) / time - 1) for n, time in zip(CALIBRATED, times, strict=True)]
+    return Line(float(a / b), float(max(distances)))
+
+
 def in_turn(pair: Pair, seed: int) -> Verdict:
     """Both in rounds, there and back."""
     made = Rounds({"first": pair[0], "second": pair[1]}, seed)
@@ -51,7 +104,7 @@ def in_turn(pair: Pair, seed: int) -> Verdict:
 
 def one_after_the_other(pair: Pair) -> tuple[float, bool]:
     """As many visits of the one and then of the other: ratio of medians, and what a test says."""
-    first, second = ([visitor() for _ in range(2 * ROUNDS)] for visitor in pair)
+    first, second = ([visit() for _ in range(2 * ROUNDS)] for visit in pair)
     ratio = statistics.median(second) / statistics.median(first)
     return ratio, bool(mannwhitneyu(first, second).pvalue <= LEVEL)
 
@@ -65,6 +118,11 @@ def printed(name: str, ratios: list[float], claims: int, truth: float) -> None:
     )
 
 
+def holding(found: list[Verdict], truth: float) -> int:
+    """How many intervals hold a ratio."""
+    return sum((v.ci_low or math.inf) <= truth <= (v.ci_high or 0.0) for v in found)
+
+
 def main() -> None:
     """Print claims, and how far the ratios are off."""
     device = torch.device(default_device())
@@ -72,18 +130,35 @@ def main() -> None:
 
     print(environment("torch", "scipy", "numpy"))
     print(f"{REPEATS} comparisons of {ROUNDS} rounds each on {device.type}, level {LEVEL:.0%}")
+    fitted = line(device)
+    print(
+        f"a call takes {fitted.beside:+.3f} parts beside its parts, by {CALIBRATING} rounds of "
+        f"calls of {', '.join(map(str, CALIBRATED))} parts: all within {fitted.off:.2%} of a line",
+        flush=True,
+    )
+    built: list[Pair] = []  # all at once: what is built next lies elsewhere in memory
     for title, products in (("itself", (PARTS, PARTS)), ("one part more", (PARTS, PARTS + 1))):
-        truth = products[1] / products[0]
-        first, second = (Visitor(call(n, device), timer_for(device)) for n in products)
+        truth = fitted.ratio(*products)
         found, others = [], []
+        interrupted = 0
         for seed in range(REPEATS):
-            found.append(in_turn((first, second), seed))
-            others.append(one_after_the_other((first, second)))
-        held = sum((v.ci_low or 0) <= truth <= (v.ci_high or 0) for v in found)
-        print(f"\nA call and {title}: the ratio is {truth:g}", flush=True)
+            built.append((visitor(products[0], device), visitor(products[1], device)))
+            as_long(built[-1])
+            before = switches()
+            found.append(in_turn(built[-1], seed))
+            regions = sum(visitor.regions for visitor in built[-1])
+            interrupted += switches() - before > PREEMPTED * regions
+            others.append(one_after_the_other(built[-1]))
         ratios = [v.ratio for v in found if v.ratio is not None]
+        nominal, middle = products[1] / products[0], statistics.median(ratios)
+        print(f"\nA call and {title}: the ratio is {truth:.5f}, of the parts alone {nominal:g}")
         printed("in turns", ratios, sum(v.differs for v in found), truth)
-        print(f"{'':<24}{held:>4} of {len(found)} intervals of 95 % hold the ratio")
+        print(
+            f"{'':<24}{holding(found, truth):>4} of {len(found)} intervals of 95 % hold the ratio, "
+            f"{holding(found, nominal)} that of the parts, {holding(found, middle)} the median "
+            f"{middle:.5f}"
+        )
+        print(f"{'':<24}{interrupted:>4} of {len(found)} while others had the processor")
         printed("one after the other", [r for r, _ in others], sum(d for _, d in others), truth)
 
 

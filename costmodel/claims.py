@@ -114,7 +114,8 @@ def load(path: Path) -> list[Claim]:
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError, RecursionError) as reason:
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
     if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
         raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")

@@ -107,8 +107,8 @@ REFUSED = {
     "profile she --d 0": "size d must lie in 1..",
     "profile she --d 2.5": "size d must be a positive integer",
     "profile self-attention --d 9 --n 2": "self-attention needs d/n to be whole, got 9/2",
-    "profile she --seconds 0": "Invalid value for '--seconds'",
-    "profile she --seed one": "Invalid value for '--seed'",
+    "profile she --seconds 0": "--seconds 0: expected a number of 0.01 or more",
+    "profile she --seed one": "--seed one: expected a whole number from 0 to",
     "profile she --energy-window 1.5": "--energy-window 1.5: expected 2 s or more: a shorter ",
     "profile she --energy-window inf": "--energy-window inf: expected 2 s or more",
     "profile she --energy-trials 1": "--energy-trials 1: expected 2 or more, for their spread; ",
@@ -128,7 +128,7 @@ REFUSED = {
     "check shee": "unknown mixer 'shee'; did you mean 'she'?",
     "check none.py:mine": "no file 'none.py'",
     "check she --format csv": "--format 'csv': expected one of rich, markdown, json",
-    "check": "Missing argument 'MIXER'",
+    "check": "check needs MIXER: costmodel check --help shows what that is",
 }
 
 

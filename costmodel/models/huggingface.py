@@ -48,7 +48,8 @@ def read(path: Path) -> Choices:
     """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as reason:
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or bert")

@@ -24,7 +24,7 @@ from costmodel.command_line import (
     typed_beside,
 )
 from costmodel.load import mixer
-from profiler.commands.measuring import PANEL, TRIALS, WINDOW
+from profiler.commands.measuring import LARGEST_SEED, PANEL, TRIALS, WINDOW
 from profiler.meters.energy import TRIALS_IN_TURNS, EnergyLimits
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def compare(
         typer.Option("--level", help="How often a difference may be claimed where there is none."),
     ] = 0.05,
     seed: Annotated[
-        int, typer.Option("--seed", help="Of parameters, inputs and orders.", min=0)
+        int,
+        typer.Option("--seed", help="Of parameters, inputs and orders.", min=0, max=LARGEST_SEED),
     ] = 0,
     energy: Annotated[
         bool,

@@ -18,7 +18,7 @@ from costmodel.command_line import (
     no_source,
     told,
 )
-from profiler.commands.measuring import ENERGY, REPEAT, TRIALS, WINDOW
+from profiler.commands.measuring import CEILINGS, ENERGY, REPEAT, TRIALS, WINDOW
 
 if TYPE_CHECKING:
     from profiler.studies.study import Done, Manner, Study
@@ -63,6 +63,7 @@ def study(
     energy_window: Annotated[float | None, WINDOW] = None,
     energy_trials: Annotated[int | None, TRIALS] = None,
     repeat: Annotated[bool | None, REPEAT] = None,
+    ceilings: Annotated[bool | None, CEILINGS] = None,
     force: Force = False,
 ) -> None:
     """Measure a named plan into one file, and write the page that follows from its records."""
@@ -84,8 +85,18 @@ def study(
     if output is None:
         raise UsageError("study writes as it measures: give it a file, -o FILE.jsonl")
     kind = device_name(device).partition(":")[0]
-    given = (rounds, seconds, shard, largest, energy, energy_window, energy_trials, repeat)
-    asked = Manner(kind, *given)
+    asked = Manner(
+        kind,
+        rounds,
+        seconds,
+        shard,
+        largest,
+        energy,
+        energy_window,
+        energy_trials,
+        repeat,
+        ceilings,
+    )
     done = measured(found, asked, output)
     told(done.failures)
     if page is not None:

@@ -16,6 +16,7 @@ import torch
 from costmodel.equations import Mixer
 from costmodel.requests import Given
 from profiler.comparing.comparison import LEVEL, Rounds, Verdict, too_few, verdicts
+from profiler.comparing.visiting import VISIT, Visitor, as_long
 from profiler.comparing.watching import Watched, Watching
 from profiler.environment import environment
 from profiler.ladders.least import flagged
@@ -28,14 +29,13 @@ from profiler.measure import (
     require_token,
     zeros_of,
 )
-from profiler.meters.disturbance import Judge, NoWatch, Watch, watch_for
+from profiler.meters.disturbance import Judge, Watch, watch_for
 from profiler.meters.energy import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.energy_estimate import PairedEnergy
 from profiler.meters.interface import Measured, Reading, Unavailable
-from profiler.meters.latency import LAUNCH_BOUND, LatencyLimits, in_turn
-from profiler.meters.latency_sampling import Setting, block_size, repeated, warm_up
+from profiler.meters.latency import LAUNCH_BOUND
 from profiler.meters.latency_stopping import summary
-from profiler.meters.latency_timers import CudaTimer, Timer, nothing, timer_for
+from profiler.meters.latency_timers import CudaTimer, timer_for
 from profiler.meters.nvml import energies_in_turn
 from profiler.plan import Plan, requests
 from profiler.session import by_command
@@ -44,13 +44,11 @@ from profiler.sweeps.results import writable
 from profiler.work import MeasureError, Request, Work, on_device, prepare
 
 ROUNDS = 20
-VISIT = LatencyLimits(min_samples=5, max_samples=10, min_seconds=0.02, max_seconds=0.1)
-"""A visit is the median of five regions, or of as many as begin within a tenth of a second."""
-
 METHOD = (
     "rounds of all candidates in random order and backwards; a sample is the mean of the two "
-    "visits of a round, a visit the median of its timed regions after an untimed one; a round in "
-    "which the device was disturbed is taken anew once"
+    "visits of a round, a visit the median of its timed regions after an untimed one, without "
+    "those in which others had the processor where they are fewer than half; a round in which the "
+    "device was disturbed is taken anew once"
 )
 
 Progress = Callable[[int, int, str], None]
@@ -135,34 +133,6 @@ def with_names(found: Sequence[Request]) -> dict[str, Request]:
         seen[name] += 1
         named[name if seen[name] == 1 else f"{name} #{seen[name]}"] = request
     return named
-
-
-class Visitor:
-    """Times one candidate: warm at once, then a median for every visit, in seconds a call."""
-
-    def __init__(self, work: Work, timer: Timer, limits: LatencyLimits = VISIT) -> None:
-        alone = work.reset is not None and not work.trivial
-        timed, restored = work.timed()
-        reset = restored or nothing
-        call = timed if alone or restored is None else in_turn(reset, timed)
-        self.prepare = reset if alone else nothing
-        self.timer, self.limits = timer, limits
-        self.regions = 0
-        setting = Setting(limits, timer, NoWatch("a warm-up is not watched"))
-        durations = warm_up(setting, call, self.prepare)
-        self.block = block_size(setting, durations[-3:], alone=alone)
-        self.region = call if self.block == 1 else repeated(call, self.block)
-
-    def __call__(self) -> float:
-        began = self.timer.now_s()
-
-        def over() -> bool:
-            return self.timer.now_s() - began >= self.limits.max_seconds
-
-        self.timer.elapsed_s(self.region, self.prepare)  # after the others' turns, untimed
-        taken = self.timer.several_s(self.region, self.limits.min_samples, over, self.prepare)
-        self.regions += len(taken)
-        return statistics.median(taken) / self.block
 
 
 @dataclass
@@ -250,6 +220,7 @@ class Run:
             except Exception as error:  # as above
                 self.failed[name] = failure(error)
         self.require_two(visitors)
+        as_long(visitors.values())
         watch = self.watch or watch_for(self.device)
         judges = {name: Judge(watch, VISIT.slow_clock) for name in visitors}
         visits = {name: Watched(visitor, judges[name]) for name, visitor in visitors.items()}
@@ -430,6 +401,7 @@ def latency_reading(
         "order_seed": made.seed,
         "places": places[: len(values)],
         "block": visitor.block,
+        "left_out_regions": visitor.left_out,
         "timer": visitor.timer.name,
         "cache": "hot",
         "labels": judge.labels,

@@ -4,7 +4,8 @@ Records of one run of `compare -o` are compared by their rounds, and so are the 
 sweep at equal sizes: of a sweep a pair of rounds, there and back, is one. Of two files, each record
 has as its partner the record of the same mixer, implementation, sizes, dtype, phase and kind of
 device in the other file. Those were not measured in turns: at a point only the noise within each
-run can be judged, by intervals of both medians, and a drift between the runs is not excluded.
+run can be judged, by intervals of both medians, which allow for samples that resemble the ones
+before them (`dependence`), and a drift between the runs is not excluded.
 
 Of energies the values are trials, each a window on its own. What is wrong with a sensor's gain is
 the same in every trial of a board, so that it cancels where both files are of one board; of two
@@ -29,6 +30,7 @@ from profiler.comparing.comparison import (
     signed_rank_p,
     too_few,
 )
+from profiler.comparing.dependence import dependent_median_ends, independent
 from profiler.environment import differences
 from profiler.meters.energy import SYSTEMATIC
 from profiler.meters.interface import Reading
@@ -330,39 +332,50 @@ def medians(
         gains: by how much, relatively, all samples of each may be off alike.
     """
     share = level / (2 * points)
+    few = min(len(x.samples), len(y.samples))
     if min(*x.samples, *y.samples, x.value, y.value) <= 0:
-        few = min(len(x.samples), len(y.samples))
         return Verdict(a, b, few, refused="a ratio needs values above zero")
     ends = [_ends(reading, 1 - share) for reading in (x, y)]
     if None in ends:
-        few = min(len(x.samples), len(y.samples))
-        needed = rounds_needed(2 * points, level)
-        return Verdict(a, b, few, refused=f"{few} samples are too few: {needed} are needed")
+        return Verdict(a, b, few, refused=_too_few(x, y, rounds_needed(2 * points, level)))
     (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
     x_gain, y_gain = gains
     low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
     high = y_high / x_low * (1 + x_gain) / (1 - y_gain)
     ratio = statistics.median(y.samples) / statistics.median(x.samples)
-    pairs = min(len(x.samples), len(y.samples))
-    return Verdict(a, b, pairs, ratio, low, high, 1 - level / points, differs=not low <= 1 <= high)
+    return Verdict(a, b, few, ratio, low, high, 1 - level / points, differs=not low <= 1 <= high)
 
 
 def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
     """The interval of a reading's median, as wide as that of its repetition, too, where the two
     disagree; None where the samples of one are too few."""
-    found = [_median_ends(samples, confidence) for samples in apart(reading)]
+    by = _separate_ends if reading.name in JOULES else dependent_median_ends
+    found = [by(samples, confidence) for samples in apart(reading)]
     known = [ends for ends in found if ends is not None]
     if len(known) < len(found):
         return None
     return min(low for low, _ in known), max(high for _, high in known)
 
 
-def _median_ends(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
+def _separate_ends(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """The interval of the median of windows that were each begun anew."""
     found = median_ranks(len(samples), confidence)
     if found is None:
         return None
     ordered = sorted(samples)
     return ordered[found[0] - 1], ordered[found[1] - 1]
+
+
+def _too_few(x: Reading, y: Reading, needed: int) -> str:
+    """Why the samples of two readings have no interval at the confidence that is asked for."""
+    few = min((samples for r in (x, y) for samples in apart(r)), key=len)
+    if x.name in JOULES or len(few) < needed:
+        return f"{len(few)} samples are too few: {needed} are needed"
+    least = min((samples for r in (x, y) for samples in apart(r)), key=independent)
+    return (
+        f"{len(least)} samples that resemble the ones before them tell as much as "
+        f"{int(independent(least))} independent ones: {needed} are needed"
+    )
 
 
 def over_all(

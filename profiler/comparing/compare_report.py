@@ -10,6 +10,7 @@ from typing import Any
 from costmodel import render
 from costmodel.render import Cell, Column, Grid, Line, Note
 from profiler.comparing.compare import METHOD, Comparison, Row
+from profiler.meters.disturbance import meant
 from profiler.report_measurements import Reasons
 from profiler.words import PHASES, scaled, sizes_words
 
@@ -159,6 +160,11 @@ TESTED = (
     "and interval: Hodges and Lehmann"
 )
 
+HERE = (
+    "intervals are of the modules as they lie in the memory of this process: another one may shift "
+    "a ratio by some tenths of a percent"
+)
+
 LESS = {"s": ("faster", "slower"), "J": ("takes less", "takes more"), "B": ("less", "more")}
 """Unit -> what the second is where its value is smaller, and where it is larger."""
 
@@ -201,7 +207,7 @@ def _about(made: Comparison) -> list[Note]:
     """How the records were taken, and which of them mean little."""
     if not made.records:
         return []
-    found = [Note((f"latency: {METHOD}",))]
+    found = [Note((f"latency: {METHOD}",)), Note((HERE,))]
     for record in made.records:
         latency = record.readings["latency"]
         name = latency.details.get("candidate", record.implementation)
@@ -210,6 +216,8 @@ def _about(made: Comparison) -> list[Note]:
             for label in reading.details.get("labels", []):
                 found.append(Note((f"{where}{name} is {label}",)))
         found += _disturbed(name, latency.details)
+    labels = [x for r in made.records for x in r.readings["latency"].details["labels"]]
+    found += [Note((said,)) for said in meant(labels)]
     anew = max(r.readings["latency"].details["repeated_rounds"] for r in made.records)
     if anew:
         rounds = f"{anew} round{'s' if anew != 1 else ''}"

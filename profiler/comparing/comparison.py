@@ -8,6 +8,14 @@ Wilcoxon signed-rank test of the logarithms of the ratios. Wilcoxon, "Individual
 Ranking Methods" (1945); the correction for many pairs is Holm, "A Simple Sequentially Rejective
 Multiple Test Procedure" (1979); estimate and interval of the ratio are Hodges and Lehmann,
 "Estimates of Location Based on Rank Tests" (1963): the ratios that this test does not refuse.
+
+The signs are those of the orders drawn, not of the noise: rounds need not be independent of one
+another, nor need they be alike (Fisher, "The Design of Experiments" (1935), section 21). What slows
+all calls by the same factor while it lasts, however long it lasts, leaves test and interval exact.
+What adds the same wait to every timed region does not: that bends the ratio itself. Nor is in any
+interval what stays as it is for a whole process: where arrays and code lie in memory makes the same
+calls faster or slower (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
+Wrong!" (2009)), here by some tenths of a percent (benchmarks/compare_with_itself.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What does this device reach at best: in products of matrices, in moving bytes, in launching?
+"""What does this device reach at best: in products of matrices, in exponentials, in multiply-adds
+apart from products, in moving bytes, in launching?
 
 A board's datasheet tells what it could do, and no board does it. So each ceiling is measured, by
 the meter that times the calls that it is held against, over operations of torch that do nothing
@@ -8,6 +9,10 @@ else:
   product stays short and the operands fit, and the best rate is the ceiling. An operation is a
   multiplication or an addition, as dispatched operations are counted: n products and n - 1 sums an
   entry.
+- exponentials, and chains of multiply-adds, entry by entry over data that the caches hold: eight
+  times as many each time, up to half the last-level cache. On a GPU, where operation after
+  operation waits for the caches, they are also chained in the registers of one kernel; the best
+  rate is the ceiling, and it says which. A multiply-add is two operations, an exponential one.
 - copying, reading (a sum) and writing (filling) a buffer of four times the last-level cache; a copy
   moves each byte twice.
 - launching the smallest operation, an addition of two numbers, one after the other and, on a GPU,
@@ -20,7 +25,7 @@ hold for what is measured in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -50,6 +55,13 @@ KEPT = (
 )  # fmt: skip
 """The details of a latency that its ceiling keeps; the ends of the interval turn into rates."""
 
+SMALL_BYTES = 2**14
+"""The arrays of the smallest elementwise operation together: a first-level cache holds them."""
+LINKS = 256
+"""Operations on each entry in one kernel: its loads and stores are a hundredth of the work."""
+EAGER, REGISTERS = "operation by operation", "in registers"
+"""How operations follow one another."""
+
 COPY, READ, WRITE = "copy", "read", "write"
 LAUNCH, LAUNCH_GRAPH = "launch", "launch_graph"
 
@@ -63,6 +75,24 @@ def product_name(dtype: str) -> str:
     return f"product {dtype}"
 
 
+def exp_name(dtype: str) -> str:
+    """The name of the ceiling of exponentials of such entries.
+
+    >>> exp_name("fp32")
+    'exp fp32'
+    """
+    return f"exp {dtype}"
+
+
+def multiply_add_name(dtype: str) -> str:
+    """The name of the ceiling of multiply-adds, entry by entry.
+
+    >>> multiply_add_name("fp32")
+    'multiply-add fp32'
+    """
+    return f"multiply-add {dtype}"
+
+
 def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
     """The ceilings of a device as JSON values: `readings` as records have them, `reasons` for what
     could not be measured. Taken once a process for each device, and once for each type of number.
@@ -71,7 +101,8 @@ def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
         dtype: the name of `kind`.
     """
     place = torch.device(device)
-    found = {product_name(dtype): product(place, dtype, kind)} | dict(moving_and_launching(place))
+    found = {product_name(dtype): product(place, dtype, kind)}
+    found |= {**elementwise(place, dtype, kind), **moving_and_launching(place)}
     readings, reasons = divide(found)
     return {
         "readings": {name: reading_to_json(reading) for name, reading in readings.items()},
@@ -169,6 +200,128 @@ def randomly(
     return scaled.to(kind)
 
 
+@dataclass(frozen=True)
+class Entrywise:
+    """An operation on every entry of an array, with what goes beside it."""
+
+    name: Callable[[str], str]
+    """Of the ceiling, by the type of number."""
+    counted: int
+    """Operations that it is for an entry."""
+    eager: Callable[[torch.Tensor, torch.Tensor], Any]
+    """From the first array into the second, by an operation of torch."""
+    arrays: int
+    """That it reads and writes."""
+    link: str
+    """In a kernel: what x, a number of type T, becomes. It stays in a bounded range."""
+
+
+ENTRYWISE = (
+    Entrywise(exp_name, 1, lambda x, y: torch.exp(x, out=y), 2, "exp(-x)"),
+    Entrywise(
+        multiply_add_name, 2, lambda x, y: torch.addcmul(x, x, x, out=y), 2,
+        "x * T(0.5) + T(0.25)",
+    ),
+)  # fmt: skip
+
+
+@cache
+def elementwise(
+    place: torch.device,
+    dtype: str,
+    kind: torch.dtype,
+    timing: Callable[..., Measured] = latency,
+) -> Mapping[str, Measured]:
+    """The ceilings of operations entry by entry, by name."""
+    try:
+        held, source = cache_bytes(place)
+    except CacheError as error:
+        why = Unavailable(f"no array is known to lie in the caches: {error}")
+        return {operation.name(dtype): why for operation in ENTRYWISE}
+    facts = {"cache_bytes": held, "cache_source": source}
+    return {
+        operation.name(dtype): entrywise(place, dtype, kind, operation, held, timing, facts)
+        for operation in ENTRYWISE
+    }
+
+
+def entrywise(
+    place: torch.device,
+    dtype: str,
+    kind: torch.dtype,
+    operation: Entrywise,
+    held: int,
+    timing: Callable[..., Measured],
+    facts: Mapping[str, Any],
+) -> Measured:
+    """Operations a second of one of them, at the size and in the manner where it is best.
+
+    Details: `entries`, `how`; `tried`, manner and entries -> operations a second; `not_tried`,
+    manner -> the reason why.
+    """
+    name = operation.name(dtype)
+    best: Measured = Unavailable("nothing was tried")
+    tried: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    width = operation.arrays * kind.itemsize
+    counts = [size // width for size in resident(held)]
+    ways = [(EAGER, count) for count in counts]
+    ways += [(REGISTERS, counts[-1])] if place.type == "cuda" else []
+    for how, count in ways:
+        try:
+            chance = torch.Generator(device=place).manual_seed(count)
+            x = torch.rand(count, device=place, generator=chance).to(kind)
+            y = torch.empty_like(x)
+            call, times = repeated_entrywise(operation, how, x, y)
+            timed = timing(call, device=place, limits=BRIEF)
+        except (RuntimeError, MemoryError, AttributeError) as error:  # a private part of torch
+            timed = Unavailable(why_failed(error, f"for {count} entries {how}", place))
+        about = {**facts, "entries": count, "how": how}
+        found = rate(timed, name, operation.counted * times * count, "op/s", **about)
+        if isinstance(found, Unavailable):
+            missing[how] = found.reason
+            best = best if isinstance(best, Reading) else found
+            continue
+        tried[f"{how}, {count} entries"] = found.value
+        if not isinstance(best, Reading) or found.value > best.value:
+            best = found
+    if isinstance(best, Unavailable):
+        return best
+    more = {"tried": tried, **({"not_tried": missing} if missing else {})}
+    return replace(best, details={**best.details, **more})
+
+
+def resident(held: int) -> list[int]:
+    """Bytes that the caches hold, eight times as many each time, up to half of them.
+
+    >>> resident(2**20)
+    [16384, 131072]
+    """
+    sizes = [SMALL_BYTES]
+    while 8 * sizes[-1] <= held // 2:
+        sizes.append(8 * sizes[-1])
+    return sizes
+
+
+def repeated_entrywise(
+    operation: Entrywise, how: str, x: torch.Tensor, y: torch.Tensor
+) -> tuple[Callable[[], Any], int]:
+    """A call, and how often it does the operation on every entry."""
+    if how == EAGER:
+        return (lambda: operation.eager(x, y)), 1
+    kernel = in_registers(operation.link)
+    return (lambda: kernel(x)), LINKS
+
+
+def in_registers(link: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A kernel in which `LINKS` operations on each entry wait for one another and for nothing else,
+    as torch compiles it for a GPU."""
+    return torch.cuda.jiterator._create_jit_fn(
+        "template <typename T> T chained(T x) { "
+        f"for (int k = 0; k < {LINKS}; ++k) {{ x = {link}; }} return x; }}"
+    )
+
+
 @cache
 def moving_and_launching(
     place: torch.device, timing: Callable[..., Measured] = latency
@@ -239,7 +392,12 @@ WORDS: Mapping[str, str] = {
     COPY: "copying", READ: "reading", WRITE: "writing", LAUNCH: "launching an operation",
     LAUNCH_GRAPH: "launching one in a graph",
 }  # fmt: skip
-"""Ceiling -> its words; that of a product is named by its type of number."""
+"""Ceiling -> its words."""
+TYPED: Mapping[str, str] = {
+    product_name(""): "products of matrices in ", exp_name(""): "exponentials in ",
+    multiply_add_name(""): "multiply-adds in ",
+}  # fmt: skip
+"""Beginning of the ceiling of a type of number -> its words."""
 
 
 def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
@@ -249,8 +407,20 @@ def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
     for environment in environments:
         for name, held in (environment.get("ceilings") or {}).get("readings", {}).items():
             reading = reading_from_json(name, held)
-            words = WORDS.get(name) or name.replace("product", "products of matrices in")
+            words = words_of(name)
             side = reading.details.get("side")
             shape = f" ({side} x {side})" if side else ""
             found.setdefault(name, f"{words} {scaled(reading.value, reading.unit)}{shape}")
     return ", ".join(found.values())
+
+
+def words_of(name: str) -> str:
+    """What a ceiling is of.
+
+    >>> words_of("copy"), words_of("exp bf16")
+    ('copying', 'exponentials in bf16')
+    """
+    for beginning, words in TYPED.items():
+        if name.startswith(beginning):
+            return words + name.removeprefix(beginning)
+    return WORDS[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,6 +39,15 @@ SLOWDOWN_REASONS: Mapping[int, str] = {
 SM_CLOCK = 1  # NVML_CLOCK_SM
 PREEMPTED = 0.5
 """Involuntary switches per timed region from which on the median region was interrupted."""
+INTERRUPTED, CAPPED = "preempted", "power-capped"
+"""The labels of a reading of which that is true, and of one that a limit of power held down."""
+MEANT: Mapping[str, str] = {
+    INTERRUPTED: "most timed regions hold a wait while others had the processor, which bends a "
+    "ratio by more than its interval tells",
+    CAPPED: "at its limit of power a chip lowers its clock by the numbers that it works with: "
+    "times are those of random ones",
+}
+"""Label -> what it does to a reading, where its name does not say so."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +157,7 @@ class NvmlWatch:
         return Seen(
             clock_MHz=clock,
             slowed=tuple(slowed),
-            power_capped=bool(bits & POWER_CAP_REASON or "power-capped" in moved),
+            power_capped=bool(bits & POWER_CAP_REASON or CAPPED in moved),
             others=self.others(),
         )
 
@@ -289,6 +298,12 @@ def number_in(path: Path) -> float | None:
         return None
 
 
+def meant(labels: Iterable[str]) -> list[str]:
+    """A sentence for each of these labels that needs one."""
+    there = set(labels)
+    return [f"{label}: {words}" for label, words in MEANT.items() if label in there]
+
+
 class Judge:
     """Which rounds were disturbed, by what all rounds of a measurement have shown."""
 
@@ -325,11 +340,11 @@ class Judge:
         """Short words for the reading."""
         found = ["throttled"] if self.gave_up else []
         if any(seen.power_capped for seen, _, _ in self.kept):
-            found.append("power-capped")
+            found.append(CAPPED)
         if any(seen.others for seen, _, _ in self.kept):
             found.append(SHARED)
         switches, samples = (sum(part) for part in zip(*self.counts(), strict=True))
-        return [*found, "preempted"] if switches > PREEMPTED * samples else found
+        return [*found, INTERRUPTED] if switches > PREEMPTED * samples else found
 
     def counts(self) -> Sequence[tuple[int, int]]:
         """Involuntary switches and samples of each round."""

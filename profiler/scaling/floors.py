@@ -2,26 +2,45 @@
 
 A floor is something that a call cannot do without, at every size of a series: the launches of its
 operations, the bytes that it moves, its arithmetic. Launches are in seconds as estimated with each
-record. What is derived is scaled by one constant a series, the best rate that the series itself
-reaches, not by a ceiling of the machine, which few records have (`meters.ceilings`). What cannot
-overlap adds up, so a value is explained as long as it lies no higher than all floors together, with
-`NEAR` to spare.
+record. What is derived becomes seconds by a rate that the device reaches at best: as measured
+beside the records, where they carry that (`meters.ceilings`); else, for bytes, as its data sheet
+says; else by one constant a series, the best rate that the series itself reaches, as joules always
+do. Each floor says which. A rate that was not fitted to a series may leave all of it above its
+floors; and bytes that a cache holds move faster than those that memory does. What cannot overlap
+adds up, so a value is explained as long as it lies no higher than all floors together, with `NEAR`
+to spare.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from profiler.ladders.least import bandwidth, ceiling
+from profiler.meters.ceilings import COPY, READ, WRITE, exp_name, multiply_add_name, product_name
+from profiler.meters.interface import Reading
 from profiler.scaling.curves import Quantity, Series, readings_of
 from profiler.scaling.exponents import Value
-from profiler.scaling.predicted import COMPULSORY, LIVE, OPERATIONS, UNFUSED, Derived
+from profiler.scaling.predicted import (
+    COMPULSORY,
+    EXPONENTIALS,
+    LIVE,
+    OPERATIONS,
+    UNFUSED,
+    Derived,
+)
 from profiler.words import scaled
 
 LAUNCHES, TRAFFIC, ARITHMETIC = "launch overhead", "memory traffic", "arithmetic"
+EXPONENTIATION = "exponentials"
 HELD, IDLE = "the equations' live set", "idle power"
+
+MEASURED = "from measured ceilings"
+SHEET = "from the device's data sheet"
+BEST = "the best of the series"
+"""Where the rate of a floor is from."""
 
 NEAR = 1.05
 """A value this many times what its floors explain needs no cause of its own."""
@@ -30,16 +49,27 @@ DERIVED: Mapping[str, str] = {
     UNFUSED: TRAFFIC,
     COMPULSORY: TRAFFIC,
     OPERATIONS: ARITHMETIC,
+    EXPONENTIALS: EXPONENTIATION,
     LIVE: HELD,
 }
 """What is derived -> the floor that it is."""
 
 RATES: Mapping[str, Mapping[str, str]] = {
-    "s": {OPERATIONS: "op/s", UNFUSED: "B/s", COMPULSORY: "B/s"},
+    "s": {OPERATIONS: "op/s", EXPONENTIALS: "op/s", UNFUSED: "B/s", COMPULSORY: "B/s"},
     "J": {OPERATIONS: "op/J", UNFUSED: "B/J", COMPULSORY: "B/J"},
     "B": {LIVE: "B/B"},
 }
 """Unit of a quantity -> the unit of the rate that a derived answer is scaled by."""
+
+
+CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
+    UNFUSED: lambda dtype: (COPY, READ, WRITE),
+    COMPULSORY: lambda dtype: (COPY, READ, WRITE),
+    OPERATIONS: lambda dtype: (product_name(dtype), multiply_add_name(dtype)),
+    EXPONENTIALS: lambda dtype: (exp_name(dtype),),
+}
+"""What is derived -> the ceilings of a type of number that bound its rate in time; the highest of
+them counts."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +80,8 @@ class Floor:
     at: Mapping[int, float]
     constant: str
     """What it is scaled by, in words."""
+    source: str = ""
+    """Where that is from: `MEASURED`, `SHEET` or `BEST`; "" where nothing is scaled."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +103,11 @@ class Departure:
         return min(later, default=None)
 
     @property
+    def absolute(self) -> list[str]:
+        """The floors whose rates are not those of the series, each with its rate and source."""
+        return [f"{f.name} {f.constant}" for f in self.floors if f.source not in ("", BEST)]
+
+    @property
     def words(self) -> str:
         """What a table says."""
         said = [regimes(self.highest)] if self.highest else []
@@ -78,10 +115,14 @@ class Departure:
         after = [size for size in sorted(self.above) if size not in before]
         if before:
             said.append(f"not explained below: {self.times(before)}")
-        if after:
+        if after and self.highest:
             said.append(f"leaves it at {after[0]}: {self.times(after)}")
+        elif after:
+            said.append(f"explained nowhere: {self.times(after)}")
         elif self.highest:
             said.append("explained to the largest size")
+        if self.absolute:
+            said.append(f"floors: {', '.join(self.absolute)}")
         return "; ".join(said)
 
     def times(self, sizes: Sequence[int]) -> str:
@@ -122,10 +163,51 @@ def best(derived: Derived, values: Sequence[Value], unit: str) -> Floor:
     """A derived answer scaled by the best rate of the series, so that it touches one value."""
     numbers = {value.size: derived.at(value.size) for value in values}
     rate = max(numbers[value.size] / value.value for value in values)
-    words = f"{scaled(rate, RATES[unit][derived.name])}, the best of the series"
-    return Floor(
-        DERIVED[derived.name], {size: number / rate for size, number in numbers.items()}, words
-    )
+    return scaled_by(rate, BEST, derived, numbers, unit)
+
+
+def scaled_by(
+    rate: float, source: str, derived: Derived, numbers: Mapping[int, float], unit: str
+) -> Floor:
+    """Numbers of a derived answer over a rate."""
+    words = f"{scaled(rate, RATES[unit][derived.name])}, {source}"
+    at = {size: number / rate for size, number in numbers.items()}
+    return Floor(DERIVED[derived.name], at, words, source)
+
+
+def reached(series: Series, name: str) -> Reading | None:
+    """The highest of the ceilings that bound the rate of a derived answer, as measured beside any
+    record of a series; None where none was."""
+    found = [
+        ceiling(record.environment, each)
+        for record in series.records
+        for each in CEILINGS[name](series.dtype)
+    ]
+    known = [each for each in found if isinstance(each, Reading)]
+    return max(known, key=lambda reading: reading.value, default=None)
+
+
+def sheet(series: Series) -> float | None:
+    """The most bytes a second that the data sheet of a series' device gives."""
+    found = [bandwidth(record.environment) for record in series.records]
+    return max((rate for rate in found if rate is not None), default=None)
+
+
+def in_time(
+    series: Series, values: Sequence[Value], derived: Derived, apart: Derived | None
+) -> Floor:
+    """A floor in seconds, by the rate that is known best.
+
+    `apart`: operations that have a floor of their own, and are in no other.
+    """
+    numbers: dict[int, float] = {value.size: derived.at(value.size) for value in values}
+    if (top := reached(series, derived.name)) is not None:
+        if derived.name == OPERATIONS and apart is not None:
+            numbers = {size: number - apart.at(size) for size, number in numbers.items()}
+        return scaled_by(top.value, f"{MEASURED} ({top.name})", derived, numbers, "s")
+    if DERIVED[derived.name] == TRAFFIC and (rate := sheet(series)) is not None:
+        return scaled_by(rate, SHEET, derived, numbers, "s")
+    return best(derived, values, "s")
 
 
 def launches(series: Series, values: Sequence[Value]) -> Floor | None:
@@ -165,8 +247,27 @@ OWN: Mapping[str, tuple[object, ...]] = {
 
 
 def floors_of(
-    series: Series, quantity: Quantity, values: Sequence[Value], derived: Sequence[Derived]
+    series: Series,
+    quantity: Quantity,
+    values: Sequence[Value],
+    derived: Sequence[Derived],
+    exponentials: Derived | None = None,
 ) -> list[Floor]:
-    """Every floor of a quantity that is known for a series."""
+    """Every floor of a quantity that is known for a series.
+
+    `exponentials`: how many there are, which take time of their own where it was measured how many
+    a device reaches.
+    """
     own = [rule(series, values) for rule in OWN.get(quantity.reading, ())]  # type: ignore[operator]  # the functions above
-    return [*filter(None, own), *(best(each, values, quantity.unit) for each in derived)]
+    known = [*filter(None, own)]
+    if quantity.unit != "s":
+        return [*known, *(best(each, values, quantity.unit) for each in derived)]
+    apart = exponentials
+    if (
+        apart is None
+        or reached(series, EXPONENTIALS) is None
+        or reached(series, OPERATIONS) is None
+    ):
+        apart = None
+    timed = [*derived, *([apart] if apart else [])]
+    return [*known, *(in_time(series, values, each, apart) for each in timed)]

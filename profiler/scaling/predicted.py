@@ -21,6 +21,7 @@ from costmodel.exact import Exact
 from costmodel.phases import Unanswered
 from costmodel.polynomial import Fn, Poly
 from costmodel.rules.count import count
+from costmodel.rules.counts import Counts
 from costmodel.rules.peak import Peak, peak, there_before
 from costmodel.rules.traffic import Elements, element_bytes, traffic
 from profiler.ladders.reconcile_memory import APART
@@ -31,11 +32,12 @@ from profiler.scaling.curves import Series
 Sizes = Mapping[str, int]
 Derive = Callable[["Executed"], Exact]
 
-OPERATIONS, UNFUSED, COMPULSORY, LIVE = (
+OPERATIONS, UNFUSED, COMPULSORY, LIVE, EXPONENTIALS = (
     "operations",
     "unfused bytes",
     "compulsory bytes",
     "live set",
+    "exponentials",
 )
 MEANINGS: Mapping[str, str] = {
     OPERATIONS: "operations, every class counted 1, as the implementation executes the equations",
@@ -43,6 +45,7 @@ MEANINGS: Mapping[str, str] = {
     COMPULSORY: "bytes that must move: inputs, weights and state read once, outputs written once",
     LIVE: "the equations' largest live set in bytes, without what is there before the call and "
     "with the gradients of parameters",
+    EXPONENTIALS: "exponentiations, those of them among the operations",
 }
 """What is derived, in words."""
 
@@ -129,15 +132,27 @@ def atom_letters(atom: str) -> frozenset[str]:
     return Poly.atom(atom).letters
 
 
+def counted(of: Executed) -> Counts:
+    """Operations as the implementation executes the equations."""
+    return count(of.mixer, of.phase, of.does.form, ("strict", *of.does.rewrites))
+
+
 def operations(of: Executed) -> Exact:
     """Operations for b sequences, with the work done once."""
-    found = count(of.mixer, of.phase, of.does.form, ("strict", *of.does.rewrites))
+    found = counted(of)
     total = Exact()
     for each in found.classes.values():
         total = total + each
     once = found.once.exact_total if found.once else Exact()
     b = of.sizes["b"]
     return total * b + once + found.joined * (b - 1)
+
+
+def exponentials(of: Executed) -> Exact:
+    """Those of them that are exponentiations."""
+    found = counted(of)
+    once = found.once.classes.get("exp", Exact()) if found.once else Exact()
+    return found.classes.get("exp", Exact()) * of.sizes["b"] + once
 
 
 def moved(which: str) -> Derive:
@@ -170,6 +185,7 @@ def live(of: Executed) -> Exact:
 
 RULES: Mapping[str, Derive] = {
     OPERATIONS: operations,
+    EXPONENTIALS: exponentials,
     UNFUSED: moved("unfused"),
     COMPULSORY: moved("compulsory"),
     LIVE: live,

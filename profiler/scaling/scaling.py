@@ -13,6 +13,7 @@ from profiler.scaling.exponents import Exponent, Unsettled, Value, exponent, pow
 from profiler.scaling.floors import Departure, departure, floors_of
 from profiler.scaling.predicted import (
     COMPULSORY,
+    EXPONENTIALS,
     LIVE,
     LOCAL,
     OPERATIONS,
@@ -160,7 +161,9 @@ def scaling(
     if isinstance(measured, Exponent):
         first, last = measured.first, measured.last
     growths = {name: growth(each, values, first, last) for name, each in derived.items()}
-    left = departs(series, quantity, values, derived, predicted.kernels)
+    if EXPONENTIALS not in known:
+        known[EXPONENTIALS] = predicted.of(EXPONENTIALS)
+    left = departs(series, quantity, values, derived, predicted.kernels, known[EXPONENTIALS])
     return Scaling(series, quantity, tuple(values), measured, growths, left)
 
 
@@ -180,9 +183,11 @@ def departs(
     values: Sequence[Value],
     derived: Mapping[str, Derived | str],
     kernels: frozenset[str],
+    exponentials: Derived | str,
 ) -> Departure | str:
     """Where the values leave their floors; the traffic is what a fused kernel cannot avoid where
-    there is one, and else that of equation after equation."""
+    there is one, and else that of equation after equation. `exponentials`: a sentence where there
+    is none of them."""
     left_out = UNFUSED if FUSED in kernels else COMPULSORY
     wanted = {name: each for name, each in derived.items() if name != left_out}
     if missing := [each for each in wanted.values() if isinstance(each, str)]:
@@ -191,4 +196,5 @@ def departs(
     sure = [value for value in values if value.cut in ("", LAUNCH_BOUND)]
     if not sure:
         return "no value has an interval: too few samples"
-    return departure(floors_of(series, quantity, sure, known), sure)
+    apart = None if isinstance(exponentials, str) else exponentials
+    return departure(floors_of(series, quantity, sure, known, apart), sure)

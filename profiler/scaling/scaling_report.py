@@ -11,7 +11,7 @@ from costmodel import render
 from costmodel.render import Cell, Column, Grid, Line, Note
 from profiler.report_measurements import Reasons
 from profiler.scaling.exponents import AGREE, LEAST, Exponent, Unsettled
-from profiler.scaling.floors import NEAR
+from profiler.scaling.floors import BEST, MEASURED, NEAR, SHEET, Departure
 from profiler.scaling.predicted import LOCAL, MEANINGS
 from profiler.scaling.scaling import COMPARED, Growth, Scaling
 
@@ -29,10 +29,15 @@ METHOD = (
     "what the scatter about the line give"
 )
 FLOORS = (
-    "floors: launch overhead as the records estimate it; what is derived, scaled by the best rate "
-    "that the same series reaches, not by a ceiling of the machine; a value is "
-    f"explained as long as its interval reaches down to {NEAR:g} times all floors together"
+    "floors: launch overhead as the records estimate it; what is derived, scaled by {rates}; a "
+    f"value is explained as long as its interval reaches down to {NEAR:g} times all floors together"
 )
+RATES = {
+    MEASURED: "what the device reaches at best as measured beside the records",
+    SHEET: "what its data sheet says",
+    BEST: "the best rate that the same series reaches, not by a ceiling of the machine",
+}
+"""Where a rate is from, in words."""
 
 
 def text(
@@ -75,8 +80,22 @@ def grids(found: Sequence[Scaling]) -> list[Grid]:
                for each in absent]  # fmt: skip
     if not there:
         return [Grid("Scaling: nothing was measured that could grow", (), (), notes=(*nowhere,))]
-    last = (Note((METHOD,)), Note((FLOORS,), ("floors",)), *nowhere)
+    last = (Note((METHOD,)), Note((floors_words(found),), ("floors",)), *nowhere)
     return [grid_of(group, last if group is there[-1] else ()) for group in there]
+
+
+def floors_words(found: Sequence[Scaling]) -> str:
+    """What floors are scaled by, as far as any of these are."""
+    sources = [
+        floor.source
+        for each in found
+        if isinstance(each.departure, Departure)
+        for floor in each.departure.floors
+    ]
+    used = [words for source, words in RATES.items() if any(s.startswith(source) for s in sources)]
+    if len(used) < 2:
+        return FLOORS.format(rates="".join(used) or RATES[BEST])
+    return FLOORS.format(rates=", or by ".join(used))
 
 
 def nothing(each: Scaling) -> str:

@@ -62,10 +62,11 @@ def tally(found: Sequence[Ratio], less: str, more: str) -> str:
         return f"not compared: {found[0].refused if found else 'nothing was measured'}"
     fewer, larger = [r for r in known if r.less], [r for r in known if r.more]
     same = len(known) - len(fewer) - len(larger)
+    refused = len(found) - len(known)
     return (
         f"dot-product attention {less} at {count_words(len(fewer), len(known), 'point')}"
         f"{ends(fewer)}, {more} at {len(larger)}{ends(larger)}, and at {same} no difference is "
-        f"shown."
+        f"shown{f'; {refused} not compared' if refused else ''}."
     )
 
 

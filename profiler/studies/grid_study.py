@@ -124,8 +124,8 @@ class GridStudy:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure what the file lacks of the grid, as `costmodel sweep` does; on a GPU what it
-        reaches at best, too."""
+        """Measure what the file lacks of the grid, as `costmodel sweep` does; what the device
+        reaches at best, too, where the manner asks for it."""
         from profiler.meters.latency import LatencyLimits
         from profiler.session import sweep
         from profiler.sweeps.child import MEASURE, MEASURE_WITH_CEILINGS
@@ -141,7 +141,7 @@ class GridStudy:
         results = Results(output)
         seconds = manner.seconds or self.scale(manner.device).seconds
         limits = LatencyLimits(max_seconds=seconds, warmup_seconds=min(WARM_S, 2 * seconds))
-        by = MEASURE_WITH_CEILINGS if manner.device == "cuda" else MEASURE
+        by = MEASURE_WITH_CEILINGS if manner.with_ceilings else MEASURE
         workers = processes(devices(place), manner.device, limits, by)
         blocks = [*planned.blocks, *(order.again(planned.blocks) if manner.repeats else [])]
         found = sweep(blocks, results, workers, progress=progress, tell=tell)

@@ -38,10 +38,23 @@ class Manner:
     repeat: bool | None = None
     """Whether everything is measured again after all others: on a GPU, unless it is said."""
 
+    ceilings: bool | None = None
+    """Whether records also say what the device reaches at best: on a GPU, unless it is said."""
+
     @property
     def repeats(self) -> bool:
-        """Whether it is."""
-        return self.device.startswith("cuda") if self.repeat is None else self.repeat
+        """Whether everything is measured again."""
+        return self.on_gpu if self.repeat is None else self.repeat
+
+    @property
+    def with_ceilings(self) -> bool:
+        """Whether ceilings are measured."""
+        return self.on_gpu if self.ceilings is None else self.ceilings
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is one."""
+        return self.device.startswith("cuda")
 
     def __post_init__(self) -> None:
         window_s, trials = self.energy_window_s, self.energy_trials

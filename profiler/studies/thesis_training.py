@@ -75,6 +75,10 @@ class ThesisTraining:
             raise StudyError(
                 f"study {self.name} takes turns in rounds: nothing repeats one of them"
             )
+        if manner.ceilings:
+            raise StudyError(
+                f"study {self.name} compares times with each other: it has no use for ceilings"
+            )
         device = device_name(manner.device)
         writable(output)
         names = self.networks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,11 @@ from profiler.measure import measure_with_ceilings
 from profiler.meters import ceilings as meter
 from profiler.meters.ceilings import (
     BRIEF,
+    EAGER,
     GRAPHED,
     LONGEST_S,
+    REGISTERS,
+    elementwise,
     launching,
     moving,
     operations,
@@ -147,6 +151,106 @@ def test_without_the_size_of_the_caches_nothing_is_known_to_exceed_them(
     monkeypatch.setattr(meter, "cache_bytes", untold)
     found = moving(CPU, seconds(1.0))
     assert {refused(m) for m in found.values()} == {"no buffer is known to exceed it: nobody tells"}
+
+
+# Entry by entry
+
+
+def test_entrywise_operations_are_counted_at_the_size_where_they_are_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Caches of 2 MiB: arrays of 16, 128 and 1024 KiB together, two of four bytes an entry."""
+    monkeypatch.setattr(meter, "cache_bytes", lambda place: (2**21, "here"))
+    rates = (1e9, 4e9, 2e9)
+    counts = (2**11, 2**14, 2**17)
+    times = [count / r for count, r in zip(counts, rates, strict=True)]
+    found = elementwise.__wrapped__(CPU, "fp32", torch.float32, seconds(*times, *times))
+    exp, both = read(found["exp fp32"]), read(found["multiply-add fp32"])
+    assert exp.value == pytest.approx(4e9) and both.value == pytest.approx(2 * 4e9)
+    for reading in (exp, both):
+        assert reading.details["entries"] == 2**14 and reading.details["how"] == EAGER
+        assert [int(key.split()[3]) for key in reading.details["tried"]] == list(counts)
+        assert reading.details["cache_bytes"] == 2**21 and "not_tried" not in reading.details
+
+
+@pytest.mark.parametrize("operation", meter.ENTRYWISE)
+def test_an_entrywise_operation_is_the_one_that_is_counted(operation: meter.Entrywise) -> None:
+    """As dispatched, and as the text of a kernel says: x stays between 0 and 1."""
+    from profiler.counters.dispatch import count_dispatch
+
+    x, y = torch.rand(7, dtype=torch.float64), torch.empty(7, dtype=torch.float64)
+    call, times = meter.repeated_entrywise(operation, EAGER, x, y)
+    counted = {k: v for k, v in count_dispatch(call).to_json()["operations"].items() if v}
+    assert sum(counted.values()) == operation.counted * times * 7
+    value = 0.3
+    for _ in range(meter.LINKS):
+        value = eval(
+            operation.link, {"exp": math.exp, "T": float, "x": value}
+        )  # a constant of ours
+        assert 0 < value < 1
+
+
+def test_kernels_chain_operations_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is one that torch accepts, and is called with an array; in the end it is faster."""
+    from torch.cuda.jiterator import _CodeParser
+
+    texts: list[str] = []
+
+    def made(text: str) -> Callable[[torch.Tensor], torch.Tensor]:
+        texts.append(text)
+        return lambda x: x
+
+    monkeypatch.setattr(torch.cuda.jiterator, "_create_jit_fn", made)
+    x = torch.rand(5)
+    for operation in meter.ENTRYWISE:
+        call, times = meter.repeated_entrywise(operation, REGISTERS, x, x)
+        call()
+        assert times == meter.LINKS
+        parsed = _CodeParser(texts[-1])
+        assert parsed.function_name == "chained" and operation.link in parsed.function_body
+
+
+def test_a_kernel_that_cannot_be_made_leaves_the_other_manner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refusing(text: str) -> Any:
+        raise RuntimeError("no compiler for kernels")
+
+    class Gpu(str):
+        """What torch takes for the CPU, and its reader for a GPU."""
+
+        type = "cuda"
+
+    monkeypatch.setattr(torch.cuda.jiterator, "_create_jit_fn", refusing)
+    monkeypatch.setattr(meter, "why_failed", lambda error, doing, place: f"{error} {doing}")
+    chain, place = meter.ENTRYWISE[0], Gpu("cpu")
+    timing = seconds(1e-6)
+    found = read(meter.entrywise(place, "fp32", torch.float32, chain, 2**17, timing, {}))  # type: ignore[arg-type]  # as far as it is asked
+    assert found.details["how"] == EAGER
+    assert found.details["not_tried"] == {
+        REGISTERS: "no compiler for kernels for 2048 entries in registers"
+    }
+
+
+def test_without_caches_no_array_is_known_to_lie_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def untold(place: torch.device) -> tuple[int, str]:
+        raise CacheError("nobody tells")
+
+    monkeypatch.setattr(meter, "cache_bytes", untold)
+    found = elementwise.__wrapped__(CPU, "fp32", torch.float32, seconds(1.0))
+    assert set(map(refused, found.values())) == {
+        "no array is known to lie in the caches: nobody tells"
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", meter.ENTRYWISE)
+def test_kernels_compute_what_their_text_says(operation: meter.Entrywise) -> None:
+    x = torch.rand(1000, dtype=torch.float64, device="cuda")
+    expected = x.clone()
+    for _ in range(meter.LINKS):
+        expected = torch.exp(-expected) if operation.counted == 1 else expected * 0.5 + 0.25
+    assert torch.allclose(meter.in_registers(operation.link)(x), expected)
 
 
 def test_launches_are_seconds_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,16 +416,22 @@ def test_real_ceilings_are_measured_once_a_process(monkeypatch: pytest.MonkeyPat
     """On this machine, whatever it reaches."""
     monkeypatch.setattr(meter, "LARGEST", 256)
     monkeypatch.setattr(meter, "BRIEF", SHORT)
+    monkeypatch.setattr(meter, "resident", lambda held: [meter.SMALL_BYTES])
     meter.product.cache_clear()
+    meter.elementwise.cache_clear()
     meter.moving_and_launching.cache_clear()
     first = meter.ceilings("cpu", "fp64", torch.float64)
-    assert set(first["readings"]) == {"product fp64", "copy", "read", "write", "launch"}
+    typed = {"product fp64", "exp fp64", "multiply-add fp64"}
+    assert set(first["readings"]) == typed | {"copy", "read", "write", "launch"}
     assert set(first["reasons"]) == {"launch_graph"}
     assert all(r["value"] > 0 and r["samples"] for r in first["readings"].values())
     assert meter.ceilings("cpu", "fp64", torch.float64) == first
     other = meter.ceilings("cpu", "fp32", torch.float32)
     assert other["readings"]["copy"] == first["readings"]["copy"]
-    assert set(other["readings"]) - set(first["readings"]) == {"product fp32"}
+    assert set(other["readings"]) - set(first["readings"]) == {
+        "product fp32", "exp fp32", "multiply-add fp32",
+    }  # fmt: skip
     meter.product.cache_clear()
+    meter.elementwise.cache_clear()
     meter.moving_and_launching.cache_clear()
     assert BRIEF.max_seconds <= 2

@@ -18,17 +18,18 @@ import torch
 
 import costmodel as cm
 from profiler.comparing import compare as comparing
-from profiler.comparing.compare import Asked, Run, Visitor, candidates, exact, run
+from profiler.comparing.compare import Asked, Run, candidates, exact, latency_reading, run
 from profiler.comparing.compare_report import text
-from profiler.comparing.comparison import rounds_needed
+from profiler.comparing.comparison import Rounds, rounds_needed
+from profiler.comparing.visiting import Visitor, as_long
 from profiler.comparing.watching import Watched, Watching
 from profiler.meters.disturbance import Judge, NvmlWatch, Seen
 from profiler.meters.energy_estimate import PairedEnergy
 from profiler.meters.interface import Reading, Unavailable
-from profiler.meters.latency_timers import ClockTimer
+from profiler.meters.latency_timers import ClockTimer, CudaTimer
 from profiler.store import read
 from profiler.work import MeasureError, Work, prepare as prepare_work
-from tests.fake_devices import ScriptedWatch
+from tests.fake_devices import US, Gpu, ScriptedWatch
 from tests.profiler.test_latency_disturbance import Board
 
 GIVEN = {"d": (4,), "l": (3,), "n": (2,)}
@@ -110,12 +111,80 @@ def test_a_visit_is_the_median_of_its_regions_without_the_first() -> None:
 def test_short_calls_share_a_region_and_long_ones_are_timed_once() -> None:
     clock = FakeClock()
     visitor = Visitor(worked(clock, lambda call: 1_000), ClockTimer(clock))
-    assert visitor.block == 4_000  # regions of 4 ms: a fifth of 20 ms
+    assert visitor.block == 1_000  # regions of 1 ms: a twentieth of 20 ms
     assert visitor() == pytest.approx(1e-6)
     long = Visitor(worked(clock, lambda call: 2_000_000_000), ClockTimer(clock))
     before = clock.now
     assert long() == pytest.approx(2.0)
     assert clock.now - before == 4_000_000_000  # one that is not timed, and one region
+
+
+def test_regions_of_all_candidates_are_about_as_long() -> None:
+    """Of 0.5 ms, as one warm-up may find it, and 0.499: by twos, not by twos and by threes."""
+    clock = FakeClock()
+
+    def visitor(*durations_us: int, **fields: Any) -> Visitor:
+        waiting = list(durations_us)
+
+        def duration(call: int) -> int:
+            return 1000 * (waiting.pop(0) if len(waiting) > 1 else waiting[0])
+
+        return Visitor(worked(clock, duration, **fields), ClockTimer(clock))
+
+    alike = [visitor(500), visitor(499), visitor(900, 501)]
+    assert [v.block for v in alike] == [2, 3, 2]  # of 1 ms, each by itself
+    as_long(alike)
+    assert [v.block for v in alike] == [3, 3, 3]
+    others = [visitor(10), visitor(35), visitor(700), visitor(9000)]
+    as_long(others)
+    assert [v.block for v in others] == [100, 29, 1, 1]
+    alone = visitor(10, reset=lambda: None, trivial=False)
+    as_long([alone, visitor(10)])
+    assert alone.block == 1
+
+
+@pytest.mark.parametrize(("interrupted", "left_out"), [(0, 0), (7, 7), (10, 10), (11, 0)])
+def test_regions_in_which_others_had_the_processor_are_left_out(
+    interrupted: int, left_out: int
+) -> None:
+    """Of twenty regions of 1 ms these take 5 ms; more than half of them are kept."""
+    clock = FakeClock()
+    switched, calls = [0], [0]
+
+    def duration(call: int) -> int:
+        calls[0] += 1
+        if 1 < calls[0] <= 1 + interrupted:  # the first is untimed
+            switched[0] += 1
+            return 5_000_000
+        return 1_000_000 + calls[0]
+
+    visitor = Visitor(worked(clock, duration), ClockTimer(clock), switched=lambda: switched[0])
+    calls[0] = 0
+    found = visitor()
+    assert (visitor.regions, visitor.left_out) == (20, left_out)
+    assert found == pytest.approx(5e-3 if interrupted > left_out else 1e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize(("device_us", "bound"), [(25, True), (50, False), (5000, False)])
+def test_a_gpu_that_waits_for_launches_is_told_from_one_that_works(
+    device_us: int, bound: bool, costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 µs of the host each: by calls, not by regions of many."""
+    gpu = Gpu()
+    call = gpu.kernels(device_ns=device_us * US)
+    work = Work(torch.nn.Identity(), call, (), None)
+    visitor = Visitor(work, CudaTimer(gpu))
+    assert visitor() == pytest.approx(max(device_us, 20) * 1e-6)
+    assert (visitor.block > 1, visitor.regions) == (device_us < 1000, 20)
+    costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
+    made = attention()
+    rounds = Rounds({"a": visitor})
+    rounds.once()
+    judge = Judge(ScriptedWatch(CALM), 0.75)
+    details = latency_reading(made, "a", rounds, visitor, judge).details
+    assert details["enqueue_s"] == pytest.approx(20e-6)
+    assert details.get("launch_bound", False) is bound
+    assert ("launch-bound" in details["labels"]) is bound
 
 
 def test_what_goes_before_a_call_is_timed_only_where_it_is_nothing_much() -> None:
@@ -140,10 +209,12 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
 
     class FakeVisitor:
         block = 1
+        call_s = 1e-3
+        alone = True
 
         def __init__(self, work: Work, timer: Any) -> None:
             self.timer = timer
-            self.regions = 0
+            self.regions = self.left_out = 0
             self.cost = told[type(work.module).__name__]
             self.count = 0
 
@@ -441,6 +512,15 @@ def test_words_say_what_was_shown(compared: comparing.Comparison) -> None:
     assert "equal to the byte" in printed
     assert "exact Wilcoxon signed-rank test" in printed
     assert "no difference shown" not in printed
+    assert "as they lie in the memory of this process" in printed
+    assert "hold a wait" not in printed
+
+
+def test_what_waits_do_to_a_ratio_is_said(costs: dict[str, Any]) -> None:
+    often = text(watched(costs, Seen(switches=3)), "rich", "")
+    assert "is preempted" in often and "hold a wait while others had the processor" in often
+    capped = text(on_a_board(costs, {3: 74}), "rich", "")
+    assert "is power-capped" in capped and "a chip lowers its clock by the numbers" in capped
 
 
 def test_noise_is_called_that(costs: dict[str, Any]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 import cli
 import costmodel as cm
@@ -19,8 +21,11 @@ from profiler.measure import measure
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency_stopping import median_interval
 from profiler.meters.repetition import (
+    BEYOND,
+    BY_CHANCE,
     DISAGREES,
     REPETITION,
+    beyond_chance,
     disagrees,
     ends,
     repetition_in,
@@ -119,6 +124,37 @@ def test_bytes_disagree_where_they_are_not_equal(second: int, apart: bool) -> No
     found = widened(first, other, TOLD)
     assert (disagrees(found), found.details["agree"]) == (apart, not apart)
     assert "ci_high" not in found.details or found.details["ci_high"] == second
+
+
+@pytest.mark.parametrize(("middle", "outside", "beyond"), [
+    (1.05, False, False), (1.12, True, False), (0.88, True, False), (1.15, True, True),
+    (0.85, True, True),
+])  # fmt: skip
+def test_the_record_says_whether_noise_of_both_explains_the_difference(
+    middle: float, outside: bool, beyond: bool
+) -> None:
+    """Two intervals of 0.1 on each side allow for 0.1 * sqrt(2) between their values."""
+    found = widened(around(1.0), around(middle), TOLD)
+    held = repetition_in(found)
+    assert held is not None and held[BEYOND] is beyond
+    assert (disagrees(found), beyond_chance(found)) == (outside, beyond)
+    assert repetition_in(widened(timed(1.0, 1.1), around(9.0), TOLD))[BEYOND] is None  # type: ignore[index]  # it was repeated
+
+
+def test_without_drift_as_many_lie_outside_as_is_said() -> None:
+    """Medians of 101 lognormal samples, measured twice; 600 times, the seed fixed."""
+    chance = random.Random(3)
+    outside = far = 0
+    for _ in range(600):
+        first, second = (
+            timed(*(chance.lognormvariate(0, 0.3) for _ in range(101))) for _ in range(2)
+        )
+        found = widened(first, second, TOLD)
+        outside, far = outside + disagrees(found), far + beyond_chance(found)
+    assert (
+        stats.binom.ppf(0.005, 600, BY_CHANCE) <= outside <= stats.binom.ppf(0.995, 600, BY_CHANCE)
+    )
+    assert far <= stats.binom.ppf(0.995, 600, 0.05)
 
 
 # Records
@@ -300,6 +336,7 @@ def test_two_files_differ_only_beyond_what_a_repetition_says(second: float, diff
 def test_the_statement_says_how_often_intervals_were_widened() -> None:
     said = statement([pair(1.0, 1.0), pair(1.0, 2.0)])
     assert "2 readings of these were measured again after all others: in 1 the second value" in said
+    assert "(noise alone puts it there in 17%); in 1 the two differ by more than the noise" in said
     assert "the widest is 110.0% of its median" not in said
     assert "the widest is 1.1 times its median" in said  # 2.1 s is the end of the second one's
     assert "repetition disagrees (1)" in said
@@ -378,11 +415,37 @@ def test_studies_repeat_on_a_gpu_unless_they_are_told_not_to() -> None:
     assert Manner("cpu", repeat=True).repeats and not Manner("cuda", repeat=False).repeats
 
 
-def test_rounds_of_training_have_no_repetition(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="takes turns in rounds"):
-        THESIS.measure(
-            Manner("cpu", repeat=True), tmp_path / "f.jsonl", lambda *_: None, lambda _: None
-        )
+@pytest.mark.parametrize(
+    ("asked_for", "said"),
+    [
+        (Manner("cpu", repeat=True), "takes turns in rounds"),
+        (Manner("cpu", ceilings=True), "no use for ceilings"),
+    ],
+)
+def test_rounds_of_training_have_no_repetition_and_no_ceilings(
+    asked_for: Manner, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(StudyError, match=said):
+        THESIS.measure(asked_for, tmp_path / "f.jsonl", lambda *_: None, lambda _: None)
+
+
+def test_the_switch_of_a_study_reaches_its_manner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from profiler.commands import studying
+    from profiler.studies.study import Done
+
+    given: list[Manner] = []
+
+    def measured(study: Any, manner: Manner, output: Path) -> Done:
+        given.append(manner)
+        return Done()
+
+    monkeypatch.setattr(studying, "measured", measured)
+    words = f"study extractors --device cpu -o {tmp_path / 'f.jsonl'}"
+    for switch, wanted in (("", None), ("--ceilings", True), ("--no-ceilings", False)):
+        assert cli.run(f"{words} {switch}".split()) == 0
+        assert given[-1].ceilings is wanted
 
 
 def test_a_study_repeats_its_grid_and_its_page_shows_each_point_once(
@@ -413,9 +476,20 @@ def test_a_study_repeats_its_grid_and_its_page_shows_each_point_once(
     assert len(points) == len(records)
 
 
-@pytest.mark.parametrize(("kind", "again"), [("cuda", True), ("cpu", False)])
-def test_a_study_on_a_gpu_repeats_and_measures_ceilings_by_itself(
-    kind: str, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "ceilings", "again", "tops"),
+    [
+        ("cuda", None, True, True), ("cpu", None, False, False), ("cpu", True, False, True),
+        ("cuda", False, True, False),
+    ],
+)  # fmt: skip
+def test_a_study_on_a_gpu_repeats_and_measures_ceilings_unless_it_is_told_otherwise(
+    kind: str,
+    ceilings: bool | None,
+    again: bool,
+    tops: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from profiler.studies.additive_against_dot_product import STUDY
     from profiler.sweeps.devices import Device
@@ -430,9 +504,10 @@ def test_a_study_on_a_gpu_repeats_and_measures_ceilings_by_itself(
     monkeypatch.setattr("profiler.sweeps.devices.devices", lambda place: [Device(place, {})])
     monkeypatch.setattr("profiler.sweeps.processes.processes", starts)
     path = tmp_path / "study.jsonl"
-    done = STUDY.measure(Manner(kind, rounds=1, largest=64), path, lambda *_: None, lambda _: None)
+    manner = Manner(kind, rounds=1, largest=64, ceilings=ceilings)
+    done = STUDY.measure(manner, path, lambda *_: None, lambda _: None)
     assert done.complete
-    assert given == ["measure_with_ceilings" if again else "measure"]
+    assert given == ["measure_with_ceilings" if tops else "measure"]
     options = [r.sweep.get("options", {}) for r in read(path)[0]]
     assert options.count({REPETITION: True}) == (len(options) // 2 if again else 0)
 

@@ -38,7 +38,15 @@ from profiler.scaling.exponents import (
     power_of,
     settled,
 )
-from profiler.scaling.floors import ARITHMETIC, LAUNCHES, NEAR, Departure, Floor, departure
+from profiler.scaling.floors import (
+    ARITHMETIC,
+    BEST,
+    LAUNCHES,
+    NEAR,
+    Departure,
+    Floor,
+    departure,
+)
 from profiler.scaling.predicted import (
     COMPULSORY,
     LIVE,
@@ -485,6 +493,94 @@ def test_a_curve_that_follows_its_operations_agrees_with_them() -> None:
     # its constant is the rate that the curve was made with: 1 Gop/s
     assert any(f.constant.startswith("1") and "Gop/s" in f.constant
                for f in found.departure.floors)  # fmt: skip
+
+
+def topped(records: list[Measurement], **tops: float) -> list[Measurement]:
+    """The same records beside ceilings: name (`_` for a space) -> rate."""
+    held = {
+        name.replace("_", " ").replace("multiply add", "multiply-add"): {
+            "value": rate, "unit": "op/s", "samples": [rate], "details": {},
+        }
+        for name, rate in tops.items()
+    }  # fmt: skip
+    beside = {"ceilings": {"readings": held, "reasons": {}}}
+    return [replace(r, environment={**r.environment, **beside}) for r in records]
+
+
+def left_of(records: list[Measurement]) -> Departure:
+    (found,) = scaled_up(records)
+    assert isinstance(found.departure, Departure)
+    return found.departure
+
+
+def test_floors_are_those_of_measured_ceilings_where_records_carry_them() -> None:
+    """Calls that reach half of what the device does, and move nothing to speak of."""
+    records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-9 * operations_of(l))
+    left = left_of(topped(records, product_fp32=2e9, multiply_add_fp32=1e9, copy=1e15))
+    constants = {floor.name: floor.constant for floor in left.floors}
+    assert constants == {
+        "arithmetic": "2 Gop/s, from measured ceilings (product fp32)",
+        "memory traffic": "1000 TB/s, from measured ceilings (copy)",
+    }
+    assert list(left.above) == list(LENGTHS) and not left.highest and left.left is None
+    assert left.above[64] == pytest.approx(2.0, rel=1e-3)
+    assert "explained nowhere: all floors together times 2.00 at 64" in left.words
+    assert "floors: arithmetic 2 Gop/s, from measured ceilings (product fp32)" in left.words
+    reached = left_of(topped(records, product_fp32=1e9, copy=1e15))
+    assert not reached.above and set(reached.highest.values()) == {"arithmetic"}
+
+
+def test_the_highest_ceiling_counts() -> None:
+    records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-9 * operations_of(l))
+    half = len(records) // 2
+    both = [*topped(records[:half], copy=1e8, read=3e8), *topped(records[half:], copy=2e8)]
+    (traffic,) = (f for f in left_of(both).floors if f.name == "memory traffic")
+    assert traffic.constant == "300 MB/s, from measured ceilings (read)"
+    other = topped(records, product_bf16=1e9)  # of another type of number
+    assert {f.source for f in left_of(other).floors} == {BEST}
+
+
+def test_exponentials_have_a_floor_of_their_own_and_are_in_no_other() -> None:
+    mixer = cm.mixer("self-attention")
+    counts = {
+        l: cm.count(mixer, convention=("strict", "dense", "safe-softmax")).at(b=1, l=l, d=64, n=8)
+        for l in LENGTHS
+    }
+    records = along_l("self-attention", "explicit", LENGTHS, lambda l: 1e-9 * l * l)
+    tops = {"product_fp32": 1e9, "exp_fp32": 1e7, "copy": 1e15}
+    floors = {f.name: f.at for f in left_of(topped(records, **tops)).floors}
+    for l, count in counts.items():
+        assert floors["exponentials"][l] == pytest.approx(count.exp / 1e7)
+        assert floors["arithmetic"][l] == pytest.approx((count.total - count.exp) / 1e9)
+    without = {f.name for f in left_of(topped(records, product_fp32=1e9)).floors}
+    assert "exponentials" not in without
+    none = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-9 * l * l)
+    assert "exponentials" not in {f.name for f in left_of(topped(none, **tops)).floors}
+
+
+def test_a_data_sheet_bounds_traffic_where_no_ceiling_was_measured() -> None:
+    """3201 MHz, two transfers a cycle over 6144 lines: 4.917 TB/s."""
+    board = {"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}}
+    records = [
+        replace(r, environment={**r.environment, **board})
+        for r in along_l("me", "toeplitz", LENGTHS, lambda l: 1e-9 * l * l)
+    ]
+    floors = {f.name: f.constant for f in left_of(records).floors}
+    assert floors["memory traffic"] == "4.917 TB/s, from the device's data sheet"
+    assert floors["arithmetic"].endswith("the best of the series")
+    measured = {f.name: f.constant for f in left_of(topped(records, copy=4e12)).floors}
+    assert measured["memory traffic"] == "4 TB/s, from measured ceilings (copy)"
+    found = scaled_up(records)
+    said = scaling_report.floors_words(found)
+    assert "scaled by what its data sheet says, or by the best rate that the same series" in said
+    assert "data sheet" not in scaling_report.floors_words(scaled_up(sample()))
+
+
+def test_joules_have_no_ceiling() -> None:
+    records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, energy=lambda l: 1e-4 * l**2)
+    (found,) = scaled_up(topped(records, product_fp32=2e9, copy=1e9), "energy")
+    assert isinstance(found.departure, Departure)
+    assert {f.source for f in found.departure.floors} == {BEST}
 
 
 def test_a_spill_is_found_where_it_begins() -> None:

@@ -1,0 +1,165 @@
+"""What is wrong with a command line that cannot be read, in one sentence that says what to type?
+
+What reads command lines tells by its exceptions which option or argument it stopped at; its own
+words for it depend on its version and on the libraries that it leaves numbers to. So the sentences
+are made here, from what was typed and from what the option takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+PROGRAM = "costmodel"
+NUMBERS: Mapping[str, str] = {"int": "a whole number", "float": "a number"}
+"""Type of an option -> what it takes, in words."""
+
+
+def is_of_the_line(error: Exception) -> bool:
+    """Whether an exception says that a command line cannot be read."""
+    return hasattr(error, "format_message")
+
+
+def sentence(error: Any, typed: Sequence[str]) -> str:
+    """What was typed wrongly, and what to type instead; where nothing is known of it, what the
+    reader says itself."""
+    for kind in type(error).__mro__:
+        if rule := RULES.get(kind.__name__):
+            return rule(error, typed)
+    said: str = error.format_message()
+    return said
+
+
+def bad_value(error: Any, typed: Sequence[str]) -> str:
+    """`--rounds x: expected a whole number of 1 or more`."""
+    option = error.param
+    if option is None:
+        return str(error.format_message())
+    name = name_of(option)
+    value = value_of(option.opts, typed)
+    wanted = NUMBERS.get(type_of(option))
+    expected = str(error.message) if wanted is None else f"expected {wanted}{limits(option)}"
+    return f"{name} {value}: {expected}" if value is not None else f"{name}: {expected}"
+
+
+def missing(error: Any, typed: Sequence[str]) -> str:
+    """`check needs MIXER: costmodel check --help shows what it is`."""
+    command = command_of(error)
+    return f"{command} needs {name_of(error.param)}: {helping(command)} shows what that is"
+
+
+def no_option(error: Any, typed: Sequence[str]) -> str:
+    """`profile has no option --sead: did you mean --seed?`, or where they are listed."""
+    command = command_of(error)
+    likely = close(error.option_name, [name for p in error.ctx.command.params for name in p.opts])
+    said = f"{command} has no option {error.option_name}"
+    return f"{said}: did you mean {likely}?" if likely else f"{said}: {helping(command)} lists them"
+
+
+def bad_use(error: Any, typed: Sequence[str]) -> str:
+    """An option without its value, or a switch with one."""
+    name = error.option_name
+    given = [word for word in typed if word.startswith(f"{name}=")]
+    if given:
+        return f"{name} is a switch and takes no value: leave out {given[0].removeprefix(name)}"
+    return f"{name} needs a value after it"
+
+
+def bad_line(error: Any, typed: Sequence[str]) -> str:
+    """A command that there is not, or more words than a command takes."""
+    commands = getattr(getattr(error.ctx, "command", None), "commands", None)
+    first = next((word for word in typed if not word.startswith("-")), "")
+    if commands is not None and first not in commands:
+        likely = close(first, list(commands))
+        said = f"there is no command '{first}'"
+        return (
+            f"{said}: did you mean {likely}?"
+            if likely
+            else f"{said}: {helping(PROGRAM)} lists them"
+        )
+    if words := re.search(r" \((?P<words>.*)\)$", str(error.message)):
+        command = command_of(error)
+        return f"{command} takes fewer words: leave out {words['words']}, or see {helping(command)}"
+    return str(error.format_message())
+
+
+RULES: Mapping[str, Callable[[Any, Sequence[str]], str]] = {
+    "MissingParameter": missing,
+    "BadParameter": bad_value,
+    "NoSuchOption": no_option,
+    "BadOptionUsage": bad_use,
+    "UsageError": bad_line,
+}
+"""Exception -> its sentence; of one that inherits from several of them, the nearest."""
+
+
+def command_of(error: Any) -> str:
+    """The name of the command that was typed; of none, that of the program."""
+    return str(error.ctx.info_name)
+
+
+def helping(command: str) -> str:
+    """The command line that says more.
+
+    >>> helping("table"), helping(PROGRAM)
+    ('costmodel table --help', 'costmodel --help')
+    """
+    return " ".join(dict.fromkeys((PROGRAM, command, "--help")))
+
+
+def name_of(option: Any) -> str:
+    """As it is typed: `--rounds`, `MIXER`."""
+    longest = max(option.opts, key=len)
+    return str(longest if longest.startswith("-") else option.metavar or longest.upper())
+
+
+def value_of(names: Sequence[str], typed: Sequence[str]) -> str | None:
+    """What was typed for an option, the last where it was typed several times; None for none.
+
+    >>> value_of(["--d"], ["table", "--d", "x"]), value_of(["--d"], ["table", "--d=y"])
+    ('x', 'y')
+    """
+    found = None
+    for before, word in zip(["", *typed], typed, strict=False):
+        name, equals, value = word.partition("=")
+        if before in names:
+            found = word
+        elif equals and name in names:
+            found = value
+    return found
+
+
+def type_of(option: Any) -> str:
+    """`int` or `float` for an option that takes a number, in every version of what reads it."""
+    described = getattr(option, "type_descriptor", None)
+    if described is not None:
+        return str(getattr(described.annotation, "__name__", ""))
+    name = str(getattr(getattr(option, "type", None), "name", ""))
+    return {"integer": "int", "float": "float"}.get(name.removesuffix(" range"), name)
+
+
+def limits(option: Any) -> str:
+    """` of 1 or more`, ` from 0 to 9`; "" where it may be any."""
+    ends = [
+        getattr(option, end, None) if hasattr(option, end) else getattr(option.type, end, None)
+        for end in ("min", "max")
+    ]
+    low, high = (None if end is None else str(end) for end in ends)
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    if low is not None:
+        return f" of {low} or more"
+    return "" if high is None else f" of {high} at most"
+
+
+def close(word: str, choices: Sequence[str]) -> str:
+    """The choice that a word is likely to stand for, dashes apart; "" where none is near.
+
+    >>> close("--sead", ["--seed", "--d"]), close("--L", ["--w", "--l"])
+    ('--seed', '')
+    """
+    bare = {choice.lstrip("-"): choice for choice in choices}
+    near = get_close_matches(word.lstrip("-"), list(bare), n=1, cutoff=0.6)
+    return bare[near[0]] if near else ""

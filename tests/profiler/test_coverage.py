@@ -1,0 +1,221 @@
+"""Do intervals of `compare` hold the true ratio as often as they say, whatever the machine does?
+
+Real visits and rounds, on a clock that a simulated machine moves: nothing here depends on how fast
+a machine is, and the seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from scipy import stats
+
+from profiler.comparing.comparison import Rounds, Verdict, verdicts
+from profiler.comparing.visiting import VISIT, Visitor, as_long
+from profiler.comparing.watching import Watched
+from profiler.meters.disturbance import INTERRUPTED, CpuWatch, Judge
+from profiler.meters.latency_stopping import LatencyLimits
+from profiler.meters.latency_timers import ClockTimer
+from profiler.work import Work
+
+MS = 1_000_000
+"""Nanoseconds."""
+
+Advance = Callable[[int, float], int]
+"""The time after so many nanoseconds of work that begins at a time."""
+Machine = Callable[[random.Random, "Moved"], Advance]
+
+
+class Moved:
+    """A clock in nanoseconds that passes only while a simulated machine works."""
+
+    def __init__(self, machine: Machine, seed: int) -> None:
+        self.now = 0
+        self.switches = 0
+        """How often others were given the processor."""
+        self.advance = machine(random.Random(seed), self)
+
+    def __call__(self) -> int:
+        return self.now
+
+    def work(self, cost_ms: float) -> Work:
+        """A call of that cost."""
+
+        def call() -> None:
+            self.now = self.advance(self.now, cost_ms * MS)
+
+        return Work(torch.nn.Identity(), call, (), None)
+
+
+# What slows all calls alike while it lasts
+
+
+def steady(chance: random.Random, clock: Moved) -> Advance:
+    return lambda now, ns: now + round(ns * math.exp(chance.gauss(0, 0.02)))
+
+
+def heavy_tails(chance: random.Random, clock: Moved) -> Advance:
+    """One call in ten takes longer, by a Pareto law that has hardly a mean."""
+
+    def advance(now: int, ns: float) -> int:
+        longer = 0.5 * chance.paretovariate(1.1) if chance.random() < 0.1 else 0.0
+        return now + round(ns * (math.exp(chance.gauss(0, 0.01)) + longer))
+
+    return advance
+
+
+def drifting(chance: random.Random, clock: Moved) -> Advance:
+    """Slower by the second, and in waves of a fraction of a round to many rounds."""
+    phase, period = 2 * math.pi * chance.random(), chance.uniform(50, 2000) * MS
+
+    def advance(now: int, ns: float) -> int:
+        slow = 1 + 0.05e-9 * now + 0.1 * math.sin(phase + 2 * math.pi * now / period)
+        return now + round(ns * slow * math.exp(chance.gauss(0, 0.01)))
+
+    return advance
+
+
+def correlated(over_ms: float) -> Machine:
+    """The speed's logarithm is an autoregressive process of 10 %, forgotten over so long."""
+
+    def machine(chance: random.Random, clock: Moved) -> Advance:
+        level, last = 0.0, 0
+
+        def advance(now: int, ns: float) -> int:
+            nonlocal level, last
+            kept = math.exp((last - now) / (over_ms * MS))
+            level = kept * level + math.sqrt(1 - kept * kept) * chance.gauss(0, 0.1)
+            last = now
+            return now + round(ns * math.exp(level))
+
+        return advance
+
+    return machine
+
+
+# What others take
+
+
+def taking_turns(own_ms: float, others_ms: float, uneven: float) -> Machine:
+    """Another process has the processor after every so many milliseconds of this one's work."""
+
+    def machine(chance: random.Random, clock: Moved) -> Advance:
+        left = own_ms * MS * chance.random()
+
+        def advance(now: int, ns: float) -> int:
+            nonlocal left
+            while ns > left:
+                ns -= left
+                clock.switches += 1
+                now += round(left + others_ms * MS * (1 + chance.uniform(-uneven, uneven)))
+                left = own_ms * MS * (1 + chance.uniform(-uneven, uneven))
+            left -= ns
+            return now + round(ns * (1 + chance.gauss(0, 0.003)))
+
+        return advance
+
+    return machine
+
+
+ALIKE: dict[str, Machine] = {
+    "steady": steady,
+    "heavy tails": heavy_tails,
+    "drifting": drifting,
+    "correlated within a visit": correlated(20),
+    "correlated over visits": correlated(200),
+    "correlated over rounds": correlated(5000),
+    "others now and then": taking_turns(4, 0.2, 0.5),
+}
+TURNS: dict[str, Machine] = {
+    "turns of 4 ms": taking_turns(4, 4, 0.005),
+    "uneven turns": taking_turns(4, 4, 0.3),
+}
+
+RUNS, ROUNDS = 240, 12
+RATIO = 1.05
+
+
+def compared(
+    machine: Machine, costs_ms: tuple[float, float], seed: int, limits: LatencyLimits = VISIT
+) -> Verdict:
+    """Two calls of known costs in turns, as `compare` takes them."""
+    clock = Moved(machine, seed)
+    visits = {
+        name: Visitor(clock.work(cost), ClockTimer(clock), limits, lambda: clock.switches)
+        for name, cost in zip("ab", costs_ms, strict=True)
+    }
+    as_long(visits.values())
+    made = Rounds(visits, seed)
+    for _ in range(ROUNDS):
+        made.once()
+    (found,) = verdicts(made.values)
+    return found
+
+
+def held(
+    machine: Machine, ratio: float, limits: LatencyLimits = VISIT, cost_ms: float = 0.5
+) -> int:
+    """How many of `RUNS` intervals hold the true ratio."""
+    count = 0
+    for seed in range(RUNS):
+        found = compared(machine, (cost_ms, cost_ms * ratio), seed, limits)
+        assert found.ci_low is not None and found.ci_high is not None
+        count += found.ci_low <= ratio <= found.ci_high
+    return count
+
+
+FEWEST = int(stats.binom.ppf(0.01, RUNS, 0.95))
+"""Of so many intervals of 95 %, fewer hold the truth less than once in 100."""
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_intervals_hold_the_ratio_however_noise_hangs_together(name: str) -> None:
+    assert held(ALIKE[name], RATIO) >= FEWEST
+
+
+@pytest.mark.parametrize("name", TURNS)
+@pytest.mark.parametrize("ratio", [1.0, RATIO])
+def test_they_hold_it_while_another_process_takes_turns(name: str, ratio: float) -> None:
+    assert held(TURNS[name], ratio) >= FEWEST
+
+
+def test_what_stays_for_a_whole_process_is_in_the_ratio_and_in_no_interval() -> None:
+    """Each call is slower or faster by some tenths of a percent, as its arrays lie in memory: what
+    is compared are these calls, and a process of its own has others."""
+    these = all_ = 0
+    for seed in range(RUNS):
+        chance = random.Random(seed)
+        first, second = (0.5 * cost * math.exp(chance.gauss(0, 0.003)) for cost in (1, RATIO))
+        found = compared(steady, (first, second), seed)
+        assert found.ci_low is not None and found.ci_high is not None
+        these += found.ci_low <= second / first <= found.ci_high
+        all_ += found.ci_low <= RATIO <= found.ci_high
+    assert these >= FEWEST
+    assert all_ < FEWEST
+
+
+AS_LONG_AS_A_SLICE = LatencyLimits(min_samples=5, max_samples=10, min_seconds=0.02, max_seconds=0.1)
+"""Visits of five regions of 4 ms."""
+
+
+def test_regions_as_long_as_a_time_slice_would_not() -> None:
+    """Each holds one wait of 4 ms: (4.2 + 4) / (4 + 4) is 1.025, and every interval is narrow."""
+    assert held(TURNS["turns of 4 ms"], RATIO, AS_LONG_AS_A_SLICE) < RUNS // 2
+
+
+def test_calls_longer_than_a_time_slice_hold_waits_that_a_label_tells() -> None:
+    """A call of 5 ms is interrupted at least once: the ratio is bent, and `preempted` says so."""
+    machine = TURNS["turns of 4 ms"]
+    assert held(machine, RATIO, cost_ms=5.0) < RUNS // 2
+    assert held(machine, 1.0, cost_ms=5.0) >= FEWEST
+    clock = Moved(machine, 1)
+    watch = CpuWatch(lambda: None, lambda: (clock.switches, 0), lambda: 0.0)
+    visitor = Visitor(clock.work(5.0), ClockTimer(clock), VISIT, lambda: clock.switches)
+    watched = Watched(visitor, Judge(watch, VISIT.slow_clock))
+    watched()
+    watched.keep("")
+    assert watched.judge.labels == [INTERRUPTED] and visitor.left_out == 0
