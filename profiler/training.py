@@ -18,7 +18,8 @@ from costmodel.table import Request, table
 from costmodel.table_formats import as_markdown
 from profiler.modules import Implementation, implementations
 from profiler.tracing import trace
-from profiler.tracing.against import SETTLED, Difference, passes
+from profiler.tracing.against import Difference, passes
+from profiler.tracing.cases import SETTLED
 from profiler.tracing.result import Trace
 from profiler.tracing.target import TraceError
 

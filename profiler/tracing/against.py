@@ -6,37 +6,30 @@ leave the least unexplained are the causes, one switch turned at a time. What a 
 with zeros that fill gradients up is a cause of its own, counted of the module.
 
 Where the equations count by cases (l < w, l >= w), the module is traced anew at sizes of each case,
-and subtracted there.
+and subtracted there; where floors of theirs (floor(w/2), floor(l/C)) leave a case without formulas,
+by cases of the remainder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from costmodel.composites import OF_GRADIENTS, PADDINGS, REWRITES
-from costmodel.constraints import (
-    Constraints,
-    Unsupported,
-    implied,
-    infeasible,
-    irredundant,
-    nonnegative,
-)
+from costmodel.constraints import Constraints, Unsupported, infeasible
 from costmodel.equations import Mixer
-from costmodel.exact import Exact
 from costmodel.load import mixer as load_mixer
 from costmodel.phases import Unanswered
-from costmodel.polynomial import Poly
+from costmodel.polynomial import Fn, Poly
 from costmodel.rules.count import count
 from costmodel.rules.printing import conditions_words
 from profiler.counters.zeros import MEANING
-from profiler.tracing.halves import by_halves
+from profiler.tracing.cases import ByCases, Case, Traces, thin
+from profiler.tracing.counted import NOTHING_LEFT, PHASES, Classes, counted, minus, remaining
+from profiler.tracing.divisions import floors, undone, values
 from profiler.tracing.result import Trace
-from profiler.tracing.target import TraceError
-
-Classes = dict[str, Poly]
+from profiler.tracing.target import TraceError, Variables
 
 
 @dataclass(frozen=True)
@@ -84,20 +77,6 @@ class Difference:
         return conditions_words(self.region)
 
 
-class ByCases(Exception):
-    """The equations count by cases at the sizes of a trace; `regions` are disjoint and cover it."""
-
-    def __init__(self, regions: Sequence[Constraints]) -> None:
-        super().__init__(" or ".join(map(conditions_words, regions)))
-        self.regions = regions
-
-
-SETTLED = 2
-"""From these sizes on a module is compared: one row alone is a case of its own for a recurrence."""
-PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
-"""What a trace calls a pass -> the phase of the equations."""
-
-
 def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
     """Subtract a mixer's equations from a traced pass, symbolically, and name the rest.
 
@@ -133,14 +112,19 @@ def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Differen
         mixer.name,
         phase,
         form,
-        plain,
-        minus(traced, plain),
-        tuple(c for c in causes if c.counts),
-        minus(minus(traced, current), filled),
+        asked_for(plain, found),
+        asked_for(minus(traced, plain), found),
+        tuple(replace(c, counts=asked_for(c.counts, found)) for c in causes if c.counts),
+        asked_for(minus(minus(traced, current), filled), found),
         notes=notes,
-        region=found.region,
-        proven=found.proven if found.region else (),
+        region=Case(found.region, found.divisions).asked,
+        proven=found.proven if found.region or found.divisions else (),
     )
+
+
+def asked_for(classes: Classes, found: Trace) -> Classes:
+    """Formulas in the sizes that were asked for, where the trace has others."""
+    return {name: undone(poly, found.divisions) for name, poly in classes.items()}
 
 
 def zeros(found: Trace) -> tuple[Classes, tuple[str, ...]]:
@@ -162,74 +146,83 @@ def passes(found: Trace, name: str | Mixer) -> list[Difference]:
     Raises:
         UnknownMixer, TraceError: as `against` for the forward pass at all sizes.
     """
-    mixer = load_mixer(name)
-    traces: dict[Constraints, Trace | TraceError] = {frozenset(): found}
-    return [one for phase in PHASES for one in by_case(traces, mixer, phase)]
+    mixer, traces = load_mixer(name), Traces(found)
+    return [one for phase in PHASES for one in by_case(traces, mixer, phase, Case())]
 
 
-def by_case(
-    traces: dict[Constraints, Trace | TraceError], mixer: Mixer, phase: str
-) -> Iterator[Difference]:
-    """The differences of one pass, case by case; `traces` holds those of the cases that were met,
-    and of all sizes."""
-    waiting: list[Constraints] = [frozenset()]
-    taken: set[Constraints] = set()
+def by_case(traces: Traces, mixer: Mixer, phase: str, start: Case) -> Iterator[Difference]:
+    """The differences of one pass at the sizes of a case, by cases of it where it has some."""
+    waiting = [start]
+    taken: set[Case] = set()
     while waiting:
-        region = waiting.pop(0)
-        if region not in taken and (lines := thin(region)) != [region]:
-            taken.add(region)
-            waiting = [*lines, *waiting]
+        case = waiting.pop(0).plain
+        if case not in taken and (lines := thin(case.region)) != [case.region]:
+            taken.add(case)
+            waiting = [*case.among(lines), *waiting]
+            continue
+        over = [
+            f
+            for f in open_floors(sorted(case.region, key=str), case.region)
+            if f.args[1].constant() is None
+        ]
+        if over and (found := by_quotients(traces, mixer, phase, case, over)):
+            yield from found  # two sizes that divide each other have no formulas in either alone
             continue
         try:
-            yield against(in_case(traces, region), mixer, phase)
+            yield against(traces.at(case), mixer, phase)
         except ByCases as cases:
-            waiting = [*cases.regions, *waiting]
+            waiting = [*case.among(cases.regions), *waiting]
         except (TraceError, Unsupported) as error:
-            if not region and phase == "forward":
+            over = unsettled(mixer, phase, case.region, traces.sizes(case))
+            if found := by_quotients(traces, mixer, phase, case, over):
+                yield from found
+            elif case == Case() and phase == "forward":
                 raise
-            yield Difference(
-                mixer.name, phase, "", {}, {}, (), {}, reason=str(error), region=region
-            )
+            else:
+                yield not_compared(mixer, phase, case, error)
 
 
-NARROW = 2
-"""A case in which a condition exceeds 0 by no more than this is taken apart."""
+def by_quotients(
+    traces: Traces, mixer: Mixer, phase: str, case: Case, over: Sequence[Fn]
+) -> list[Difference]:
+    """The differences at the sizes of a case where a size under one of some floors is written by
+    its quotient; none where nothing can be compared so."""
+    try:
+        parts = traces.parts(case, over)
+    except TraceError as refused:
+        return [not_compared(mixer, phase, case, refused)]
+    found = [one for part in parts for one in by_case(traces, mixer, phase, part)]
+    return found if any(not one.reason for one in found) else []
 
 
-def thin(region: Constraints) -> list[Constraints]:
-    """The lines of a narrow case, on each of which a condition has one value; a case that is wide,
-    or a line already, as it is."""
-    for condition in sorted(region, key=str):
-        if -condition in region:
-            continue
-        for most in range(NARROW + 1):
-            if implied(region, Poly.of(most) - condition):
-                lines = (line(region - {condition}, condition - n) for n in range(most + 1))
-                return [one for one in lines if not infeasible(one)]
-    return [region]
+def not_compared(mixer: Mixer, phase: str, case: Case, why: Exception) -> Difference:
+    """What there is of a case without a difference."""
+    return Difference(mixer.name, phase, "", {}, {}, (), {}, reason=str(why), region=case.asked)
 
 
-def line(region: Constraints, zero: Poly) -> Constraints:
-    """The sizes of a case at which a polynomial is 0, without conditions that follow."""
-    equation = frozenset((zero, -zero))
-    for condition in sorted(region, key=str):
-        if implied(region - {condition} | equation, condition):
-            region = region - {condition}
-    return region | equation
-
-
-def in_case(traces: dict[Constraints, Trace | TraceError], region: Constraints) -> Trace:
-    """The trace of a case, made when it is first asked for; TraceError where there is none."""
-    if region not in traces:
-        everywhere = traces[frozenset()]
-        assert isinstance(everywhere, Trace)
+def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
+    """The floors of a case, and those that the equations count with there, which have more than one
+    value in it."""
+    counted_with: list[Poly] = []
+    for form in mixer.forms:
         try:
-            traces[region] = everywhere.within(region)
-        except TraceError as error:
-            traces[region] = error
-    if isinstance(known := traces[region], TraceError):
-        raise known
-    return known
+            counts = count(mixer, PHASES[phase], form, ("strict",))
+        except (Unanswered, Unsupported):
+            continue
+        once = counts.once.classes if counts.once else {}
+        for exact in (*counts.classes.values(), *once.values()):
+            given = {letter: sizes.poly(letter) for letter in exact.letters}
+            moved = exact.substitute({x: poly for x, poly in given.items() if poly is not None})
+            for guards, poly in moved.pieces:
+                if not infeasible(guards | region):
+                    counted_with += [*sorted(guards, key=str), poly]
+    return open_floors([*sorted(region, key=str), *counted_with], region)
+
+
+def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
+    """The floors that have more than one value in a case."""
+    found = floors(polys)
+    return [f for f in found if (known := values(f, region)) is None or len(known) > 1]
 
 
 def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[str, tuple[str, ...]]:
@@ -339,91 +332,3 @@ def switches() -> Iterator[tuple[str, ...]]:
         for chosen in combinations(names, number):
             if sum(name.startswith("scale=") for name in chosen) <= 1:
                 yield chosen
-
-
-def counted(
-    mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
-) -> Classes:
-    """A pass of the equations in the letters of the trace, for its batch.
-
-    A forward pass under a rewrite of gradients is that of a training step: it keeps what they read.
-    """
-    if phase == "forward" and not {*OF_GRADIENTS}.isdisjoint(rewrites):
-        both, one = (
-            in_trace(mixer, form, rewrites, found, part) for part in ("training-step", "backward")
-        )
-        return minus(both, one)
-    return in_trace(mixer, form, rewrites, found, PHASES[phase])
-
-
-def in_trace(
-    mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
-) -> Classes:
-    """What the equations count in a phase, in the letters of the trace."""
-    counts = count(mixer, phase, form, ("strict", *rewrites))
-    batch = found.variables.poly("b") or Poly.of(1)
-    once = counts.once.classes if counts.once else {}
-    result: Classes = {}
-    for classes, times in ((counts.classes, batch), (once, Poly.of(1))):
-        for name, exact in classes.items():
-            poly = in_letters(mixer, exact, found) * times
-            result[name] = result.get(name, Poly()) + poly
-    joined = in_letters(mixer, counts.joined, found) * (batch - 1)
-    result["add"] = result.get("add", Poly()) + joined
-    return {name: poly for name, poly in result.items() if poly.terms}
-
-
-def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
-    """An exact count in the letters of the trace; ByCases where it is several polynomials there,
-    TraceError where it has other sizes."""
-    needed = sorted(exact.letters)
-    given: Mapping[str, Poly | None] = {letter: found.variables.poly(letter) for letter in needed}
-    values = {letter: poly for letter, poly in given.items() if poly is not None}
-    if missing := [letter for letter in needed if letter not in values]:
-        raise TraceError(
-            f"the equations of {mixer.name} have the sizes {', '.join(needed)}: give "
-            f"{', '.join(missing)} with --over or --let"
-        )
-    moved = exact.substitute(values)
-    total, split = Poly(), Exact()
-    for guards, poly in moved.pieces:
-        open_ = frozenset(guard for guard in guards if not _always(guard, found))
-        if not open_:
-            total = total + poly
-        elif not any(_always(-guard - 1, found) for guard in open_):
-            split = split + Exact(((open_, poly),))
-    here = found.region | {Poly.atom(x) - _least(found, x) for x in split.letters}
-    for where in (frozenset(), found.region):  # cases may join at all sizes, or in this case alone
-        cases = [case for case in split.chambers(where) if not infeasible(case[0] | here)]
-        if len(cases) == 1:
-            return total + cases[0][1]
-    raise ByCases([irredundant(guards | found.region) for guards, _ in cases])
-
-
-def _always(guard: Poly, found: Trace) -> bool:
-    """Whether a condition is proven in the case of a trace, from the sizes on from which its
-    formulas hold."""
-    later = {x: Poly.atom(x) + _least(found, x) - 1 for x in guard.letters}
-    return nonnegative(guard.substitute(later)) or implied(found.region, guard)
-
-
-def _least(found: Trace, letter: str) -> int:
-    """The size of a letter from which on a trace is compared."""
-    return max(found.since.get(letter, 1), SETTLED)
-
-
-def minus(larger: Classes, smaller: Classes) -> Classes:
-    """Per class, zeros left out."""
-    names = dict.fromkeys([*larger, *smaller])
-    found = {n: by_halves(larger.get(n, Poly()) - smaller.get(n, Poly())) for n in names}
-    return {name: poly for name, poly in found.items() if poly.terms}
-
-
-NOTHING_LEFT = (0, 0, 0)
-
-
-def remaining(left: Classes) -> tuple[int, int, int]:
-    """How much is unexplained: classes, terms, then their highest degree."""
-    terms = [monomial for poly in left.values() for monomial in poly.terms]
-    degrees = [sum(power for _, power in monomial) for monomial in terms]
-    return len(left), len(terms), max(degrees, default=0)

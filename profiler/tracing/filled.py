@@ -16,7 +16,7 @@ from profiler.counters.operations import Operations
 from profiler.counters.zeros import EMPTY, FILLING, spent_on_zeros
 from profiler.tracing.constants import on_meta
 from profiler.tracing.fit import Axis, Point, shortest
-from profiler.tracing.observe import differentiable
+from profiler.tracing.observe import differentiable, eager
 from profiler.tracing.points import Points
 from profiler.tracing.recorder import Backend, Recorder
 from profiler.tracing.result import Break
@@ -77,7 +77,7 @@ def followed(target: Target, sizes: Sizes, backend: Backend) -> Operations:
         built = build(target, sizes)
         recorder = Recorder()
         with explained(target, sizes):
-            with on_meta(), backend(recorder), recorder:
+            with eager(), on_meta(), backend(recorder), recorder:
                 results = built.module(*built.args, **built.kwargs)
             wanted = list({id(t): t for t in differentiable(results)}.values())
             given = [torch.empty_like(t) for t in wanted]

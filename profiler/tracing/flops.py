@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
-
 from profiler.meters.interface import reason_of
+from profiler.tracing.kinds import Counted
 from profiler.tracing.observe import run, tensors_of, unswept
-from profiler.tracing.recorder import Backend, Counted, Recorder
+from profiler.tracing.recorder import Backend, Recorder
 from profiler.tracing.target import Sizes, Target, TraceError, build
 
 
@@ -78,6 +77,7 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
     Raises:
         TraceError: the module runs, but not under FlopCounterMode; one sentence.
     """
+    import torch._dynamo  # not at the first call: in torch 2.6 that runs operations of its own
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
     known = {str(packet).replace(".", "::") for packet in flop_registry}

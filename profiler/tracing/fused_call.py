@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from profiler.counters.operations import Operations
-from profiler.tracing.recorder import Layout, Recorder
+from profiler.tracing.kinds import Layout
+from profiler.tracing.recorder import Recorder
 
 
 @dataclass(frozen=True)

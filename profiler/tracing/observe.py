@@ -7,7 +7,7 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,9 @@ from torch.utils._pytree import tree_leaves
 
 from profiler.meters.memory_saved import Key, Packed, Saved, key, keys
 from profiler.tracing.constants import on_meta
-from profiler.tracing.recorder import Backend, Counted, Recorder
+from profiler.tracing.course import Course
+from profiler.tracing.kinds import Counted
+from profiler.tracing.recorder import Backend, Recorder
 from profiler.tracing.target import Built, Sizes, Target, build, explained
 
 Quantity = tuple[str, str]
@@ -47,6 +49,8 @@ class Observation:
     misread: frozenset[str] = frozenset()
     """Layers that took the batch of x for its length."""
     by_op: Mapping[tuple[str, str], Counted] = field(default_factory=dict)
+    course: Course | None = None
+    """The run in order, where that was asked for and can be told."""
 
 
 def tensors_of(built: Built) -> Iterator[Tensor]:
@@ -61,7 +65,14 @@ COMPILER = "torch._dynamo"
 in torch 2.6 the import itself runs operations, which are none of the module's."""
 
 
-def observe(target: Target, sizes: Sizes, backend: Backend, *, shapes: bool = False) -> Observation:
+def observe(
+    target: Target,
+    sizes: Sizes,
+    backend: Backend,
+    *,
+    shapes: bool = False,
+    course: bool = False,
+) -> Observation:
     """Build the module at these sizes on the meta device, and run it forward and backward.
 
     A gradient comes in for every result that has one; the gradients of all parameters and of the
@@ -72,13 +83,15 @@ def observe(target: Target, sizes: Sizes, backend: Backend, *, shapes: bool = Fa
     """
     with torch.enable_grad(), unswept():
         loaded = COMPILER in sys.modules
-        found = _observed(target, sizes, backend, shapes)
+        found = _observed(target, sizes, backend, shapes, course)
         if not loaded and COMPILER in sys.modules:
-            found = _observed(target, sizes, backend, shapes)
+            found = _observed(target, sizes, backend, shapes, course)
         return found
 
 
-def _observed(target: Target, sizes: Sizes, backend: Backend, shapes: bool) -> Observation:
+def _observed(
+    target: Target, sizes: Sizes, backend: Backend, shapes: bool, course: bool
+) -> Observation:
     """The same; nothing of the module is left when this returns."""
     built = build(target, sizes)
     with explained(target, sizes):
@@ -86,13 +99,15 @@ def _observed(target: Target, sizes: Sizes, backend: Backend, shapes: bool) -> O
         with backend(recorder):
             activations = run(built, recorder)
     by_op = recorder.by_operation()
-    quantities = totals(by_op)
-    quantities["parameters", ""] = sum(p.numel() for p in built.module.parameters())
-    quantities["bytes", "activations"] = activations
-    quantities[MADE] = recorder.bytes_made
-    quantities[PEAK] = max(recorder.alive, default=recorder.bytes_alive)
+    parameters = list(built.module.parameters())
     return Observation(
-        quantities,
+        numbers_of(
+            by_op,
+            sum(p.numel() for p in parameters),
+            activations,
+            recorder.bytes_made,
+            recorder.alive or [recorder.bytes_alive],
+        ),
         array("q", recorder.alive),
         tuple(recorder.names),
         tuple(recorder.shapes or ()),
@@ -100,7 +115,23 @@ def _observed(target: Target, sizes: Sizes, backend: Backend, shapes: bool) -> O
         frozenset(recorder.stepped),
         frozenset(built.misread),
         by_op,
+        recorder.course(parameters) if course else None,
     )
+
+
+def numbers_of(
+    by_op: Mapping[tuple[str, str], Counted],
+    parameters: int,
+    activations: int,
+    made: int,
+    alive: Sequence[int],
+) -> dict[Quantity, int]:
+    """Everything that is counted of a call; `made` are bytes, `alive` those at every moment."""
+    found = totals(by_op)
+    found["parameters", ""] = parameters
+    found["bytes", "activations"] = activations
+    found[MADE], found[PEAK] = made, max(alive)
+    return found
 
 
 def totals(by_op: Mapping[tuple[str, str], Counted]) -> dict[Quantity, int]:
@@ -121,17 +152,27 @@ def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
     """Forward, then backward from a gradient of every result that has one; `inner` is a mode that
     sees the calls before the recorder. The bytes that the forward pass saves for the backward, each
     storage once and whole, parameters and buffers left out."""
-    with recorder.accumulation.watching(), on_meta(), recorder, inner or nullcontext():
+    with eager(), recorder.accumulation.watching(), on_meta(), recorder, inner or nullcontext():
         saved = Unwritten()
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
             results = built.module(*built.args, **built.kwargs)
         owned = keys((*built.module.parameters(), *built.module.buffers()))
-        activations = saved.bytes_beside(owned)
+        storages = saved.storages_beside(owned)
+        activations: int = sum(storage.nbytes() for storage in storages)
+        recorder.save(storages)
         wanted = list({id(t): t for t in differentiable(results)}.values())
+        storages.clear()
         recorder.phase = "backward"
         if wanted:
             torch.autograd.backward(wanted, [torch.empty_like(t) for t in wanted])
     return activations
+
+
+def eager() -> AbstractContextManager[None]:
+    """Inside, what torch's compiler was asked to compile runs as it stands: what compiled code
+    dispatches is not followed, and the compiler is not to look at what follows the calls."""
+    asked = COMPILER in sys.modules
+    return torch.compiler.set_stance("force_eager") if asked else nullcontext()
 
 
 class Versioned(Packed):
@@ -159,10 +200,11 @@ class Unwritten(Saved):
             )
         return packed.tensor
 
-    def bytes_beside(self, owned: Container[Key]) -> int:
-        """Bytes of the storages that are held, but for some."""
-        sizes = {key(t): t.untyped_storage().nbytes() for t in self.tensors()}
-        return sum(size for place, size in sizes.items() if place not in owned)
+    def storages_beside(self, owned: Container[Key]) -> list[Any]:
+        """The storages that are held, but for some."""
+        with torch._C.DisableTorchFunction():
+            found = {key(t): t.untyped_storage() for t in self.tensors()}
+        return [storage for place, storage in found.items() if place not in owned]
 
 
 def differentiable(results: Any) -> Iterator[Tensor]:

@@ -30,7 +30,7 @@ MOST_MOMENTS = 60
 def peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The most bytes alive: the first way to find it that gives it at all of some points; where
     not all moments were followed, that becomes a note."""
-    if (every := every_moment(points, axes, inside)) is not None:
+    if (every := every_moment(points, axes, [*inside, *points.foreseen()])) is not None:
         return every
     found: Poly | None = None
     for way in (highest_moments, plain_peak):
@@ -45,7 +45,7 @@ def peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
 def every_moment(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
     """The maximum over all moments, those at which no operation has ended lower than before and
     after; None where other operations run at other points."""
-    seen = {p: points.at(p) for p in inside}
+    seen = {p: points.likely(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from costmodel.constraints import Constraints
 from profiler.tracing.fit import Point
@@ -14,12 +15,21 @@ PATIENCE_S = 6.0
 """A size that would take longer than this is left out of a proof, and a smaller one is taken."""
 
 
+SHORT_S = 0.3
+"""Where every run takes longer than this, no more of them are made at first than formulas and
+their proof need; what they do not prove is looked for as thoroughly as elsewhere."""
+
+Foresight = Callable[[Point], Observation | None]
+"""What a module would do at a point where it was not run; None where that cannot be told."""
+
+
 class Points:
     """Observations of one module, each made once, at sizes of a case alone: `region` holds its
     conditions, each at least 0.
 
     `multiples` holds what each letter is a multiple of; `used` the points that formulas were found
-    from, `notes` what must be said of the search.
+    from, `notes` what must be said of the search, `foresight` what stands for runs that formulas
+    are found from, where these take long; while `followed`, the courses of such runs are kept.
     """
 
     def __init__(
@@ -28,8 +38,10 @@ class Points:
         sizes: Variables,
         backend: Backend,
         region: Constraints = frozenset(),
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.region = region
+        self.patience_s = patience_s
         self.target = target
         self.variables = sizes
         self.backend = backend
@@ -40,6 +52,8 @@ class Points:
         self.refused: dict[Point, TraceError] = {}
         self.seconds: dict[Point, float] = {}
         self.notes: list[str] = []
+        self.foresight: Foresight | None = None
+        self.followed = True
 
     def named(self, point: Point) -> dict[str, int]:
         """A point by the letters."""
@@ -71,7 +85,8 @@ class Points:
         started = time.perf_counter()
         try:
             sizes = self.variables.sizes(self.named(point))
-            found = observe(self.target, sizes, self.backend, shapes=shapes)
+            course = self.slow and self.followed
+            found = observe(self.target, sizes, self.backend, shapes=shapes, course=course)
         except TraceError as error:
             self.refused[point] = error
             raise
@@ -81,8 +96,24 @@ class Points:
 
     def numbers(self, point: Point) -> dict[Quantity, int]:
         """Everything at a point that a polynomial is sought for; the peak is a maximum."""
+        found = self.likely(point)  # a point at which the module does not run is none
         self.used.add(point)
-        return {q: n for q, n in self.at(point).quantities.items() if q != PEAK}
+        return {q: n for q, n in found.quantities.items() if q != PEAK}
+
+    def likely(self, point: Point) -> Observation:
+        """What the module does at a point, or, where it was not run, would do as is foreseen."""
+        if point not in self.seen and self.foresight is not None and self.inside(point):
+            return self.foresight(point) or self.at(point)
+        return self.at(point)
+
+    def foreseen(self) -> list[Point]:
+        """The points that formulas were found from without a run there."""
+        return sorted(self.used - self.seen.keys())
+
+    @property
+    def slow(self) -> bool:
+        """Whether every run so far took long."""
+        return min(self.seconds.values(), default=0.0) >= SHORT_S
 
     def runs(self, point: Point) -> bool:
         """Whether the module can be run at a point."""
@@ -101,18 +132,28 @@ class Points:
             return False
         return True
 
-    def patient(self, base: Point, i: int, place: int, part: float = 1.0) -> bool:
-        """Whether another size of one letter takes no longer than a part of what is waited for."""
-        more = self.slope(base, i) * (place - base[i])
-        return self.seconds[base] + more <= PATIENCE_S * part
+    def patient(self, base: Point, point: Point, part: float = 1.0) -> bool:
+        """Whether a point takes no longer than a part of what is waited for."""
+        return self.expected(base, point) <= self.patience_s * part
 
-    def slope(self, base: Point, i: int) -> float:
-        """Seconds that one more of a letter takes, from the operations that it adds."""
-        here = self.at(base)
-        there = self.at(self.moved(base, i, base[i] + 2 * self.multiples[i]))
-        more = len(there.alive) - len(here.alive)
-        each = min(self.seconds.values()) / max(1, len(here.alive))
-        return each * more / (2 * self.multiples[i])
+    def expected(self, base: Point, point: Point) -> float:
+        """Seconds that a point takes: those of the first, times what each letter does to the number
+        of operations by itself, as where sizes are products of letters."""
+        times = 1.0
+        for i, place in enumerate(point):
+            times *= self.growth(base, i, place)
+        return self.seconds[base] * times
+
+    def growth(self, base: Point, i: int, place: int) -> float:
+        """By what another size of a letter multiplies the operations, by a parabola through the
+        first three sizes; not less than 1."""
+        places = [self.moved(base, i, base[i] + k * self.multiples[i]) for k in range(3)]
+        if not all(map(self.runs, places)):
+            return 1.0
+        first, second, third = (len(self.at(p).alive) for p in places)
+        steps = (place - base[i]) / self.multiples[i]
+        more = steps * (second - first) + steps * (steps - 1) / 2 * (third - 2 * second + first)
+        return max(1.0, 1 + more / max(1, first))
 
     def above(self, least: Point) -> list[Point]:
         """The points so far at which every letter has at least some size."""

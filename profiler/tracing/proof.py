@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import permutations, product
 
 from costmodel.polynomial import Poly
 from profiler.tracing.fit import Point
 from profiler.tracing.observe import Quantity
-from profiler.tracing.points import Points
+from profiler.tracing.points import PATIENCE_S, Points
 from profiler.tracing.result import Break
 from profiler.tracing.target import words
 
@@ -24,18 +24,37 @@ LARGE = (1021, 509, 251, 127, 61, 37)
 def held_out(points: Points, base: Point) -> list[Point]:
     """Sizes that no formula was found from, at which the module runs: prime, odd, powers of two,
     and each letter large, the others being the primes: what depends on which of two sizes is the
-    larger, or divides the other, shows where neither is one that formulas were found from."""
+    larger, or divides the other, shows where neither is one that formulas were found from. Of two
+    letters each is the larger one somewhere, where the case has such sizes."""
     found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):
-        for shift in range(len(sizes)):
-            turned = sizes[shift:] + sizes[:shift]
-            point = tuple(beyond(points, base, i, turned[i]) for i in range(len(base)))
-            if point not in points.used and points.inside(point):
-                found += [point] * points.told(point)
-                break
+        turns = (sizes[shift:] + sizes[:shift] for shift in range(len(sizes)))
+        made = [tuple(beyond(points, base, i, t[i]) for i in range(len(base))) for t in turns]
+        unused = [p for p in made if p not in points.used and points.inside(p)]
+        quick = (point for point in unused if points.patient(base, point))
+        point = next(quick, min(unused, key=lambda p: points.expected(base, p), default=None))
+        if point is not None:
+            found += [point] * points.told(point)
     among = next(iter(found), base)
     largest = (large(points, base, i, among) for i in range(len(base)))
-    return found + [point for point in largest if point is not None]
+    found += [point for point in largest if point is not None]
+    for i, j in permutations(range(len(base)), 2):
+        if not any(point[i] > point[j] for point in found):
+            point = larger(points, base, i, j)
+            found += [point] if point is not None and points.told(point) else []
+    return found
+
+
+def larger(points: Points, base: Point, i: int, j: int) -> Point | None:
+    """The point that takes the least time among those of the primes at which one letter is larger
+    than another; None where there is none that is no slower than what is waited for elsewhere."""
+    made = (
+        tuple(beyond(points, base, k, size) for k, size in enumerate(sizes))
+        for sizes in permutations(PRIME[: max(6, len(base))], len(base))
+    )
+    fit = [p for p in made if p[i] > p[j] and points.inside(p) and p not in points.used]
+    point = min(fit, key=lambda p: points.expected(base, p), default=None)
+    return point if point is not None and points.expected(base, point) <= PATIENCE_S else None
 
 
 def beyond(points: Points, base: Point, i: int, place: int) -> int:
@@ -52,7 +71,7 @@ def large(points: Points, base: Point, i: int, among: Point) -> Point | None:
         point = points.moved(among, i, place)
         if place <= base[i] or point in points.used or not points.inside(point):
             continue
-        if not points.patient(base, i, place):
+        if not points.patient(base, point):
             continue
         if points.told(point):
             return point

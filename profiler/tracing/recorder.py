@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from weakref import ref
 
 import torch
 from torch import Tensor
-from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from profiler.counters.backward_rules import TRACED_RULES
 from profiler.counters.call import CountError, bind, bytes_read, bytes_written
 from profiler.counters.operations import NOTHING, Operations
-from profiler.counters.rules import Rule, contraction, free, operations_of, rule_for
+from profiler.counters.rules import contraction, operations_of
 from profiler.tracing import constants
-from profiler.tracing.accumulation import Accumulation
+from profiler.tracing.accumulation import ADD, Accumulation
+from profiler.tracing.course import Course
+from profiler.tracing.kinds import Cost, Counted, Kind, Layout, Made, by_operation, kind_of
 from profiler.tracing.target import OPERATION
 
 Backend = Callable[["Recorder"], Any]
@@ -33,70 +35,6 @@ SCALED: Mapping[str, tuple[str, str]] = {
     "aten::baddbmm": ("batch1", "batch2"),
 }
 """Contractions that may scale their result besides."""
-
-COMPOSITE = "CompositeImplicitAutograd"
-
-
-@dataclass(frozen=True, eq=False)
-class Kind:
-    """What is known of an operation before it is called; each operation has one."""
-
-    func: Any
-    name: str
-    rule: Rule | None
-    free: bool
-    view: bool
-    composite: bool
-    decomposition: Callable[..., Any] | None
-    label: Mapping[str, str]
-    """Its name in either phase."""
-
-
-KINDS: dict[int, Kind] = {}
-"""The kind of every operation that was met, by its identity: torch hashes them slowly."""
-
-
-def kind_of(func: Any) -> Kind:
-    """The rule of an operation, or torch's own decomposition of it where there is no rule."""
-    name = func._schema.name
-    rule = rule_for(name, TRACED_RULES)
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    composite = (rule is None or func.is_view) and has(func.name(), COMPOSITE)
-    decomposition = decomposition_table.get(func)
-    label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
-    taken, given = func._schema.arguments, func._schema.returns
-    numbers = any("Tensor" in str(value.type) for value in (*taken, *given))
-    move = rule is free or func.is_view or not numbers
-    return Kind(func, name, rule, move, func.is_view, composite, decomposition, label)
-
-
-@dataclass(frozen=True)
-class Made:
-    """What one call of an operation gives: layouts of its results, where they are all that need be
-    known, and its operations, or why they are not counted."""
-
-    layouts: tuple[Layout, ...] | None
-    several: type | None
-    operations: Operations | None
-    reason: str = ""
-    touched: int = 0
-    products: int = 0
-    """Multiplications of two entries, in a contraction or convolution those of its sums alone."""
-    ungrouped: int = 0
-    """How many more the gradient of a convolution's weight would have without groups."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Shape, strides and type of a result in new memory."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-
-    def empty(self) -> Tensor:
-        """A tensor of this layout on the meta device."""
-        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="meta")
 
 
 Key = tuple[Any, ...]
@@ -113,12 +51,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def __init__(self, held: Sequence[Tensor] = (), *, shapes: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.phase = "forward"
-        self.times: Counter[tuple[str, str, Key]] = Counter()
+        self.counted: list[tuple[str, Made]] = []
         self.seen: dict[Key, Made] = {}
-        self.given: dict[tuple[str, str], list[Operations]] = {}
+        self.given: list[tuple[str, str, Operations]] = []
         self.decomposed: set[str] = set()
         self.stepped: set[str] = set()
-        self.known: dict[int, ref[Any]] = {}
+        self.known: dict[int, tuple[ref[Any], int]] = {}
+        self.held: list[tuple[Any, ...]] = []
+        self.born: list[int] = []
+        self.ended: dict[int, int] = {}
+        self.saved: list[int | None] = []
         self.bytes_alive = self.bytes_made = 0
         self.alive: list[int] = []
         self.names: list[str] = []
@@ -128,12 +70,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         for tensor in held:
             self.hold(tensor)
 
-    def kind(self, func: Any) -> Kind:
-        """What is known of an operation, looked up once."""
-        found = KINDS.get(id(func))
-        if found is None:
-            found = KINDS[id(func)] = kind_of(func)
-        return found
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would tell its compiler at every call to leave this one alone: inside `eager` it
+        leaves all alone."""
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -147,18 +88,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """The result of a call, which is counted."""
-        kind = self.kind(func)
+        kind = kind_of(func)
         if kind.composite:
             with self:
                 return func.decompose(*args, **kwargs)
-        if (known := constants.answer(func, args)) is not None:
+        if func is constants.READ and (known := constants.answer(func, args)) is not None:
             return known
-        added = self.accumulation.in_place(func, args)
+        added = func is ADD and self.accumulation.in_place(func, args)
         result = func(*args, **kwargs) if kind.view else self.called(func, kind, args, kwargs)
         if added:
             result = args[0]
             constants.spoil(result)
-        else:
+        elif kind.writes or constants.known_all(args):
             constants.follow(func, args, kwargs, result)
         for item in result if isinstance(result, list | tuple) else (result,):
             if isinstance(item, Tensor):
@@ -173,31 +114,33 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """The result of an operation that is no view; its operations are noted."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.seen.get(key)
-        if made is None or made.layouts is None:
+        if made is not None and made.again is not None:
+            result = made.again(args)
+        else:
             result = func(*args, **kwargs)
             require_strided(kind.name, result)
             if made is None:
-                made = self.seen[key] = self.learned(func, kind, args, kwargs, result)
-        elif made.several is None:
-            result = made.layouts[0].empty()
-        else:
-            result = made.several(layout.empty() for layout in made.layouts)
+                made = self.seen[key] = self.learned(kind, args, kwargs, result)
         if not kind.free and not self.silent:
-            self.times[self.phase, kind.name, key] += 1
+            self.counted.append((self.phase, made))
         return result
 
-    def learned(self, func: Any, kind: Kind, args: Any, kwargs: Any, result: Any) -> Made:
+    def learned(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Made:
         """What a first call shows of all calls with the same arguments."""
-        layouts, several = self.layouts(func, args, kwargs, result)
+        again = anew(kind, args, kwargs, result)
         if kind.free:
-            return Made(layouts, several, NOTHING)
-        call = bind(func, args, kwargs, result)
+            return Made(kind, again, Cost(NOTHING))
+        given = tree_map(_layout, (args, kwargs))
+        return Made(kind, again, self.cost(kind, args, kwargs, result), given)
+
+    def cost(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Cost:
+        """The operations of a call, or why they are not counted."""
+        call = bind(kind.func, args, kwargs, result)
         touched = bytes_read(call) + bytes_written(call)
         try:
-            operations = self.operations(func, kind, args, kwargs, result)
+            operations = self.operations(kind, args, kwargs, result)
         except CountError as reason:
-            said = str(reason).replace(f"{kind.name}: ", "")
-            return Made(layouts, several, None, said, touched)
+            return Cost(None, str(reason).replace(f"{kind.name}: ", ""), touched)
         products, groups = operations.mul, 0
         if kind.name == "aten::convolution_backward" and call.arguments["output_mask"][1]:
             groups = (
@@ -206,26 +149,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if kind.name in SCALED:
             left, right = SCALED[kind.name]
             products = contraction(call, left, right, -1).mul
-        return Made(layouts, several, operations, "", touched, products, groups)
-
-    def layouts(
-        self, func: Any, args: Any, kwargs: Any, result: Any
-    ) -> tuple[tuple[Layout, ...] | None, type | None]:
-        """The layouts of results in memory of their own; None where a result is something else."""
-        several = type(result) if type(result) in (list, tuple) else None
-        results = result if several else [result]
-        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        places = {t.untyped_storage()._cdata for t in given}
-        plain = not func._schema.is_mutable and all(
-            type(t) is Tensor
-            and t.is_meta
-            and t.untyped_storage()._cdata not in places
-            and not (t.is_conj() or t.is_neg())
-            for t in results
-        )
-        if not plain or any(not t.is_meta for t in given):
-            return None, None
-        return tuple(Layout(tuple(t.shape), t.stride(), t.dtype) for t in results), several
+        return Cost(operations, "", touched, products, groups)
 
     def hold(self, tensor: Tensor) -> None:
         """Count a tensor's storage as alive until nothing refers to it."""
@@ -233,13 +157,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         key = id(storage)
         if key in self.known:
             return
-        size = storage.nbytes()
-        self.known[key] = ref(storage, partial(self._release, key, size))
+        size, place = storage.nbytes(), len(self.born)
+        self.known[key] = ref(storage, partial(self._release, key, size, place)), place
+        self.held.append((tensor.shape, tensor.stride(), tensor.dtype))
+        self.born.append(len(self.alive))
         self.bytes_alive += size
         self.bytes_made += size
 
-    def _release(self, key: int, size: int, _: Any) -> None:
+    def save(self, storages: Iterable[Any]) -> None:
+        """Note which storages are held for the backward pass."""
+        known = (self.known.get(id(storage)) for storage in storages)
+        self.saved = [None if found is None else found[1] for found in known]
+
+    def _release(self, key: int, size: int, place: int, _: Any) -> None:
         self.bytes_alive -= size
+        self.ended[place] = len(self.alive)
         self.known.pop(key, None)
 
     @contextmanager
@@ -253,14 +185,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def add(self, name: str, operations: Operations) -> None:
         """Add operations that a rule at the level of torch's functions gives."""
-        self.given.setdefault((self.phase, name), []).append(operations)
+        self.given.append((self.phase, name, operations))
 
-    def operations(self, func: Any, kind: Kind, args: Any, kwargs: Any, result: Any) -> Operations:
+    def operations(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Operations:
         """By the rule, else by torch's own decomposition; CountError where there is neither."""
         reason = CountError("no rule for this operation")
         if kind.rule is not None:
             try:
-                found = operations_of(bind(func, args, kwargs, result), TRACED_RULES)
+                found = operations_of(bind(kind.func, args, kwargs, result), TRACED_RULES)
             except CountError as error:
                 reason = error
             else:
@@ -282,50 +214,48 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         except Exception as error:  # torch's decompositions raise anything
             raise CountError(f"{reason}; its decomposition fails: {error}") from error
         total, unknown = NOTHING, []
-        for _, name, times, made in inner.calls():
-            if made.operations is None:
-                unknown.append(f"{name}: {made.reason}")
+        for _, name, times, cost in inner.calls():
+            if cost.operations is None:
+                unknown.append(f"{name}: {cost.reason}")
             else:
-                total += made.operations * times
+                total += cost.operations * times
         if unknown:
             raise CountError(f"{reason}; its decomposition holds {', '.join(unknown)}")
         return total
 
-    def calls(self) -> Iterator[tuple[str, str, int, Made]]:
-        """Phase, name, how often and what it gave, of everything that is no move."""
-        for (phase, name, key), times in self.times.items():
-            yield phase, name, times, self.seen[key]
-        for (phase, name), each in self.given.items():
-            for operations in each:
-                yield phase, name, 1, Made(None, None, operations)
+    def calls(self) -> Iterator[tuple[str, str, int, Cost]]:
+        """Phase, name, how often and what it costs, of everything that is no move."""
+        for (phase, made), times in Counter(self.counted).items():
+            yield phase, made.kind.name, times, made.cost
+        for phase, name, operations in self.given:
+            yield phase, name, 1, Cost(operations)
+
+    def course(self, parameters: Iterable[Tensor]) -> Course | None:
+        """The run in order; None where operations were added that no call was dispatched for, or
+        something was saved that is not held account of."""
+        if self.given or None in self.saved:
+            return None
+        calls: dict[tuple[str, Made], tuple[str, Made]] = {}
+        layouts: dict[tuple[Any, ...], Layout] = {}
+
+        def layout(*shown: Any) -> Layout:
+            if shown not in layouts:
+                layouts[shown] = Layout(tuple(shown[0]), *shown[1:])
+            return layouts[shown]
+
+        return Course(
+            tuple(self.names),
+            [calls.setdefault(call, call) for call in self.counted],
+            [layout(*shown) for shown in self.held],
+            array("q", self.born),
+            array("q", (self.ended.get(k, len(self.alive)) for k in range(len(self.born)))),
+            frozenset(place for place in self.saved if place is not None),
+            [layout(p.shape, p.stride(), p.dtype) for p in parameters],
+        )
 
     def by_operation(self) -> dict[tuple[str, str], Counted]:
-        """Everything that is no move, by phase and name."""
-        found: dict[tuple[str, str], Counted] = {}
-        for phase, name, times, made in self.calls():
-            place = (phase, name if made.operations is not None else f"{name}: {made.reason}")
-            before = found.get(place, Counted(known=made.operations is not None))
-            found[place] = Counted(
-                before.calls + times,
-                before.operations + (made.operations or NOTHING) * times,
-                before.bytes_touched + made.touched * times,
-                before.known,
-                before.products + made.products * times,
-                before.ungrouped + made.ungrouped * times,
-            )
-        return found
-
-
-@dataclass(frozen=True)
-class Counted:
-    """All calls of one operation in one phase; not `known` where it has no rule."""
-
-    calls: int = 0
-    operations: Operations = NOTHING
-    bytes_touched: int = 0
-    known: bool = True
-    products: int = 0
-    ungrouped: int = 0
+        """The same by phase and name."""
+        return by_operation(self.calls())
 
 
 def require_strided(name: str, result: Any) -> None:
@@ -335,6 +265,33 @@ def require_strided(name: str, result: Any) -> None:
             raise RuntimeError(
                 f"{name} gives a tensor of layout {tensor.layout}: only strided ones are followed"
             )
+
+
+def anew(
+    kind: Kind, args: Any, kwargs: Any, result: Any
+) -> Callable[[tuple[Any, ...]], Any] | None:
+    """What makes the results of such a call from its arguments without running it; None where
+    they are neither in memory of their own nor the first argument, which was written into."""
+    given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    if any(not t.is_meta for t in given):
+        return None
+    if kind.writes:
+        return itemgetter(0) if kind.in_place and result is args[0] else None
+    several = type(result) if type(result) in (list, tuple) else None
+    results = result if several else [result]
+    places = {t.untyped_storage()._cdata for t in given}
+    if not all(
+        type(t) is Tensor
+        and t.is_meta
+        and t.untyped_storage()._cdata not in places
+        and not (t.is_conj() or t.is_neg())
+        for t in results
+    ):
+        return None
+    layouts = [Layout(tuple(t.shape), t.stride(), t.dtype) for t in results]
+    if several is None:
+        return lambda _: layouts[0].empty()
+    return lambda _: several(layout.empty() for layout in layouts)
 
 
 PLAIN = frozenset((int, float, complex, str, bool, type(None), torch.dtype))
@@ -363,3 +320,10 @@ def _twin(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+
+
+def _layout(leaf: Any) -> Any:
+    """What a tensor on the meta device is made anew from."""
+    if not isinstance(leaf, Tensor) or not leaf.is_meta:
+        return leaf
+    return Layout(tuple(leaf.shape), leaf.stride(), leaf.dtype)

@@ -9,7 +9,8 @@ from typing import Any
 from costmodel import render
 from costmodel.polynomial import Poly
 from costmodel.render import Column, Grid, Line
-from profiler.tracing.against import SETTLED, Difference
+from profiler.tracing.against import Difference
+from profiler.tracing.cases import SETTLED
 from profiler.tracing.flops import FlopCounter
 from profiler.tracing.result import Break, Trace
 from profiler.tracing.target import words

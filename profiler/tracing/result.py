@@ -10,9 +10,10 @@ from costmodel.constraints import Constraints
 from costmodel.functions import CLASSES
 from costmodel.polynomial import Poly
 from profiler.counters.operations import Operations
+from profiler.tracing.divisions import Divisions
 from profiler.tracing.flops import FlopCounter
+from profiler.tracing.kinds import Counted
 from profiler.tracing.observe import PEAK, Quantity
-from profiler.tracing.recorder import Counted
 from profiler.tracing.target import TraceError, Variables, words
 
 LONGEST = 60
@@ -65,8 +66,9 @@ class Trace:
     proven: Sequence[Mapping[str, int]]
     since: Mapping[str, int]
     base: Mapping[str, int]
-    within: Callable[[Constraints], Trace] = field(repr=False)
-    """Traces the same module at sizes of a case."""
+    within: Callable[..., Trace] = field(repr=False)
+    """Traces the same module at sizes of a case, given its conditions and the divisions by whose
+    letters these are written."""
     notes: Sequence[str] = ()
     decomposed: Sequence[str] = ()
     followed: Callable[[], Mapping[str, Poly | Break]] = field(default=dict, repr=False)
@@ -77,6 +79,8 @@ class Trace:
     """What torch's FlopCounterMode prints at the first sizes, and what it leaves out."""
     region: Constraints = frozenset()
     """The case that it was traced in: each of these is at least 0."""
+    divisions: Divisions = ()
+    """The sizes that stand written by quotients and remainders, which the formulas are in."""
 
     def classes(self, phase: str) -> dict[str, Poly | Break]:
         """Class of operations -> formula, of `forward` or `backward`; the four first."""

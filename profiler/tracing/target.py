@@ -72,7 +72,11 @@ class Variables:
         from costmodel.polynomial import size
 
         atoms = {letter: Poly.atom(letter) for letter in self.over}
-        bound = {letter: atom for letter, atom in atoms.items() if size(letter) != atom}  # h is d/n
+        bound = {
+            letter: atom
+            for letter, atom in atoms.items()
+            if letter not in LETTERS or size(letter) != atom  # h is d/n
+        }
         for let in self.let:
             if let == name:
                 break
@@ -291,7 +295,7 @@ def _named(target: Target, sizes: Sizes) -> dict[str, int]:
     return {
         name: value
         for name, value in sizes.items()
-        if name in parameters or (anything and name not in LETTERS)
+        if name in parameters or (anything and name.isidentifier() and name not in LETTERS)
     }
 
 

@@ -10,11 +10,11 @@ from itertools import product
 from typing import Any
 
 from costmodel.constraints import Constraints, nonnegative
-from costmodel.formulas import parse
 from costmodel.polynomial import Poly
 from profiler.tracing import atoms
 from profiler.tracing.atoms import WINDOWS
 from profiler.tracing.backends import BACKENDS
+from profiler.tracing.divisions import Divisions, formula, written
 from profiler.tracing.filled import zeros
 from profiler.tracing.fit import (
     HIGHEST,
@@ -27,9 +27,10 @@ from profiler.tracing.fit import (
     spans,
 )
 from profiler.tracing.flops import FlopCounter, flop_counter
+from profiler.tracing.foreseen import foresight
 from profiler.tracing.observe import MADE, PEAK, Observation, Quantity
 from profiler.tracing.peak import peak
-from profiler.tracing.points import Points
+from profiler.tracing.points import PATIENCE_S, SHORT_S, Points
 from profiler.tracing.proof import breaks, earliest, held_out, since
 from profiler.tracing.result import Break, Trace
 from profiler.tracing.target import Target, TraceError, Variables, load, variables, words
@@ -40,15 +41,17 @@ SMALLEST = (5, 3, 2, 7, 4, 6)
 SCALES = (1, 4, 16, 64)
 """What the smallest sizes are multiplied with until the module runs."""
 
+FINE = (1, 2, 4, 8, 16, 32, 64)
+"""The same of sizes that are divided."""
+
+DIVIDED_S = 1.0
+"""What is waited for at one point where sizes are products of letters, and cases are many."""
+
 MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """What a size is a multiple of, where the module does not run at others."""
 
 FAR = (9, 27, 60, 97)
 """Steps from the start at which powers of a size are tried before they are taken."""
-
-SHORT_S = 0.3
-"""Where every run takes longer than this, no more of them are made at first than formulas and
-their proof need; what they do not prove is looked for as thoroughly as elsewhere."""
 
 REPEATS = 5
 """How often the first sizes are run, where that is quick, to see whether chance has a part."""
@@ -83,16 +86,31 @@ def trace(
     return within(load(target), variables(over, let), backend, frozenset())
 
 
-def within(target: Target, sizes: Variables, backend: str, region: Constraints) -> Trace:
-    """Count a module symbolically at sizes of one case; no constraint is all sizes.
+def within(
+    target: Target,
+    sizes: Variables,
+    backend: str,
+    region: Constraints,
+    divisions: Divisions = (),
+) -> Trace:
+    """Count a module symbolically at sizes of one case, some of them written by quotients; no
+    constraint is all sizes.
 
     Raises:
         TraceError: as `trace`, or the case has too few sizes to find formulas from.
     """
-    left, chosen = pinned(region, sizes)
-    search = Search(Points(target, chosen, BACKENDS[backend], left), backend)
-    again = partial(within, target, sizes, backend)
-    return replace(search.traced(), region=region, within=again)
+    left, chosen = pinned(region, written(sizes, divisions))
+    patience_s = DIVIDED_S if divisions else PATIENCE_S
+    points = Points(target, chosen, BACKENDS[backend], left, patience_s)
+    found = Search(points, backend, divided=bool(divisions)).traced()
+    everywhere = map(chosen.sizes, found.proven)
+    return replace(
+        found,
+        proven=[{letter: every[letter] for letter in sizes.over} for every in everywhere],
+        region=region,
+        divisions=divisions,
+        within=partial(within, target, sizes, backend),
+    )
 
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
@@ -107,7 +125,7 @@ def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variable
             over = {name: step for name, step in sizes.over.items() if name != letter}
             moved = (c.substitute({letter: value}) for c in region)
             left = frozenset(c for c in moved if not nonnegative(c))
-            return pinned(left, Variables(over, {letter: parse(str(value)), **sizes.let}))
+            return pinned(left, Variables(over, {letter: formula(value), **sizes.let}))
     return region, sizes
 
 
@@ -158,11 +176,17 @@ def observed(seen: Observation, batch: str) -> Iterator[str]:
 
 
 class Search:
-    """The search for the formulas of one module; `thorough` looks along a second line too."""
+    """The search for the formulas of one module; `thorough` looks along a second line too.
 
-    def __init__(self, points: Points, backend: str) -> None:
+    Sizes that are `divided` grow as products of letters, which have no atoms beside them: the
+    letters start small, with room for powers alone.
+    """
+
+    def __init__(self, points: Points, backend: str, *, divided: bool) -> None:
         self.points = points
         self.backend = backend
+        self.scales: tuple[int, ...] = FINE if divided else SCALES
+        self.room = HIGHEST + 2 if divided else WINDOWS[0]
         self.thorough = False
 
     def traced(self) -> Trace:
@@ -180,7 +204,9 @@ class Search:
     def attempt(self) -> Trace:
         """One search: the functions along each letter, the polynomials, their proof."""
         points = self.points
-        base, axes = self.axes(self.settled(self.base()))
+        base = self.settled(self.base())
+        points.foresight = None if self.thorough or not points.slow else foresight(points, base)
+        base, axes = self.axes(base)
         polys = shortest(axes, points.numbers, whole=self.thorough)
         proven = held_out(points, base)
         least = since(points, polys, base)
@@ -255,13 +281,13 @@ class Search:
         that consecutive sizes of every letter lie in it."""
         points = self.points
         smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(points.multiples)]
-        alike = [(scale,) * len(smallest) for scale in SCALES]
+        alike = [(scale,) * len(smallest) for scale in self.scales]
         made = (
             tuple(x * scale for x, scale in zip(smallest, scales, strict=True))
-            for scales in (product(SCALES, repeat=len(smallest)) if points.region else alike)
+            for scales in (product(self.scales, repeat=len(smallest)) if points.region else alike)
         )
         bound = points.bound()
-        room = [WINDOWS[0] * m if i in bound else 0 for i, m in enumerate(points.multiples)]
+        room = [self.room * m if i in bound else 0 for i, m in enumerate(points.multiples)]
         for start in sorted(made, key=sum):
             ends = [{x, x + more} for x, more in zip(start, room, strict=True)]
             if all(map(points.inside, product(*ends))):
@@ -358,8 +384,8 @@ class Search:
         def elsewhere(place: int) -> dict[Quantity, int]:
             return points.numbers(points.moved(other, i, place))
 
-        short = min(points.seconds.values()) < SHORT_S
-        lean = not (short or self.thorough)
+        short = not points.slow
+        lean = points.slow and not self.thorough
         places = [start + k * step for k in range(HIGHEST + 3)]
         degree = degree_along(letter, places, along, beyond=1 if lean else 2)
         if degree is None:
@@ -372,6 +398,7 @@ class Search:
             return found if spans(found, seen, along) else None
         checks = places[:6]
         for place in (start + k * step for k in (FAR if short else FAR[::3])):
-            if points.patient(base, i, place, 1 / 3) and points.runs(points.moved(base, i, place)):
+            point = points.moved(base, i, place)
+            if points.patient(base, point, 1 / 3) and points.runs(point):
                 checks.append(place)
         return found if spans(found, checks, along) else None

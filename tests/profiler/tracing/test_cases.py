@@ -15,7 +15,9 @@ from costmodel.rules.printing import conditions_words
 from profiler.modules import implementations
 from profiler.modules.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
 from profiler.tracing import TraceError, trace
-from profiler.tracing.against import ByCases, Difference, against, minus, passes, thin
+from profiler.tracing.against import Difference, against, passes
+from profiler.tracing.cases import ByCases, thin
+from profiler.tracing.counted import minus
 from profiler.tracing.render import as_json, as_markdown
 from profiler.tracing.target import Target, variables
 from profiler.tracing.trace import within

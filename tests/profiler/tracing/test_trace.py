@@ -422,7 +422,7 @@ def test_equal_layers_count_as_many_times() -> None:
 def test_slow_modules_are_run_at_fewer_sizes(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same is found of them, where few sizes show no period and no window too."""
     plain = trace(make, over="l,d")
-    monkeypatch.setattr(import_module("profiler.tracing.trace"), "SHORT_S", 0.0)
+    monkeypatch.setattr(import_module("profiler.tracing.points"), "SHORT_S", 0.0)
     found = trace(make, over="l,d")
     assert_sound(found)
     assert found.quantities == plain.quantities

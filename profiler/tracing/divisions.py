@@ -1,0 +1,299 @@
+"""How are sizes written by quotients and remainders, so that no formula needs a floor?
+
+Equations whose bounds hold floor(k/2) or floor(l/C) count by polynomials in these floors. Where a
+size is a whole multiple of its divisor and a remainder, k = 2*q - 1 or l = C*q + r, both are
+letters that a module is traced over like any other: its formulas are polynomials in them, and every
+floor of the equations is one too, or a case of its own. A divisor that is a number leaves as many
+cases as there are remainders; one that is a size leaves three: the size is smaller, a multiple, or
+neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from math import lcm
+
+from costmodel.constraints import Constraints, floor_div, implied, infeasible
+from costmodel.formula_tree import Binary, Call, Letter, Node, Number
+from costmodel.formulas import Formula
+from costmodel.polynomial import Fn, Poly, call
+from profiler.tracing.target import TraceError, Variables
+
+MOST = 4
+"""A floor that is proven to lie between two numbers up to this is told by its value."""
+
+REMAINDERS = 16
+"""Under a number, a module is traced for each remainder where there are no more than this."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """`size = divisor * quotient + remainder`, the quotient at least 1.
+
+    Under a number the remainder is `missing`, one of 0, -1, ..., 1 - divisor, so that every size is
+    one of some quotient; under a size it is 0, or, where `missing` is None, a letter from 1 on.
+    The letters are named as what they are.
+    """
+
+    size: str
+    divisor: Poly
+    missing: int | None
+
+    @property
+    def floor(self) -> Poly:
+        """The quotient as a function of the size."""
+        return floor_div(Poly.atom(self.size) - (self.missing or 0), self.divisor)
+
+    @property
+    def quotient(self) -> str:
+        """The quotient as a letter."""
+        return str(self.floor)
+
+    @property
+    def rest(self) -> str | None:
+        """The remainder as a letter; None where it is a number."""
+        left = Poly.atom(self.size) - self.divisor * self.floor
+        return f"({left})" if self.missing is None else None
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The letters that stand for the size."""
+        return (self.quotient,) if self.rest is None else (self.quotient, self.rest)
+
+    @property
+    def remainder(self) -> Poly:
+        """The remainder, a letter or a number."""
+        return Poly.of(self.missing) if self.rest is None else Poly.atom(self.rest)
+
+    @property
+    def value(self) -> Poly:
+        """The size in its letters."""
+        return self.divisor * Poly.atom(self.quotient) + self.remainder
+
+    @property
+    def bounds(self) -> Constraints:
+        """What the remainder is at most, where it is a letter."""
+        return frozenset() if self.rest is None else frozenset((self.divisor - 1 - self.remainder,))
+
+    def over(self, sizes: Variables) -> Variables:
+        """The sizes with the letters in place of the one that is divided."""
+        letters: dict[str, int] = {}
+        for letter, multiple in sizes.over.items():
+            letters |= dict.fromkeys(self.letters, 1) if letter == self.size else {letter: multiple}
+        return Variables(letters, {self.size: formula(self.value), **sizes.let})
+
+    def undone(self, region: Constraints) -> Constraints:
+        """The conditions of a case without the letters of this division, floors standing for
+        them; a quotient that has one value in the case is that number."""
+        size, quotient = Poly.atom(self.size), Poly.atom(self.quotient)
+        fixed = next((n for n in range(1, MOST + 1) if equal(region, quotient - n)), None)
+        times = self.floor if fixed is None else Poly.of(fixed)
+        values = {self.quotient: times}
+        left = size - self.divisor * times
+        if self.rest is None:
+            own = {left - self.remainder, self.remainder - left}
+        else:
+            own = {left - 1} | ({self.divisor - 1 - left} if fixed is not None else set())
+            values[self.rest] = left
+        if fixed is None and not isinstance(self.divisor.constant(), int):
+            own.add(times - 1)
+        return frozenset(c.substitute(values) for c in region) | own
+
+
+Divisions = tuple[Division, ...]
+
+
+def written(sizes: Variables, divisions: Divisions) -> Variables:
+    """The sizes by the letters of some divisions, one after the other."""
+    return reduce(lambda over, division: division.over(over), divisions, sizes)
+
+
+def asked(region: Constraints, divisions: Divisions) -> Constraints:
+    """The conditions of a case in the sizes that were asked for."""
+    for division in reversed(divisions):
+        region = division.undone(region)
+    return shortest(region)
+
+
+def shortest(region: Constraints) -> Constraints:
+    """A case without conditions that follow from others; an equation stays whole."""
+    for condition in sorted(region - {Poly()}, key=str):
+        if -condition not in region and implied(region - {condition}, condition):
+            region = region - {condition}
+    return region - {Poly()}
+
+
+def undone(poly: Poly, divisions: Divisions) -> Poly:
+    """A formula in the sizes that were asked for, floors standing for the letters of divisions."""
+    for division in reversed(divisions):
+        left = Poly.atom(division.size) - division.divisor * division.floor
+        values = {division.quotient: division.floor}
+        values |= {division.rest: left} if division.rest is not None else {}
+        poly = poly.substitute(values)
+    return poly
+
+
+def equal(region: Constraints, zero: Poly) -> bool:
+    """Whether a polynomial is proven to be 0 in a case."""
+    return implied(region, zero) and implied(region, -zero)
+
+
+def floors(polys: Iterable[Poly]) -> list[Fn]:
+    """The floors in polynomials, those within others first."""
+    found: dict[Fn, None] = {}
+    for poly in polys:
+        for atom in sorted(poly.atoms):
+            if isinstance(atom, Fn):
+                found |= dict.fromkeys(floors(atom.args))
+                if atom.function == "floor_div":
+                    found[atom] = None
+    return list(found)
+
+
+def values(floor: Fn, region: Constraints) -> range | None:
+    """The values that a floor may have in a case; None where they are not proven to be few."""
+    above, below = floor.args
+    known = range(-MOST, MOST + 1)
+    least = max((m for m in known if implied(region, above - below * m)), default=None)
+    most = min((m for m in known if implied(region, below * (m + 1) - 1 - above)), default=None)
+    return None if least is None or most is None else range(least, most + 1)
+
+
+def at(poly: Poly, floor: Fn, value: int) -> Poly:
+    """A polynomial with a number for a floor, within other functions too."""
+    given = {str(floor): Poly.of(value)}
+    for atom in poly.atoms:
+        if isinstance(atom, Fn) and atom != floor and floor in floors(atom.args):
+            given[atom] = call(atom.function, *(at(inner, floor, value) for inner in atom.args))
+    return poly.substitute(given)
+
+
+def settled(poly: Poly, region: Constraints) -> Poly:
+    """A polynomial with a number for every floor that has one value in a case."""
+    for floor in floors([poly]):
+        if (known := values(floor, region)) is not None and len(known) == 1:
+            return settled(at(poly, floor, known[0]), region)
+    return poly
+
+
+def plain(region: Constraints) -> Constraints:
+    """A case without the floors that have one value in it: their bounds stand instead."""
+    for floor in floors(sorted(region, key=str)):
+        if (known := values(floor, region)) is not None and len(known) == 1:
+            moved = frozenset(at(condition, floor, known[0]) for condition in region)
+            return plain(moved | lying(floor, known[0]))
+    return shortest(region)
+
+
+def lying(floor: Fn, value: int) -> Constraints:
+    """That a floor has a value."""
+    above, below = floor.args
+    return frozenset((above - below * value, below * (value + 1) - 1 - above))
+
+
+def told(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
+    """The cases in which the first of some floors that has several values in a case has one each;
+    none where there is no such floor."""
+    for floor in floors(sorted(polys, key=str)):
+        if (known := values(floor, region)) and len(known) > 1:
+            cases = [region | lying(floor, value) for value in known]
+            return [plain(case) for case in cases if not infeasible(case)]
+    return []
+
+
+# The cases of a division.
+
+
+def divided(
+    region: Constraints, sizes: Variables, unsettled: Sequence[Fn]
+) -> list[tuple[Constraints, Division | None]]:
+    """The cases of a case in which a size of the first floor that has one is written by its
+    quotient; none where no size can be. They are disjoint, and cover it.
+
+    Raises:
+        TraceError: as `dividend`.
+    """
+    chosen = next(filter(None, (dividend(floor, sizes, unsettled) for floor in unsettled)), None)
+    if chosen is None:
+        return []
+    size, divisor = chosen
+    number = divisor.constant()
+    if isinstance(number, int):
+        ways = [Division(size, divisor, -missing) for missing in range(number)]
+        found: list[tuple[Constraints, Division | None]] = []
+    else:
+        ways = [Division(size, divisor, 0), Division(size, divisor, None)]
+        smaller = region | {divisor - 1 - Poly.atom(size)}
+        found = [(case, None) for case in cases(smaller)]
+    for way in ways:
+        moved = frozenset(c.substitute({size: way.value}) for c in region) | way.bounds
+        found += [(case, way) for case in cases(moved)]
+    return found
+
+
+def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Poly] | None:
+    """A size that a floor divides, and what all floors divide it by; None where it has none.
+
+    Raises:
+        TraceError: there is no one way to write that size.
+    """
+    above, below = floor.args
+    for letter, multiple in sizes.over.items():
+        if letter not in above.atoms or letter in below.letters or multiple != 1:
+            continue
+        others = dict.fromkeys(f.args[1] for f in beside if letter in f.args[0].atoms)
+        numbers = [n for other in others if isinstance(n := other.constant(), int)]
+        if isinstance(below.constant(), int):
+            if (least := lcm(*numbers)) > REMAINDERS:
+                raise TraceError(
+                    f"the equations divide {letter} by numbers that all divide {least}: no formula "
+                    f"is sought for each of so many remainders (up to {REMAINDERS})"
+                )
+            return letter, Poly.of(least)
+        if len(others) > len(numbers) + 1:
+            by = " and by ".join(str(other) for other in others if other.constant() is None)
+            raise TraceError(
+                f"the equations divide {letter} by {by}: a size is not written by its quotients by "
+                f"two others, and no formula is sought in both"
+            )
+        return letter, below
+    return None
+
+
+def cases(region: Constraints) -> list[Constraints]:
+    """A case without floors that have few values: by cases where one has several."""
+    if infeasible(region := plain(region)):
+        return []
+    parts = told(region, region)
+    return [case for part in parts for case in cases(part)] if parts else [region]
+
+
+def formula(poly: Poly) -> Formula:
+    """A polynomial as a formula whose letters may have any names."""
+    return Formula(str(poly), tree(poly), poly.letters)
+
+
+def tree(poly: Poly) -> Node:
+    """The same as a tree."""
+    total: Node = Number(Fraction(0))
+    for monomial, number in poly.terms.items():
+        term: Node = Number(Fraction(number))
+        for atom, power in monomial:
+            term = Binary("*", term, Binary("**", leaf(atom), Number(Fraction(power))))
+        total = Binary("+", total, term)
+    return total
+
+
+def leaf(atom: str) -> Node:
+    """A letter, or a function of polynomials."""
+    if not isinstance(atom, Fn):
+        return Letter(atom)
+    inner = tuple(map(tree, atom.args))
+    if atom.function == "floor_div":
+        return Call("floor", (Binary("/", *inner),))
+    if atom.function == "pow2":
+        return Binary("**", Number(Fraction(2)), *inner)
+    return Call(atom.function, inner)

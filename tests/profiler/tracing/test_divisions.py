@@ -1,0 +1,285 @@
+"""Where equations hold floors, is a module compared by quotient and remainder, and rightly?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+import costmodel as cm
+from costmodel.constraints import Constraints
+from costmodel.equations import Mixer
+from costmodel.polynomial import Poly, call
+from costmodel.rules.printing import conditions_words
+from profiler.modules import implementations
+from profiler.tracing.against import Difference, by_case
+from profiler.tracing.backends import BACKENDS
+from profiler.tracing.cases import Case, Traces
+from profiler.tracing.divisions import Division, asked, cases, divided, floors, undone
+from profiler.tracing.observe import observe
+from profiler.tracing.result import Break, Trace
+from profiler.tracing.target import Target, TraceError, variables
+from profiler.tracing.trace import within
+
+L, C, W, K = map(Poly.atom, "lCwk")
+OVER = L // C
+MULTIPLE, BEYOND = Division("l", C, 0), Division("l", C, None)
+
+SHORT, WHOLE, FEW = "l > C*floor(l/C) and floor(l/C) >= 1", "l = C*floor(l/C)", "l < C"
+
+# The letters.
+
+
+def test_a_size_is_a_multiple_and_a_remainder() -> None:
+    assert MULTIPLE.letters == ("floor(l/C)",)
+    assert BEYOND.letters == ("floor(l/C)", "(-C*floor(l/C) + l)")
+    sizes = BEYOND.over(variables("l,C", "d=l+1"))
+    assert list(sizes.over) == [*BEYOND.letters, "C"]
+    assert sizes.sizes({"floor(l/C)": 4, "(-C*floor(l/C) + l)": 3, "C": 5})["d"] == 24
+    assert undone(BEYOND.value**2, (BEYOND,)) == L**2
+    assert conditions_words(asked(BEYOND.bounds, (BEYOND,))) == SHORT
+
+
+def test_the_cases_of_a_division_are_disjoint_and_cover_all_sizes() -> None:
+    """Of l over C, and of k over 6: halves and thirds at once."""
+    sizes = variables("l,C,k", "d=2")
+
+    def parts(*over: Poly) -> list[Constraints]:
+        found = divided(frozenset(), sizes, floors(over))
+        return [asked(region, (way,) if way else ()) for region, way in found]
+
+    by_size, by_number = parts(OVER), parts(K // 2, (K + 1) // 3)
+    assert [conditions_words(region) for region in by_size] == [FEW, WHOLE, SHORT]
+    assert len(by_number) == 6
+    for found in (by_size, by_number):
+        for l, c, k in product(range(1, 9), range(1, 5), range(1, 14)):
+            point = {"l": l, "C": c, "k": k}
+            holding = [all(one.rational(point) >= 0 for one in region) for region in found]
+            assert holding.count(True) == 1, point
+
+
+def test_a_floor_with_few_values_is_told_by_its_bounds() -> None:
+    """floor((l - 1)/C) = 0 and floor(l/C) >= 1 is l = C."""
+    region = frozenset((-((L - 1) // C), OVER - 1))
+    assert cases(region) == [frozenset((L - C, C - L))]
+    r = Poly.atom("r")
+    halves = cases(frozenset((C - 1 - r, (r * 2) // C + r - 3)))
+    assert len(halves) == 2 and not any(floors(case) for case in halves)
+
+
+def test_a_size_over_two_others_is_refused() -> None:
+    both = floors([OVER + L // W])
+    with pytest.raises(TraceError, match="divide l by C and by w: a size is not written by its"):
+        divided(frozenset(), variables("l,C,w", "d=2"), both)
+    with pytest.raises(TraceError, match=r"numbers that all divide 35: .*up to 16"):
+        divided(frozenset(), variables("l,C,w", "d=2"), floors([L // 5 + L // 7]))
+
+
+# Equations with chunks.
+
+
+def blocks() -> Mixer:
+    """The weighted sum up to each row within its chunk of C, of which the last may be short."""
+    m = Mixer("blocks")
+    l, d, c = m.sizes("l d C")
+    x, w, y = m.input("x", l, d), m.parameter("w", c), m.output("y", l, d)
+    with m.form("direct") as f:
+        q, a = f.index("q", 1, l // c + 1), f.index("a", 1, d)
+        e = f.index("e", 1, cm.min_(c, l - (q - 1) * c))
+        s = f.index("s", 1, e)
+        y[(q - 1) * c + e, a] = cm.sum_(x[(q - 1) * c + s, a] * w[s], over=s)
+    return m
+
+
+class Blocks(nn.Module):
+    """One sum after the other; `doctor` adds an exponential to the last one of some chunks."""
+
+    def __init__(self, *, l: int, d: int, C: int, doctor: str = "") -> None:
+        super().__init__()
+        self.w, self.C, self.doctor = nn.Parameter(torch.empty(C)), C, doctor
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = []
+        for start in range(0, x.shape[1], self.C):
+            part = x[:, start : start + self.C]
+            kind = "whole" if part.shape[1] == self.C else "short"
+            for e in range(1, part.shape[1] + 1):
+                rows.append((part[:, :e] * self.w[:e, None]).sum(1))
+            if self.doctor == kind or (self.doctor == "single" and x.shape[1] == self.C):
+                rows[-1] = rows[-1].exp()
+        return torch.stack(rows, 1)
+
+
+@dataclass
+class Untraced:
+    """A module of which nothing is known at all sizes: each case is traced by itself."""
+
+    make: Callable[..., nn.Module]
+    over: str
+    let: Mapping[str, str]
+
+    @property
+    def trace(self) -> Trace:
+        sizes, target = variables(self.over, self.let), Target("module", self.make)
+        broken = Break({}, "", "0", 1)
+        return Trace(
+            "module", "math", sizes, {(p, "mul"): broken for p in ("forward", "backward")},
+            [], [], {}, {}, within=partial(within, target, sizes, "math"),
+        )  # fmt: skip
+
+
+def compared(make: Callable[..., nn.Module]) -> dict[str, Difference]:
+    """Case -> what lies between the forward pass and the equations there."""
+    traces = Traces(Untraced(make, "l,C", {"d": "1"}).trace)
+    return {one.case: one for one in by_case(traces, blocks(), "forward", Case())}
+
+
+def test_chunks_are_compared_by_quotient_and_remainder() -> None:
+    found = compared(Blocks)
+    assert found.keys() == {SHORT, WHOLE, FEW}
+    for one in found.values():
+        assert one.explained and len(one.proven) >= 3, (one.case, one.unexplained, one.reason)
+        for point in one.proven:
+            assert all(condition.rational(point) >= 0 for condition in one.region)
+    counts, rest = found[SHORT].equations, L - C * OVER
+    pairs = (OVER * C * (C + 1) + rest * (rest + 1)) * Fraction(1, 2)
+    assert counts["mul"] == pairs and counts["add"] == pairs - L
+
+
+@pytest.mark.parametrize("doctor", ["whole", "short"])
+def test_an_injected_exponential_is_left_in_its_cases_alone(doctor: str) -> None:
+    """One of every complete chunk, or one of the last."""
+    left = {
+        "whole": {SHORT: {"exp": OVER}, WHOLE: {"exp": OVER}, FEW: {}},
+        "short": {SHORT: {"exp": Poly.of(1)}, WHOLE: {}, FEW: {"exp": Poly.of(1)}},
+    }[doctor]
+    found = compared(partial(Blocks, doctor=doctor))
+    assert {case: one.unexplained for case, one in found.items()} == left
+
+
+def test_what_holds_from_two_chunks_on_alone_is_a_case_of_its_own() -> None:
+    """An exponential more where the sequence is one chunk."""
+    target, way = Untraced(partial(Blocks, doctor="single"), "l,C", {"d": "1"}), (MULTIPLE,)
+    found = by_case(Traces(target.trace), blocks(), "forward", Case(divisions=way))
+    assert {one.case: one.unexplained for one in found} == {
+        f"{WHOLE} and floor(l/C) >= 2": {},
+        "l = C": {"exp": Poly.of(1)},
+    }
+
+
+# Halves, on the lines that no run of consecutive sizes lies on.
+
+
+def test_a_line_of_even_or_odd_sizes_is_compared() -> None:
+    """A centred convolution of k taps whose last tap reaches just l rows ahead."""
+    module = implementations("convolution-same")["conv"].module
+    traces = Traces(Untraced(module, "l,k", {"d": "2"}).trace)
+    ahead = call("floor_div", K + 1, 2)
+    line = Case(frozenset((ahead + L - K, K - ahead - L)))
+    found = list(by_case(traces, cm.mixer("convolution-same"), "backward", line))
+    assert {one.case for one in found} == {
+        "k = 2*floor(k/2) and l = floor(k/2)",
+        "k + 1 = 2*floor((k + 1)/2) and l + 1 = floor((k + 1)/2)",
+    }
+    for one in found:
+        assert one.explained
+        assert {point["k"] % 2 for point in one.proven} == {int("k + 1 = 2" in one.case)}
+        assert all(point["l"] == point["k"] // 2 for point in one.proven)
+
+
+# Modules at random.
+
+
+def scanned(x: Tensor, C: int) -> Tensor:
+    """Each chunk reads the products of the complete ones before it."""
+    held: Tensor | None = None
+    rows = []
+    for start in range(0, x.shape[1], C):
+        part = x[:, start : start + C]
+        rows.append(part if held is None else part + part @ held)
+        if part.shape[1] == C:
+            product = part.transpose(1, 2) @ part
+            held = product if held is None else held + product
+    return torch.cat(rows, 1)
+
+
+def paired(x: Tensor, C: int) -> Tensor:
+    """All pairs within each chunk."""
+    parts = [x[:, start : start + C] for start in range(0, x.shape[1], C)]
+    return torch.cat([(part @ part.transpose(1, 2)) @ part for part in parts], 1)
+
+
+def summed(x: Tensor, C: int) -> Tensor:
+    """The sum up to each row within its chunk, row by row."""
+    rows = []
+    for start in range(0, x.shape[1], C):
+        part = x[:, start : start + C]
+        rows += [part[:, :e].sum(1, keepdim=True) for e in range(1, part.shape[1] + 1)]
+    return torch.cat(rows, 1)
+
+
+def filled_up(x: Tensor, C: int) -> Tensor:
+    """All pairs within each chunk, the last one padded."""
+    b, l, d = x.shape
+    parts = F.pad(x, (0, 0, 0, -l % C)).view(b, -1, C, d)
+    return ((parts @ parts.transpose(-1, -2)) @ parts).reshape(b, -1, d)[:, :l]
+
+
+def over_means(x: Tensor, C: int) -> Tensor:
+    """Every row attends to the means of the complete chunks."""
+    b, l, d = x.shape
+    whole = l // C * C
+    means = x[:, :whole].reshape(b, -1, C, d).mean(2) if whole else x
+    return torch.softmax(x @ means.transpose(1, 2), -1) @ means
+
+
+PARTS = (scanned, paired, summed, filled_up, over_means)
+
+
+class Random(nn.Module):
+    """Some of the parts one after the other; without a seed none, but an exponential where the
+    remainder is large."""
+
+    def __init__(self, *, l: int, d: int, C: int, seed: int = 0) -> None:
+        super().__init__()
+        generator = random.Random(seed)
+        self.parts = generator.sample(PARTS, generator.randint(1, 2)) if seed else []
+        self.scale, self.C = nn.Parameter(torch.empty(d)), C
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.scale
+        for part in self.parts:
+            x = part(x, self.C)
+        return x if self.parts or 2 * (x.shape[1] % self.C) <= self.C else x.exp()
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_formulas_of_random_chunks_hold_at_other_sizes(seed: int) -> None:
+    target, sizes = Target("Random", partial(Random, seed=seed)), variables("l,C", {"d": "2"})
+    generator = random.Random(seed)
+    for way in (MULTIPLE, BEYOND):
+        found = within(target, sizes, "math", way.bounds, (way,))
+        least = [found.since[letter] for letter in way.letters]
+        for _ in range(14):
+            c = generator.randint(4, 17)
+            rest = 0 if way.rest is None else generator.randint(least[1], c - 1)
+            point = {"l": generator.randint(least[0], 9) * c + rest, "C": c}
+            seen = observe(target, sizes.sizes(point), BACKENDS["math"]).quantities
+            for phase in ("forward", "backward"):
+                for class_, poly in found.classes(phase).items():
+                    assert isinstance(poly, Poly)
+                    assert undone(poly, (way,)).rational(point) == seen.get((phase, class_), 0)
+
+
+def test_a_branch_on_the_remainder_has_no_formula() -> None:
+    target = Target("Random", Random)
+    found = within(target, variables("l,C", {"d": "2"}), "math", BEYOND.bounds, (BEYOND,))
+    assert isinstance(found.quantities["forward", "exp"], Break)
