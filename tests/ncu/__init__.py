@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-SCRIPT = Path(__file__).parent / "stand_in.py"
+SCRIPT = Path(__file__).parent / "program.py"
 L2_BYTES = 50 * 2**20
 
 SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -90,7 +90,7 @@ def stand_in(
         call: the kernels of a measured call.
         calibration: those of a calibration.
         behaviour: `probe`, `probe_opcodes`, `counters`, `in_sequence`, `opcodes`: the mode of a
-            run; see `stand_in.py`.
+            run; see `program.py`.
 
     Returns:
         The file to which it appends its arguments, a JSON line a run.

@@ -140,7 +140,7 @@ def test_closing_early_stops_every_worker() -> None:
     with closing(team(starts).outcomes(grid(range(2, 12)), nothing)) as found:
         next(found)
     assert made["a"].stopped or made["b"].stopped
-    assert [t for t in threading.enumerate() if "_work" in t.name] == []
+    assert [t for t in threading.enumerate() if "(_work)" in t.name] == []
 
 
 def test_a_block_that_was_begun_goes_to_the_worker_that_began_it() -> None:
