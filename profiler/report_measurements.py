@@ -13,6 +13,7 @@ from profiler.counters.hardware.result import MOVED
 from profiler.ladders.cost import contention
 from profiler.ladders.hardware import hardware
 from profiler.meters.ceilings import ceilings_words
+from profiler.meters.dependence import markedly_fewer
 from profiler.meters.disturbance import meant
 from profiler.meters.energy_tokens import per_token
 from profiler.meters.interface import Unavailable
@@ -81,6 +82,12 @@ EXECUTED = Note(
 )
 
 
+RESEMBLING = (
+    "samples resemble the ones before them; as many independent ones would tell as much of the "
+    "median"
+)
+
+
 class Reasons:
     """Numbers the reasons of dashes as they come up."""
 
@@ -114,6 +121,7 @@ def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
         Note(("latency, hot: median of calls back to back, caches as the calls leave them",)),
         Note(("latency, cold: median of calls before each of which caches were flushed",)),
         Note(("20-80 %: spread of the samples of the hot latency",), ("20-80 %",)),
+        *_resembling(found),
         *_labelled(found),
         *_contended(found),
         Note((MEMORY,), ("peak memory",)),
@@ -271,6 +279,19 @@ def _labelled(found: Sequence[Measurement]) -> list[Note]:
     latencies = (m.readings["latency"] for m in found if "latency" in m.readings)
     said = meant(label for reading in latencies for label in reading.details.get("labels", ()))
     return [*told, *(Note((words,)) for words in said)]
+
+
+def _resembling(found: Sequence[Measurement]) -> list[Note]:
+    """Samples that resemble the ones before them, and how many independent ones tell as much."""
+    timed = [
+        (m.readings["latency"].details, row) for m, row in _about(found) if "latency" in m.readings
+    ]
+    told = [
+        f"{row} {fewer:,} of {details['n']:,}"
+        for details, row in timed
+        if (fewer := markedly_fewer(details["n"], details.get("n_independent")))
+    ]
+    return [Note((f"{RESEMBLING}: {', '.join(told)}",), ("n samples",))] if told else []
 
 
 def _contended(found: Sequence[Measurement]) -> list[Note]:

@@ -5,7 +5,7 @@ sweep at equal sizes: of a sweep a pair of rounds, there and back, is one. Of tw
 has as its partner the record of the same mixer, implementation, sizes, dtype, phase and kind of
 device in the other file. Those were not measured in turns: at a point only the noise within each
 run can be judged, by intervals of both medians, which allow for samples that resemble the ones
-before them (`dependence`), and a drift between the runs is not excluded.
+before them (`meters.dependence`), and a drift between the runs is not excluded.
 
 Of energies the values are trials, each a window on its own. What is wrong with a sensor's gain is
 the same in every trial of a board, so that it cancels where both files are of one board; of two
@@ -30,11 +30,15 @@ from profiler.comparing.comparison import (
     signed_rank_p,
     too_few,
 )
-from profiler.comparing.dependence import dependent_median_ends, independent
 from profiler.environment import differences
+from profiler.meters.dependence import (
+    independent,
+    median_interval,
+    no_interval,
+    separate_interval,
+)
 from profiler.meters.energy import SYSTEMATIC
 from profiler.meters.interface import Reading
-from profiler.meters.latency_stopping import median_ranks
 from profiler.meters.repetition import apart
 from profiler.session import recorded
 from profiler.store import Measurement
@@ -337,7 +341,7 @@ def medians(
         return Verdict(a, b, few, refused="a ratio needs values above zero")
     ends = [_ends(reading, 1 - share) for reading in (x, y)]
     if None in ends:
-        return Verdict(a, b, few, refused=_too_few(x, y, rounds_needed(2 * points, level)))
+        return Verdict(a, b, few, refused=_too_few(x, y, 1 - share))
     (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
     x_gain, y_gain = gains
     low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
@@ -349,7 +353,7 @@ def medians(
 def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
     """The interval of a reading's median, as wide as that of its repetition, too, where the two
     disagree; None where the samples of one are too few."""
-    by = _separate_ends if reading.name in JOULES else dependent_median_ends
+    by = separate_interval if reading.name in JOULES else median_interval
     found = [by(samples, confidence) for samples in apart(reading)]
     known = [ends for ends in found if ends is not None]
     if len(known) < len(found):
@@ -357,25 +361,11 @@ def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
     return min(low for low, _ in known), max(high for _, high in known)
 
 
-def _separate_ends(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """The interval of the median of windows that were each begun anew."""
-    found = median_ranks(len(samples), confidence)
-    if found is None:
-        return None
-    ordered = sorted(samples)
-    return ordered[found[0] - 1], ordered[found[1] - 1]
-
-
-def _too_few(x: Reading, y: Reading, needed: int) -> str:
+def _too_few(x: Reading, y: Reading, confidence: float) -> str:
     """Why the samples of two readings have no interval at the confidence that is asked for."""
-    few = min((samples for r in (x, y) for samples in apart(r)), key=len)
-    if x.name in JOULES or len(few) < needed:
-        return f"{len(few)} samples are too few: {needed} are needed"
-    least = min((samples for r in (x, y) for samples in apart(r)), key=independent)
-    return (
-        f"{len(least)} samples that resemble the ones before them tell as much as "
-        f"{int(independent(least))} independent ones: {needed} are needed"
-    )
+    both = [samples for r in (x, y) for samples in apart(r)]
+    number = len if x.name in JOULES else independent
+    return no_interval(min(both, key=number), confidence)
 
 
 def over_all(

@@ -8,7 +8,7 @@ from costmodel.equations import Mixer
 from costmodel.rules.traffic import traffic
 from profiler.ladders.least import bandwidth, below, ceiling
 from profiler.meters.ceilings import COPY, product_name
-from profiler.meters.interface import Unavailable
+from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.nvml import SHARED
 from profiler.meters.repetition import repetition_in
 from profiler.store import Measurement
@@ -19,6 +19,9 @@ MOSTLY_IDLE = 0.5
 
 SPREAD = 2.0
 """Samples whose upper fifth begins at more than this many times their lower fifth are contended."""
+
+KNOWN = 0.05
+"""A median whose interval reaches farther from it than this part of it gives no rates."""
 
 READ = {
     "weights_bytes": "weights",
@@ -33,6 +36,9 @@ READ = {
 
 INTERVAL = ("ci_low", "ci_high")
 """The ends of the interval of a median, as wide as a repetition made it."""
+
+NO_INTERVAL = "too few samples for an interval of the median"
+"""Why there is none, where a record does not say it itself."""
 
 WHOLE = ("weights_bytes", "state_bytes", "peak_memory_bytes", "kernels")
 RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
@@ -57,13 +63,16 @@ def cost_of(
         "latency_p20_s": latency.details["p20"],
         "latency_p80_s": latency.details["p80"],
         "latency_samples": latency.details["n"],
+        "latency_samples_independent": latency.details.get("n_independent"),
         "latency_stop_rule": latency.details["stop_rule"],
     }
     why: dict[str, str] = {}
     for end in INTERVAL:
         cost[f"latency_{end}_s"] = latency.details.get(end)
         if cost[f"latency_{end}_s"] is None:
-            why[f"latency_{end}_s"] = "too few samples for an interval of the median"
+            why[f"latency_{end}_s"] = latency.details.get("ci_missing", NO_INTERVAL)
+    if cost["latency_samples_independent"] is None:
+        why["latency_samples_independent"] = "the record does not say"
     again = repetition_in(latency)
     cost["latency_repetition_s"] = None if again is None else again["value"]
     if again is None:
@@ -123,22 +132,33 @@ def spread_words(p20: float, p80: float) -> str:
 
 
 def contention(measurement: Measurement) -> str:
-    """Why the latency is not that of the call alone: a sentence, or "" where it is settled."""
-    details = measurement.readings["latency"].details
+    """Why the latency is not that of the call alone: a sentence, or "" where it is well known."""
+    latency = measurement.readings["latency"]
+    details = latency.details
     if SHARED in details.get("labels", ()):
         return "not comparable: others computed on the GPU while it was timed"
-    settled = details["stop_rule"] in ("median settled", "rounds done")
-    if settled and details["p80"] <= SPREAD * details["p20"]:
+    spread = details["p80"] > SPREAD * details["p20"]
+    if _is_known(latency) and not spread:
         return ""
     once = details["stop_rule"] == "median settled"
     stop = "once the median had settled" if once else f"by the {details['stop_rule']}"
     threads = "" if measurement.device.startswith("cuda") else "fewer threads (OMP_NUM_THREADS=1), "
-    spread = spread_words(details["p20"], details["p80"])
+    what = f"the median is not known to {KNOWN:.0%}"
+    if spread:
+        what = f"the samples spread from {spread_words(details['p20'], details['p80'])}"
     return (
-        f"not comparable: the samples spread from {spread} ({details['n']} samples, "
+        f"not comparable: {what} ({details['n']} samples, "
         f"stopped {stop}), as when something else uses the machine; {threads}a quieter machine or "
         f"a longer --seconds may help"
     )
+
+
+def _is_known(latency: Reading) -> bool:
+    """Whether the median settled, or its interval is narrow, whatever ended the sampling."""
+    if latency.details["stop_rule"] in ("median settled", "rounds done"):
+        return True
+    ends = [latency.details.get(end) for end in ("ci_low", "ci_high")]
+    return all(end and abs(end - latency.value) <= KNOWN * latency.value for end in ends)
 
 
 def idleness(measurement: Measurement) -> str:

@@ -10,6 +10,7 @@ from costmodel.render import Cell, Column, Grid, Line, Note
 from profiler.ladders.cost import spread_words
 from profiler.ladders.ladder import Classes, Hardware, Ladder, Memory
 from profiler.ladders.least import NOT_ASKED
+from profiler.meters.dependence import markedly_fewer
 from profiler.report_measurements import MEMORY, Reasons
 from profiler.words import PHASES, scaled, sizes_words
 
@@ -203,6 +204,7 @@ SHARES = {
 CEILINGS = ("ceiling_operations_per_s", "operations_per_s_share", "ceiling_bytes_per_s",
             "bytes_per_s_share", "datasheet_bytes_per_s")  # fmt: skip
 
+INDEPENDENT = "latency_samples_independent"
 SPREAD = ("latency_p20_s", "latency_p80_s")
 ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 """What stands between latency and its samples: a row of the table each."""
@@ -223,6 +225,8 @@ def _cost(ladder: Ladder, title: str) -> Grid:
             if (again := cost["latency_repetition_s"]) is not None:
                 rows.append(("latency, measured again", scaled(again, "s")))
         shown = reasons.dash(ladder.reasons[key]) if cost[key] is None else _figure(cost[key], unit)
+        if key == "latency_samples" and (fewer := markedly_fewer(cost[key], cost[INDEPENDENT])):
+            shown = f"{shown}, which tell as much as {fewer:,}"
         rows.append((words, shown))
         if key in SHARES and ladder.reasons.get(f"ceiling_{key}") != NOT_ASKED:
             rows.append((SHARES[key], _share(ladder, key, unit, reasons)))
@@ -297,7 +301,7 @@ def csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
     if cost is None:
         return [*rows, (*lead, "5", "rung", None, None, x.reasons["5"])]
     single = [key for key, _, _ in COSTS]
-    for key in (*SPREAD, *ENDS, "latency_repetition_s", *single, *CEILINGS):
+    for key in (*SPREAD, *ENDS, INDEPENDENT, "latency_repetition_s", *single, *CEILINGS):
         why = None if cost[key] is not None else x.reasons[key]
         rows.append((*lead, "5", "rung", key, cost[key], why))
     rows.append((*lead, "5", "stop rule", None, None, cost["latency_stop_rule"]))

@@ -50,8 +50,8 @@ GRAPHED = 100
 BRIEF = LatencyLimits(max_samples=50, min_seconds=0.2, max_seconds=2.0, warmup_seconds=1.0)
 
 KEPT = (
-    "ci_low", "ci_high", "n", "stop_rule", "sampled_s", "block", "timer", "clock_MHz",
-    "lowest_clock_MHz", "threads", "labels",
+    "ci_low", "ci_high", "ci_missing", "n", "n_independent", "stop_rule", "sampled_s", "block",
+    "timer", "clock_MHz", "lowest_clock_MHz", "threads", "labels",
 )  # fmt: skip
 """The details of a latency that its ceiling keeps; the ends of the interval turn into rates."""
 

@@ -13,8 +13,8 @@ from typing import Any
 from profiler.meters.disturbance import Judge, Watch
 from profiler.meters.latency_stopping import (
     LatencyLimits,
+    Rules,
     round_size,
-    rule_that_stops,
     summary,
 )
 from profiler.meters.latency_timers import Call, CudaTimer, Timer
@@ -89,7 +89,7 @@ class Sampled:
     @property
     def details(self) -> dict[str, Any]:
         """JSON values for the reading."""
-        return summary(self.samples) | {
+        return summary(self.samples, self.rule) | {
             "stop_rule": self.rule,
             "sampled_s": self.sampled_s,
             "warmup": self.warmup,
@@ -177,7 +177,7 @@ def take(
     Where no more `patient`, such a sample is kept with a label.
     """
     limits, timer = setting.limits, setting.timer
-    judge = Judge(setting.watch, limits.slow_clock)
+    judge, rules = Judge(setting.watch, limits.slow_clock), Rules(limits)
     region = work if block == 1 else repeated(work, block)
     samples: list[float] = []
     sampled_s = 0.0
@@ -195,7 +195,7 @@ def take(
         late = first and is_late(samples, limits.late)
         if late and patient:
             return None
-        rule = rule_that_stops(samples, sampled_s, timer.now_s() - began, limits)
+        rule = rules.that_stops(samples, sampled_s, timer.now_s() - began)
         labels = ["first call slow"] if late else []
         if rule is not None:
             return Sampled(samples, rule, sampled_s, judge, block, labels)

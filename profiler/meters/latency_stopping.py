@@ -6,13 +6,28 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
-CONFIDENCE = 0.95
+import numpy as np
+from numpy.typing import NDArray
+
+from profiler.meters.dependence import (
+    independent,
+    median_ends,
+    median_interval,
+    no_interval,
+    surely_independent,
+)
+
+SETTLED = "median settled"
+"""The rule that stops where the interval of the median is narrow."""
+
+Floats = NDArray[np.float64]
+
 CHECK_EVERY = 10
-"""Samples between two looks at the rules, once the least number has been taken."""
+"""Samples in a round, once the least number has been taken."""
+LOOKS = 10
+"""A tenth more samples, and not less than a round, lie between two looks at the rules."""
 
 FIRST_NOISE = 5
 """Samples from which on their spread is followed."""
@@ -60,53 +75,26 @@ class LatencyLimits:
         return self.least_seconds / max(self.max_samples / 2, self.min_samples)
 
 
-@lru_cache(maxsize=4096)
-def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
-    """The ranks (from 1) of the two order statistics that bracket the median of any continuous
-    distribution with at least this confidence; None where n samples are too few.
-
-    Exact: the rank k is the largest with P(Binomial(n, 1/2) < k) <= (1 - confidence) / 2.
-
-    >>> median_ranks(30)
-    (10, 21)
-    """
-    allowed = math.floor((1 - confidence) / 2 * 2**64) * 2**n >> 64
-    below, term, k = 0, 1, 0  # term = comb(n, k)
-    while below + term <= allowed:
-        below += term
-        term = term * (n - k) // (k + 1)
-        k += 1
-    return (k, n + 1 - k) if k else None
-
-
-def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the median by order statistics, None for fewer than six samples."""
-    ranks = median_ranks(len(samples))
-    if ranks is None:
-        return None
-    ordered = sorted(samples)
-    return ordered[ranks[0] - 1], ordered[ranks[1] - 1]
-
-
 def is_settled(samples: Sequence[float], tolerance: float) -> bool:
-    """Whether both ends of the interval lie within `tolerance` of the median."""
-    interval = median_interval(samples)
+    """Whether both ends of the median's interval lie within `tolerance` of the median, even if the
+    samples resemble one another somewhat more than they show."""
+    interval = median_ends(samples, surely_independent(samples))
     if interval is None:
         return False
     middle = statistics.median(samples)
     return max(interval[1] - middle, middle - interval[0]) <= tolerance * middle
 
 
-def noises(samples: Sequence[float]) -> list[float]:
+def noises(samples: Sequence[float]) -> Floats:
     """The relative standard deviation of the first n samples, for n from `FIRST_NOISE` on."""
-    sums = accumulate(samples)
-    squares = accumulate(sample * sample for sample in samples)
-    found = []
-    for n, (total, square) in enumerate(zip(sums, squares, strict=True), start=1):
-        if n >= FIRST_NOISE and total > 0:
-            variance = max(square - total * total / n, 0.0) / (n - 1)
-            found.append(math.sqrt(variance) * n / total)
-    return found
+    taken = np.asarray(samples, dtype=float)
+    number = np.arange(1, len(taken) + 1)[FIRST_NOISE - 1 :]
+    total = np.cumsum(taken)[FIRST_NOISE - 1 :]
+    square = np.cumsum(taken * taken)[FIRST_NOISE - 1 :]
+    told = total > 0
+    number, total, square = number[told], total[told], square[told]
+    variance = np.maximum(square - total * total / number, 0.0) / (number - 1)
+    return np.asarray(np.sqrt(variance) * number / total)
 
 
 def is_stable_noise(samples: Sequence[float], tolerance: float) -> bool:
@@ -118,31 +106,40 @@ def is_stable_noise(samples: Sequence[float], tolerance: float) -> bool:
     latest = noises(samples)[-NOISES:]
     if len(latest) <= LEAST_NOISES or latest[-1] == 0:
         return False
-    last = latest[-1]
-    return math.sqrt(statistics.fmean((noise - last) ** 2 for noise in latest)) < tolerance * last
+    return float(np.sqrt(np.mean((latest - latest[-1]) ** 2))) < tolerance * float(latest[-1])
 
 
-def rule_that_stops(
-    samples: Sequence[float], sampled_s: float, spent_s: float, limits: LatencyLimits
-) -> str | None:
-    """The name of the rule by which sampling may stop now, None where it goes on.
+class Rules:
+    """By which rule may one measurement stop now? The samples are looked at when there are a tenth
+    more than at the last look: looking costs time, and the oftener one looks for an interval that
+    is narrow, the oftener one is found that is too narrow."""
 
-    `sampled_s` is what the samples took in all; `spent_s` is the same with repeated rounds, pauses
-    and readings of other sensors, which only the cap regards.
-    """
-    capped = spent_s >= limits.max_seconds
-    if len(samples) >= limits.min_samples and (capped or sampled_s >= limits.least_seconds):
-        if is_settled(samples, limits.settled):
-            return "median settled"
-        if is_stable_noise(samples, limits.noise):
-            return "stable noise"
-    if len(samples) >= limits.max_samples:
-        return "sample cap"
-    return "time cap" if capped else None
+    def __init__(self, limits: LatencyLimits) -> None:
+        self.limits, self.due = limits, limits.min_samples
+
+    def that_stops(self, samples: Sequence[float], sampled_s: float, spent_s: float) -> str | None:
+        """The name of the rule, None where sampling goes on.
+
+        Noise that has stopped changing ends it only where the samples tell anything of the median.
+        `sampled_s` is what the samples took in all; `spent_s` is the same with repeated rounds,
+        pauses and readings of other sensors, which only the cap regards.
+        """
+        limits, number = self.limits, len(samples)
+        capped, full = spent_s >= limits.max_seconds, number >= limits.max_samples
+        due = number >= self.due or ((capped or full) and number >= limits.min_samples)
+        if due and (capped or sampled_s >= limits.least_seconds):
+            self.due = number + max(number // LOOKS, CHECK_EVERY)
+            if is_settled(samples, limits.settled):
+                return SETTLED
+            if is_stable_noise(samples, limits.noise) and median_interval(samples):
+                return "stable noise"
+        if full:
+            return "sample cap"
+        return "time cap" if capped else None
 
 
 def round_size(taken: int, limits: LatencyLimits) -> int:
-    """How many samples to take before the rules are looked at again."""
+    """How many samples to take in the next round."""
     wanted = limits.min_samples - taken if taken < limits.min_samples else CHECK_EVERY
     return max(min(wanted, limits.max_samples - taken), 1)
 
@@ -160,14 +157,25 @@ def quantile(samples: Sequence[float], part: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def summary(samples: Sequence[float]) -> dict[str, Any]:
-    """Spread of the samples, in seconds; the interval's ends are None for fewer than six."""
-    interval = median_interval(samples) or (None, None)
+def summary(samples: Sequence[float], rule: str = "") -> dict[str, Any]:
+    """Spread of the samples, in seconds, and how well their median is known.
+
+    `n_independent`: as many independent samples would tell as much (`dependence`). The interval's
+    ends are None where these are too few, and `ci_missing` says so.
+
+    Args:
+        rule: why no more samples were taken. Where their interval was narrow, its ends are those
+            that the rule saw.
+    """
+    as_many = (surely_independent if rule == SETTLED else independent)(samples)
+    ends = median_ends(samples, as_many)
+    low, high = ends or (None, None)
     return {
         "p20": quantile(samples, 0.2),
         "p80": quantile(samples, 0.8),
         "iqr": quantile(samples, 0.75) - quantile(samples, 0.25),
         "n": len(samples),
-        "ci_low": interval[0],
-        "ci_high": interval[1],
-    }
+        "n_independent": as_many,
+        "ci_low": low,
+        "ci_high": high,
+    } | ({} if ends else {"ci_missing": no_interval(samples)})

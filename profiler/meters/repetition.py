@@ -5,9 +5,8 @@ the second value lies outside the interval of the first, the reading gets the in
 those of both, and a label: whoever reads its ends then reads the wider ones.
 
 The second value has noise of its own, which the interval of the first knows nothing of: of two that
-are equally well known, it lies outside in `BY_CHANCE` of all cases with no drift at all (oftener
-where samples resemble the ones before them, which the intervals do not know), so that intervals are
-rather too wide than too narrow. Whether the two differ by more than the noise of both
+are equally well known, it lies outside in `BY_CHANCE` of all cases with no drift at all, so that
+intervals are rather too wide than too narrow. Whether the two differ by more than the noise of both
 explains is another question, and the record answers it (`BEYOND`): at the same level, by the halves
 of both intervals that face each other, squared and added. Zou and Donner, "Construction of
 Confidence Limits About Effect Measures" (2008).
@@ -21,8 +20,8 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
+from profiler.meters.dependence import CONFIDENCE
 from profiler.meters.interface import Reading
-from profiler.meters.latency_stopping import CONFIDENCE
 from profiler.store import reading_to_json
 
 REPETITION = "repetition"

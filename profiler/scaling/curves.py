@@ -167,10 +167,7 @@ def value_of(records: Sequence[Measurement], size: int, quantity: Quantity) -> V
         return None
     found = pooled([interval_of(reading) for reading in rounds])
     if not quantity.exact and not all(map(has_interval, rounds)):
-        fewest = min(len(reading.samples) for reading in rounds)
-        return Value(
-            size, *found, cut=f"{NO_INTERVAL} ({fewest} sample{'s' if fewest != 1 else ''})"
-        )
+        return Value(size, *found, cut=f"{NO_INTERVAL} ({why_none(rounds)})")
     bound = quantity.launches and any(waits(record) for record, _ in read)
     return Value(size, *found, cut=LAUNCH_BOUND if bound else "")
 
@@ -179,6 +176,13 @@ def has_interval(reading: Reading) -> bool:
     """Whether the interval of the median is known, and lies above zero."""
     ends = [reading.details.get(end) for end in ("ci_low", "ci_high")]
     return all(isinstance(end, int | float) and end > 0 for end in ends)
+
+
+def why_none(rounds: Sequence[Reading]) -> str:
+    """Why one of the rounds has no interval: what its record says, or how few samples it has."""
+    said = [r.details["ci_missing"] for r in rounds if "ci_missing" in r.details]
+    fewest = min(len(reading.samples) for reading in rounds)
+    return said[0] if said else f"{fewest} sample{'s' if fewest != 1 else ''}"
 
 
 def interval_of(reading: Reading) -> tuple[float, float, float]:

@@ -14,12 +14,13 @@ from fractions import Fraction
 from functools import cached_property
 
 import costmodel as cm
+from costmodel.atoms import Fn
 from costmodel.constraints import Unsupported
 from costmodel.conventions import convention
 from costmodel.equations import Mixer
 from costmodel.exact import Exact
 from costmodel.phases import Unanswered
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 from costmodel.rules.count import count
 from costmodel.rules.counts import Counts
 from costmodel.rules.peak import Peak, peak, there_before

@@ -195,6 +195,6 @@ def departs(
     known = [each for each in wanted.values() if isinstance(each, Derived)]
     sure = [value for value in values if value.cut in ("", LAUNCH_BOUND)]
     if not sure:
-        return "no value has an interval: too few samples"
+        return "no value has an interval: its samples tell too little"
     apart = None if isinstance(exponentials, str) else exponentials
     return departure(floors_of(series, quantity, sure, known, apart), sure)

@@ -9,9 +9,15 @@ import pytest
 from scipy import stats
 
 from profiler.comparing.compare_files import medians
-from profiler.comparing.dependence import LEAST, dependent_median_ends, independent
+from profiler.meters.dependence import (
+    LEAST,
+    independent,
+    median_interval,
+    separate_interval,
+    summed,
+    surely_independent,
+)
 from profiler.meters.interface import Reading
-from profiler.meters.latency_stopping import median_ranks
 
 RUNS = 300
 Ends = Callable[[list[float], float], tuple[float, float] | None]
@@ -26,13 +32,6 @@ def following(chance: np.random.Generator, number: int, kept: float) -> list[flo
     return found
 
 
-def separate(samples: list[float], confidence: float) -> tuple[float, float] | None:
-    """As if they were independent."""
-    ranks = median_ranks(len(samples), confidence)
-    ordered = sorted(samples)
-    return None if ranks is None else (ordered[ranks[0] - 1], ordered[ranks[1] - 1])
-
-
 def held(by: Ends, number: int, kept: float) -> float:
     """The share of intervals of 95 % that hold the median, of those that there are."""
     chance = np.random.default_rng(number)
@@ -42,9 +41,9 @@ def held(by: Ends, number: int, kept: float) -> float:
     return sum(low <= 0 <= high for low, high in known) / len(known)
 
 
-@pytest.mark.parametrize("number", [LEAST, 100, 1000])
+@pytest.mark.parametrize("number", [30, 100, 1000])
 def test_of_independent_samples_the_interval_is_hardly_wider(number: int) -> None:
-    assert held(dependent_median_ends, number, 0.0) >= stats.binom.ppf(0.01, RUNS, 0.95) / RUNS
+    assert held(median_interval, number, 0.0) >= stats.binom.ppf(0.01, RUNS, 0.95) / RUNS
     chance = np.random.default_rng(7)
     widths = np.array(
         [
@@ -55,7 +54,7 @@ def test_of_independent_samples_the_interval_is_hardly_wider(number: int) -> Non
     assert 1 <= widths[1] / widths[0] < 1.3
 
 
-BOTH: tuple[Ends, Ends] = (separate, dependent_median_ends)
+BOTH: tuple[Ends, Ends] = (separate_interval, median_interval)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +70,8 @@ def test_intervals_hold_the_median_of_samples_that_resemble_one_another(
     number: int, kept: float, as_if: float, least: float
 ) -> None:
     """As if they were independent, of 95 % hardly a quarter do; the seeds are fixed."""
-    assert held(separate, number, kept) < as_if
-    assert held(dependent_median_ends, number, kept) >= least
+    assert held(separate_interval, number, kept) < as_if
+    assert held(median_interval, number, kept) >= least
 
 
 def test_the_number_is_that_of_the_process() -> None:
@@ -90,6 +89,18 @@ def test_it_is_never_more_than_there_are_and_few_are_taken_as_they_are() -> None
     rising = [float(k) for k in range(LEAST)]
     assert independent(rising) < 4
     assert independent(rising[:-1]) == LEAST - 1
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.9])
+def test_what_is_surely_known_is_less_by_the_error_of_the_sum(kept: float) -> None:
+    """By the quantile of Student's t, which the approximation does not undercut."""
+    for number in (30, 100, 1000):
+        samples = following(np.random.default_rng(number), number, kept)
+        freedom = number / (2 * summed(samples)[1])
+        wider = stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)
+        exact = independent(samples) * (1 - 1 / freedom) / wider**2
+        assert 0.9 * exact < surely_independent(samples) <= exact
+    assert surely_independent([1.0, 2.0] * 2) == 4
 
 
 def test_two_files_of_slow_waves_are_not_found_to_differ_more_often() -> None:

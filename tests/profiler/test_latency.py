@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
+from profiler.meters.dependence import median_interval, median_ranks
 from profiler.meters.disturbance import Seen
 from profiler.meters.interface import Reading, Unavailable
 from profiler.meters.latency import LatencyLimits, latency
 from profiler.meters.latency_stopping import (
+    Rules,
     is_settled,
     is_stable_noise,
-    median_interval,
-    median_ranks,
     noises,
     quantile,
-    rule_that_stops,
+    summary,
 )
 from profiler.meters.latency_timers import tick_of
 from tests.fake_devices import MS, UNWATCHED, US, Clock, ScriptedWatch, Work, read, refused
@@ -57,18 +58,40 @@ def test_ranks_of_the_median() -> None:
 
 def test_ranks_cover_the_median() -> None:
     draw = random.Random(7)
+    ranks = median_ranks(30)
+    assert ranks is not None
     hits = 0
     for _ in range(2000):
-        low, high = median_interval([draw.expovariate(1.0) for _ in range(30)]) or (0.0, 0.0)
-        hits += low <= 0.6931 <= high
+        ordered = sorted(draw.expovariate(1.0) for _ in range(30))
+        hits += ordered[ranks[0] - 1] <= 0.6931 <= ordered[ranks[1] - 1]
     assert 0.94 < hits / 2000 < 0.975  # 0.957 exactly for n = 30; standard error 0.0045
 
 
 def test_settled_needs_both_ends() -> None:
     assert is_settled([1.0] * 30, 0.01)
-    assert is_settled([1.0] * 20 + [5.0] * 9 + [1.0], 0.01)  # the 21st value is still 1
-    assert not is_settled([1.0] * 20 + [5.0] * 10, 0.01)
+    assert is_settled([1.0, 5.0, 1.0] * 100, 0.01)
+    assert not is_settled([1.0, 5.0] * 150, 0.01)
     assert not is_settled([1.0] * 5, 0.01)
+
+
+def test_settled_needs_samples_that_tell_enough() -> None:
+    """The same values, but first all of one kind: as few independent ones would tell."""
+    assert not is_settled([1.0] * 200 + [5.0] * 100, 0.01)
+
+
+def test_what_tells_too_little_has_no_interval_and_a_reason() -> None:
+    alike = summary([1.0] * 21 + [5.0] * 9)
+    assert (alike["ci_low"], alike["ci_high"]) == (None, None)
+    assert alike["n_independent"] < 6
+    assert alike["ci_missing"] == (
+        "30 samples that resemble the ones before them tell as much as 3 independent ones: 6 are "
+        "needed"
+    )
+    few = summary([1.0] * 5)
+    assert few["ci_low"] is None and few["ci_missing"] == "5 samples are too few: 6 are needed"
+    known = summary([1.0, 2.0] * 15)
+    assert (known["n"], known["n_independent"]) == (30, 30.0)
+    assert (known["ci_low"], known["ci_high"]) == (1.0, 2.0) and "ci_missing" not in known
 
 
 def test_quantile_interpolates() -> None:
@@ -93,6 +116,13 @@ def test_noise_is_stable_once_it_has_stopped_changing() -> None:
     assert not is_stable_noise([1.0] * 400, 0.05)  # no noise at all: the median settles
 
 
+def rule_that_stops(
+    samples: list[float], sampled_s: float, spent_s: float, limits: LatencyLimits
+) -> str | None:
+    """At the first look."""
+    return Rules(limits).that_stops(samples, sampled_s, spent_s)
+
+
 def test_the_rules_in_their_order() -> None:
     limits = LatencyLimits()
     steady, two_speeds = [0.01] * 30, [0.01, 0.02] * 200
@@ -103,6 +133,34 @@ def test_the_rules_in_their_order() -> None:
     assert rule_that_stops(two_speeds, 0.6, 0.6, limits) == "stable noise"
     assert rule_that_stops(two_speeds[:40], 0.6, 15.0, limits) == "time cap"
     assert rule_that_stops([1.0, 2.0] * 500, 0.1, 0.1, limits) == "sample cap"
+
+
+def test_between_two_looks_lie_a_tenth_of_the_samples() -> None:
+    """Of two speeds the median settles as soon as one of them is seen oftener: it is looked at
+    after 30 samples, 40, ... 100, and then after 110, 121 at least, 133 at least, ..."""
+    rules = Rules(LatencyLimits(min_seconds=0.0, noise=0.0))
+    looks = []
+    for number in range(30, 200):
+        due = rules.due
+        assert rules.that_stops([1.0, 2.0] * (number // 2), 0.0, 0.0) is None
+        looks += [number] if rules.due != due else []
+    assert looks[:8] == [30, 40, 50, 60, 70, 80, 90, 100]
+    assert all(b - a >= max(10, a // 10) for a, b in pairwise(looks))
+    full = LatencyLimits(max_samples=35, min_seconds=0.0)
+    rules = Rules(full)
+    assert rules.that_stops([1.0, 2.0] * 15, 0.0, 0.0) is None
+    assert rules.that_stops([1.0] * 35, 0.0, 0.0) == "median settled"  # a cap is a look
+
+
+def test_stable_noise_ends_nothing_before_the_median_has_an_interval() -> None:
+    slow, quick = (
+        [1 + 0.05 * math.sin(2 * math.pi * k / period) for k in range(600)] for period in (500, 50)
+    )
+    limits = LatencyLimits(noise=0.5)
+    assert is_stable_noise(slow, limits.noise) and is_stable_noise(quick, limits.noise)
+    assert median_interval(slow) is None
+    assert rule_that_stops(quick, 0.6, 0.6, limits) == "stable noise"
+    assert rule_that_stops(slow, 0.6, 0.6, limits) is None
 
 
 def test_half_a_second_is_sampled_at_least() -> None:

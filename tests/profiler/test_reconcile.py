@@ -323,9 +323,9 @@ def test_rates_are_given_only_where_the_device_is_busy(floor: float, verdict: st
     ("samples", "rule", "words"),
     [
         ((1.0, 1.5, 2.1), "median settled",
-         "spread from 1 s to 2.1 s (3 samples, stopped once the median had settled)"),
+         "the samples spread from 1 s to 2.1 s (3 samples, stopped once the median had settled)"),
         ((1.0, 1.1, 1.2), "time cap",
-         "spread from 1 s to 1.2 s (3 samples, stopped by the time cap)"),
+         "the median is not known to 5% (3 samples, stopped by the time cap)"),
     ],
 )  # fmt: skip
 def test_a_latency_that_something_else_disturbed_gives_no_rates(
@@ -334,12 +334,26 @@ def test_a_latency_that_something_else_disturbed_gives_no_rates(
     readings = {"latency": latency(*samples, stop_rule=rule)}
     result = reconciled("me", implementations("me")["toeplitz"], SIZES[1], readings=readings)
     cost = result.rungs["5"]
-    assert cost["verdict"].startswith(f"not comparable: the samples {words}, as when something")
+    assert cost["verdict"].startswith(f"not comparable: {words}, as when something")
     assert "OMP_NUM_THREADS=1" in cost["verdict"]
     for rate in ("operations_per_s", "bytes_per_s", "J_per_operation"):
         assert cost[rate] is None and result.reasons[rate] == cost["verdict"]
     assert (cost["latency_p20_s"], cost["latency_p80_s"]) == (samples[0], samples[-1])
     assert (cost["latency_samples"], cost["latency_stop_rule"]) == (3, rule)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(1.06, 1.14, "comparable"), (1.04, 1.14, "not comparable"), (1.06, 1.16, "not comparable"),
+     (None, None, "not comparable")],
+)  # fmt: skip
+def test_a_median_that_is_known_gives_rates_whatever_ended_the_sampling(
+    low: float | None, high: float | None, verdict: str
+) -> None:
+    timed = latency(1.0, 1.1, 1.2, stop_rule="time cap", ci_low=low, ci_high=high)
+    described = implementations("me")["toeplitz"]
+    result = reconciled("me", described, SIZES[1], readings={"latency": timed})
+    assert result.rungs["5"]["verdict"].startswith(verdict)
 
 
 def test_what_is_counted_as_documented_says_so() -> None:

@@ -18,8 +18,8 @@ from profiler.comparing.compare_files import medians
 from profiler.ladders.cost import cost_of
 from profiler.machine.statement import statement
 from profiler.measure import measure
+from profiler.meters.dependence import separate_interval
 from profiler.meters.interface import Reading, Unavailable
-from profiler.meters.latency_stopping import median_interval
 from profiler.meters.repetition import (
     BEYOND,
     BY_CHANCE,
@@ -60,7 +60,7 @@ from tests.sweeping import (
 
 def timed(*samples: float, **details: Any) -> Reading:
     """A hot latency with the interval of its median."""
-    middle, interval = sorted(samples)[len(samples) // 2], median_interval(samples)
+    middle, interval = sorted(samples)[len(samples) // 2], separate_interval(samples)
     low, high = interval or (None, None)
     found: dict[str, Any] = {
         "p20": samples[0], "p80": samples[-1], "n": len(samples), "ci_low": low, "ci_high": high,

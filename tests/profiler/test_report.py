@@ -275,3 +275,37 @@ def test_colour_marks_the_titles_alone() -> None:
 def test_latex_compiles_as_printed(name: str, tmp_path: Path) -> None:
     shutil.copy(GOLDEN / f"{name}.tex", tmp_path / "part.tex")
     compiled(tmp_path)
+
+
+TOO_ALIKE = (
+    "500 samples that resemble the ones before them tell as much as 4 independent ones: 6 are "
+    "needed"
+)
+
+
+def alike(as_many: float, **details: object) -> Measurement:
+    """Timed by 500 samples that tell as much as so many."""
+    latency = ATTENTION.readings["latency"]
+    held = {**latency.details, "n": 500, "n_independent": as_many, **details}
+    readings = {**ATTENTION.readings, "latency": replace(latency, details=held)}
+    return replace(ATTENTION, readings=readings)
+
+
+def test_samples_that_tell_markedly_less_are_said_to() -> None:
+    note = "as much of the median: self-attention explicit 180 of 500"
+    assert note in report.measurements([alike(180.4)], "markdown", "").replace("\n", " ")
+    (ladder,) = ladders_of(alike(180.4))
+    assert "500, which tell as much as 180" in report.ladders([ladder], "markdown", "")
+    cost = json.loads(report.ladders([ladder], "json", ""))["ladders"][0]["rungs"]["5"]
+    assert cost["latency_samples_independent"] == 180.4
+    for hardly in (alike(300.0), ATTENTION):
+        assert "would tell as much" not in report.measurements([hardly], "markdown", "")
+        assert "which tell" not in report.ladders(ladders_of(hardly), "markdown", "")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_no_interval_is_a_dash_with_its_reason_in_every_format(format_: str) -> None:
+    unknown = alike(4.2, ci_low=None, ci_high=None, ci_missing=TOO_ALIKE)
+    assert report.measurements([unknown], format_, "")
+    printed = report.ladders(ladders_of(unknown), format_, "", width=200)
+    assert TOO_ALIKE in printed.replace("\n", " ")

@@ -413,7 +413,13 @@ def test_what_has_no_interval_is_no_part_of_a_range() -> None:
     (found,) = scaled_up(records)
     assert isinstance(found.measured, Unsettled)
     assert "without an interval (40 samples) at 2048" in found.measured.reason
-    assert found.departure == "no value has an interval: too few samples"
+    assert found.departure == "no value has an interval: its samples tell too little"
+    why = "40 samples that resemble the ones before them tell as much as 4 independent ones"
+    alike = along_l(
+        "me", "toeplitz", (2, 4), lambda l: 1e-9 * l, ci_low=None, ci_high=None, ci_missing=why
+    )
+    cuts = {v.cut for v in one_series(alike).values(QUANTITIES["latency"])}
+    assert cuts == {f"without an interval ({why})"}
 
 
 def test_a_missing_reading_gives_its_reason() -> None:
