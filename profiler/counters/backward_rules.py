@@ -27,6 +27,7 @@ from profiler.counters.rules import (
     real_only,
     reduction,
     row_count,
+    scaling,
     scatter_add,
     softmax,
     sum_of,
@@ -42,8 +43,6 @@ DERIVATIVES: Mapping[str, Operations] = {
     "sigmoid_backward": counted(("add", "mul", "mul")),  # grad * (1 - y) * y
     # s = sigmoid(x); grad * s * (1 + x * (1 - s))
     "silu_backward": FUNCTIONS["sigmoid"] + counted(("add", "mul", "add", "mul", "mul")),
-    # z = exp(beta x); grad * z / (z + 1) where beta x is below the threshold, beta being 1
-    "softplus_backward": counted(("exp", "mul", "add", "div", "compare")),
     "leaky_relu_backward": counted(("mul", "compare")),  # where(x > 0, grad, grad * slope)
     "hardshrink_backward": COMPARE * 2,  # where(x >= -lambd and x <= lambd, 0, grad)
     "softshrink_backward": COMPARE * 2,
@@ -87,6 +86,45 @@ def accumulated(call: Call, source: str) -> Operations:
     """Every entry of `source` is added to the place that an index names."""
     tensor = call.tensor(source)
     return sum_of(tensor) * tensor.numel()
+
+
+INTO: Mapping[str, Operations] = {
+    "sum": Operations(add=1),
+    "prod": Operations(mul=1),
+    "amax": COMPARE,
+    "amin": COMPARE,
+}
+"""What joins an entry to the one that stands where an index names."""
+
+
+def reduced(call: Call, source: str) -> Operations:
+    """Every entry of `source` is joined to the place that an index names."""
+    tensor, kind = call.tensor(source), call.arguments["reduce"]
+    real_only(call, tensor)
+    if kind not in INTO:
+        raise CountError(f"{call.name}: no rule for a {kind}")
+    return INTO[kind] * tensor.numel()
+
+
+def index_add(call: Call) -> Operations:
+    """self + alpha * source at the places that an index names; alpha = 1 costs nothing."""
+    tensor, alpha = call.tensor("source"), call.arguments["alpha"]
+    scaled = NOTHING if alpha == 1 else scaling(tensor, alpha) * tensor.numel()
+    return accumulated(call, "source") + scaled
+
+
+def embedding_backward(call: Call) -> Operations:
+    """Every entry is added to the row that an index names."""
+    if call.arguments["scale_grad_by_freq"]:
+        raise CountError(f"{call.name}: no rule for a scale by frequency")
+    return accumulated(call, "grad_output")
+
+
+def softplus_backward(call: Call) -> Operations:
+    """z = exp(x); grad * z / (z + 1) where x is below the threshold."""
+    if call.arguments["beta"] != 1:
+        raise CountError(f"{call.name}: no rule for a factor beta")
+    return each(call, counted(("exp", "mul", "add", "div", "compare")))
 
 
 # convolutions
@@ -339,7 +377,8 @@ BY_NAME = """
 """
 
 FREE_BESIDE = """
-    _assert_async _unsafe_index as_strided_scatter bitwise_xor block_diag channel_shuffle detach_
+    _assert_async _has_same_storage_numel _unsafe_index as_strided_scatter bitwise_xor block_diag
+    channel_shuffle detach_
     diag_embed diagonal_scatter embedding index_copy index_fill isfinite isneginf isposinf
     logical_xor masked_scatter narrow_copy pixel_shuffle pixel_unshuffle reflection_pad1d
     reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
@@ -351,8 +390,10 @@ LAYER_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FREE_BESIDE.split(), free),
     **{name: partial(named, name="random") for name in DRAWN.split()},
     **{name: partial(named, name=name) for name in BY_NAME.split()},
-    **dict.fromkeys(("index_add", "index_reduce"), partial(accumulated, source="source")),
-    **dict.fromkeys(("scatter_add", "scatter_reduce"), partial(accumulated, source="src")),
+    "index_add": index_add,
+    "index_reduce": partial(reduced, source="source"),
+    "scatter_add": partial(accumulated, source="src"),
+    "scatter_reduce": partial(reduced, source="src"),
     **{
         f"{kind}_pad{axes}d_backward": partial(accumulated, source="grad_output")
         for kind in ("reflection", "replication")
@@ -383,7 +424,8 @@ LAYER_RULES: Mapping[str, Rule] = {
     "_linalg_check_errors": free,
     "prod": partial(reduction, each=Operations(mul=1)),
     "_unsafe_index_put": scatter_add,
-    "embedding_dense_backward": partial(accumulated, source="grad_output"),
+    "embedding_dense_backward": embedding_backward,
+    "softplus_backward": softplus_backward,
     "gelu_backward": gelu_backward,
     "_log_softmax_backward_data": log_softmax_backward,
     "_safe_softmax": safe_softmax,

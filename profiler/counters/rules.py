@@ -216,7 +216,8 @@ def cumulation(call: Call, each: Operations) -> Operations:
     source = call.tensor("self")
     real_only(call, source)
     length = source.shape[call.arguments["dim"]] if source.dim() else 1
-    return each * (source.numel() - source.numel() // length if length else 0)
+    steps = source.numel() - source.numel() // length if length else 0
+    return each * steps + converted(call, source)
 
 
 def euclidean_norm(call: Call) -> Operations:
@@ -341,12 +342,18 @@ def scatter_add(call: Call) -> Operations:
     return sum_of(call.output) * call.tensor("values").numel()
 
 
+def scatter(call: Call) -> Operations:
+    """Writing is free; with `reduce` every written entry is an addition or a product."""
+    each = {"add": sum_of(call.output), "multiply": product_of(call.output, call.output)}
+    return each.get(call.arguments.get("reduce", ""), NOTHING) * call.tensor("index").numel()
+
+
 FREE_NAMES = """
     _conj_physical _local_scalar_dense _reshape_alias _unsafe_view all any arange as_strided_
     bitwise_and bitwise_not bitwise_or cat clone constant_pad_nd empty empty_like empty_permuted
     empty_strided eye fill flip full full_like gather index index_select isinf isnan lift_fresh
     logical_and logical_not logical_or masked_fill new_empty new_empty_strided new_full new_ones
-    new_zeros nonzero ones ones_like repeat roll scalar_tensor scatter select_backward
+    new_zeros nonzero ones ones_like repeat roll scalar_tensor select_backward
     select_scatter slice_backward slice_scatter squeeze_ stack t_ transpose_ tril tril_indices triu
     triu_indices unsafe_split unsqueeze_ where zero zeros zeros_like
 """
@@ -378,6 +385,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("add", "sub", "rsub"), plus),
     **dict.fromkeys(("_to_copy", "copy"), conversion),
     **dict.fromkeys(("index_put", "_index_put_impl"), scatter_add),
+    "scatter": scatter,
     "mm": partial(contraction, left="self", right="mat2", axis=-1),
     "bmm": partial(contraction, left="self", right="mat2", axis=-1),
     "mv": partial(contraction, left="self", right="vec", axis=-1),

@@ -1,9 +1,13 @@
-"""Which sums of gradients does torch form in place, when no mode looks on?
+"""Which gradients does torch write in place, when no mode looks on?
 
 Where several gradients meet, autograd adds the next one to what it holds, in place if nobody else
 holds that; under a dispatch mode it never does, and more bytes are alive. The sums are told by the
 moment: after a node of the graph has run, and before the next one. The conditions are those of
 can_accumulate_inplace in torch/csrc/autograd/input_buffer.cpp.
+
+The gradient of what was picked out by indices is written into zeros, which become copies under a
+mode: areAnyTensorSubclassLike in torch/csrc/autograd/FunctionsManual.cpp and in
+aten/src/ATen/native/ReduceOps.cpp.
 """
 
 from __future__ import annotations
@@ -16,9 +20,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 
 ADD = torch.ops.aten.add.Tensor
+ZEROS = frozenset(("aten::zeros", "aten::zeros_like", "aten::new_zeros"))
+INTO = frozenset(
+    f"aten::{name}"
+    for name in ("index_add", "index_fill", "index_put", "put", "scatter", "scatter_add")
+)
+"""What a node calls in place of the operation that writes into its first argument."""
 LEAF = "torch::autograd::AccumulateGrad"
 """The node that hands a gradient to a leaf; it adds in place under a mode too."""
 
@@ -34,6 +45,21 @@ class Accumulation:
         self.ended: int | None = None
         """The number of the node that has run last, of those after which gradients may meet."""
         self.alone = (0, 0)
+        self.zeros: tuple[int | None, Any] = (None, None)
+        """The number of the node that made zeros last, and what tells their storage."""
+
+    def fill(self, zeros: Tensor) -> None:
+        """Note zeros that were made."""
+        self.zeros = number_of_current(), id(zeros.untyped_storage())
+
+    def into_zeros(self, target: Any) -> bool:
+        """Whether a tensor is one of zeros that the node which runs now has made, one of torch's
+        own."""
+        node: Any = torch._C._current_autograd_node()
+        if isinstance(node, BackwardCFunction) or not isinstance(target, Tensor):
+            return False
+        number = number_of_current()
+        return number is not None and self.zeros == (number, id(target.untyped_storage()))
 
     def sums(self, func: Any) -> bool:
         """Whether a call is autograd's own sum of two gradients that meet."""

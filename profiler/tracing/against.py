@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from costmodel.atoms import Fn
 from costmodel.composites import OF_GRADIENTS, PADDINGS, REWRITES
 from costmodel.constraints import Constraints, Unsupported, infeasible
 from costmodel.equations import Mixer
 from costmodel.load import mixer as load_mixer
 from costmodel.phases import Unanswered
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 from costmodel.rules.count import count
 from costmodel.rules.printing import conditions_words
 from profiler.counters.zeros import MEANING

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import combinations_with_replacement, pairwise, product
+
+import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.polynomial import Poly, call
 from profiler.tracing.fit import Axis, Numbers, axis, spans
@@ -24,6 +28,10 @@ WINDOWS = (24, 80, 2 * LONGEST + 12)
 BEYOND = (97, 131, 160, 191, 256, 257)
 """Steps from the start at which a set of functions is tried before it is taken."""
 
+EVEN = (192, 224, 240)
+"""Multiples at which it is tried besides, as powers are: most numbers that a module may divide a
+size by, and do something else where nothing remains, divide one of these."""
+
 MOST_ATOMS, DEGREES = 7, (1, 2, 3)
 
 Extents = tuple[int, ...]
@@ -34,10 +42,12 @@ def axis_with_atoms(
     step: int,
     start: int,
     numbers: Callable[[int], Numbers],
+    steady: Callable[[int], Numbers],
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
 ) -> Axis | None:
-    """The functions of one size that give every number along it; None where none are found."""
-    search = Search(letter, step, start, numbers)
+    """The functions of one size that give every number along it, at some places, and those that
+    are `steady` at all that were tried; None where none are found."""
+    search = Search(letter, step, start, numbers, steady)
     for window in WINDOWS:
         places = [start + k * step for k in range(window)]
         for atoms in (search.seen_in(places, shapes), *search.guesses(window)):
@@ -50,13 +60,19 @@ class Search:
     """The atoms of one size."""
 
     def __init__(
-        self, letter: str, step: int, start: int, numbers: Callable[[int], Numbers]
+        self,
+        letter: str,
+        step: int,
+        start: int,
+        numbers: Callable[[int], Numbers],
+        steady: Callable[[int], Numbers],
     ) -> None:
         self.letter = letter
         self.size = Poly.atom(letter)
         self.step = step
         self.start = start
         self.numbers = numbers
+        self.steady = steady
         self.tried: set[frozenset[Poly]] = set()
 
     def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
@@ -66,14 +82,36 @@ class Search:
             return None
         self.tried.add(key)
         far = [self.start + k * self.step for k in BEYOND]
-        checks = [p for p in (*far, *places[:: max(1, len(places) // 12)]) if self.runs(p)]
+        even = [k * self.step for k in EVEN]
+        some = [*far, *even, *places[:: max(1, len(places) // 12)]]
+        checks = [p for p in dict.fromkeys(some) if p >= self.start and self.runs(p)]
+        each = [p for p in dict.fromkeys((*checks, *places)) if self.runs(p)]
         for degree in DEGREES:
+            if not self.may_span(atoms, degree, [*map(self.numbers, checks)], checks):
+                continue
+            if not self.may_span(atoms, degree, [*map(self.steady, each)], each):
+                continue
             basis = axis(self.letter, monomials([self.size, *atoms], degree), [*places, *far])
             if len(basis.places) > len(places) or not all(map(self.runs, basis.places)):
                 return None
-            if spans(basis, checks, self.numbers):
+            if spans(basis, checks, self.numbers) and spans(basis, each, self.steady):
                 return replace(basis, others=tuple(self.turned(atoms, degree, basis)))
         return None
+
+    def may_span(
+        self, atoms: Sequence[Poly], degree: int, listed: Sequence[Numbers], places: Sequence[int]
+    ) -> bool:
+        """False where no combination of the functions gives these numbers at these places, told in
+        remainders by a prime: whether one does is settled in exact numbers."""
+        names = dict.fromkeys(name for found in listed for name in found)
+        known = [[atom.at({self.letter: p}) for p in places] for atom in (self.size, *atoms)]
+        columns = monomial_values(np.array(known, dtype=np.int64), degree)
+        drawn = np.random.default_rng(0).integers(1, PRIME, len(names), dtype=np.int64)
+        total = np.zeros(len(places), dtype=np.int64)
+        for factor, name in zip(drawn, names, strict=True):
+            numbers = np.array([found.get(name, 0) % PRIME for found in listed], dtype=np.int64)
+            total = (total + factor * numbers) % PRIME
+        return in_span(columns, total)
 
     def turned(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
         """The same functions in other orders: of dependent ones the last is left out."""
@@ -165,6 +203,38 @@ class Search:
             yield [above, below]
             if period < MOST_ATOMS and window == WINDOWS[-1]:
                 yield [self.stepping(period, k * self.step) for k in range(period)]
+
+
+PRIME = 2**31 - 1
+"""Products of two remainders by it fit into 64 bits."""
+
+
+def monomial_values(known: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
+    """Remainders of every product of at most so many atoms, a row each, at the places."""
+    rows = [
+        reduce(lambda a, b: a * b % PRIME, known[list(chosen)], np.ones_like(known[0]))
+        for number in range(degree + 1)
+        for chosen in combinations_with_replacement(range(len(known)), number)
+    ]
+    return np.array(rows)
+
+
+def in_span(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
+    """Whether one row is a combination of others, in remainders.
+
+    >>> in_span(np.array([[1, 1, 1], [1, 2, 3]]), np.array([5, 7, 9]))
+    True
+    >>> in_span(np.array([[1, 1, 1], [1, 2, 3]]), np.array([1, 4, 9]))
+    False
+    """
+    left = np.vstack([rows, wanted]) % PRIME
+    for k in range(len(rows)):
+        places = np.flatnonzero(left[k])
+        if len(places):
+            at = places[0]
+            factors = left[k + 1 :, at] * pow(int(left[k, at]), -1, PRIME) % PRIME
+            left[k + 1 :] = (left[k + 1 :] - np.outer(factors, left[k]) % PRIME) % PRIME
+    return not left[-1].any()
 
 
 def affine(values: Extents) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from costmodel.atoms import Fn
 from costmodel.constraints import Constraints, implied, infeasible
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 from costmodel.rules.printing import conditions_words
 from profiler.tracing.divisions import Divisions, asked, divided, plain, written
 from profiler.tracing.result import Trace

@@ -23,8 +23,8 @@ NAME = "_costmodel_value"
 MOST_WHOLE, MOST_REAL = 2**20, 2**12
 """Entries of whole and of real numbers beyond which no value is held."""
 
-UNKNOWN = ("empty", "rand", "normal", "bernoulli", "uniform", "exponential", "multinomial", "new_e")
-"""How the operations begin whose results have no value that follows from sizes."""
+UNKNOWN = ("empty", "new_empty")
+"""How the operations begin whose results are what memory held before."""
 
 READ = torch.ops.aten._local_scalar_dense.default
 
@@ -69,6 +69,8 @@ def valued(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
         return False
     real = result.dtype.is_floating_point or result.dtype.is_complex
     if result.numel() > (MOST_REAL if real else MOST_WHOLE):
+        return False
+    if torch.Tag.nondeterministic_seeded in func.tags:  # it is drawn
         return False
     if func._schema.name.removeprefix("aten::").lstrip("_").startswith(UNKNOWN):
         return False

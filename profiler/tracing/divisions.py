@@ -16,10 +16,11 @@ from fractions import Fraction
 from functools import reduce
 from math import lcm
 
+from costmodel.atoms import Fn
 from costmodel.constraints import Constraints, floor_div, implied, infeasible
 from costmodel.formula_tree import Binary, Call, Letter, Node, Number
 from costmodel.formulas import Formula
-from costmodel.polynomial import Fn, Poly, call
+from costmodel.polynomial import Poly, call
 from profiler.tracing.target import TraceError, Variables
 
 MOST = 4

@@ -79,6 +79,6 @@ def followed(target: Target, sizes: Sizes, backend: Backend) -> Operations:
         with explained(target, sizes):
             with eager(), on_meta(), backend(recorder), recorder:
                 results = built.module(*built.args, **built.kwargs)
-            wanted = list({id(t): t for t in differentiable(results)}.values())
+            wanted = list(differentiable(results))
             given = [torch.empty_like(t) for t in wanted]
             return spent_on_zeros(lambda: torch.autograd.backward(wanted, given))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from costmodel.polynomial import Fn, Poly, call
+from costmodel.atoms import Fn
+from costmodel.polynomial import Poly, call
 
 
 def by_halves(poly: Poly) -> Poly:

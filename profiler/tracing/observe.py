@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from profiler.meters.memory_saved import Key, Packed, Saved, key, keys
 from profiler.tracing.constants import on_meta
 from profiler.tracing.course import Course
 from profiler.tracing.kinds import Counted
+from profiler.tracing.nests import tensors_in
 from profiler.tracing.recorder import Backend, Recorder
-from profiler.tracing.target import Built, Sizes, Target, build, explained
+from profiler.tracing.target import Built, Sizes, Target, Untraceable, build, explained
 
 Quantity = tuple[str, str]
 """What is counted and of which kind: ("forward", "mul"), ("bytes", "activations")."""
@@ -57,7 +57,7 @@ def tensors_of(built: Built) -> Iterator[Tensor]:
     """Parameters, buffers and inputs."""
     yield from built.module.parameters()
     yield from built.module.buffers()
-    yield from (t for t in tree_leaves((built.args, built.kwargs)) if isinstance(t, Tensor))
+    yield from tensors_in((built.args, built.kwargs))
 
 
 COMPILER = "torch._dynamo"
@@ -106,7 +106,7 @@ def _observed(
             sum(p.numel() for p in parameters),
             activations,
             recorder.bytes_made,
-            recorder.alive or [recorder.bytes_alive],
+            recorder.alive,
         ),
         array("q", recorder.alive),
         tuple(recorder.names),
@@ -130,7 +130,7 @@ def numbers_of(
     found = totals(by_op)
     found["parameters", ""] = parameters
     found["bytes", "activations"] = activations
-    found[MADE], found[PEAK] = made, max(alive)
+    found[MADE], found[PEAK] = made, max(alive, default=made)
     return found
 
 
@@ -152,7 +152,8 @@ def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
     """Forward, then backward from a gradient of every result that has one; `inner` is a mode that
     sees the calls before the recorder. The bytes that the forward pass saves for the backward, each
     storage once and whole, parameters and buffers left out."""
-    with eager(), recorder.accumulation.watching(), on_meta(), recorder, inner or nullcontext():
+    followed = recorder.accumulation.watching()
+    with eager(), uncast(), followed, on_meta(), recorder, inner or nullcontext():
         saved = Unwritten()
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
             results = built.module(*built.args, **built.kwargs)
@@ -160,7 +161,7 @@ def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
         storages = saved.storages_beside(owned)
         activations: int = sum(storage.nbytes() for storage in storages)
         recorder.save(storages)
-        wanted = list({id(t): t for t in differentiable(results)}.values())
+        wanted = list(differentiable(results))
         storages.clear()
         recorder.phase = "backward"
         if wanted:
@@ -173,6 +174,28 @@ def eager() -> AbstractContextManager[None]:
     dispatches is not followed, and the compiler is not to look at what follows the calls."""
     asked = COMPILER in sys.modules
     return torch.compiler.set_stance("force_eager") if asked else nullcontext()
+
+
+@contextmanager
+def uncast() -> Iterator[None]:
+    """Inside, a region of torch.autocast is refused: on the meta device nothing is converted in it,
+    and what it runs would be counted in another type than elsewhere."""
+    kind: Any = torch.autocast
+    plain = kind.__enter__
+
+    def entered(region: Any) -> Any:
+        if region._enabled:
+            raise Untraceable(
+                "torch.autocast converts nothing on the meta device: leave it out, and give the "
+                "module and its inputs the type that is meant"
+            )
+        return plain(region)
+
+    kind.__enter__ = entered
+    try:
+        yield
+    finally:
+        kind.__enter__ = plain
 
 
 class Versioned(Packed):
@@ -209,9 +232,9 @@ class Unwritten(Saved):
 
 def differentiable(results: Any) -> Iterator[Tensor]:
     """Every tensor of the results that a gradient flows back from."""
-    for leaf in tree_leaves(results):
-        if isinstance(leaf, Tensor) and leaf.requires_grad and leaf.grad_fn is not None:
-            yield leaf
+    for tensor in tensors_in(results):
+        if tensor.requires_grad and tensor.grad_fn is not None:
+            yield tensor
 
 
 @contextmanager

@@ -20,11 +20,16 @@ EVEN = (32, 16, 8, 64, 4, 28, 40, 44)
 LARGE = (1021, 509, 251, 127, 61, 37)
 """Large primes, one of which every size takes in turn."""
 
+DIVISIBLE = ((960, 480, 192, 64), (896, 448, 224, 56))
+"""Sizes that many others divide, two of which every size takes in turn, one where runs take long:
+what a module does only where its chunks come out even shows there."""
+
 
 def held_out(points: Points, base: Point) -> list[Point]:
     """Sizes that no formula was found from, at which the module runs: prime, odd, powers of two,
-    and each letter large, the others being the primes: what depends on which of two sizes is the
-    larger, or divides the other, shows where neither is one that formulas were found from. Of two
+    and each letter large, once a prime, once divisible by many, the others being the primes: what
+    depends on which of two sizes is the larger, or divides the other, shows where neither is one
+    that formulas were found from. Of two
     letters each is the larger one somewhere, where the case has such sizes."""
     found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):
@@ -36,8 +41,9 @@ def held_out(points: Points, base: Point) -> list[Point]:
         if point is not None:
             found += [point] * points.told(point)
     among = next(iter(found), base)
-    largest = (large(points, base, i, among) for i in range(len(base)))
-    found += [point for point in largest if point is not None]
+    for listed in (LARGE, *DIVISIBLE[: 1 if points.slow else None]):
+        largest = (large(points, base, i, among, listed) for i in range(len(base)))
+        found += [point for point in largest if point is not None]
     for i, j in permutations(range(len(base)), 2):
         if not any(point[i] > point[j] for point in found):
             point = larger(points, base, i, j)
@@ -63,10 +69,10 @@ def beyond(points: Points, base: Point, i: int, place: int) -> int:
     return base[i] - base[i] % step + place * step if base[i] > place * step else place * step
 
 
-def large(points: Points, base: Point, i: int, among: Point) -> Point | None:
-    """A large prime multiple of one letter, as large as patience allows, the others as in
+def large(points: Points, base: Point, i: int, among: Point, sizes: Sequence[int]) -> Point | None:
+    """A large multiple of one letter, the first of some that patience allows, the others as in
     `among`."""
-    for size in LARGE:
+    for size in sizes:
         place = size * points.multiples[i]
         point = points.moved(among, i, place)
         if place <= base[i] or point in points.used or not points.inside(point):

@@ -21,7 +21,7 @@ from profiler.counters.call import CountError, bind, bytes_read, bytes_written
 from profiler.counters.operations import NOTHING, Operations
 from profiler.counters.rules import contraction, operations_of
 from profiler.tracing import constants
-from profiler.tracing.accumulation import ADD, Accumulation
+from profiler.tracing.accumulation import ADD, INTO, ZEROS, Accumulation
 from profiler.tracing.course import Course
 from profiler.tracing.kinds import Cost, Counted, Kind, Layout, Made, by_operation, kind_of
 from profiler.tracing.target import OPERATION
@@ -94,7 +94,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 return func.decompose(*args, **kwargs)
         if func is constants.READ and (known := constants.answer(func, args)) is not None:
             return known
-        added = func is ADD and self.accumulation.in_place(func, args)
+        added = (func is ADD and self.accumulation.in_place(func, args)) or (
+            kind.name in INTO and self.accumulation.into_zeros(args[0])
+        )
         result = func(*args, **kwargs) if kind.view else self.called(func, kind, args, kwargs)
         if added:
             result = args[0]
@@ -106,6 +108,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 self.hold(item)
                 if self.shapes is not None:
                     self.shapes.append(tuple(item.shape))
+        if kind.name in ZEROS:
+            self.accumulation.fill(result)
         self.alive.append(self.bytes_alive)
         self.names.append(kind.label[self.phase])
         return result
@@ -189,21 +193,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def operations(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Operations:
         """By the rule, else by torch's own decomposition; CountError where there is neither."""
-        reason = CountError("no rule for this operation")
+        reason = "no rule for this operation"  # an error that is kept would keep the tensors
         if kind.rule is not None:
             try:
                 found = operations_of(bind(kind.func, args, kwargs, result), TRACED_RULES)
             except CountError as error:
-                reason = error
+                reason = str(error)
             else:
                 if found is not None:
                     return found
         if kind.decomposition is None:
-            raise reason
+            raise CountError(reason)
         self.decomposed.add(kind.name)
         return self.taken_apart(kind, args, kwargs, reason)
 
-    def taken_apart(self, kind: Kind, args: Any, kwargs: Any, reason: CountError) -> Operations:
+    def taken_apart(self, kind: Kind, args: Any, kwargs: Any, reason: str) -> Operations:
         """The operations of torch's decomposition, run beside the call on tensors of its own."""
         assert kind.decomposition is not None
         inner = Recorder()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.nn.parameter import is_lazy
 
 from costmodel.formulas import Formula, FormulaError, parse
 from costmodel.load import user_module
@@ -26,10 +26,15 @@ from costmodel.polynomial import Poly
 from costmodel.sizes import LETTERS
 from profiler.meters.interface import reason_of
 from profiler.tracing.constants import Building, on_meta
+from profiler.tracing.nests import fresh
 
 
 class TraceError(Unanswered):
     """The module cannot be traced; the message says why and what to do."""
+
+
+class Untraceable(Exception):
+    """Raised while a module runs; the message says why it cannot be traced, not which one."""
 
 
 Sizes = Mapping[str, int]
@@ -245,11 +250,16 @@ def build(target: Target, sizes: Sizes) -> Built:
                 f"{target.name} makes a {type(made).__name__}: expected a torch.nn.Module, or a "
                 f"pair of it and its inputs"
             )
+        if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+            raise TraceError(
+                f"{target.name} makes a module whose parameters get their shapes at its first "
+                f"call: give all of its sizes, as torch.nn.Linear takes them"
+            )
         given_none = inputs is None
         if given_none:
             inputs = (_sequence(target, sizes),)
     args, kwargs = _arguments(target, inputs)
-    args, kwargs = _fresh((args, kwargs))
+    args, kwargs = fresh((args, kwargs))
     built = Built(module.to("meta"), args, kwargs)
     if given_none:
         _watch(built, args[0].shape)
@@ -322,23 +332,6 @@ def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, 
     )
 
 
-def _fresh(value: Any) -> Any:
-    """The same inputs on the meta device, one tensor given twice still one; the gradient of those
-    that carry numbers is wanted."""
-    made: dict[int, Tensor] = {}
-
-    def leaf(item: Any) -> Any:
-        if not isinstance(item, Tensor):
-            return item
-        if id(item) not in made:
-            moved = item.detach().to("meta")
-            numbers = moved.is_floating_point() or moved.is_complex()
-            made[id(item)] = moved.requires_grad_(numbers)
-        return made[id(item)]
-
-    return tree_map(leaf, value)
-
-
 def _said(error: Exception) -> str:
     plain = isinstance(error, ValueError | RuntimeError)
     return reason_of(error) if plain else f"{type(error).__name__}: {reason_of(error)}"
@@ -353,6 +346,9 @@ def explained(target: Target, sizes: Sizes) -> Iterator[None]:
         raise
     except Exception as error:  # a module of a user's own may raise anything
         where = place(error)
+        if isinstance(error, Untraceable):
+            line = f" ({where.removeprefix(', ')})" if where else ""
+            raise TraceError(f"{target.name} cannot be traced: {error}{line}") from error
         if reason := data_dependent(error):
             raise TraceError(
                 f"{target.name} cannot be traced: what it does depends on the values of its input "

@@ -12,7 +12,7 @@ from typing import Any
 from costmodel.constraints import Constraints, nonnegative
 from costmodel.polynomial import Poly
 from profiler.tracing import atoms
-from profiler.tracing.atoms import WINDOWS
+from profiler.tracing.atoms import EVEN, WINDOWS
 from profiler.tracing.backends import BACKENDS
 from profiler.tracing.divisions import Divisions, formula, written
 from profiler.tracing.filled import zeros
@@ -56,8 +56,11 @@ FAR = (9, 27, 60, 97)
 REPEATS = 5
 """How often the first sizes are run, where that is quick, to see whether chance has a part."""
 
-LATER = (32, 128, 512)
-"""Steps after which powers are tried again, where small sizes are a case of their own."""
+POWERS, ATOMS = "powers", "atoms"
+LATER = (
+    (POWERS, 0), (ATOMS, 0), (POWERS, 32), (POWERS, 128), (POWERS, 512), (ATOMS, 32), (ATOMS, 128)
+)  # fmt: skip
+"""What is tried from how many steps after the start on: small sizes may be a case of their own."""
 
 
 def trace(
@@ -352,26 +355,45 @@ class Search:
 
     def axis(self, base: Point, i: int) -> Axis:
         """The functions of one letter that give every number along it."""
-        points, letter, step = self.points, self.points.letters[i], self.points.multiples[i]
-        if (found := self.powers_from(base, i, base[i])) is not None:
-            return found
-        with_atoms = atoms.axis_with_atoms(
-            letter,
-            step,
-            base[i],
-            lambda place: points.numbers(points.moved(base, i, place)),
-            lambda place: points.at(points.moved(base, i, place), shapes=True).shapes,
-        )
-        if with_atoms is not None:
-            return with_atoms
-        for later in LATER:
+        letter, step = self.points.letters[i], self.points.multiples[i]
+        ways = {POWERS: self.powers_from, ATOMS: self.atoms_from}
+        for way, later in LATER:
+            if later and way == ATOMS and not self.quick(base, i, base[i] + later * step):
+                continue
             try:
-                found = self.powers_from(base, i, base[i] + later * step)
+                found = ways[way](base, i, base[i] + later * step)
             except TraceError:
-                break
+                if not later:
+                    raise
+                continue
             if found is not None:
                 return found
         return axis(letter, powers(letter, 3), [base[i] + k * step for k in range(4)])
+
+    def quick(self, base: Point, i: int, start: int) -> bool:
+        """Whether as many runs as atoms need from a place on take no longer than one may; where
+        sizes belong to a case, that is not asked."""
+        points = self.points
+        return not points.region and points.patient(
+            base, points.moved(base, i, start), 1 / WINDOWS[-1]
+        )
+
+    def atoms_from(self, base: Point, i: int, start: int) -> Axis | None:
+        """The powers of one letter and of its atoms that do so; bytes may differ at single places,
+        where a copy is spared."""
+        points = self.points
+
+        def along(place: int) -> dict[Quantity, int]:
+            return points.numbers(points.moved(base, i, place))
+
+        return atoms.axis_with_atoms(
+            points.letters[i],
+            points.multiples[i],
+            start,
+            along,
+            lambda place: {q: n for q, n in along(place).items() if q[0] != "bytes"},
+            lambda place: points.at(points.moved(base, i, place), shapes=True).shapes,
+        )
 
     def powers_from(self, base: Point, i: int, start: int) -> Axis | None:
         """The powers of one letter that give every number from a place on; None where none do."""
@@ -397,7 +419,8 @@ class Search:
             seen = [place for place in places if points.moved(base, i, place) in points.seen]
             return found if spans(found, seen, along) else None
         checks = places[:6]
-        for place in (start + k * step for k in (FAR if short else FAR[::3])):
+        far = [start + k * step for k in (FAR if short else FAR[::3])]
+        for place in [*far, *(k * step for k in EVEN if k * step > start)]:
             point = points.moved(base, i, place)
             if points.patient(base, point, 1 / 3) and points.runs(point):
                 checks.append(place)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from costmodel.polynomial import Poly, call, size
-from profiler.tracing.atoms import axis_with_atoms
+from profiler.tracing.atoms import PRIME, axis_with_atoms, in_span, monomial_values
 from profiler.tracing.fit import Point, axis, degree_along, interpolate, powers, spans
 
 LETTERS = ("l", "d", "n")
@@ -63,6 +64,25 @@ def test_powers_that_fit_a_few_places_are_found_out() -> None:
 L = size("l")
 
 
+def test_what_is_steady_is_held_against_every_place() -> None:
+    """20 lies at no place that is tried for what may differ at single ones."""
+
+    def along(place: int) -> dict[str, int]:
+        return {"x": 7 * (place == 20)}
+
+    found = axis_with_atoms("l", 1, 5, along, lambda p: {}, lambda p: [()])
+    assert found is not None and spans(found, [21, 99], along)
+    assert axis_with_atoms("l", 1, 5, along, along, lambda p: [()]) is None
+
+
+def test_the_span_of_numbers_is_told_in_remainders() -> None:
+    rows = monomial_values(np.array([[5, 6, 7, 8, 9], [1, 2, 2, 2, 3]]), 2)
+    assert len(rows) == 6  # 1, x, a, x**2, x*a, a**2
+    x, a = rows[1], rows[2]
+    assert in_span(rows[:5], (x * x * 3 - x * a * 7 + 11) % PRIME)
+    assert not in_span(rows[:3], x * a)
+
+
 @pytest.mark.parametrize(
     "poly",
     [
@@ -74,7 +94,10 @@ L = size("l")
     ids=str,
 )
 def test_atoms_are_found_without_shapes(poly: Poly) -> None:
-    found = axis_with_atoms("l", 1, 5, lambda p: {"x": poly.at({"l": p})}, lambda p: [()])
+    def along(place: int) -> dict[str, int]:
+        return {"x": poly.at({"l": place})}
+
+    found = axis_with_atoms("l", 1, 5, along, along, lambda p: [()])
     assert found is not None
     assert interpolate([found], lambda p: {"x": poly.at({"l": p[0]})})["x"].at({"l": 777}) == (
         poly.at({"l": 777})

@@ -66,6 +66,20 @@ def nested(x: Tensor) -> Tensor:
     return held + x.exp()
 
 
+def picked(x: Tensor) -> Tensor:
+    """Gradients that are written where indices name places."""
+    rows = torch.arange(4, device=x.device)
+    places = rows[None, :, None].expand(1, 4, x.shape[2])
+    kept = x[:, rows] + x.index_select(1, rows) * x.gather(1, places)
+    return kept * x.topk(4, 1)[0] + x.cummax(1)[0][:, :4]
+
+
+def described(x: Tensor) -> Tensor:
+    """What has no rule, and what is counted by torch's decomposition of it."""
+    y = nn.functional.gelu(nn.functional.gelu(x, approximate="tanh"), approximate="tanh")
+    return y.cummax(1)[0].cummax(2)[0]
+
+
 def softmax(x: Tensor) -> Tensor:
     return torch.softmax(x @ x.transpose(1, 2), -1) @ x
 
@@ -85,7 +99,7 @@ class Twice(nn.Module):
 def cases() -> dict[str, Callable[[], nn.Module]]:
     made: dict[str, Callable[[], nn.Module]] = {
         fn.__name__: lambda fn=fn: Function(fn)  # type: ignore[misc]  # the loop's own value
-        for fn in (prefix, joined, parts, nested, softmax)
+        for fn in (prefix, joined, parts, nested, picked, described, softmax)
     }
     return {
         **made,

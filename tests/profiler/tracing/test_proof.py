@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
+from profiler.tracing import points as points_
 from profiler.tracing.result import Break
 from profiler.tracing.trace import trace
+from tests.profiler.tracing.test_trace import formula
 
 
 class Windows(nn.Module):
@@ -50,8 +53,36 @@ def test_the_larger_of_two_sizes_has_no_formula() -> None:
     assert isinstance(trace(larger, over="l,d").quantities["forward", "mul"], Break)
 
 
+class Even(nn.Module):
+    """Something else where nothing remains of one size over a number."""
+
+    def __init__(self, *, axis: int, chunk: int) -> None:
+        super().__init__()
+        self.axis, self.chunk = axis, chunk
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp() if x.shape[self.axis] % self.chunk == 0 else x
+
+
+@pytest.mark.parametrize("short_s", [points_.SHORT_S, -1.0], ids=["quick", "slow"])
+@pytest.mark.parametrize(("axis", "chunk"), [(1, 15), (2, 20)])
+def test_what_happens_at_multiples_alone_is_found(
+    chunk: int, axis: int, short_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points_, "SHORT_S", short_s)
+    found = trace(Even, over="l,d", let={"axis": str(axis), "chunk": str(chunk)})
+    size = "ld"[axis - 1]
+    even = f"(floor({size}/{chunk}) - floor(({size} + {chunk - 1})/{chunk}) + 1)"
+    assert found.forward["exp"] == formula(f"l*d*{even}")
+
+
+def test_what_happens_at_multiples_of_a_large_number_is_not_passed_over() -> None:
+    found = trace(Even, over="l,d", let={"axis": "1", "chunk": "128"})
+    assert isinstance(found.quantities["forward", "exp"], Break)
+
+
 def test_no_size_of_a_proof_is_one_that_the_others_were_varied_at() -> None:
     """Not even beside a large one: there a formula of single lines would hold."""
     found = trace(nn.Linear, over="l,d,f", let={"in_features": "d", "out_features": "f"})
-    assert len(found.proven) == 6
+    assert len(found.proven) == 12
     assert all(point[letter] != found.base[letter] for point in found.proven for letter in "ldf")

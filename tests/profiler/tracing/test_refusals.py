@@ -63,6 +63,35 @@ def test_chance_is_found_out_at_the_first_size() -> None:
     assert "times aten::mul, then" in said
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.poisson(torch.ones(3)).sum(),
+        lambda: torch.zeros(1).log_normal_(),
+        lambda: torch.zeros(1).geometric_(0.5),
+        lambda: torch.nn.functional.dropout(torch.ones(1), 0.5),
+    ],
+)
+def test_numbers_that_are_drawn_are_not_known(draw: Callable[[], Tensor]) -> None:
+    assert "numbers that are drawn" in refused(lambda x: x * 2 if float(draw()) > 0 else x)
+
+
+def test_types_that_nothing_is_converted_to_are_refused() -> None:
+    """On the meta device torch.autocast is without effect; switched off it is nowhere."""
+
+    def cast(x: Tensor, *, enabled: bool = True) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            return x @ x.transpose(1, 2)
+
+    assert "torch.autocast converts nothing on the meta device" in refused(cast)
+    assert trace(lambda: Function(lambda x: cast(x, enabled=False)), over="l,d").complete
+
+
+def test_shapes_of_a_first_call_are_asked_for() -> None:
+    with pytest.raises(TraceError, match="get their shapes at its first call: give all"):
+        trace(lambda d: nn.LazyLinear(2 * d), over="l,d")
+
+
 def test_what_a_gradient_needs_must_not_be_written_into() -> None:
     """The gradient of an exponential is read off its result."""
     said = refused(lambda x: x.exp().mul_(2))

@@ -74,6 +74,13 @@ LITERALS: list[tuple[str, Callable[..., Any], tuple[int, ...], Operations, Opera
     # 5 into 3 windows: [0, 2), [1, 4), [3, 5), 7 entries
     ("adaptive pool", lambda x: F.adaptive_avg_pool2d(x, (1, 3)), (1, 1, 1, 5),
      Operations(add=4, div=3), Operations(add=7, div=3)),
+    # torch's decomposition: z = exp(beta x), g z / (z + 1), beta x against the threshold
+    ("softplus with a factor", lambda x: F.softplus(x, beta=2), ROWS,
+     Operations(mul=6, add=6, div=6, exp=6, other={"log": 6}),
+     Operations(mul=18, add=6, div=6, exp=6, other=compare(6))),
+    # four halves of numbers, each converted to the type of the sums
+    ("sums in another type", lambda x: x.detach().cumsum(0, dtype=torch.double), ROWS,
+     Operations(add=3, other={"convert": 6}), NOTHING),
     # transforms of 6: 6 * 3 * 2 products, 6 * 3 * 3 adds, and the same back
     ("transform of any length", torch.fft.fft, (6,), Operations(mul=18, add=27),
      Operations(mul=36, add=54)),
@@ -107,6 +114,48 @@ def test_embedding() -> None:
     found = observe(Target("embedding", make), {}, math_backend)
     assert found.quantities.get(("forward", "add"), 0) == 0
     assert found.quantities["backward", "add"] == 30
+
+
+def test_embedding_scaled_by_frequency() -> None:
+    """torch's decomposition divides every entry by how often its row was asked for."""
+
+    def make() -> tuple[nn.Module, Tensor]:
+        layer = nn.Embedding(11, 3, scale_grad_by_freq=True)
+        return layer, torch.zeros(2, 5, dtype=torch.long)
+
+    found = observe(Target("embedding", make), {}, math_backend).quantities
+    assert found["backward", "add"] == found["backward", "div"] == 30
+
+
+PLACES: list[tuple[str, Callable[[Tensor, Tensor], Tensor], dict[str, int]]] = [
+    ("scatter", lambda x, i: x.detach().scatter(1, i, x.detach()), {}),
+    ("sum", lambda x, i: x.detach().scatter(1, i, x.detach(), reduce="add"), {"add": 6}),
+    ("product", lambda x, i: x.detach().scatter(1, i, x.detach(), reduce="multiply"), {"mul": 6}),
+    ("reduced", lambda x, i: x.detach().scatter_reduce(1, i, x.detach(), "sum"), {"add": 6}),
+    ("largest", lambda x, i: x.detach().scatter_reduce(1, i, x.detach(), "amax"), {"compare": 6}),
+    ("by index", lambda x, i: x.detach().index_reduce(1, i[0], x.detach(), "prod"), {"mul": 6}),
+    ("scaled", lambda x, i: x.detach().index_add(1, i[0], x.detach(), alpha=3),
+     {"mul": 6, "add": 6}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fn", "expected"), [p[1:] for p in PLACES], ids=[p[0] for p in PLACES])
+def test_entries_that_indices_place(
+    fn: Callable[[Tensor, Tensor], Tensor], expected: dict[str, int]
+) -> None:
+    """Six entries, each joined to the one at its place."""
+    forward, _ = counted(lambda x: fn(x, torch.arange(3).expand(2, 3)), ROWS)
+    given = forward.to_json()
+    assert {n: k for n, k in {**given.pop("other"), **given}.items() if k} == expected
+
+
+def test_a_mean_at_places_has_no_rule() -> None:
+    def averaged(x: Tensor) -> Tensor:
+        return x.detach().scatter_reduce(1, torch.zeros_like(x).long(), x.detach(), "mean")
+
+    target = Target("mean", lambda: (Function(averaged), torch.empty(2, 3)))
+    listed = observe(target, {}, math_backend).by_op
+    assert [c.known for (_, n), c in listed.items() if "scatter_reduce" in n] == [False]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import UserDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,6 +14,7 @@ from torch import Tensor, nn
 from costmodel.polynomial import Poly
 from profiler.tracing import TraceError, trace
 from tests.profiler.tracing import modules
+from tests.profiler.tracing.test_memory import Function
 from tests.profiler.tracing.test_trace import formula
 
 
@@ -27,6 +33,54 @@ def test_a_module_may_come_with_its_inputs() -> None:
 
     # every pair of entries times a weight, and times each other
     assert trace(make, over="l").parameters == Poly.of(2 * 3 * 5)
+
+
+@dataclass
+class Output:
+    """Results as an object."""
+
+    first: Tensor
+    more: Any = None
+
+
+class Named(dict[str, Any]):
+    """A dict that torch's trees take for a leaf."""
+
+
+class Slotted:
+    """An object without a dict."""
+
+    __slots__ = ("held", "unset")
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda y: Output(y, y),
+        lambda y: Named(y=[y]),
+        lambda y: UserDict(y=y),
+        lambda y: {y},
+        lambda y: (Slotted(Output(torch.zeros(1), [Named(y=y)])), 3),
+    ],
+)
+def test_gradients_flow_back_from_what_objects_hold(give: Callable[[Tensor], Any]) -> None:
+    found = trace(lambda: Function(lambda x: give(x.exp())), over="l,d")
+    assert found.backward["mul"] == formula("l*d")
+
+
+def test_inputs_that_an_object_holds_have_gradients() -> None:
+    class Reading(nn.Module):
+        def forward(self, given: Output) -> Tensor:
+            return given.first.exp()[given.more]
+
+    def make(l: int, d: int) -> tuple[nn.Module, tuple[Output]]:
+        return Reading(), (Output(torch.empty(l, d), torch.zeros(l, dtype=torch.long)),)
+
+    found = trace(make, over="l,d")
+    assert found.backward["mul"] == formula("l*d")
 
 
 def test_a_batch_that_is_read_as_a_length_is_noted() -> None:

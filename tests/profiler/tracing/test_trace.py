@@ -274,6 +274,23 @@ def test_a_period() -> None:
     assert_classes(found.forward, mul="49*d*floor((l + 6)/7)", add="49*(d - 1)*floor((l + 6)/7)")
 
 
+class Looped(nn.Module):
+    """Attention within chunks of 7, the last one shorter, one after the other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = (x[:, start : start + 7] for start in range(0, x.shape[1], 7))
+        return torch.cat([(part @ part.transpose(1, 2)) @ part for part in parts], 1)
+
+
+def test_a_loop_over_chunks() -> None:
+    """A slice of everything is none, so that up to one chunk is a case of its own."""
+    found = trace(Looped, over="l,d")
+    for l in (8, 14, 15, 20, 71, 500):
+        pairs = sum(min(7, l - start) ** 2 for start in range(0, l, 7))
+        assert found.forward["mul"].at({"l": l, "d": 3}) == 2 * 3 * pairs  # type: ignore[union-attr]  # a formula
+        assert found.backward["mul"].at({"l": l, "d": 3}) == 4 * 3 * pairs  # type: ignore[union-attr]
+
+
 def test_nested_strides_give_the_shortest_formula() -> None:
     # l x l images halved twice, rounding up: ceil(l/2)^2 places of 9 products, then ceil(l/4)^2
     def make(l: int) -> tuple[nn.Module, Tensor]:
