@@ -6,6 +6,7 @@ prints. `main` is the one place where an error becomes a sentence and an exit co
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import os
@@ -23,6 +24,7 @@ from costmodel.command_line import (
     Failed,
     Force,
     Form,
+    Loss,
     Mixers,
     Only,
     Optimiser,
@@ -103,6 +105,7 @@ def table(
     convention: ConventionOption = "strict",
     recompute: Recompute = None,
     only: Only = None,
+    loss: Loss = None,
     optimiser: Optimiser = None,
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="A,B", help="Columns, in this order.")
@@ -153,7 +156,7 @@ def table(
         given_sizes(sizes),
         wanted,
         form,
-        trained(read_convention(convention), wanted, recompute, only, optimiser),
+        trained(read_convention(convention), wanted, recompute, only, loss, optimiser),
         dtypes,
         rows.column_names(columns) if columns is not None else None,
         sort,
@@ -188,6 +191,7 @@ def explain(
     convention: ConventionOption = "strict",
     recompute: Recompute = None,
     only: Only = None,
+    loss: Loss = None,
     optimiser: Optimiser = None,
     format_: Annotated[str, typer.Option("--format", help="rich, markdown or latex.")] = "rich",
     output: Output = None,
@@ -208,7 +212,7 @@ def explain(
         form or found.default_form,
         wanted,
         one_combination(found, given_sizes(sizes)),
-        trained(read_convention(convention), wanted, recompute, only, optimiser),
+        trained(read_convention(convention), wanted, recompute, only, loss, optimiser),
         symbol_names(symbols, [found]),
         optimiser,
     ).parts()
@@ -456,6 +460,7 @@ def check(
     convention: ConventionOption = "strict",
     recompute: Recompute = None,
     only: Only = None,
+    loss: Loss = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 1 where a claim disagrees, however it is read."),
@@ -473,7 +478,7 @@ def check(
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         load_mixer(target)
-        names = trained(read_convention(convention), (name,), recompute, only, None).names
+        names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
         said = claims_of(claim, target, name, form or "", names)
         checked_claims([], said, strict, format_)
     else:
@@ -534,6 +539,7 @@ def wanted(typed: Sequence[str]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0, 1 where the job failed, 2 where it cannot be asked for so."""
     gc.set_threshold(FEW_COLLECTIONS)
+    atexit.register(gc.freeze)  # a process that ends need not search all it holds for cycles
     typed = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(run(typed))
 

@@ -16,10 +16,12 @@ from costmodel.constraints import Unsupported
 from costmodel.equations import Equation, System, gradient_name
 from costmodel.execution.oracle import Execution, run
 from costmodel.execution.tallying import Values
-from costmodel.expressions import First, walk
+from costmodel.expressions import First
 from costmodel.held_against import Comparison, Sizes
 from costmodel.phases import system_of
 from costmodel.rules.activations import activations
+from costmodel.rules.evaluate import evaluate_all
+from costmodel.traversal import walk
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,7 +102,7 @@ class Gradients(Comparison):
         self, system: System, done: Execution, sizes: Sizes
     ) -> dict[str, tuple[Callable[[], str], str]]:
         """The slope along a direction, of every array that gets a gradient: derived, and as a
-        difference quotient of the output."""
+        difference quotient of the result, which is the output or its loss."""
         arrays = dict(done.arrays)
         given = arrays.pop(_given(system).name)
         names = tuple(self.rewrites)
@@ -111,7 +113,9 @@ class Gradients(Comparison):
             return cm.gradients(self.mixer, arrays, given, sizes, self.form, names)
 
         def output(changed: Mapping[str, Any]) -> Any:
-            return cm.evaluate(self.mixer, {**arrays, **changed}, sizes, self.form, names)
+            known = {**arrays, **changed, _given(system).name: given}
+            found = evaluate_all(self.mixer, known, sizes, self.form, names, "training-step")
+            return found[system.mixer.role("output").name]
 
         for name, slope in self._executed(system, done):
             values, along = arrays[name], _direction(arrays[name])
@@ -134,11 +138,8 @@ class Gradients(Comparison):
         import numpy as np
 
         values: dict[str, np.ndarray[Any, Any]] = {}
-        for array, values_of in done.arrays.items():
-            owner = system.mixer.arrays[array]
-            if owner.role in system.trained and owner.below is None:
-                values[gradient_name(owner)] = np.zeros(values_of.shape)
-        values.pop(gradient_name(_given(system)), None)
+        for array in system.wanted:
+            values[gradient_name(array)] = np.zeros(done.arrays[array.name].shape)
         for (owner, where), scalar in done.trace.memory.items():
             if owner.name in values and owner.role == "intermediate":
                 values[owner.name][tuple(p - 1 for p in where)] = scalar.value
@@ -158,7 +159,7 @@ def _rows_alike(arrays: Values, system: System) -> Values:
 
 
 def _given(system: System) -> Any:
-    """The gradient of the output."""
+    """The gradient of the result, the output or its loss."""
     return system.mixer.arrays[gradient_name(system.mixer.role("output"))]
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from costmodel.conventions import WANTED, Backward, Convention
+from costmodel.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.sizes import LETTERS
 
 FAILED, MISUSED = 1, 2
@@ -101,6 +101,11 @@ Only = Annotated[
     str | None,
     typer.Option("--only", help="Of a backward pass: gradients of parameters, or of inputs."),
 ]
+Loss = Annotated[
+    str | None,
+    typer.Option("--loss", help="Of a backward pass: the loss it begins at, squared-error, "
+                 "cross-entropy; else the gradient of the output is given."),
+]  # fmt: skip
 Optimiser = Annotated[
     str | None,
     typer.Option(
@@ -138,14 +143,17 @@ def trained(
     asked_for: Sequence[str],
     recompute: str | None,
     only: str | None,
+    loss: str | None,
     optimiser: str | None,
 ) -> Convention:
-    """The convention with what a backward pass computes again, and of what it takes gradients.
+    """The convention with what a backward pass computes again, of what it takes gradients, and the
+    loss that it begins at.
 
     Raises:
         UsageError: an unknown choice, or an optimiser without a phase that has one, or without
             parameters that it changes.
-        ConventionError: something to recompute, or to train, without a phase that has gradients.
+        ConventionError: something to recompute or to train, or a loss, without a phase that has
+            gradients.
     """
     from costmodel.phases import TRAINING_STEP
     from costmodel.rules.asking import Training, asked, of_the_backward_pass
@@ -166,6 +174,9 @@ def trained(
     if only is not None:
         chosen(only, "--only", list(WANTED))
         options["only"] = "parameters" if only == "parameters" else "inputs"
+    if loss is not None:
+        chosen(loss, "--loss", list(LOSSES))
+        options["loss"] = loss
     return asked(given, (*with_gradients, asked_for[0])[0], options)
 
 

@@ -33,12 +33,12 @@ from costmodel.expressions import (
     Sub,
     node,
     reduction,
-    walk,
 )
 from costmodel.indices import EquationError, Index, UnionIndex, one_by_one
 from costmodel.loops import Block, blocks
 from costmodel.padding import padded
 from costmodel.polynomial import Poly
+from costmodel.traversal import walk
 
 SCALES = ("scale=per-score", "scale=mul", "scale=folded")
 REWRITES: Mapping[str, str] = {

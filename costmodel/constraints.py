@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from math import gcd, lcm
 
-from costmodel.polynomial import Fn, Monomial, Number, Poly, by_text, call, ceil_div
+from costmodel.atoms import Fn, Monomial, Number, by_text
+from costmodel.polynomial import Poly, call, ceil_div
 
 Constraints = frozenset[Poly]
 """Each polynomial is at least 0."""

@@ -149,8 +149,8 @@ class ConventionError(ValueError):
     """A convention that does not exist or does not combine; the message lists the choices."""
 
 
-RECOMPUTE, ONLY = "recompute=", "only="
-"""How the names begin that choose what a backward pass computes."""
+RECOMPUTE, ONLY, LOSS = "recompute=", "only=", "loss="
+"""How the names begin that choose what a backward pass computes, and what it begins from."""
 
 WANTED: Mapping[str, tuple[str, ...]] = {
     "parameters": ("parameter",),
@@ -158,17 +158,31 @@ WANTED: Mapping[str, tuple[str, ...]] = {
 }
 """What may stand after `only=` -> the roles of the arrays that get a gradient."""
 
+LOSSES: Mapping[str, str] = {
+    "squared-error": "the mean of (y - t)^2 over the entries of the output y",
+    "cross-entropy": "the mean of -log(softmax(y)[t]) over the rows of the output y",
+}
+"""What may stand after `loss=` -> the loss of one sequence, with its output y and target t."""
+
+_ONE_OF: Mapping[str, tuple[Collection[str], str]] = {
+    ONLY: (WANTED, "neither: both is the default"),
+    LOSS: (LOSSES, "none: then the gradient of the output is given"),
+}
+"""Beginning of a name -> how it may end, and what leaving it out means."""
+
 
 @dataclass(frozen=True)
 class Backward:
     """What a backward pass computes, as names among the rewrites say it.
 
     `recompute` names arrays of the forward pass that are computed again in place of being kept;
-    `only` is one of `WANTED`, or empty for the gradients of all inputs, contexts and parameters.
+    `only` is one of `WANTED`, or empty for the gradients of all inputs, contexts and parameters;
+    `loss` is one of `LOSSES`, or empty where the gradient of the output is given.
     """
 
     recompute: tuple[str, ...] = ()
     only: str = ""
+    loss: str = ""
 
     @property
     def caption(self) -> Sequence[str]:
@@ -178,15 +192,29 @@ class Backward:
             every = "all that it reads of the forward pass"
             named = every if "all" in self.recompute else ", ".join(self.recompute)
             said.append(f"the backward pass computes {named} again, in place of keeping it")
-        return said + [f"gradients of {self.only} only"] * bool(self.only)
+        said += [f"gradients of {self.only} only"] * bool(self.only)
+        if self.loss:
+            said.append(f"loss {self.loss}: {LOSSES[self.loss]}")
+        return said
+
+    @property
+    def given(self) -> str:
+        """Where the gradients begin, as captions say it."""
+        if not self.loss:
+            return "the gradient of the output is given: no loss is counted"
+        return (
+            f"loss {self.loss}: each sequence has one of its own, counted with its gradients; its "
+            "target and the gradient of the loss itself, one number, are given"
+        )
 
 
 def parted(rewrites: Sequence[str]) -> tuple[tuple[str, ...], Backward]:
     """The rewrites of the equations, and what a backward pass computes."""
     again = tuple(r.removeprefix(RECOMPUTE) for r in rewrites if r.startswith(RECOMPUTE))
     only = "".join(r.removeprefix(ONLY) for r in rewrites if r.startswith(ONLY))
-    others = tuple(r for r in rewrites if not r.startswith((RECOMPUTE, ONLY)))
-    return others, Backward(again, only)
+    loss = "".join(r.removeprefix(LOSS) for r in rewrites if r.startswith(LOSS))
+    others = tuple(r for r in rewrites if not r.startswith((RECOMPUTE, ONLY, LOSS)))
+    return others, Backward(again, only, loss)
 
 
 @dataclass(frozen=True)
@@ -239,7 +267,8 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     parts = list(dict.fromkeys(p.strip() for p in parts if p.strip()))
     if isinstance(names, str) and not parts:
         raise ConventionError(f"an empty convention: the default is {next(iter(ACCOUNTINGS))}")
-    known = [*ACCOUNTINGS, *REWRITES, *PEERS, *(ONLY + name for name in WANTED)]
+    choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
+    known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:
         if part not in known and not (part.startswith(RECOMPUTE) and part != RECOMPUTE):
             near = difflib.get_close_matches(part, known, 1)
@@ -247,15 +276,13 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
             raise ConventionError(
                 f"unknown convention '{part}'{hint} One accounting ({', '.join(ACCOUNTINGS)}) and "
                 f"any rewrites ({', '.join(REWRITES)}), or one peer alone ({', '.join(PEERS)}); "
-                f"for a backward pass {RECOMPUTE}all, {RECOMPUTE}ARRAY, "
-                f"{' or '.join(ONLY + name for name in WANTED)}."
+                f"for a backward pass {RECOMPUTE}all, {RECOMPUTE}ARRAY, {' or '.join(choices)}."
             )
     peers = [p for p in parts if p in PEERS]
     accountings = [p for p in parts if p in ACCOUNTINGS]
     scales = [p for p in parts if p in SCALES]
     if peers and len(parts) > 1:
         raise ConventionError(f"peer '{peers[0]}' stands alone: it cannot be combined")
-    wanted = [p for p in parts if p.startswith(ONLY)]
     if len(accountings) > 1 or len(scales) > 1:
         raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
     padded = [p for p in parts if p in PADDINGS]
@@ -264,8 +291,10 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
             f"{' or '.join(PADDINGS)} says how zeros are stored that are multiplied: choose one, "
             f"beside dense"
         )
-    if len(wanted) > 1:
-        raise ConventionError(f"choose one of {', '.join(wanted)}, or neither: both is the default")
+    for begin, (_, without) in _ONE_OF.items():
+        chosen = [p for p in parts if p.startswith(begin)]
+        if len(chosen) > 1:
+            raise ConventionError(f"choose one of {', '.join(chosen)}, or {without}")
     if peers:
         return Convention(peer=peers[0])
     rewrites = tuple(sorted(p for p in parts if p not in (*ACCOUNTINGS, SCALES[0])))

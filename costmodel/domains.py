@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import cache, lru_cache, partial
 from math import comb
 
+from costmodel.atoms import Fn
 from costmodel.constraints import (
     Constraints,
     Unsupported,
@@ -25,7 +26,7 @@ from costmodel.constraints import (
     simplified,
 )
 from costmodel.exact import Exact
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 from costmodel.projections import outside
 
 

@@ -42,8 +42,6 @@ from costmodel.expressions import (
     Reduce,
     Ref,
     Select,
-    names_in,
-    walk,
 )
 from costmodel.indices import (
     EquationError,
@@ -56,6 +54,7 @@ from costmodel.indices import (
 )
 from costmodel.polynomial import Poly, size
 from costmodel.sizes import LETTERS
+from costmodel.traversal import names_in, walk
 
 
 @hashed_once
@@ -113,6 +112,9 @@ class System:
     trained: tuple[str, ...] = TRAINED
     """The roles of what gets a gradient."""
 
+    fixed: frozenset[Array] = frozenset()
+    """Arrays of these roles that get none: the gradient that is given, a loss's target."""
+
     beyond: bool = False
     """Whether references may read outside of their arrays, where there are zeros: a rewrite made it
     so, no author may write it."""
@@ -130,6 +132,14 @@ class System:
             return self
         equations = tuple(e for e in self.equations if e not in self.backward)
         return System(self.mixer, self.form, equations, beyond=self.beyond)
+
+    @cached_property
+    def wanted(self) -> tuple[Array, ...]:
+        """The arrays that get a gradient if the result depends on them; positions get none."""
+        arrays = self.mixer.arrays.values()
+        return tuple(
+            a for a in arrays if a.role in self.trained and a.below is None and a not in self.fixed
+        )
 
     @cached_property
     def weights(self) -> frozenset[Array]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from costmodel.atoms import Fn
 from costmodel.constraints import (
     Constraints,
     implied,
@@ -16,7 +17,7 @@ from costmodel.constraints import (
     narrowed,
     simplified,
 )
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 from costmodel.projections import outside
 from costmodel.symbols import to_sympy
 

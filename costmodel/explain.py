@@ -36,7 +36,7 @@ OCCASIONS = {
     "backward": "In a backward pass",
     "training-step": "In a training step",
 }
-TILDE = "what is computed again of the forward pass has a tilde; "
+TILDE = "What is computed again of the forward pass has a tilde. "
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ class Explanation(Subject):
         except Unsupported as error:
             yield Paragraph((f"It is not derived: {error}.",))
             return
+        if phase in TRAINING_STEP:
+            yield from self._loss(system)
         if phase == "backward":
             yield from self._gradients(system)
         elif phase in TRAINING_STEP:
@@ -161,14 +163,21 @@ class Explanation(Subject):
             line += f"; {', '.join(again)}: computed again of the forward pass"
         return Paragraph((f"{line}. The phase backward prints them.",))
 
+    def _loss(self, system: System) -> Iterator[Part]:
+        """The equations that a loss adds to the forward pass."""
+        result = system.mixer.role("output")
+        if result.name not in self.mixer.arrays:
+            yield Paragraph(("The loss that follows the output:",))
+            yield self._shown(e for e in system.forward.equations if e.part_of == result.name)
+
     def _gradients(self, system: System) -> Iterator[Part]:
         """The equations of the gradients, and what they read of the forward pass."""
         forward = system.forward.equations
         divided = "quotient-gradient" in self.convention.rewrites
         yield Paragraph(
             (
-                "The gradient of an array has a bar. That of the output is given, and no loss is "
-                f"counted; {TILDE if self.convention.backward.recompute else ''}a product hands "
+                f"The gradient of an array has a bar; {self.convention.backward.given}. "
+                f"{TILDE if self.convention.backward.recompute else ''}A product hands "
                 "on its gradient times the other factor, a quotient a/b its gradient over b, and "
                 f"that times {'a/b, divided again' if divided else 'the stored quotient'}, a "
                 "function its gradient times its slope, from the stored result where that is "

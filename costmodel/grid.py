@@ -14,8 +14,9 @@ from itertools import product
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
+from costmodel.atoms import Fn, Monomial
 from costmodel.exact import Exact
-from costmodel.polynomial import Fn, Monomial, Poly
+from costmodel.polynomial import Poly
 from costmodel.sizes import LARGEST, LETTERS, SizeError
 
 if TYPE_CHECKING:

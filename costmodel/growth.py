@@ -14,8 +14,9 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 
+from costmodel.atoms import Fn
 from costmodel.constraints import Constraints
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 
 MOST = 200
 """A formula with more growths than this is refused."""

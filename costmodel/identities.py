@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 
+from costmodel.atoms import Fn
 from costmodel.constraints import Constraints, Unsupported, simplified
 from costmodel.exact import Exact
 from costmodel.figures import Answer
 from costmodel.formulas import Formula, FormulaError, NotPolynomial
-from costmodel.polynomial import Fn, Poly, call
+from costmodel.polynomial import Poly, call
 from costmodel.rules.printing import formula_words
 from costmodel.thresholds import points
 

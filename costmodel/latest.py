@@ -20,11 +20,12 @@ from costmodel.constraints import (
     variables_of,
 )
 from costmodel.equations import Equation, System
-from costmodel.expressions import Array, Gather, Position, Ref, position_value, walk
+from costmodel.expressions import Array, Gather, Position, Ref, position_value
 from costmodel.indices import Index
 from costmodel.polynomial import Poly
 from costmodel.presence import may_be_empty
 from costmodel.projections import outside, projected
+from costmodel.traversal import walk
 from costmodel.wellformed import defined, every_choice, whole
 
 

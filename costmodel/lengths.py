@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from costmodel.atoms import Fn
 from costmodel.constraints import Unsupported
 from costmodel.exact import Exact
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 from costmodel.sizes import LARGEST
 
 Range = tuple[int, int]

@@ -14,9 +14,10 @@ from functools import cache, cached_property
 
 from costmodel.constraints import Constraints, Unsupported, implied, infeasible
 from costmodel.equations import Equation, System
-from costmodel.expressions import Array, Flat, Gather, Position, Ref, moved, rebuilt, walk
+from costmodel.expressions import Array, Flat, Gather, Position, Ref
 from costmodel.indices import EquationError, Index
 from costmodel.polynomial import Poly
+from costmodel.traversal import moved, rebuilt, walk
 
 
 @dataclass(frozen=True, eq=False)

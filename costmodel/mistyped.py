@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 PROGRAM = "costmodel"
@@ -81,8 +82,18 @@ def bad_line(error: Any, typed: Sequence[str]) -> str:
         )
     if words := re.search(r" \((?P<words>.*)\)$", str(error.message)):
         command = command_of(error)
+        if switch := switch_before(words["words"].split()[0], error.ctx.command, typed):
+            return f"{switch} is a switch and takes no value: leave out {words['words']}"
         return f"{command} takes fewer words: leave out {words['words']}, or see {helping(command)}"
     return str(error.format_message())
+
+
+def switch_before(word: str, command: Any, typed: Sequence[str]) -> str:
+    """The switch that a word was typed after; "" for anything else."""
+    options = [option for option in command.params if getattr(option, "is_flag", False)]
+    switches = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    found = (one for one, after in pairwise(typed) if after == word and one in switches)
+    return next(found, "")
 
 
 RULES: Mapping[str, Callable[[Any, Sequence[str]], str]] = {

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from costmodel.constraints import Constraints, implied
 from costmodel.equations import Equation, System
-from costmodel.expressions import Array, Constant, Node, Position, Reduce, Ref, moved, rebuilt, walk
+from costmodel.expressions import Array, Constant, Node, Position, Reduce, Ref
 from costmodel.indices import Index, outer_first
 from costmodel.polynomial import Poly
+from costmodel.traversal import moved, rebuilt, walk
 
 ONE = Poly.of(1)
 Window = tuple[int, Poly, Poly]

@@ -14,12 +14,13 @@ from costmodel.composites import OF_GRADIENTS, lower
 from costmodel.constraints import Constraints, Unsupported, infeasible
 from costmodel.conventions import WANTED, parted
 from costmodel.equations import JOINED, STEP, TRAINED, Equation, Mixer, System
-from costmodel.expressions import Array, Fft, Flat, Gather, Select, walk
+from costmodel.expressions import Array, Fft, Flat, Gather, Select
 from costmodel.indices import EquationError, hashed_once
 from costmodel.latest import Read, at_token, reads
 from costmodel.polynomial import Poly
 from costmodel.projections import projected
 from costmodel.tokens import tokens
+from costmodel.traversal import walk
 from costmodel.wellformed import check_form
 
 T = Poly.atom("t")
@@ -78,7 +79,8 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     Raises:
         EquationError: no such form, or one that reads or defines entries that it must not; an array
             to recompute that the form does not compute.
-        Unanswered: the mixer has nothing of what alone is to get a gradient.
+        Unanswered: the mixer has nothing of what alone is to get a gradient, or no output of which
+            a loss is the loss.
     """
     name = form or mixer.default_form
     if name not in mixer.forms:
@@ -95,6 +97,10 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         return system
     from costmodel.adjoint import adjoint
 
+    if backward.loss:
+        from costmodel.losses import with_loss
+
+        system = with_loss(system, backward.loss, rewrites)
     trained = WANTED.get(backward.only, TRAINED)
     step = adjoint(
         system,

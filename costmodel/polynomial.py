@@ -8,17 +8,13 @@ d*n**-1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
+from costmodel.atoms import Fn, Monomial, Number, by_text, sorted_terms, to_text
 from costmodel.sizes import LETTERS, ceil_log2
-
-Number = int | Fraction
-
-
-Monomial = tuple[tuple[str, int], ...]
 
 
 def _tidy(value: Number) -> Number:
@@ -285,19 +281,6 @@ def _atom(name: str) -> Poly:
     return Poly._of_tidy({((name, 1),): 1})
 
 
-class Fn(str):
-    """An atom that is a function of polynomials; equal by its text, indices told from sizes."""
-
-    function: str
-    args: tuple[Poly, ...]
-
-    def __new__(cls, function: str, args: tuple[Poly, ...]) -> Fn:
-        self = super().__new__(cls, f"{function}({', '.join(map(_named, args))})")
-        self.function = function
-        self.args = args
-        return self
-
-
 def _replaced(atom: str, values: Mapping[str, Poly]) -> Poly | None:
     """What stands for an atom, None if it stays as it is."""
     base = values.get(atom)
@@ -433,82 +416,6 @@ def _value(atom: str, sizes: Mapping[str, int]) -> int:
         return sizes[atom]
     except KeyError:
         raise ValueError(f"no value for size {atom.lstrip('@#')}") from None
-
-
-def _order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
-    """Higher degree first, then by name: how papers print a sum."""
-    monomial, _ = term
-    return -sum(p for _, p in monomial), [(-p, a) for a, p in monomial]
-
-
-def sorted_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
-    """The terms in printing order."""
-    return sorted(poly.terms.items(), key=_order)
-
-
-def by_text(polys: Collection[Poly]) -> Collection[Poly]:
-    """Polynomials in one order, whatever the order in which they came."""
-    return polys if len(polys) < 2 else sorted(polys, key=str)
-
-
-def to_text(poly: Poly) -> str:
-    """The polynomial with `+ - * / **`, `ceil_log2`, `Max`, `Min`, `floor`, as formats promise."""
-    text = ""
-    for monomial, number in sorted_terms(poly):
-        sign = "-" if number < 0 else "+"
-        text += f" {sign} " if text else ("-" if number < 0 else "")
-        text += _term_text(monomial, -number if number < 0 else number)
-    return text or "0"
-
-
-def _term_text(monomial: Monomial, number: Number) -> str:
-    above: list[str] = []
-    below: list[str] = []
-    fraction = Fraction(number)
-    if fraction.numerator != 1:
-        above.append(str(fraction.numerator))
-    if fraction.denominator != 1:
-        below.append(str(fraction.denominator))
-    for atom, power in monomial:
-        name = _atom_text(atom)
-        (above if power > 0 else below).append(name + (f"**{abs(power)}" if abs(power) > 1 else ""))
-    top = "*".join(above) or "1"
-    if not below:
-        return top
-    return f"{top}/{below[0] if len(below) == 1 else '(' + '*'.join(below) + ')'}"
-
-
-def _named(poly: Poly) -> str:
-    """The polynomial with the atoms' own names, in which an index is no size."""
-    return " + ".join(
-        "*".join([str(number), *(f"{atom}**{power}" if power != 1 else atom for atom, power in m)])
-        for m, number in sorted_terms(poly)
-    )
-
-
-def _atom_text(atom: str) -> str:
-    if not isinstance(atom, Fn):
-        return atom.lstrip("@#")
-    if atom.function == "pow2":
-        return f"2**{_wrapped(atom.args[0])}"
-    return _call_text(atom.function, atom.args)
-
-
-def _call_text(function: str, args: tuple[Poly, ...]) -> str:
-    if function == "floor_div":
-        above = to_text(args[0])
-        above = above if len(args[0].terms) == 1 and "/" not in above else f"({above})"
-        return f"floor({above}/{_wrapped(args[1])})"
-    return f"{function}({', '.join(map(to_text, args))})"
-
-
-def _wrapped(poly: Poly) -> str:
-    """The text, in parentheses unless it is one atom or a whole number."""
-    plain = any(poly == Poly.atom(atom) for atom in poly.atoms)
-    number = poly.constant()
-    if plain or (isinstance(number, int) and number >= 0):
-        return to_text(poly)
-    return f"({to_text(poly)})"
 
 
 def size(letter: str) -> Poly:

@@ -24,10 +24,10 @@ from costmodel.expressions import (
     Reduce,
     Reduction,
     Sub,
-    walk,
 )
 from costmodel.indices import outer_first
 from costmodel.projections import outside, projected
+from costmodel.traversal import walk
 
 Places = tuple[Constraints, ...]
 """Disjoint conditions, besides those around an expression, of which one holds where it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from costmodel.atoms import by_text
 from costmodel.constraints import (
     ONE,
     Constraints,
@@ -19,7 +20,7 @@ from costmodel.constraints import (
     nonnegative,
     variables_of,
 )
-from costmodel.polynomial import Poly, by_text
+from costmodel.polynomial import Poly
 
 
 def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 
+from costmodel.atoms import Number
 from costmodel.equations import Form, Mixer
 from costmodel.expressions import (
     Composite,
@@ -20,10 +21,10 @@ from costmodel.expressions import (
     Position,
     Ref,
     position_value,
-    walk,
 )
-from costmodel.polynomial import Number, Poly
+from costmodel.polynomial import Poly
 from costmodel.sizes import LETTERS, SizeError, checked
+from costmodel.traversal import walk
 
 MOST = 100_000
 """More values or rows than this are refused as a typing error."""

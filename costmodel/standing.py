@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.equations import Equation
-from costmodel.expressions import Array, Composite, Flat, Gather, Node, Position, Ref, names_in
+from costmodel.expressions import Array, Composite, Flat, Gather, Node, Position, Ref
 from costmodel.indices import EquationError, Index, outer_first
 from costmodel.polynomial import Poly
+from costmodel.traversal import names_in
 
 Place = tuple[Position, Poly]
 """A position and the extent of its axis."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from costmodel.polynomial import Fn, Poly, sorted_terms
+from costmodel.atoms import Fn, sorted_terms
+from costmodel.polynomial import Poly
 from costmodel.sizes import ceil_log2
 
 if TYPE_CHECKING:

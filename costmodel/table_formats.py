@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ from costmodel import render
 from costmodel.answers import Missing
 from costmodel.equations import Mixer
 from costmodel.exact import Exact
-from costmodel.expressions import SELECTIONS, Fft, Select, walk
+from costmodel.expressions import SELECTIONS, Fft, Select
 from costmodel.functions import CLASSES
 from costmodel.mixers import BASELINE
 from costmodel.phases import TRAINING_STEP
@@ -21,6 +21,7 @@ from costmodel.rules.peak import OPTIMISERS
 from costmodel.rules.printing import Names, formula_latex, formula_words, poly_latex
 from costmodel.sizes import LETTERS, SizeError
 from costmodel.table import COLUMNS, Block, Request, Row, Table, TableError, Value, forms_of
+from costmodel.traversal import walk
 
 DIGITS = 4
 """Significant digits of a ratio, stated below every table that has one."""
@@ -33,7 +34,7 @@ DROP = ("path_length", "sequential", "peak", "activations", "to_forward", "order
 TITLES = {
     "training": "Forward pass over l tokens (the papers' training phase)",
     "inference": "One new token at position t (inference)",
-    "backward": "Backward pass: the gradients of the forward pass, from that of its output",
+    "backward": "Backward pass: the gradients of the forward pass, from that of its {result}",
     "training-step": "Training step: forward and backward pass over l tokens",
 }
 
@@ -128,13 +129,19 @@ def grid(block: Block, request: Request, *, names: Names | None = None, titles: 
     columns = tuple(_column(name, names or {}) for name in block.columns)
     per_token = ", per token" if request.per_token else ""
     return render.Grid(
-        f"{TITLES[block.phase]}{per_token}{sizes}",
+        f"{_about(TITLES, block, request)}{per_token}{sizes}",
         columns,
         rows,
         tuple(reasons),
         tuple(notes(block, request)),
         DROP,
     )
+
+
+def _about(words: Mapping[str, str], block: Block, request: Request) -> str:
+    """What is said of a block's phase, whose gradients begin at the output or at a loss."""
+    result = "loss" if request.convention.backward.loss else "output"
+    return words[block.phase].format(result=result)
 
 
 def _column(name: str, names: Names) -> render.Column:
@@ -165,7 +172,7 @@ def notes(block: Block, request: Request) -> Iterator[render.Note]:
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
     yield _note(f"bytes: {request.dtypes.caption}", "traffic", "unfused", "intensity", "optimiser")
     if block.phase in TRAINING_STEP:
-        yield _note("the gradient of the output is given: no loss is counted")
+        yield _note(request.convention.backward.given)
     if request.optimiser:
         each = OPTIMISERS[request.optimiser]
         yield _note(f"optimiser {request.optimiser}: {each} times the parameters", "optimiser")
@@ -369,14 +376,15 @@ def as_latex(table: Table, command: str, *, names: Names | None = None, label: s
 
 def _caption(shown: render.Grid, block: Block, request: Request, names: Names | None,
              caption: str) -> render.Line:  # fmt: skip
-    words = {
+    phases = {
         "training": "Cost of one forward pass (the papers' training phase)",
         "inference": "Cost of one new token (the papers' inference phase)",
-        "backward": "Cost of one backward pass, given the gradient of the output",
+        "backward": "Cost of one backward pass, given the gradient of the {result}",
         "training-step": "Cost of one training step: a forward pass and its backward pass",
     }
-    first = caption or words[block.phase]
-    phase = "" if not caption else f" {words[block.phase].removeprefix('Cost of ').capitalize()}."
+    words = _about(phases, block, request)
+    first = caption or words
+    phase = "" if not caption else f" {words.removeprefix('Cost of ').capitalize()}."
     per_token = ", per token" if request.per_token and not caption else ""
     line: list[render.Cell] = [f"{first.rstrip('.')}{per_token}.{phase} "]
     line += render.as_sentence(sizes_line(request, [block.phase], names))

@@ -16,8 +16,9 @@ from itertools import count, product
 from math import floor, gcd, lcm
 from typing import TYPE_CHECKING
 
+from costmodel.atoms import Monomial
 from costmodel.constraints import nonnegative
-from costmodel.polynomial import Monomial, Poly
+from costmodel.polynomial import Poly
 from costmodel.symbols import to_sympy
 
 if TYPE_CHECKING:

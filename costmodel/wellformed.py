@@ -14,10 +14,11 @@ from math import ceil, floor
 from costmodel.constraints import Constraints, Unsupported, infeasible, nonnegative, variables_of
 from costmodel.domains import total
 from costmodel.equations import Equation, System, rank, rows
-from costmodel.expressions import Array, Flat, Gather, Position, Ref, Select, position_value, walk
+from costmodel.expressions import Array, Flat, Gather, Position, Ref, Select, position_value
 from costmodel.indices import EquationError, Index, UnionIndex, one_by_one
 from costmodel.polynomial import Poly
 from costmodel.projections import outside, projected
+from costmodel.traversal import walk
 
 ONE = Poly.of(1)
 SMALL = (1, 2, 3, 5)

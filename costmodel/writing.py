@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.expressions import Call, Fft, Node, Ref, Select, names_in, node, reduction
+from costmodel.expressions import Call, Fft, Node, Ref, Select, node, reduction
 from costmodel.functions import TABLE
 from costmodel.indices import EquationError, Index, UnionIndex
 from costmodel.polynomial import Poly
+from costmodel.traversal import names_in
 
 
 def _indices(over: Any) -> tuple[Index, ...]:

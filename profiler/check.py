@@ -19,9 +19,10 @@ from costmodel.check import Proof, prove
 from costmodel.composites import lower
 from costmodel.equations import Equation, Mixer
 from costmodel.execution.oracle import execute
-from costmodel.expressions import Ref, walk
+from costmodel.expressions import Ref
 from costmodel.phases import inference_reason
 from costmodel.rules.evaluate import evaluate_all
+from costmodel.traversal import walk
 from profiler.cases import BATCH, TOLERANCE, Case, prove_cases
 from profiler.check_work import dispatched_equals, state_equals
 from profiler.counters.call import tensors_in

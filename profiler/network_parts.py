@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
+from costmodel.losses import SMOOTHING
 from costmodel.models.choices import Choices
-from costmodel.models.parts import SMOOTHING
 
 EPS = 1e-5
 """The constant under a layer norm's root, where it has one."""

@@ -15,10 +15,11 @@ from dataclasses import replace
 from costmodel.equations import Equation, Form, Mixer, System
 from costmodel.execution.oracle import Execution
 from costmodel.execution.scalars import Entry, Instance
-from costmodel.expressions import Array, Gather, Node, Position, Ref, rebuilt
+from costmodel.expressions import Array, Gather, Node, Position, Ref
 from costmodel.indices import Index
 from costmodel.polynomial import Poly
 from costmodel.tokens import tokens
+from costmodel.traversal import rebuilt
 
 B = Poly.atom("b")
 SEQUENCE = Index("sequence", (Poly.of(1),), (B,))
@@ -39,7 +40,8 @@ class Batch:
         equations = list(map(self._of_all, system.equations))
         own = Form(self.mixer, form.name, form.indices, form.arrays, equations)
         self.mixer.forms = {form.name: own}
-        self.system = System(self.mixer, system.form, tuple(equations))
+        fixed = frozenset(self.arrays[array] for array in system.fixed)
+        self.system = System(self.mixer, system.form, tuple(equations), fixed=fixed)
 
     def _longer(self, array: Array) -> Array:
         return replace(array, shape=(*array.shape, B), owner=self.mixer)

@@ -13,8 +13,9 @@ from torch.nn import functional
 
 import costmodel as cm
 from costmodel.equations import Mixer
-from costmodel.expressions import Constant, walk
+from costmodel.expressions import Constant
 from costmodel.options import split
+from costmodel.traversal import walk
 from profiler.modules import Implementation, SequenceMixer, build, implementations
 from tests.small import complete, variants
 

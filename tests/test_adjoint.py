@@ -17,7 +17,7 @@ from costmodel.expressions import Mul, Node, Ref
 from costmodel.functions import TABLE
 from costmodel.indices import min_, union
 from costmodel.mixers import builtin
-from costmodel.rules.evaluate import VALUES
+from costmodel.rules.numeric import VALUES
 from costmodel.writing import function, max_over, sum_
 from tests import small, systems
 

@@ -357,8 +357,8 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: cm.span(m, "training", recompute="all"),
             ConventionError,
-            "what is recomputed and what gets a gradient is a matter of the backward pass: ask for "
-            "the phase backward or training-step, not training",
+            "what is recomputed, what gets a gradient and which loss is counted is a matter of the "
+            "backward pass: ask for the phase backward or training-step, not training",
         ),
         (
             lambda m: cm.count(m, "backward", convention="torch", only="inputs"),
@@ -378,8 +378,8 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: counting("strict,recompute=all"),
             ConventionError,
-            "recompute= and only= are about a mixer by itself: of a network, --recompute layers "
-            "computes layers again",
+            "recompute=, only= and loss= are about a mixer by itself: of a network, --recompute "
+            "layers computes layers again, and --loss or --no-loss says whether its own is counted",
         ),
     ],
 )
@@ -411,7 +411,7 @@ def test_a_forgotten_equation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         old = next(e.array for e in system.equations if f"{e.name}.again" == first.name)
 
         def kept(equation: Equation) -> Equation:
-            back = module._from_copies(equation.value, {first.array: old})
+            back = module.reading(equation.value, {first.array: old})
             return replace(equation, value=back)
 
         backward = {kept(e): k for e, k in made.backward.items() if e.array is not first.array}
@@ -526,8 +526,8 @@ def test_names_and_quotients_of_a_backward_pass_are_explained(
     [
         (
             ("table", "she", "--recompute", "all"),
-            "what is recomputed and what gets a gradient is a matter of the backward pass: ask for "
-            "the phase backward or training-step, not training",
+            "what is recomputed, what gets a gradient and which loss is counted is a matter of the "
+            "backward pass: ask for the phase backward or training-step, not training",
         ),
         (
             ("table", "she", "--phase", "backward", "--only", "weights"),

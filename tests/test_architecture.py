@@ -22,16 +22,16 @@ ROOT = Path(__file__).parents[1]
 
 ANSWERS = "everything else in costmodel"
 LAYERS = (
-    ("sizes", "data", "functions", "quantity", "polynomial", "symbols", "weightings"),
+    ("atoms", "sizes", "data", "functions", "quantity", "polynomial", "symbols", "weightings"),
     (
         "constraints", "domains", "exact", "formula_tree", "formulas", "grid", "growth", "lengths",
         "projections", "rounding", "thresholds",
     ),
-    ("expressions", "equations", "indices", "options", "writing"),
+    ("expressions", "equations", "indices", "options", "traversal", "writing"),
     ("loops", "presence", "wellformed"),
     (
-        "adjoint", "composites", "conventions", "execution", "gates", "load", "mixers", "norms",
-        "padding", "positions", "rules", "standing", "tokens", "latest", "phases",
+        "adjoint", "composites", "conventions", "execution", "gates", "load", "losses", "mixers",
+        "norms", "padding", "positions", "rules", "standing", "tokens", "latest", "phases",
     ),
     ("",),
     (ANSWERS,),

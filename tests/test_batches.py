@@ -12,9 +12,11 @@ import pytest
 import costmodel as cm
 from costmodel.adjoint import adjoint
 from costmodel.check_gradients import _classes as classes
+from costmodel.conventions import LOSSES
 from costmodel.equations import JOINED, SEQUENCE, Mixer, gradient_name
 from costmodel.execution.oracle import random_arrays, run
 from costmodel.figures import derive
+from costmodel.losses import with_loss
 from costmodel.mixers import builtin
 from costmodel.phases import system_of
 from costmodel.readings import Reading
@@ -34,10 +36,16 @@ def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
     return small.complete(mixer, known)
 
 
-def apart(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> list[str]:
-    """Every question about a batch that the rules answer otherwise than its execution does."""
-    forward = batches.Batch(system_of(mixer, form, (), "training")).system
+def apart(mixer: Mixer, form: str, sizes: Mapping[str, int], loss: str = "") -> list[str]:
+    """Every question about a batch that the rules answer otherwise than its execution does.
+
+    Args:
+        loss: one that each sequence has; then the phases with gradients alone are asked for.
+    """
+    one = system_of(mixer, form, (), "training")
+    forward = batches.Batch(with_loss(one, loss, ()) if loss else one).system
     step = adjoint(forward)
+    names = f"strict,loss={loss}" if loss else "strict"
     given = step.mixer.arrays[gradient_name(step.mixer.role("output"))]
     phases = (
         ("training", forward, ()),
@@ -45,18 +53,19 @@ def apart(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> list[str]:
         ("training-step", step, ()),
     )
     found = []
-    for phase, system, ready in phases:
+    for phase, system, ready in phases[bool(loss) :]:
         done = run(system, sizes, ready=ready)
+        counts = cm.count(mixer, phase, form, names).at(**sizes)
         asked = [
-            ("counts", classes(cm.count(mixer, phase, form).at(**sizes)), batches.operations(done)),
+            ("counts", classes(counts), batches.operations(done)),
             (
                 "compulsory traffic",
-                sum(cm.traffic(mixer, phase, form).compulsory.at(sizes).values()),
+                sum(cm.traffic(mixer, phase, form, names).compulsory.at(sizes).values()),
                 batches.moved(done, system, phase),
             ),
         ]
         if phase == "backward":
-            kept = cm.activations(mixer, form).at(**sizes)
+            kept = cm.activations(mixer, form, names).at(**sizes)
             asked.append(("activations", kept, batches.kept(done, given)))
         found += [
             f"{phase}, {name}: rules {derived}, executed {executed}"
@@ -73,6 +82,13 @@ def test_a_batch_costs_what_its_execution_does(
 ) -> None:
     mixer = builtin(name)
     assert apart(mixer, form, complete(mixer, sizes)) == []
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ["self-attention", "she", "linear-attention", "lstm"])
+def test_every_sequence_has_a_loss_and_a_target(name: str, loss: str) -> None:
+    mixer = builtin(name)
+    assert apart(mixer, mixer.default_form, complete(mixer, SIZES[2]), loss) == []
 
 
 @pytest.mark.parametrize(("name", "form"), small.forms())

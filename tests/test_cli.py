@@ -459,3 +459,16 @@ def test_the_table_needs_neither_torch_nor_sympy_nor_numpy() -> None:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert made.stdout == "[]\n"
+
+
+def test_a_process_that_ends_searches_for_no_cycles() -> None:
+    script = (
+        "import atexit, cli, gc, sys\n"
+        "atexit.register(lambda: sys.stderr.write(f'{gc.get_freeze_count()} frozen\\n'))\n"
+        "cli.main(['table', '--l', '8'])\n"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "self-attention" in made.stdout
+    assert re.fullmatch(r"[1-9][0-9]+ frozen\n", made.stderr)

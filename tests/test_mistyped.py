@@ -98,6 +98,8 @@ SAID = {
     "scaling": "scaling needs FILE.jsonl...: costmodel scaling --help shows what that is",
     "table --d": "--d needs a value after it",
     "table --symbolic=yes": "--symbolic is a switch and takes no value: leave out =yes",
+    "model decoder --loss squared-error": "--loss is a switch and takes no value: leave out",
+    "model decoder --loss --no-ffn x y": "--no-ffn is a switch and takes no value: leave out x y",
     "model --hf none.json": "none.json is not a readable configuration: No such file or directory",
     "verify none.json": "none.json is not a readable file of claims: No such file or directory",
 }

@@ -43,7 +43,17 @@ from costmodel.held_against import Comparison
 from costmodel.indices import max_, min_, union
 from costmodel.mixers import builtin
 from costmodel.polynomial import Poly
-from costmodel.rules import count, evaluate, points, row_depths, span, state, terms, traffic
+from costmodel.rules import (
+    count,
+    depths,
+    evaluate,
+    points,
+    row_depths,
+    span,
+    state,
+    terms,
+    traffic,
+)
 from costmodel.writing import function, sum_
 from tests.small import complete
 
@@ -314,7 +324,7 @@ def rows_follow_each_other_once_more(patch: Patch) -> None:
 
 
 def rows_do_not_wait_for_each_other(patch: Patch) -> None:
-    patch.setattr(span, "in_turn", lambda *of: False)
+    patch.setattr(depths, "in_turn", lambda *of: False)
 
 
 def all_rows_are_evaluated_at_once(patch: Patch) -> None:

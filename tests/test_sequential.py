@@ -173,7 +173,7 @@ def test_what_is_not_causal_has_none_for_a_token() -> None:
 
 def test_a_node_without_a_rule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(rule.STEPS, Add)
-    rule._answer.cache_clear()
+    rule.steps_of.cache_clear()
     with pytest.raises(Unsupported, match="Add has no rule in sequential"):
         cm.sequential(cm.mixer("recurrent"))
 
@@ -181,11 +181,20 @@ def test_a_node_without_a_rule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_sum_in_levels_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the tests: with the span's own rule for sums nothing above agrees."""
     monkeypatch.setitem(rule.STEPS, Reduce, span.RULES[Reduce])
-    rule._answer.cache_clear()
+    rule.steps_of.cache_clear()
     sizes = {"l": 5, "d": 6, "n": 2}
     mixer = cm.mixer("self-attention")
     assert cm.sequential(mixer).at(**sizes) != executed(mixer, "direct", sizes)
-    rule._answer.cache_clear()
+    rule.steps_of.cache_clear()
+
+
+def test_steps_are_derived_once_for_all_sizes() -> None:
+    mixer = cm.mixer("lstm")
+    rule.steps_of.cache_clear()
+    for length in (4093, 4094):
+        cm.critical_path(mixer, sizes={"l": length, "d": 4})
+    cm.sequential(mixer)
+    assert rule.steps_of.cache_info().misses == 1
 
 
 def test_terms_are_polynomials_in_the_sizes() -> None:

@@ -22,7 +22,7 @@ from costmodel.constraints import Unsupported
 from costmodel.derivation import sums
 from costmodel.equations import Form, Mixer
 from costmodel.execution.oracle import execute, random_arrays
-from costmodel.expressions import Array, Joined, Node, Reduce, walk
+from costmodel.expressions import Array, Joined, Node, Reduce
 from costmodel.held_against import Comparison, differences
 from costmodel.indices import EquationError, Index, union
 from costmodel.mixers import builtin
@@ -30,6 +30,7 @@ from costmodel.phases import instances, system_of
 from costmodel.rules.latex import equation
 from costmodel.rules.peers import contraction_counts
 from costmodel.sizes import ceil_log2
+from costmodel.traversal import walk
 from tests import systems
 from tests.small import by_sizes, complete
 

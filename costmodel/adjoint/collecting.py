@@ -9,13 +9,14 @@ from costmodel.adjoint.fusion import fused
 from costmodel.adjoint.inversion import Share, entries, moved_index, ranges, substituted
 from costmodel.constraints import Constraints, Unsupported, implied, infeasible, irredundant
 from costmodel.equations import JOINED, SEQUENCE, STEP, Equation, System, gradient_name
-from costmodel.expressions import Add, Array, First, Flat, Node, Ref, moved, position_value
+from costmodel.expressions import Add, Array, First, Flat, Node, Ref, position_value
 from costmodel.indices import Index
 from costmodel.loops import references
 from costmodel.polynomial import Poly, call
 from costmodel.projections import outside
 from costmodel.rules.printing import identifier
 from costmodel.tokens import tokens
+from costmodel.traversal import moved
 from costmodel.wellformed import region, whole
 
 

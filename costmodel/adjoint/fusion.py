@@ -12,9 +12,9 @@ from dataclasses import replace
 from costmodel.adjoint.inversion import Share, entries, moved_index, substituted
 from costmodel.constraints import Constraints, implied
 from costmodel.equations import Equation
-from costmodel.expressions import moved
 from costmodel.indices import Index
 from costmodel.polynomial import Poly
+from costmodel.traversal import moved
 
 
 def fused(shares: Sequence[Share]) -> list[Share]:

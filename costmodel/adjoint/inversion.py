@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from costmodel.atoms import by_text
 from costmodel.constraints import (
     ONE,
     Constraints,
@@ -33,12 +34,11 @@ from costmodel.expressions import (
     Position,
     Reduce,
     Ref,
-    moved,
-    rebuilt,
 )
 from costmodel.indices import Index
-from costmodel.polynomial import Poly, by_text
+from costmodel.polynomial import Poly
 from costmodel.projections import projected
+from costmodel.traversal import moved, rebuilt
 
 Layout = tuple[Poly | None, ...]
 """For each axis the extent of the inner index of a flattening, or None."""

@@ -28,10 +28,9 @@ from costmodel.expressions import (
     Reduction,
     Ref,
     Sub,
-    names_in,
-    walk,
 )
 from costmodel.indices import Index, outer_first
+from costmodel.traversal import names_in, walk
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from costmodel.adjoint.inversion import ranges
 from costmodel.equations import SEQUENCE, STEP, Equation, System
-from costmodel.expressions import Array, Gather, Node, Position, Ref, rebuilt
+from costmodel.expressions import Array, Gather, Node, Position, Ref
 from costmodel.indices import EquationError
 from costmodel.loops import blocks, in_order, references
 from costmodel.rules.printing import identifier
 from costmodel.tokens import tokens
+from costmodel.traversal import rebuilt
 
 ALL = "all"
 """In place of names: every array of the forward pass."""
@@ -107,12 +108,12 @@ def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[
         }
         for copy in in_order(replace(forward, equations=tuple(again))):
             yield copy, again[copy]
-        yield replace(equation, value=_from_copies(equation.value, copies)), kind
+        yield replace(equation, value=reading(equation.value, copies)), kind
 
 
 def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
     """An equation of the forward pass once more, its points on weights alone apart."""
-    array, value = copies[equation.array], _from_copies(equation.value, copies)
+    array, value = copies[equation.array], reading(equation.value, copies)
     whole = equation.part_of + AGAIN
     part_of = whole if whole in {copy.name for copy in copies.values()} else array.name
     for around, sequence in tokens(forward).dependent(equation):
@@ -123,12 +124,12 @@ def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tupl
         yield copy, SEQUENCE if sequence else STEP
 
 
-def _from_copies(node: Node, copies: Copies) -> Node:
-    """An expression that reads what is computed again in place of what was kept."""
+def reading(node: Node, others: Mapping[Array, Array]) -> Node:
+    """The same expression with some arrays read in place of others, and gathered from as well."""
 
     def entry(ref: Ref) -> Ref:
         positions = tuple(position(p) for p in ref.positions)
-        return Ref(copies.get(ref.array, ref.array), positions)
+        return Ref(others.get(ref.array, ref.array), positions)
 
     def position(place: Position) -> Position:
         return Gather(entry(place.at)) if isinstance(place, Gather) else place

@@ -17,6 +17,7 @@ from costmodel.adjoint.collecting import Handed, Sums, bar, plain_region
 from costmodel.adjoint.fusion import fused_equations
 from costmodel.adjoint.inversion import Scale, Share, inverted, ranges
 from costmodel.adjoint.nodes import RULES, Scope, is_free
+from costmodel.adjoint.picked import Picked
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
 from costmodel.adjoint.stored import Shared, active, extent, is_active, stored
@@ -64,8 +65,9 @@ def adjoint(
 ) -> System:
     """The equations of a training step.
 
-    The gradient of the output is a context, `y.grad`: it is given, and no loss is counted. Every
-    input, context and parameter gets its own gradient, unless no output depends on it.
+    The gradient of the output, `y.grad`, or that of the loss, where the system has one for its
+    output, is a context: it is given. Every input, context and parameter gets its own gradient,
+    unless no output depends on it.
 
     Args:
         rewrites: those that change the backward pass alone. `softmax-gradient` takes the gradient
@@ -82,9 +84,9 @@ def adjoint(
         Unsupported: an expression without a rule here, or a reference that cannot be turned round.
         EquationError: an array to recompute that the forward pass does not compute.
     """
-    forward = _with_gradient(system, trained)
-    kept = stored(forward, quotients="quotient-gradient" not in rewrites)
-    step = _Builder(kept, rewrites=rewrites).built()
+    picked = Picked(_with_gradient(system, trained))
+    kept = stored(picked.without_numbers(), quotients="quotient-gradient" not in rewrites)
+    step = picked.restored(_Builder(kept, rewrites=rewrites).built())
     if "logsumexp-gradient" in rewrites:
         step = from_logarithms(step)
     return recomputed(step, recompute) if recompute else step
@@ -98,7 +100,10 @@ def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
     mixer.arrays = {**mixer.arrays, given.name: given}
     form = mixer.forms[system.form]
     mixer.forms = {system.form: Form(mixer, form.name, form.indices, form.arrays, form.equations)}
-    return System(mixer, system.form, system.equations, trained=trained, beyond=system.beyond)
+    return System(
+        mixer, system.form, system.equations, trained=trained, fixed=system.fixed | {given},
+        beyond=system.beyond,
+    )  # fmt: skip
 
 
 @dataclass
@@ -117,8 +122,8 @@ class _Builder(Sums):
         self.handed[output] = [Handed(_of_loss(output, given), sequence=True)]
         for block in reversed(blocks(self.system)):
             self._block(block)
-        for array in self.system.mixer.arrays.values():
-            if array.role in self.system.trained and array is not given and self.handed.get(array):
+        for array in self.system.wanted:
+            if self.handed.get(array):
                 self._collect(array)
         backward = fused_equations(self.written)
         equations = (*self.system.equations, *backward)

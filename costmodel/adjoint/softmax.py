@@ -13,22 +13,11 @@ from costmodel.adjoint.inversion import moved_index
 from costmodel.adjoint.recompute import computed_again, read_by
 from costmodel.constraints import Unsupported, implied
 from costmodel.equations import Equation, System
-from costmodel.expressions import (
-    Add,
-    Array,
-    Call,
-    Div,
-    Mul,
-    Node,
-    Position,
-    Reduce,
-    Ref,
-    Sub,
-    moved,
-)
+from costmodel.expressions import Add, Array, Call, Div, Mul, Node, Position, Reduce, Ref, Sub
 from costmodel.indices import Index
 from costmodel.loops import references
 from costmodel.polynomial import Poly
+from costmodel.traversal import moved
 
 
 def softmax_of(system: System, equation: Equation) -> Ref | None:

@@ -37,8 +37,7 @@ from costmodel.polynomial import Poly
 @cache
 def active(system: System) -> frozenset[Array]:
     """The arrays that depend on something that gets a gradient; positions get none."""
-    arrays = system.mixer.arrays.values()
-    found = {a for a in arrays if a.role in system.trained and a.below is None}
+    found = {*system.wanted}
     while True:
         more = {
             e.array

@@ -8,13 +8,14 @@ Each equation is turned into functions of a point first, as it is run at many.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from costmodel.equations import Equation, System
 from costmodel.execution.fft import ALGORITHMS, Tally
+from costmodel.execution.needs import in_loops, of_a_sequence
 from costmodel.execution.places import OracleError, Places, Point
 from costmodel.execution.scalars import (
     Entry,
@@ -38,6 +39,7 @@ from costmodel.expressions import (
     Flat,
     Folded,
     Gather,
+    IndexValue,
     Joined,
     Neg,
     Node,
@@ -109,14 +111,14 @@ class Run:
         self.memory: dict[Entry, Scalar] = {}
         self.zeros: dict[Entry, str] = {}
         self.instances: list[Instance] = []
-        self.of_a_sequence = _of_a_sequence(system)
+        self.of_a_sequence = of_a_sequence(system)
         for array in system.mixer.arrays.values():
             if array.role != "output":
                 self._load(array, values[array.name])
         self.work = [self._work(equation) for equation in system.equations]
         self.waiting: dict[Entry, tuple[int, Point]] = {}
         """Entries of loops that are not computed yet: who defines them, and at which point."""
-        looped = _in_loops(system)
+        looped = in_loops(system)
         for number in looped:
             self._wait(number)
         for number, work in enumerate(self.work):
@@ -246,6 +248,9 @@ class Run:
         if isinstance(expression, Constant):
             constant = Scalar(self._constant(expression))
             return lambda point, instance: constant
+        if isinstance(expression, IndexValue):
+            place = self.places.value(expression.place)
+            return lambda point, instance: Scalar(place(point))
         if isinstance(expression, First):
             return self._first(expression)
         if isinstance(expression, Where):
@@ -409,40 +414,6 @@ class Run:
 def _alone(step: Step) -> Results:
     """The one result of an expression."""
     return lambda point, at, instance: [step(point, instance)]
-
-
-def _of_a_sequence(system: System) -> set[Array]:
-    """The arrays that each sequence has its own of: zeros around them are its own, too."""
-    found = {a for a in system.mixer.arrays.values() if a.role in ("input", "context")}
-    for _ in system.equations:
-        for equation in system.equations:
-            if not found.isdisjoint(_arrays(equation.value)):
-                found.add(equation.array)
-    return found
-
-
-def _in_loops(system: System) -> list[int]:
-    """The equations whose array needs itself, directly or through others."""
-    needs: dict[Array, set[Array]] = {}
-    for equation in system.equations:
-        needs.setdefault(equation.array, set()).update(_arrays(equation.value))
-
-    def reached(array: Array) -> set[Array]:
-        found: set[Array] = set()
-        fresh = needs[array]
-        while fresh:
-            found |= fresh
-            fresh = set().union(*(needs.get(a, set()) for a in fresh)) - found
-        return found
-
-    return [k for k, e in enumerate(system.equations) if e.array in reached(e.array)]
-
-
-def _arrays(expression: Node) -> Iterator[Array]:
-    if isinstance(expression, Ref):
-        yield expression.array
-    for child in expression.children:
-        yield from _arrays(child)
 
 
 def _letters(position: Position) -> frozenset[str]:

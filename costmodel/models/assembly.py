@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from costmodel.equations import Mixer
 from costmodel.load import mixer as load_mixer
+from costmodel.losses import FORMS_OF_SCORES
 from costmodel.models import parts
 from costmodel.models.choices import Choices, ModelError
 from costmodel.polynomial import Poly
@@ -219,5 +220,5 @@ def _end(c: Choices) -> Iterator[Use]:
     elif c.loss:
         yield Use(
             "loss", parts.loss_of_scores(c.smoothing), sizes=classes, when=FORWARD,
-            forms_under={"safe-softmax": "stable"},
+            forms_under=FORMS_OF_SCORES,
         )  # fmt: skip

@@ -74,8 +74,8 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
     found = named_convention(",".join(others) if others or not chosen else "strict")
     if found.backward != Backward():
         raise ConventionError(
-            "recompute= and only= are about a mixer by itself: of a network, --recompute layers "
-            "computes layers again"
+            "recompute=, only= and loss= are about a mixer by itself: of a network, --recompute "
+            "layers computes layers again, and --loss or --no-loss says whether its own is counted"
         )
     return Counting(found, *chosen)
 

@@ -9,16 +9,15 @@ row that they name is free.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from functools import cache
 
-from costmodel import gates, norms
+from costmodel import gates, losses, norms
 from costmodel.composites import softmax
 from costmodel.equations import Form, Mixer
 from costmodel.expressions import Array, Constant, Node
 from costmodel.indices import Index
 from costmodel.polynomial import Poly
-from costmodel.writing import exp, function, max_over, sum_
+from costmodel.writing import function, sum_
 
 Width = tuple[Index, Index]
 """An index of the tokens and one of the entries of a row."""
@@ -241,41 +240,9 @@ def probabilities() -> Mixer:
     return m
 
 
-SMOOTHING = Fraction(1, 10)
-"""How much label smoothing takes off the target; its value changes no count."""
-
-
-@cache
 def loss_of_scores(smoothed: bool = False) -> Mixer:
-    """Cross-entropy: the log-softmax of the scores (l, u), the mean of the targets' negative.
-
-    Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's
-    maximum first. `smoothed`: a tenth of the target is spread over the vocabulary (label smoothing,
-    Szegedy et al. 2015, arXiv 1512.00567, section 7), its two factors known before the input.
-    """
-    m = _part("loss", "Cross-entropy of scores")
-    l, u = m.sizes("l u")
-    x, y, target = m.input("x", l, u), m.output("y", 1), m.buffer("target", l, below=u)
-    for name in ("plain", "stable"):
-        with m.form(name) as f:
-            i, c = f.index("i", 1, l), f.index("c", 1, u)
-            scores = x
-            if name == "stable":
-                largest, scores = f.array("largest", l), f.array("scores", l, u)
-                largest[i] = max_over(x[i, c], over=c)
-                scores[i, c] = x[i, c] - largest[i]
-            powers, total = f.array("powers", l, u), f.array("total", l)
-            log_total, log_shares = f.array("log_total", l), f.array("log_shares", l, u)
-            powers[i, c] = exp(scores[i, c])
-            total[i] = sum_(powers[i, c], over=c)
-            log_total[i] = function("log", total[i])
-            log_shares[i, c] = scores[i, c] - log_total[i]
-            row: Node = log_shares[i, target[i]]
-            if smoothed:
-                kept, spread = Constant(Poly.of(1 - SMOOTHING)), Constant(Poly.of(SMOOTHING) / u)
-                row = kept * row + spread * sum_(log_shares[i, c], over=c)
-            y[1] = -sum_(row, over=i) / l
-    return m
+    """Cross-entropy of the scores (l, u), as a mixer by itself may have it too; see there."""
+    return losses.cross_entropy((Poly.atom("l"), Poly.atom("u")), smoothed)
 
 
 @cache

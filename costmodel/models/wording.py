@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from costmodel import render
-from costmodel.expressions import Gather, Position, Ref, walk
+from costmodel.expressions import Gather, Position, Ref
 from costmodel.models.assembly import Use
 from costmodel.models.choices import Choices
 from costmodel.models.network import Network
@@ -15,6 +15,7 @@ from costmodel.phases import TRAINING_STEP
 from costmodel.polynomial import Poly
 from costmodel.rules.printing import Names, poly_latex
 from costmodel.sizes import LETTERS
+from costmodel.traversal import walk
 
 
 def described(c: Choices) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from costmodel.conventions import (
+    LOSS,
     ONLY,
     RECOMPUTE,
     Convention,
@@ -20,11 +21,13 @@ class Training(TypedDict, total=False):
 
     `recompute`: "all", or arrays of the forward pass that are computed again in the backward pass,
     in place of being kept; `only`: gradients of "parameters" or of "inputs" (contexts among them)
-    alone. The gradient of the output is given in any case, and no loss is counted.
+    alone; `loss`: one of `LOSSES`, counted with its gradients, its target given. Without one the
+    gradient of the output is given.
     """
 
     recompute: str | Sequence[str]
     only: Literal["parameters", "inputs"]
+    loss: str
 
 
 def asked(given: str | Sequence[str] | Convention, phase: str, training: Training) -> Convention:
@@ -35,10 +38,11 @@ def asked(given: str | Sequence[str] | Convention, phase: str, training: Trainin
     """
     found = convention(given)
     if unknown := sorted(training.keys() - Training.__annotations__.keys()):
-        known = " and ".join(Training.__annotations__)
+        known = ", ".join(Training.__annotations__)
         raise ConventionError(f"unknown option '{unknown[0]}': a backward pass has {known}")
     names = [f"{RECOMPUTE}{array}" for array in recomputed(training.get("recompute"))]
     names += [f"{ONLY}{training['only']}"] if training.get("only") else []
+    names += [f"{LOSS}{training['loss']}"] if training.get("loss") else []
     if names and phase_name(phase) not in TRAINING_STEP:
         raise of_the_backward_pass(phase)
     return convention((*found.names, *names)) if names else found
@@ -64,6 +68,6 @@ def recomputed(arrays: object) -> list[str]:
 def of_the_backward_pass(phase: str) -> ConventionError:
     """What to say where something to train is asked of a phase without gradients."""
     return ConventionError(
-        f"what is recomputed and what gets a gradient is a matter of the backward pass: ask "
-        f"for the phase {' or '.join(TRAINING_STEP)}, not {phase}"
+        f"what is recomputed, what gets a gradient and which loss is counted is a matter of the "
+        f"backward pass: ask for the phase {' or '.join(TRAINING_STEP)}, not {phase}"
     )

@@ -24,6 +24,7 @@ from costmodel.expressions import (
     Fft,
     First,
     Folded,
+    IndexValue,
     Joined,
     Mul,
     Neg,
@@ -34,7 +35,6 @@ from costmodel.expressions import (
     Select,
     Sub,
     Where,
-    names_in,
 )
 from costmodel.functions import TABLE
 from costmodel.phases import Instances, instances, phase_name, system_of
@@ -45,6 +45,7 @@ from costmodel.rules.peers import peer_count
 from costmodel.rules.points import ONE, Points
 from costmodel.rules.selections import network
 from costmodel.rules.terms import terms_of
+from costmodel.traversal import names_in
 
 
 def _leaf(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
@@ -132,6 +133,7 @@ def sorted_entries(node: Select, points: Points) -> Poly:
 
 RULES: Mapping[type[Node], Callable[..., Iterator[tuple[str, Exact]]]] = {
     Constant: _leaf,
+    IndexValue: _leaf,
     Ref: _leaf,
     Neg: _leaf,
     Folded: _leaf,
@@ -215,8 +217,8 @@ def count(
             `backward` or `training-step`.
         form: the form's name; the default form if None.
         convention: one accounting and any rewrites, or one peer.
-        training: of a backward pass, `recompute` (all or arrays) and `only` (parameters or inputs);
-            see `Training`. Every question about a phase takes them.
+        training: of a backward pass, `recompute` (all or arrays), `only` (parameters or inputs) and
+            `loss` (its name); see `Training`. Every question about a phase takes them.
 
     Returns:
         Exact counts for one sequence; the work on parameters alone apart in `.once`.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from costmodel.atoms import Fn, by_text
 from costmodel.constraints import Constraints, infeasible, irredundant, nonnegative
-from costmodel.polynomial import Fn, Poly, by_text, call
+from costmodel.polynomial import Poly, call
 from costmodel.rules.levels import MOST, Depth, Level, dominates, exchanged, proven, pruned
 
 

@@ -7,8 +7,7 @@ arrays given; points outside the domain are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.constraints import Unsupported
@@ -24,6 +23,7 @@ from costmodel.expressions import (
     First,
     Folded,
     Gather,
+    IndexValue,
     Joined,
     Mul,
     Neg,
@@ -39,13 +39,12 @@ from costmodel.expressions import (
 from costmodel.indices import EquationError, Index
 from costmodel.loops import Block, blocks
 from costmodel.phases import system_of
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 from costmodel.rules.asking import Training, asked
+from costmodel.rules.grids import Grid
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Values = NDArray[Any]
+    from costmodel.rules.grids import Values
 
 
 def evaluate(
@@ -114,14 +113,17 @@ def gradients(
     """Evaluate the gradients of a loss with respect to inputs, contexts and parameters, by name.
 
     Args:
-        arrays: the input and every parameter by name, as for `evaluate`.
-        gradient: that of the loss with respect to the output, shaped like it.
+        arrays: the input and every parameter by name, as for `evaluate`; with a loss its target,
+            `y.target` of an output y.
+        gradient: that of the loss with respect to the output, shaped like it; with a loss among
+            the equations that of the loss itself, shaped (1,).
 
     Raises:
         Unsupported: an equation whose gradient is not derived.
     """
-    given = gradient_name(mixer.role("output"))
     names = asked(convention, "backward", training)
+    step = system_of(mixer, form, names.rewrites, "training-step")
+    given = gradient_name(step.mixer.role("output"))
     known = evaluate_all(mixer, {**arrays, given: gradient}, sizes, form, names, "training-step")
     found = {a.name: known.get(gradient_name(a)) for a in mixer.arrays.values()}
     return {
@@ -172,85 +174,7 @@ def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int])
     return value
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """Axes of a broadcast: one per index, outer ones first."""
-
-    indices: tuple[Index, ...]
-    sizes: Mapping[str, int]
-    known: Mapping[str, Values]
-    ends: dict[Index, tuple[int, int]] = field(default_factory=dict, compare=False)
-    """What `extent` has found."""
-
-    def extended(self, over: tuple[Index, ...]) -> _Grid:
-        return _Grid(self.indices + over, self.sizes, self.known)
-
-    @cached_property
-    def coordinates(self) -> tuple[Values, ...]:
-        """The values of each index along its axis."""
-        return tuple(self._along(axis, *self.extent(i)) for axis, i in enumerate(self.indices))
-
-    def _along(self, axis: int, low: int, high: int) -> Values:
-        import numpy as np
-
-        shape = [1] * len(self.indices)
-        shape[axis] = max(0, high - low + 1)
-        return np.arange(low, high + 1).reshape(shape)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents of the broadcast."""
-        return tuple(along.size for along in self.coordinates)
-
-    def extent(self, index: Index) -> tuple[int, int]:
-        """The smallest lower and largest upper end over all outer indices."""
-        if index not in self.ends:
-            self.ends[index] = self._end(index, -1), self._end(index, 1)
-        return self.ends[index]
-
-    def _end(self, index: Index, sign: int) -> int:
-        bounds = index.upper if sign > 0 else index.lower
-        ends = [self._extreme(bound, sign) for bound in bounds]
-        return min(ends) if sign > 0 else max(ends)
-
-    def _extreme(self, bound: Poly, sign: int) -> int:
-        at = dict(self.sizes)
-        for outer in self.indices:
-            if outer.atom in bound.letters:
-                slope = bound.coefficient(outer.atom).at(self.sizes)
-                low, high = self.extent(outer)
-                at[outer.atom] = high if slope * sign > 0 else low
-        return bound.at(at)
-
-    def value(self, poly: Poly) -> Any:
-        """A polynomial of indices over the grid."""
-        at: dict[str, Any] = dict(self.sizes)
-        named = zip(self.indices, self.coordinates, strict=True)
-        at |= {index.atom: along for index, along in named if index.atom in poly.atoms}
-        total: Any = 0
-        for monomial, number in poly.terms.items():
-            term: Any = number
-            for atom, power in monomial:
-                if isinstance(atom, Fn):
-                    term = term * Poly.atom(atom).at(self.sizes) ** power
-                else:
-                    term = term * at[atom] ** power if power > 0 else term / at[atom] ** -power
-            total = total + term
-        return total
-
-    def mask(self) -> Any:
-        """True inside the domain of every index."""
-        import numpy as np
-
-        inside: Any = np.asarray(True)
-        for index in self.indices:
-            for constraint in index.constraints:
-                if any(o.atom in constraint.letters for o in self.indices if o != index):
-                    inside = inside & (self.value(constraint) >= 0)
-        return inside
-
-
-def _entry(grid: _Grid, ref: Ref) -> Values:
+def _entry(grid: Grid, ref: Ref) -> Values:
     """The referenced entries; positions outside the array read as 0."""
     import numpy as np
 
@@ -270,12 +194,16 @@ def _entry(grid: _Grid, ref: Ref) -> Values:
     return np.where(outside, 0.0, array[tuple(where)])
 
 
-def _constant(grid: _Grid, node: Constant) -> Any:
+def _number(grid: Grid, node: IndexValue) -> Any:
+    return grid.value(node.place)
+
+
+def _constant(grid: Grid, node: Constant) -> Any:
     return float(node.base.rational(grid.sizes)) ** (node.half_power / 2)
 
 
-def _arithmetic(name: str) -> Callable[[_Grid, Any], Any]:
-    def rule(grid: _Grid, node: Any) -> Any:
+def _arithmetic(name: str) -> Callable[[Grid, Any], Any]:
+    def rule(grid: Grid, node: Any) -> Any:
         import numpy as np
 
         left, right = (_value(grid, child) for child in node.children)
@@ -284,19 +212,21 @@ def _arithmetic(name: str) -> Callable[[_Grid, Any], Any]:
     return rule
 
 
-def _neg(grid: _Grid, node: Neg) -> Any:
+def _neg(grid: Grid, node: Neg) -> Any:
     return -_value(grid, node.body)
 
 
-def _folded(grid: _Grid, node: Folded) -> Any:
+def _folded(grid: Grid, node: Folded) -> Any:
     return _value(grid, node.body) * _constant(grid, node.factor)
 
 
-def _call(grid: _Grid, node: Call) -> Any:
+def _call(grid: Grid, node: Call) -> Any:
+    from costmodel.rules.numeric import VALUES
+
     return VALUES[node.function](_value(grid, node.body))
 
 
-def _reduce(grid: _Grid, node: Reduction) -> Any:
+def _reduce(grid: Grid, node: Reduction) -> Any:
     import functools
 
     import numpy as np
@@ -305,7 +235,7 @@ def _reduce(grid: _Grid, node: Reduction) -> Any:
     return functools.reduce(join, (_reduced(grid, part) for part in node.parts))
 
 
-def _reduced(grid: _Grid, node: Reduce) -> Any:
+def _reduced(grid: Grid, node: Reduce) -> Any:
     """The sum over one range, 0 where it has no term; the maximum, and there minus infinity."""
     import numpy as np
 
@@ -319,14 +249,14 @@ def _reduced(grid: _Grid, node: Reduce) -> Any:
     return np.where(mask, body, -np.inf).max(axis=axes, initial=-np.inf)
 
 
-def _where(grid: _Grid, node: Where) -> Any:
+def _where(grid: Grid, node: Where) -> Any:
     import numpy as np
 
     on, then, otherwise = (_value(grid, child) for child in node.children)
     return np.where(on > node.above.at(grid.sizes), then, otherwise)
 
 
-def _first(grid: _Grid, node: First) -> Any:
+def _first(grid: Grid, node: First) -> Any:
     import numpy as np
 
     body, entry, largest = (_value(grid, child) for child in node.children)
@@ -336,12 +266,13 @@ def _first(grid: _Grid, node: First) -> Any:
     return np.where(equal & (np.cumsum(equal, axis=axis) == 1), body, 0.0)
 
 
-def _opaque(grid: _Grid, node: Fft | Select) -> Any:
+def _opaque(grid: Grid, node: Fft | Select) -> Any:
     raise Unsupported(f"{node.kind} stands alone on the right side of its equation")
 
 
 RULES: Mapping[type[Node], Callable[..., Any]] = {
     Constant: _constant,
+    IndexValue: _number,
     Ref: _entry,
     Neg: _neg,
     Folded: _folded,
@@ -359,7 +290,7 @@ RULES: Mapping[type[Node], Callable[..., Any]] = {
 }
 
 
-def _value(grid: _Grid, node: Node) -> Any:
+def _value(grid: Grid, node: Node) -> Any:
     try:
         rule = RULES[type(node)]
     except KeyError:
@@ -375,7 +306,7 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
         return
     if isinstance(equation.value, Select):
         equation = replace(equation, indices=_rank_last(equation))
-    grid = _Grid(equation.indices, sizes, known)
+    grid = Grid(equation.indices, sizes, known)
     shape = grid.shape
     inside = np.broadcast_to(grid.mask(), shape)
     with np.errstate(all="ignore"):
@@ -406,11 +337,11 @@ def _rank_last(equation: Equation) -> tuple[Index, ...]:
     return rows(equation) + (() if numbers is None else (numbers,))
 
 
-def _chosen(equation: Equation, node: Select, grid: _Grid) -> Values:
+def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
     """The positions chosen in each row; 0 where there are fewer entries."""
     import numpy as np
 
-    inner = _Grid(rows(equation), grid.sizes, grid.known).extended(node.over)
+    inner = Grid(rows(equation), grid.sizes, grid.known).extended(node.over)
     shape = inner.shape
     body = np.broadcast_to(_entry(inner, node.body), shape)
     outside = ~np.broadcast_to(inner.mask(), shape)
@@ -429,6 +360,8 @@ def _transform(
     """Real transforms along the operand's axes, with the shared indices moved in front."""
     import numpy as np
 
+    from costmodel.rules.numeric import TRANSFORMS
+
     source = known[node.body.array.name]
     shared = [i.atom for i in equation.indices if i.atom in _names(node.body.positions)]
     over = [index.atom for index in node.over]
@@ -442,92 +375,9 @@ def _transform(
     target[...] = np.transpose(result[kept], np.argsort(places))
 
 
-def _rfft(source: Values, points: int) -> Values:
-    import numpy as np
-
-    spectrum = np.fft.rfft(source, n=points, axis=-1)
-    return np.stack([spectrum.real, spectrum.imag], axis=-1)
-
-
-def _irfft(source: Values, points: int) -> Values:
-    import numpy as np
-
-    return np.fft.irfft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1)
-
-
-def _rfft_adjoint(source: Values, points: int) -> Values:
-    """Every bin once, where the inverse counts those between the first and the last twice."""
-    import numpy as np
-
-    bins = source[..., 0] + 1j * source[..., 1]
-    return np.fft.ifft(bins, n=points, axis=-1).real * points
-
-
-def _irfft_adjoint(source: Values, points: int) -> Values:
-    import numpy as np
-
-    weight = np.full(points // 2 + 1, 2.0 / points)
-    weight[[0, -1]] /= 2
-    spectrum = np.fft.rfft(source, n=points, axis=-1) * weight
-    spectrum.imag[..., [0, -1]] = 0
-    return np.stack([spectrum.real, spectrum.imag], axis=-1)
-
-
-TRANSFORMS: Mapping[str, Callable[[Any, int], Any]] = {
-    "rfft": _rfft,
-    "irfft": _irfft,
-    "rfft-adjoint": _rfft_adjoint,
-    "irfft-adjoint": _irfft_adjoint,
-    "rfft-adjoint-complex": _rfft_adjoint,
-    "irfft-adjoint-doubled": _irfft_adjoint,
-}
-
-
 def _names(positions: tuple[Any, ...]) -> set[str]:
     return {a for p in positions for a in position_value(p).letters if a[0] == "@"}
 
 
 def _axis(positions: tuple[Any, ...], atom: str) -> int:
     return next(k for k, p in enumerate(positions) if position_value(p) == Poly.atom(atom))
-
-
-def _functions() -> Mapping[str, Callable[[Any], Any]]:
-    import math
-
-    import numpy as np
-
-    def sigmoid(x: Any) -> Any:
-        return 1 / (1 + np.exp(-x))
-
-    erf = np.vectorize(math.erf, otypes=[float])
-    return {
-        "exp": np.exp,
-        "sqrt": np.sqrt,
-        "log": np.log,
-        "sin": np.sin,
-        "cos": np.cos,
-        "tanh": np.tanh,
-        "erf": erf,
-        "relu": lambda x: np.maximum(x, 0),
-        "sigmoid": sigmoid,
-        "silu": lambda x: x * sigmoid(x),
-        "softplus": lambda x: np.log(1 + np.exp(x)),
-        "elu_plus_1": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),
-        "gelu": lambda x: x * (0.5 * (1 + erf(x * 2**-0.5))),
-        "silu_slope": lambda x: sigmoid(x) * (1 + x * (1 - sigmoid(x))),
-        "erf_slope": lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)),
-        "gelu_slope": lambda x: (
-            0.5 * (1 + erf(x * 2**-0.5)) + x * np.exp(x * x * -0.5) * (2 * math.pi) ** -0.5
-        ),
-    }
-
-
-class _Lazy(dict[str, Callable[[Any], Any]]):
-    """numpy is imported on first use."""
-
-    def __missing__(self, name: str) -> Callable[[Any], Any]:
-        self.update(_functions())
-        return self[name]
-
-
-VALUES: Mapping[str, Callable[[Any], Any]] = _Lazy()

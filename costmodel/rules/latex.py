@@ -26,6 +26,7 @@ from costmodel.expressions import (
     Flat,
     Folded,
     Gather,
+    IndexValue,
     Joined,
     Mul,
     Neg,
@@ -37,7 +38,6 @@ from costmodel.expressions import (
     Select,
     Sub,
     Where,
-    moved,
 )
 from costmodel.functions import TABLE
 from costmodel.indices import Index, UnionIndex
@@ -53,6 +53,7 @@ from costmodel.rules.printing import (
     with_head_width,
 )
 from costmodel.standing import Operands
+from costmodel.traversal import moved
 
 REDUCTION, SUM, PRODUCT, ATOM = range(4)
 """How tightly an expression binds, loosest first."""
@@ -171,7 +172,8 @@ class Notation:
 def _constant(notation: Notation, node: Constant) -> Piece:
     text = notation.poly(node.base)
     positive = all(number > 0 for number in node.base.terms.values())
-    binding = ATOM if len(node.base.terms) <= 1 and positive else SUM
+    single = PRODUCT if {*text.replace("**", "")} & {*"*/"} else ATOM
+    binding = single if len(node.base.terms) <= 1 and positive else SUM
     if node.half_power == 2:
         return Piece(text, binding)
     root = notation.root(text)
@@ -184,6 +186,10 @@ def _constant(notation: Notation, node: Constant) -> Piece:
     if node.half_power == 1:
         return Piece(root, ATOM)
     return notation.fraction(Piece("1", ATOM), Piece(root, ATOM))
+
+
+def _number(notation: Notation, node: IndexValue) -> Piece:
+    return Piece(notation.position(node.place), ATOM if len(node.place.terms) == 1 else SUM)
 
 
 def _ref(notation: Notation, node: Ref) -> Piece:
@@ -236,11 +242,14 @@ def _where(notation: Notation, node: Where) -> Piece:
 
 def _first(notation: Notation, node: First) -> Piece:
     body, entry, largest = (printed(notation, child).text for child in node.children)
+    only = isinstance(node.entry, IndexValue)
     if notation.latex:
         otherwise = r"0 & \text{else}"
-        cases = rf"{body} & {entry} = {largest} \text{{, first}} \\ {otherwise}"
+        first = "" if only else r" \text{, first}"
+        cases = rf"{body} & {entry} = {largest}{first} \\ {otherwise}"
         return Piece(rf"\begin{{cases}} {cases} \end{{cases}}", ATOM)
-    return Piece(f"({body} where {entry} is the first to equal {largest}, else 0)", ATOM)
+    equal = f"{entry} {'is' if only else 'is the first to equal'} {largest}"
+    return Piece(f"({body} where {equal}, else 0)", ATOM)
 
 
 def _folded(notation: Notation, node: Folded) -> Piece:
@@ -321,6 +330,7 @@ def _composite(notation: Notation, node: Composite) -> Piece:
 
 RULES: Mapping[type[Node], Callable[..., Piece]] = {
     Constant: _constant,
+    IndexValue: _number,
     Ref: _ref,
     Add: _sum("+"),
     Sub: _sum("-"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from costmodel.atoms import Fn, by_text
 from costmodel.constraints import (
     ONE,
     Constraints,
@@ -21,7 +22,7 @@ from costmodel.constraints import (
     nonnegative,
     variables_of,
 )
-from costmodel.polynomial import Fn, Poly, by_text, call
+from costmodel.polynomial import Poly, call
 from costmodel.projections import projected
 from costmodel.rules.peaks import direction, highest
 

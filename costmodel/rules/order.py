@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from costmodel.atoms import sorted_terms
 from costmodel.constraints import Constraints
 from costmodel.exact import Exact
 from costmodel.growth import ALWAYS, Growth, NoGrowth, Sizes, dominates, growths
-from costmodel.polynomial import Poly, sorted_terms
+from costmodel.polynomial import Poly
 from costmodel.symbols import to_sympy
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from costmodel.atoms import Fn, Monomial, Number
 from costmodel.constraints import (
     ONE,
     Constraints,
@@ -24,7 +25,7 @@ from costmodel.constraints import (
     nonnegative,
     stride,
 )
-from costmodel.polynomial import Fn, Monomial, Number, Poly, call
+from costmodel.polynomial import Poly, call
 from costmodel.projections import projected
 from costmodel.rules.crossing import best_pairs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 
+from costmodel.atoms import by_text
 from costmodel.constraints import Constraints, infeasible, variables_of
 from costmodel.equations import Equation
 from costmodel.expressions import (
@@ -13,7 +14,7 @@ from costmodel.expressions import (
     position_value,
 )
 from costmodel.phases import Instances
-from costmodel.polynomial import Poly, by_text
+from costmodel.polynomial import Poly
 from costmodel.projections import projected
 from costmodel.rules.levels import Level, maxima, proven
 from costmodel.wellformed import region

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from costmodel.atoms import Fn, Monomial, Number, sorted_terms, to_text
 from costmodel.constraints import Constraints, implied, infeasible, nonnegative
 from costmodel.exact import Exact
-from costmodel.polynomial import Fn, Monomial, Number, Poly, call, sorted_terms, to_text
+from costmodel.polynomial import Poly, call
 from costmodel.rules.breaking import width
 from costmodel.sizes import LETTERS
 

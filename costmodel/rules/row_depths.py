@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from costmodel.atoms import Fn
 from costmodel.constraints import ONE, Constraints, Unsupported, bounds, nonnegative, simplified
 from costmodel.expressions import (
     Array,
 )
-from costmodel.polynomial import Fn, Poly
+from costmodel.polynomial import Poly
 from costmodel.rules.levels import (
     MOST,
     Depth,

@@ -8,22 +8,22 @@ a row waits for the row before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
-from costmodel.constraints import Constraints, Unsupported
+from costmodel.constraints import Constraints
 from costmodel.conventions import Convention
 from costmodel.equations import Mixer, System
 from costmodel.exact import Exact
-from costmodel.expressions import Fft, Joined, Node, Reduce, Reduction, Select
+from costmodel.expressions import Fft, Joined, Reduce, Reduction, Select
 from costmodel.phases import Instances, phase_name, system_of
 from costmodel.polynomial import Poly, call
 from costmodel.quantity import Quantity
 from costmodel.rules.asking import Training, asked
-from costmodel.rules.levels import Depth, pruned
-from costmodel.rules.span import RULES, Depths, reduced
+from costmodel.rules.depths import Depths, Rules
+from costmodel.rules.levels import Depth
+from costmodel.rules.span import RULES, reduced
 
 if TYPE_CHECKING:
     import sympy
@@ -60,7 +60,7 @@ def _one_step(
     return reduced(steps, node, part, around, Poly.of(1))
 
 
-STEPS: Mapping[type[Node], Callable[..., Depth]] = {
+STEPS: Rules = {
     **RULES,
     Reduce: _one_step,
     Joined: _one_step,
@@ -69,21 +69,11 @@ STEPS: Mapping[type[Node], Callable[..., Depth]] = {
 }
 
 
-class Steps(Depths):
-    """After how many steps every array's entries are known: depths in which a sum is one step."""
-
-    def depth(self, node: Node, part: Instances, constraints: Constraints) -> Depth:
-        """After how many steps an expression is known."""
-        try:
-            rule = STEPS[type(node)]
-        except KeyError:
-            raise Unsupported(f"{type(node).__name__} has no rule in sequential") from None
-        return pruned(constraints, rule(self, node, part, constraints))
-
-
 @cache
-def _answer(system: System, phase: str) -> Sequential:
-    return Sequential(Steps(system, phase).latest)
+def steps_of(system: System, phase: str) -> Depths:
+    """After how many steps the entries of a system's arrays are known in a phase: depths in which
+    a sum is one step."""
+    return Depths(system, phase, STEPS, "sequential")
 
 
 def sequential(
@@ -106,4 +96,4 @@ def sequential(
     """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
-    return _answer(system, phase)
+    return Sequential(steps_of(system, phase).latest)

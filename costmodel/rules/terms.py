@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from costmodel.atoms import Fn, by_text
 from costmodel.constraints import ONE, Constraints, Unsupported, infeasible, variables_of
 from costmodel.domains import total
 from costmodel.equations import rank
@@ -11,7 +12,7 @@ from costmodel.exact import Exact
 from costmodel.expressions import Joined, Reduce, Reduction
 from costmodel.indices import Index
 from costmodel.phases import Instances
-from costmodel.polynomial import Fn, Poly, by_text, call
+from costmodel.polynomial import Poly, call
 from costmodel.presence import EVERYWHERE, Places, may_be_empty, present
 from costmodel.rules.levels import MOST, proven
 

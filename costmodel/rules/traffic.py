@@ -17,8 +17,8 @@ from costmodel.conventions import Convention
 from costmodel.domains import total, union_size
 from costmodel.equations import Equation, Mixer, System
 from costmodel.exact import Exact
-from costmodel.expressions import Array, Ref
-from costmodel.latest import after_token, reads, up_to_token
+from costmodel.expressions import Array, Gather, Ref
+from costmodel.latest import Read, after_token, reads, up_to_token
 from costmodel.phases import Instances, T, instances, phase_name, system_of
 from costmodel.polynomial import Poly
 from costmodel.rules.asking import Training, asked
@@ -146,16 +146,42 @@ def _split(
             yield "activations", (ref.array, fresh)
 
 
-def _read(system: System, phase: str, part: Instances) -> Iterable[tuple[str, Region]]:
+def _read(
+    system: System, phase: str, part: Instances, but: frozenset[Array] = frozenset()
+) -> Iterable[tuple[str, Region]]:
+    """The entries that an equation reads, by kind, those of some arrays left out.
+
+    Raises:
+        Unsupported: entries that are read by number, so that their number depends on the values.
+    """
     for read in reads(part.equation):
+        if read.ref.array in but:
+            continue
         around = part.constraints | read.constraints
-        variables = variables_in(part.equation, read.over)
-        if (gather := gathered(read.ref)) is not None:
-            raise Unsupported(
-                f"which entries of {read.ref.array.name} are read depends on the values of "
-                f"{gather.at.array.name}"
-            )
-        yield from _split(system, phase, part.equation, read.ref, around, variables)
+        variables, ref = variables_in(part.equation, read.over), read.ref
+        if (gather := gathered(ref)) is not None:
+            if phase == "inference" or not _apart(system, part.equation, read, variables):
+                raise Unsupported(
+                    f"which entries of {ref.array.name} are read depends on the values of "
+                    f"{gather.at.array.name}"
+                )
+            first = (ONE if isinstance(p, Gather) else p for p in ref.positions)
+            ref = Ref(ref.array, tuple(first))
+        yield from _split(system, phase, part.equation, ref, around, variables)
+
+
+def _apart(system: System, equation: Equation, read: Read, variables: frozenset[str]) -> bool:
+    """Whether every point reads an entry of its own, all of a kind, that no other reference of the
+    equation reads: whichever it is, there are as many as points."""
+    ref, known = read.ref, tokens(system.forward)
+    plain = {position for position in ref.positions if not isinstance(position, Gather)}
+    alone = sum(other.ref.array is ref.array for other in reads(equation)) == 1
+    given = all(
+        sequence
+        for definition in system.defining.get(ref.array, ())
+        for _, sequence in known.dependent(definition)
+    )
+    return alone and given and plain >= {Poly.atom(name) for name in variables}
 
 
 def _written(part: Instances) -> Exact:
@@ -190,10 +216,11 @@ def _unfused(system: System, phase: str) -> Elements:
 def _compulsory(system: System, phase: str) -> Elements:
     parts = instances(system, phase)
     computed = {p.equation.array for p in parts}
+    written = frozenset(computed if phase != "inference" else ())
     touched = [
         (kind, region)
         for part in parts
-        for kind, region in _read(system, phase, part)
+        for kind, region in _read(system, phase, part, written)
         if kind == "state"
         or region[0].role == "input"
         or region[0] not in computed

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from costmodel.equations import Equation, System, gradient_name
-from costmodel.expressions import Array, Joined, Node, Reduce, Ref, walk
+from costmodel.expressions import Array, Joined, Node, Reduce, Ref
+from costmodel.traversal import walk
 
 ONE_KERNEL = "softmax"
 """The kernel class that computes all that a composite is written out as."""

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from costmodel.equations import Equation
-from costmodel.expressions import Array, Flat, Position, walk
+from costmodel.expressions import Array, Flat, Position
 from costmodel.indices import Index
 from costmodel.loops import references
 from costmodel.polynomial import Poly
+from costmodel.traversal import walk
 from profiler.ladders.carriers import FUSED
 from profiler.ladders.operations import Parts, places_of
 from profiler.ladders.rows import Operation, Rows, read, together

@@ -13,9 +13,10 @@ from functools import cached_property, reduce
 from itertools import groupby
 
 from costmodel.equations import JOINED, SEQUENCE, Equation, System, gradient_name
-from costmodel.expressions import Add, Array, Node, Reduce, Ref, walk
+from costmodel.expressions import Add, Array, Node, Reduce, Ref
 from costmodel.indices import Index
 from costmodel.loops import blocks, references
+from costmodel.traversal import walk
 from profiler.ladders.carriers import ENTRY_BY_ENTRY, PRODUCT, WHOLE, Carriers
 from profiler.ladders.operations import apart, places_of
 

@@ -29,12 +29,11 @@ from costmodel.expressions import (
     Reduce,
     Ref,
     Where,
-    rebuilt,
-    walk,
 )
 from costmodel.indices import Index
 from costmodel.loops import Block, blocks, references
 from costmodel.polynomial import Poly
+from costmodel.traversal import rebuilt, walk
 from profiler.ladders.carriers import ENTRY_BY_ENTRY, IN_PLACE, MULTIPLIED, RUNNING, WHOLE, Carriers
 
 

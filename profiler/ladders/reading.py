@@ -7,10 +7,11 @@ from math import prod
 
 from costmodel.constraints import Unsupported
 from costmodel.equations import Equation
-from costmodel.expressions import Add, Array, Flat, Mul, Node, Reduce, Ref, walk
+from costmodel.expressions import Add, Array, Flat, Mul, Node, Reduce, Ref
 from costmodel.indices import Index
 from costmodel.loops import references
 from costmodel.polynomial import Poly
+from costmodel.traversal import walk
 from profiler.ladders.rows import Operation
 
 WEIGHTS = ("parameter", "buffer")

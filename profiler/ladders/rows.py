@@ -13,10 +13,11 @@ from functools import cached_property
 
 from costmodel.constraints import Unsupported
 from costmodel.equations import Equation
-from costmodel.expressions import Add, Array, Flat, Node, Position, Reduce, Ref, rebuilt
+from costmodel.expressions import Add, Array, Flat, Node, Position, Reduce, Ref
 from costmodel.indices import Index
 from costmodel.loops import references
 from costmodel.polynomial import Poly
+from costmodel.traversal import rebuilt
 from profiler.ladders.formulas import Tensor
 
 Operation = tuple[Equation, ...]

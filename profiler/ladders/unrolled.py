@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 
 from costmodel.constraints import Unsupported
@@ -35,7 +34,6 @@ from profiler.ladders.formulas import Key, Operations, Tensor
 from profiler.ladders.graph import Graph
 from profiler.ladders.reading import (
     WEIGHTS,
-    Part,
     ends_of,
     entries_of,
     letters_of,
@@ -47,6 +45,7 @@ from profiler.ladders.reading import (
 )
 from profiler.ladders.rows import Made, Operation, Place, Rows
 from profiler.ladders.tape import Value
+from profiler.ladders.together import Reads
 
 GIVEN = ("input", "context", *WEIGHTS)
 """Roles of what is there before a call."""
@@ -91,11 +90,10 @@ class Unrolled:
     """Tensors that were cut into rows."""
     in_parts: dict[Tensor, Mapping[Key, Tensor]] = field(default_factory=dict)
     """Tensors that were cut into their parts."""
-    alone: dict[frozenset[Key], bool] = field(default_factory=dict)
-    """Parts -> whether each is read alone, as far as that was asked."""
 
     def __post_init__(self) -> None:
         self.does = Operations(Graph(), self.trained)
+        self.reads = Reads(self.order, self.loops, self.sizes, self.in_place)
         for array in self.system.mixer.arrays.values():
             if array.role in GIVEN:
                 self.whole[array] = self._given(array)
@@ -126,7 +124,7 @@ class Unrolled:
     def _given(self, array: Array) -> Tensor:
         """What is there before the call, with the parts of it that equations read."""
         size = prod(extent.at(self.sizes) for extent in array.shape)
-        keys = {key for keys in self._read for key in keys if key[:1] == (array,)}
+        keys = {key for keys in self.reads.together for key in keys if key[:1] == (array,)}
         parts: dict[Key, int] = {}
         if len(keys) > 1:
             parts |= {key: size // len(keys) for key in sorted(keys, key=lambda key: key[1:])}
@@ -134,49 +132,6 @@ class Unrolled:
         size *= 1 if weight else self.sizes["b"]
         found = self.does.given(size, once=weight, parts=parts)
         return replace(found, edge=None) if array.role == "buffer" else found
-
-    @cached_property
-    def _read(self) -> set[frozenset[Part]]:
-        """What operations read together, of each operand."""
-        found = (nodes for o in self._kinds for one in self._parts(o) for nodes in operands(one))
-        return {frozenset(map(part_of, nodes)) for nodes in found}
-
-    @cached_property
-    def _kinds(self) -> list[Operation]:
-        """The operations, those once that rows share."""
-        found: list[Operation] = []
-        for step in self.order:
-            rows = self.loops.get(step)
-            found += [step] if rows is None else replace(rows, sizes=self.sizes).kinds()
-        return found
-
-    def _parts(self, operation: Operation) -> Sequence[Operation]:
-        """An operation, or its equations one by one, where they overwrite only some parts of what
-        was computed together."""
-        return self._apart.get(operation, [operation])
-
-    @cached_property
-    def _apart(self) -> Mapping[Operation, Sequence[Operation]]:
-        """The operations whose equations run one by one, each with these."""
-        found: dict[Operation, Sequence[Operation]] = {}
-        together: dict[Part, set[Part]] = {}
-        for operation in self._kinds:
-            if not self.in_place.isdisjoint(operation) and not multiplies(operation[0].value):
-                parts = [{*map(part_of, nodes)} for nodes in operands(operation)]
-                if any(together.get(part, read) != read for read in parts for part in read):
-                    found[operation] = [(e,) for e in operation]
-            for one in found.get(operation, [operation]):
-                own: set[Part] = {(e.array,) for e in one}
-                for part in own:
-                    together[part] = own
-        return found
-
-    def _read_alone(self, parts: Collection[Key]) -> bool:
-        """Whether no operation reads several of some parts."""
-        keys = frozenset(parts)
-        if keys not in self.alone:
-            self.alone[keys] = all(len(read & keys) < 2 for read in self._read)
-        return self.alone[keys]
 
     def _loop(self, step: Operation, rows: Rows, outer: Place | None) -> Made:
         """Run all rows: what each of them has written."""
@@ -202,7 +157,7 @@ class Unrolled:
                 if operation in rows.inner:
                     self._within(operation, place)
                 else:
-                    for part in self._parts(operation):
+                    for part in self.reads.parts(operation):
                         self._run(part, place)
         return made
 
@@ -235,7 +190,7 @@ class Unrolled:
     def _alone(self, array: Array) -> bool:
         """Whether the parts of what computed an array are each read alone."""
         parts = self.whole[array].parts
-        return bool(parts) and self._read_alone(parts)
+        return bool(parts) and self.reads.alone(parts)
 
     def _cut(self, equation: Equation, ref: Ref, at: Place) -> None:
         """Cut what a row reads of what was computed before the loop: for the loops that run in it,
@@ -263,7 +218,7 @@ class Unrolled:
         made = replace(made, once=own[-1].array in self.once)
         if len(sizes) > 1:
             made = replace(made, parts=sizes)
-            if self._read_alone(sizes):
+            if self.reads.alone(sizes):
                 self.in_parts[made] = self.does.chunks(made)
         for e in own:
             if at is None:
@@ -442,7 +397,7 @@ class Unrolled:
         wanted = {*keys} & of.parts.keys()
         if wanted == of.parts.keys():
             return of
-        if self._read_alone(of.parts):
+        if self.reads.alone(of.parts):
             if of not in self.in_parts:
                 self.in_parts[of] = self.does.chunks(of)
             (key,) = wanted

@@ -26,7 +26,7 @@ from costmodel.explain import Explanation
 from costmodel.functions import TABLE
 from costmodel.held_against import differences
 from costmodel.requests import fit, letters_of
-from costmodel.rules.evaluate import VALUES
+from costmodel.rules.numeric import VALUES
 from costmodel.rules.order import order
 from costmodel.sizes import SizeError, ceil_log2
 from costmodel.table import Request, Row, table

@@ -100,8 +100,6 @@ class Executed:
                 found[name] = np.stack([self._value(w, one, shape) for w in one.reads[name]], 1)
                 if len(one.reads[name]) == 1:
                     found[name] = found[name][:, 0]
-            elif name.endswith(".numbers"):
-                found[name] = np.arange(1, shape[0] + 1)
             elif name == "I":
                 found[name] = np.eye(shape[0])
             elif name in self.given and array.role == "buffer":

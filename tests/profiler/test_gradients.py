@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 import costmodel as cm
 from profiler.modules import Implementation
@@ -32,6 +36,43 @@ def test_gradients_are_those_of_autograd(described: Implementation, sizes: dict[
     for b in range(BATCH):
         arrays = weights | {n: t.detach()[b].numpy() for n, t in zip(names, given, strict=True)}
         found = cm.gradients(mixer, arrays, gradient[b].numpy(), known, described.form)
+        for name, tensor in zip(names, given, strict=True):
+            assert tensor.grad is not None
+            close(found[name], tensor.grad[b].numpy())
+        for name in weights:
+            total[name] += found.get(name, 0)
+    for name, parameter in module.named_parameters():
+        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        close(total[name], expected.numpy())
+
+
+LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "squared-error": functional.mse_loss,
+    "cross-entropy": functional.cross_entropy,
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("described", every(), ids=label)
+def test_gradients_of_a_loss_are_those_of_autograd(described: Implementation, loss: str) -> None:
+    """Each sequence has a loss; their sum is what the module is trained with."""
+    sizes = SIZES[0]
+    mixer, known, module = equations(described), completed(described, sizes), made(described, sizes)
+    given = [tensor.requires_grad_() for tensor in sequences(described, sizes, BATCH)]
+    y = module(*given)
+    chance = torch.Generator().manual_seed(6)
+    targets = torch.randn(y.shape, generator=chance, dtype=y.dtype)
+    if loss == "cross-entropy":
+        targets = torch.randint(0, y.shape[-1], y.shape[:-1], generator=chance)
+    sum(LOSSES[loss](y[b], targets[b]) for b in range(BATCH)).backward()  # type: ignore[union-attr]
+    weights = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
+    total = {name: np.zeros_like(value) for name, value in weights.items()}
+    for b in range(BATCH):
+        target = targets[b].numpy() + (1 if loss == "cross-entropy" else 0)
+        arrays = weights | {n: t.detach()[b].numpy() for n, t in zip(names, given, strict=True)}
+        arrays[f"{mixer.role('output').name}.target"] = target
+        found = cm.gradients(mixer, arrays, np.ones(1), known, described.form, loss=loss)
         for name, tensor in zip(names, given, strict=True):
             assert tensor.grad is not None
             close(found[name], tensor.grad[b].numpy())

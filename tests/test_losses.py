@@ -1,0 +1,488 @@
+"""What does a backward pass cost that begins at a loss, and are its gradients right?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings, strategies as st
+from torch.nn import functional
+
+import cli
+import costmodel as cm
+from costmodel import document, losses
+from costmodel.check_gradients import Gradients, _classes as classes
+from costmodel.composites import lower
+from costmodel.constraints import Unsupported
+from costmodel.conventions import LOSSES, ConventionError, convention
+from costmodel.equations import Mixer, System
+from costmodel.execution.oracle import random_arrays, run
+from costmodel.explain import Explanation
+from costmodel.indices import EquationError
+from costmodel.loops import references
+from costmodel.mixers import builtin
+from costmodel.models import parts
+from costmodel.phases import TRAINING_STEP, Unanswered, system_of
+from costmodel.polynomial import Poly
+from costmodel.requests import given_sizes, one_combination
+from costmodel.rules.asking import Training
+from costmodel.wellformed import check_form
+from tests import small, systems
+
+FORMS = small.forms()
+SIZES = (
+    {"l": 3, "d": 4, "n": 2},
+    {"l": 1, "d": 2, "n": 1, "w": 3, "C": 3},
+    {"l": 5, "d": 4, "n": 2, "k": 3, "C": 2},
+)
+EVERY = pytest.mark.parametrize("loss", LOSSES)
+SOME = ("self-attention", "she", "gru", "linear-attention", "restricted-attention")
+
+
+def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that a mixer has."""
+    return small.complete(mixer, {k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
+
+
+def made(mixer: Mixer, form: str, *names: str, accounting: str = "strict") -> Gradients:
+    """Every question of the phases with gradients, against the execution of the equations."""
+    found = Gradients(mixer, form, names, accounting)
+    for sizes in SIZES[:2]:
+        found.at(complete(mixer, sizes))
+    assert found.apart == []
+    return found
+
+
+@EVERY
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_costs_and_gradients_equal_their_execution(name: str, form: str, loss: str) -> None:
+    """Counts, span, traffic, what is kept; gradients besides equal differences of the loss."""
+    assert made(builtin(name), form, f"loss={loss}").refused == []
+
+
+@EVERY
+@pytest.mark.parametrize("other", ["recompute=all", "only=inputs", "safe-softmax", "dense"])
+@pytest.mark.parametrize("name", SOME)
+def test_beside_other_conventions(name: str, other: str, loss: str) -> None:
+    """The maximum of a row of scores is refused where its entry gets gradients from later rows."""
+    mixer = builtin(name)
+    found = made(mixer, mixer.default_form, other, f"loss={loss}")
+    if name == "gru" and (other, loss) == ("safe-softmax", "cross-entropy"):
+        assert {"depends on which one it is" in reason for reason in found.refused} == {True}
+    else:
+        assert found.refused == []
+
+
+@EVERY
+def test_by_mac(loss: str) -> None:
+    assert made(builtin("she"), "direct", f"loss={loss}", accounting="mac").refused == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(systems.mixers(), systems.sizes(), st.sampled_from(sorted(LOSSES)))
+def test_random_systems(mixer: Mixer, sizes: dict[str, int], loss: str) -> None:
+    found = Gradients(mixer, "direct", (f"loss={loss}",))
+    try:
+        found.at({k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
+    except Unanswered:
+        return
+    assert found.apart == []
+
+
+# Against torch.
+
+TORCH: Mapping[str, Callable[[Any, Any], Any]] = {
+    "squared-error": lambda y, t: functional.mse_loss(y, torch.from_numpy(t)),
+    "cross-entropy": lambda y, t: functional.cross_entropy(y, torch.from_numpy(t - 1)),
+}
+
+
+def target_of(loss: str, shape: tuple[int, ...]) -> Any:
+    """Some target of an output of a shape, classes counted from 1."""
+    generator = np.random.default_rng(4)
+    if loss == "cross-entropy":
+        return generator.integers(1, shape[-1] + 1, shape[:-1])
+    return generator.uniform(-1, 1, shape)
+
+
+@EVERY
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_gradients_begin_where_those_of_torch_do(name: str, form: str, loss: str) -> None:
+    """Those of the loss are those that begin at torch's gradient of the output, which is given."""
+    mixer = builtin(name)
+    sizes = complete(mixer, SIZES[2])
+    arrays = random_arrays(mixer.forms[form], sizes)
+    y = torch.from_numpy(cm.evaluate(mixer, arrays, sizes, form)).requires_grad_()
+    target = target_of(loss, tuple(y.shape))
+    value = TORCH[loss](y, target)
+    value.backward()
+    assert y.grad is not None
+    expected = cm.gradients(mixer, arrays, y.grad.numpy(), sizes, form)
+    given_ = {**arrays, "y.target": target}
+    for options in (Training(), Training(recompute="all"), Training(only="inputs")):
+        asked: Training = {**options, "loss": loss}
+        found = cm.gradients(mixer, given_, np.ones(1), sizes, form, **asked)
+        inputs = {n for n in expected if mixer.arrays[n].role != "parameter"}
+        assert found.keys() == (inputs if options.get("only") else expected.keys())
+        for array, slope in found.items():
+            # sums of a few dozen products of numbers of size one, in another order
+            assert np.allclose(slope, expected[array], rtol=1e-10, atol=1e-12), array
+    forward = system_of(mixer, form, (f"loss={loss}",), "backward").forward
+    done = run(forward, sizes, arrays={**given_, "y.loss.grad": np.ones(1)})
+    assert done.output == pytest.approx(value.item(), rel=1e-12)
+
+
+# By hand.
+
+FORWARD: Mapping[str, Callable[[int, int], dict[str, int]]] = {
+    # differences, squares, their sum over all entries, one division
+    "squared-error": lambda l, d: {"add": l * d + l * d - 1, "mul": l * d, "div": 1},
+    # exponentials, their sums, logarithms, differences; the sum over rows, one division
+    "cross-entropy": lambda l, d: {
+        "exp": l * d,
+        "log": l,
+        "add": l * (d - 1) + l * d + l - 1,
+        "div": 1,
+    },
+}
+BACKWARD: Mapping[str, Callable[[int, int], dict[str, int]]] = {
+    # g over the number of entries, then g e + g e
+    "squared-error": lambda l, d: {"div": 1, "mul": 2 * l * d, "add": l * d},
+    # g over the rows; the sum of a row's gradients over its exponentials' sum, times each of them,
+    # added to what the entry of the target gets
+    "cross-entropy": lambda l, d: {"div": 1 + l, "add": l * (d - 1) + l * d, "mul": l * d},
+}
+
+
+@EVERY
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_counts_grow_by_those_of_the_loss(name: str, form: str, loss: str) -> None:
+    """By its own operations and no other, for each of b sequences, in every form of every mixer."""
+    mixer = builtin(name)
+    for sizes in SIZES:
+        known = complete(mixer, sizes)
+        l, d = known["l"], known.get("d", 1)
+        own = {"backward": Counter(BACKWARD[loss](l, d))}
+        own["training-step"] = own["backward"] + Counter(FORWARD[loss](l, d))
+        for phase, more in own.items():
+            for b in (1, 3):
+                plain = classes(cm.count(mixer, phase, form).at(**known, b=b))
+                found = classes(cm.count(mixer, phase, form, loss=loss).at(**known, b=b))
+                grown = {c: found[c] - plain.get(c, 0) for c in found}
+                assert {c: n for c, n in grown.items() if n} == {
+                    c: b * n for c, n in more.items() if n
+                }
+
+
+def squares() -> Mixer:
+    """The square of every number of a sequence, an output with one axis."""
+    m = Mixer("squares")
+    (l,) = m.sizes("l")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        y[i] = x[i] * x[i]
+    return m
+
+
+def test_all_questions_of_squares_by_hand() -> None:
+    """x, y = x x, e = y - t, the mean of e e; then g = 1 / l, e' = g e + g e, y' = e' and x' =
+    y' x + y' x."""
+    m, l = squares(), 8
+    step, back = (
+        cm.count(m, p, loss="squared-error").at(l=l) for p in ("training-step", "backward")
+    )
+    assert (step.mul, step.add, step.div) == (l + l + 2 * l + 2 * l, l + l - 1 + l + l, 2)
+    assert (back.mul, back.add, back.div) == (4 * l, 2 * l, 1)
+    # x and e are read by gradients; y and the target are not
+    assert cm.activations(m, loss="squared-error").at(l=l) == 2 * l
+    # e computed again from y and the target
+    again = cm.activations(m, loss="squared-error", recompute="y.loss")
+    assert again.at(l=l) == 3 * l and again.arrays.keys() == {"x", "y", "y.target"}
+    # y, e, e e, three levels of sums of eight, the mean. The gradients need e alone, after two
+    # levels, and g is there after one: g e, + g e, y' x, + y' x
+    assert cm.span(m, "training-step", loss="squared-error").at(l=l) == 2 + 1 + 3 + 1
+    assert cm.span(m, "backward", loss="squared-error").at(l=l) == 1 + 4
+    path = cm.critical_path(m, "backward", loss="squared-error")
+    assert path.text == "div mul add mul add"
+    # read: x, the target, the gradient of the loss; left: the loss and x'. Alone the backward pass
+    # reads x, e, the gradient of the loss, and leaves x'
+    moved = [
+        cm.traffic(m, phase, loss="squared-error").at(l=l, b=2)["compulsory"] // 4
+        for phase in ("training-step", "backward")
+    ]
+    assert moved == [2 * (l + l + 1 + 1 + l), 2 * (l + l + 1 + l)]
+    # held at the most, while e' is written: x, the target, e and e'; the loss, its gradient, g
+    assert cm.peak(m, "training-step", loss="squared-error").at(l=l) == 4 * l + 3
+    with pytest.raises(Unanswered) as raised:
+        cm.count(m, "backward", loss="cross-entropy")
+    assert str(raised.value) == (
+        "loss cross-entropy takes an output with 2 axes, and y of squares has 1"
+    )
+
+
+def most_held(system: System, sizes: Mapping[str, int], phase: str) -> int:
+    """The largest live set, number by number: an entry is held from the first equation that writes
+    its array to the last one that reads it; what is given and what is left, throughout."""
+    done = run(system, sizes)
+    entries = Counter(array for array, _ in done.trace.memory)
+    steps = [e for e in system.equations if phase != "backward" or e in system.backward]
+    times: dict[Any, list[int]] = {}
+    for k, step in enumerate(steps):
+        for array in (step.array, *(ref.array for ref in references(step))):
+            times.setdefault(array, []).append(k)
+    written = {step.array for step in steps}
+    held = [0] * len(steps)
+    for array, when in times.items():
+        if array.role in ("parameter", "buffer") or array in system.weights:
+            continue
+        last = array.role in ("input", "context") or array in system.results(phase)
+        first = min(when) if array in written else 0
+        for k in range(first, len(steps) if last else max(when) + 1):
+            held[k] += entries[array]
+    return max(held)
+
+
+@EVERY
+@pytest.mark.parametrize("phase", ["backward", "training-step"])
+@pytest.mark.parametrize("name", ["self-attention", "she", "fastformer", "simple"])
+def test_the_peak_is_that_of_what_is_held(name: str, phase: str, loss: str) -> None:
+    mixer = builtin(name)
+    for sizes in SIZES:
+        known = complete(mixer, sizes)
+        system = system_of(mixer, None, (f"loss={loss}",), phase)
+        assert cm.peak(mixer, phase, loss=loss).at(**known) == most_held(system, known, phase)
+
+
+def test_losses_are_well_formed() -> None:
+    shape = (Poly.atom("l"), Poly.atom("d"))
+    for loss in losses.BY_NAME.values():
+        for form in loss.of(shape).forms.values():
+            check_form(lower(form))
+
+
+def test_the_gradient_of_the_loss_is_given_once_a_sequence() -> None:
+    """Twice the gradient of the loss, twice all others."""
+    m, sizes = builtin("she"), {"l": 3, "d": 4}
+    arrays = random_arrays(m.forms["direct"], sizes)
+    arrays["y.target"] = target_of("squared-error", (3, 4))
+    one, two = (
+        cm.gradients(m, arrays, np.full(1, g), sizes, loss="squared-error") for g in (1.0, 2.0)
+    )
+    assert one.keys() == two.keys() and all(np.array_equal(2 * one[a], two[a]) for a in one)
+    assert "y.target" not in one
+
+
+def test_networks_have_the_same_cross_entropy() -> None:
+    """The part of a network at l rows and u = d classes, forward and backward."""
+    part, sizes = parts.loss_of_scores(), {"l": 5, "u": 4}
+    assert classes(cm.count(part).at(**sizes)) == FORWARD["cross-entropy"](5, 4)
+    l, u = Poly.atom("l"), Poly.atom("u")
+    assert part is losses.cross_entropy((l, u), False)
+    assert losses.BY_NAME["cross-entropy"].of is losses.cross_entropy
+    assert losses.BY_NAME.keys() == LOSSES.keys()
+
+
+@pytest.mark.parametrize("flaw", ["no mean", "a sum less", "a target that is no target"])
+def test_a_flaw_is_found(flaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss written wrongly has other values, or other counts, than those that are held to it."""
+
+    def wrong(shape: losses.Shape) -> Mixer:
+        m = Mixer("wrong")
+        m.sizes("l d")
+        x, target, y = m.input("x", *shape), m.buffer("target", *shape), m.output("y", 1)
+        entries = 1 if flaw == "no mean" else shape[0] * shape[1]
+        with m.form("direct") as f:
+            i, b = (
+                f.index("i", 1 if flaw != "a sum less" else 2, shape[0]),
+                f.index("b", 1, shape[1]),
+            )
+            off = f.array("difference", *shape)
+            off[i, b] = x[i, b] - (target[i, b] if "target" not in flaw else x[i, b])
+            y[1] = cm.sum_(off[i, b] * off[i, b], over=(i, b)) / entries
+        return m
+
+    flawed = {**losses.BY_NAME, "squared-error": losses.Loss(wrong)}
+    monkeypatch.setattr(losses, "BY_NAME", flawed)
+    losses.with_loss.cache_clear()
+    try:
+        with pytest.raises(AssertionError):
+            test_gradients_begin_where_those_of_torch_do("me", "direct", "squared-error")
+    finally:
+        losses.with_loss.cache_clear()
+
+
+# What is read by number.
+
+
+def test_an_entry_of_its_own_that_is_read_by_number_has_a_gradient() -> None:
+    """Of each row one entry is read: it gets the gradient, and no other does."""
+    m = Mixer("picking")
+    l, d = m.sizes("l d")
+    x, y, at = m.input("x", l, d), m.output("y", l), m.buffer("at", l, below=d)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        y[i] = x[i, at[i]] * x[i, at[i]]
+    assert made(m, "direct").refused == []
+    arrays = {"x": np.arange(6.0).reshape(2, 3), "at": np.array([3, 1])}
+    found = cm.gradients(m, arrays, np.ones(2), {"l": 2, "d": 3})
+    assert found["x"].tolist() == [[0, 0, 4], [6, 0, 0]]
+
+
+def test_an_entry_that_several_points_may_read_is_refused() -> None:
+    m = Mixer("looking-back")
+    l, d = m.sizes("l d")
+    x, y, at = m.input("x", l, d), m.output("y", l, d), m.buffer("at", l, below=l)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        y[i, b] = x[at[i], b] * x[i, b]
+    with pytest.raises(Unsupported, match="depends on the values of at"):
+        cm.count(m, "backward")
+
+
+# What is said.
+
+
+def test_both_ways_to_ask_are_one() -> None:
+    m = builtin("she")
+    named = cm.count(m, "backward", convention="mac,loss=squared-error,only=inputs")
+    assert named == cm.count(m, "backward", convention="mac", loss="squared-error", only="inputs")
+    assert cm.count(m, "training", convention="loss=squared-error") == cm.count(m, "training")
+
+
+@pytest.mark.parametrize(
+    ("question", "error", "said"),
+    [
+        (
+            lambda m: cm.span(m, "training", loss="squared-error"),
+            ConventionError,
+            "what is recomputed, what gets a gradient and which loss is counted is a matter of the "
+            "backward pass: ask for the phase backward or training-step, not training",
+        ),
+        (
+            lambda m: convention("loss=squared-error,loss=cross-entropy"),
+            ConventionError,
+            "choose one of loss=squared-error, loss=cross-entropy, or none: then the gradient of "
+            "the output is given",
+        ),
+        (
+            lambda m: cm.count(m, "backward", convention="torch", loss="squared-error"),
+            ConventionError,
+            "peer 'torch' stands alone: it cannot be combined",
+        ),
+        (
+            lambda m: cm.count(m, "backward", loss="squared-error", recompute="loss"),
+            EquationError,
+            "form 'direct' of she computes no array 'loss' that could be recomputed: expected all, "
+            "or some of ext, adj, adj.1, y, y.loss, y.loss.difference",
+        ),
+    ],
+)
+def test_bad_questions(
+    question: Callable[[Mixer], object], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as raised:
+        question(builtin("she"))
+    assert str(raised.value) == said
+
+
+def test_an_unknown_loss_lists_the_known_ones() -> None:
+    with pytest.raises(ConventionError, match="loss=squared-error or loss=cross-entropy"):
+        cm.count(builtin("she"), "backward", loss="hinge")
+
+
+@pytest.mark.parametrize(("phase", "loss"), [*zip(TRAINING_STEP, LOSSES, strict=True)])
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_every_form_is_explained(name: str, form: str, phase: str, loss: str) -> None:
+    """The equations of the loss, and that it is counted."""
+    found = builtin(name)
+    sizes = one_combination(found, given_sizes({}))
+    asked = convention(f"loss={loss},recompute=all")
+    text = document.as_markdown(Explanation(found, form, (phase,), sizes, asked, None).parts())
+    assert "The loss that follows the output:" in text and r"\mathcal{L}" in text
+    assert "no loss is counted" not in text and f"loss {loss}: {LOSSES[loss]}" in text
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """The exit code, the output and the errors of a command."""
+    code = cli.run(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_a_table_says_which_loss_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("table", "self-attention", "--phase", "all", "--l", "6", "--d", "4", "--n", "2",
+             "--b", "3", "--loss", "squared-error")  # fmt: skip
+    code, out, _ = typed(capsys, *asked, "--format", "json")
+    rows = {row["phase"]: row for row in json.loads(out)["rows"]}
+    m, sizes = builtin("self-attention"), {"l": 6, "d": 4, "n": 2, "b": 3}
+    assert code == 0 and rows["backward"]["convention"] == ["strict", "loss=squared-error"]
+    for phase in ("backward", "training-step"):
+        counts = cm.count(m, phase, loss="squared-error").at(**sizes)
+        assert rows[phase]["total"] == counts.total
+        peak = cm.peak(m, phase, loss="squared-error").at(**sizes)
+        assert rows[phase]["peak_elements"] == peak
+    assert rows["training"]["total"] == cm.count(m).at(**sizes).total
+    _, out, _ = typed(capsys, *asked)
+    said = (
+        "loss squared-error: each sequence has one of its own, counted with its gradients; its "
+        "target and the gradient of the loss itself, one number, are given"
+    )
+    assert out.count(said) == 2 and "no loss is counted" not in out
+    assert "the gradients of the forward pass, from that of its loss" in out
+    _, out, _ = typed(capsys, *asked, "--format", "latex")
+    assert "given the gradient of the loss" in out and "given the gradient of the output" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("table", "she", "--loss", "squared-error"),
+            "what is recomputed, what gets a gradient and which loss is counted is a matter of the "
+            "backward pass: ask for the phase backward or training-step, not training",
+        ),
+        (
+            ("explain", "she", "--phase", "backward", "--loss", "hinge"),
+            "--loss 'hinge': expected one of squared-error, cross-entropy",
+        ),
+        (
+            ("model", "decoder", "--convention", "loss=squared-error"),
+            "recompute=, only= and loss= are about a mixer by itself: of a network, --recompute "
+            "layers computes layers again, and --loss or --no-loss says whether its own is counted",
+        ),
+    ],
+)
+def test_bad_options(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+    code, _, err = typed(capsys, *words)
+    assert (code, err) == (2, f"costmodel: {said}\n")
+
+
+def test_a_claim_is_checked_with_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two l d multiplications more than without."""
+    plain = cm.count(builtin("me"), "backward")
+    assert plain.at(l=3, d=2).mul == 2 * 2 * 6  # d l (l + 1) / 2 for x.grad, as many for w.grad
+    code, out, _ = typed(
+        capsys, "check", "me", "--phase", "backward", "--loss", "squared-error",
+        "--claim", "mul = d*l*(l+1) + 2*d*l", "--strict",
+    )  # fmt: skip
+    assert code == 0 and "agrees" in out
+
+
+def test_what_has_no_loss_does_not_load_them() -> None:
+    """The command line is as quick as before."""
+    code = (
+        "import sys, cli; cli.run(['table', 'she', '--phase', 'backward']);"
+        "sys.exit('costmodel.losses' in sys.modules)"
+    )
+    root = Path(cli.__file__).parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=False)
+    assert done.returncode == 0 and b"no loss is counted" in done.stdout
