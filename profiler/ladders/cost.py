@@ -146,10 +146,10 @@ def contention(measurement: Measurement) -> str:
     what = f"the median is not known to {KNOWN:.0%}"
     if spread:
         what = f"the samples spread from {spread_words(details['p20'], details['p80'])}"
+    longer = " or a longer --seconds" if details["stop_rule"] == "time cap" else ""
     return (
-        f"not comparable: {what} ({details['n']} samples, "
-        f"stopped {stop}), as when something else uses the machine; {threads}a quieter machine or "
-        f"a longer --seconds may help"
+        f"not comparable: {what} ({details['n']} samples, stopped {stop}), as when something else "
+        f"uses the machine; {threads}a quieter machine{longer} may help"
     )
 
 
