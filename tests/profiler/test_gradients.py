@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Unpack
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import costmodel as cm
+from costmodel.rules.asking import Training
 from profiler.modules import Implementation
 from tests.implementations import completed, equations, every, label, made, sequences
 from tests.small import by_sizes
@@ -25,25 +27,12 @@ ROUNDING = 1e-10
 @pytest.mark.parametrize("described", every(), ids=label)
 def test_gradients_are_those_of_autograd(described: Implementation, sizes: dict[str, int]) -> None:
     """Of the input, every context, and, added up over the batch, every parameter."""
-    mixer, known, module = equations(described), completed(described, sizes), made(described, sizes)
-    given = [tensor.requires_grad_() for tensor in sequences(described, sizes, BATCH)]
-    y = module(*given)
-    gradient = torch.randn(y.shape, generator=torch.Generator().manual_seed(5), dtype=y.dtype)
-    y.backward(gradient)
-    weights = {name: p.detach().numpy() for name, p in module.named_parameters()}
-    names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
-    total = {name: np.zeros_like(value) for name, value in weights.items()}
-    for b in range(BATCH):
-        arrays = weights | {n: t.detach()[b].numpy() for n, t in zip(names, given, strict=True)}
-        found = cm.gradients(mixer, arrays, gradient[b].numpy(), known, described.form)
-        for name, tensor in zip(names, given, strict=True):
-            assert tensor.grad is not None
-            close(found[name], tensor.grad[b].numpy())
-        for name in weights:
-            total[name] += found.get(name, 0)
-    for name, parameter in module.named_parameters():
-        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        close(total[name], expected.numpy())
+
+    def begun(y: Tensor) -> Begun:
+        gradient = torch.randn(y.shape, generator=torch.Generator().manual_seed(5), dtype=y.dtype)
+        return (y * gradient).sum(), [({}, g.numpy()) for g in gradient]
+
+    held_against_autograd(described, sizes, begun)
 
 
 LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -56,31 +45,52 @@ LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 @pytest.mark.parametrize("described", every(), ids=label)
 def test_gradients_of_a_loss_are_those_of_autograd(described: Implementation, loss: str) -> None:
     """Each sequence has a loss; their sum is what the module is trained with."""
-    sizes = SIZES[0]
+    target = f"{equations(described).role('output').name}.target"
+
+    def begun(y: Tensor) -> Begun:
+        chance = torch.Generator().manual_seed(6)
+        targets, first = torch.randn(y.shape, generator=chance, dtype=y.dtype), 0
+        if loss == "cross-entropy":
+            targets = torch.randint(0, y.shape[-1], y.shape[:-1], generator=chance)
+            first = 1  # the equations count classes from one
+        total = torch.stack([LOSSES[loss](a, b) for a, b in zip(y, targets, strict=True)]).sum()
+        return total, [({target: t.numpy() + first}, np.ones(1)) for t in targets]
+
+    held_against_autograd(described, SIZES[0], begun, loss=loss)
+
+
+Begun = tuple[Tensor, list[tuple[dict[str, np.ndarray], np.ndarray]]]
+"""What torch takes gradients of, and what the equations are given of each sequence: arrays, and the
+gradient that theirs begin at."""
+
+
+def held_against_autograd(
+    described: Implementation,
+    sizes: dict[str, int],
+    begun: Callable[[Tensor], Begun],
+    **training: Unpack[Training],
+) -> None:
+    """Fail unless the derived gradients of a module's equations are those that torch takes."""
     mixer, known, module = equations(described), completed(described, sizes), made(described, sizes)
     given = [tensor.requires_grad_() for tensor in sequences(described, sizes, BATCH)]
-    y = module(*given)
-    chance = torch.Generator().manual_seed(6)
-    targets = torch.randn(y.shape, generator=chance, dtype=y.dtype)
-    if loss == "cross-entropy":
-        targets = torch.randint(0, y.shape[-1], y.shape[:-1], generator=chance)
-    sum(LOSSES[loss](y[b], targets[b]) for b in range(BATCH)).backward()  # type: ignore[union-attr]
+    total, each = begun(module(*given))
+    total.backward()  # type: ignore[no-untyped-call]
     weights = {name: p.detach().numpy() for name, p in module.named_parameters()}
     names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
-    total = {name: np.zeros_like(value) for name, value in weights.items()}
-    for b in range(BATCH):
-        target = targets[b].numpy() + (1 if loss == "cross-entropy" else 0)
-        arrays = weights | {n: t.detach()[b].numpy() for n, t in zip(names, given, strict=True)}
-        arrays[f"{mixer.role('output').name}.target"] = target
-        found = cm.gradients(mixer, arrays, np.ones(1), known, described.form, loss=loss)
+    summed = {name: np.zeros_like(value) for name, value in weights.items()}
+    for b, (more, gradient) in enumerate(each):
+        own = {n: t.detach()[b].numpy() for n, t in zip(names, given, strict=True)}
+        found = cm.gradients(
+            mixer, weights | own | more, gradient, known, described.form, **training
+        )
         for name, tensor in zip(names, given, strict=True):
             assert tensor.grad is not None
             close(found[name], tensor.grad[b].numpy())
         for name in weights:
-            total[name] += found.get(name, 0)
+            summed[name] += found.get(name, 0)
     for name, parameter in module.named_parameters():
         expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        close(total[name], expected.numpy())
+        close(summed[name], expected.numpy())
 
 
 def close(found: np.ndarray, expected: np.ndarray) -> None:
