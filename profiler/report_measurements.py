@@ -112,7 +112,8 @@ def measurement_grids(measurements: Sequence[Measurement]) -> list[Grid]:
 def _measured(phase: str, device: str, found: Sequence[Measurement]) -> Grid:
     reasons = Reasons()
     hidden = [name for name, of in ONLY_WHERE_READ.items() if not _read(found, of)]
-    counted = any(m.sweep.get("options", {}).get("counters") for m in found)
+    asked = any(m.sweep.get("options", {}).get("counters") for m in found)
+    counted = asked or any("hardware" in m.counts for m in found)
     hidden += () if counted else COUNTED
     rows = tuple(_row(m, reasons, hidden) for m in found)
     reached = ceilings_words(m.environment for m in found)

@@ -30,6 +30,9 @@ from profiler.meters.energy import TRIALS_IN_TURNS, EnergyLimits
 if TYPE_CHECKING:
     from costmodel.equations import Mixer
 
+LEAST_LEVEL = 1e-9
+"""No level below this is asked for: nobody takes as many rounds as it needs."""
+
 FILE = ".jsonl"
 """How the name of a file of measurements ends."""
 
@@ -104,8 +107,10 @@ def compare(
     from profiler.comparing.compare import Asked, Run
 
     chosen(format_, "--format", TABLE_FORMATS)
-    if not 0 < level < 1:
-        raise UsageError(f"--level {level}: expected a number between 0 and 1, such as 0.05")
+    if not LEAST_LEVEL <= level < 1:
+        raise UsageError(
+            f"--level {level}: expected a number from {LEAST_LEVEL:g} to below 1, such as 0.05"
+        )
     files = [word for word in words if word.endswith(FILE)]
     if files:
         refuse_beside(context, words, files)

@@ -47,7 +47,7 @@ ROUNDS = 20
 METHOD = (
     "rounds of all candidates in random order and backwards; a sample is the mean of the two "
     "visits of a round, a visit the median of its timed regions after an untimed one, without "
-    "those in which others had the processor where they are fewer than half; a round in which the "
+    "those in which others had the processor unless they are more than half; a round in which the "
     "device was disturbed is taken anew once"
 )
 

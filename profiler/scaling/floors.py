@@ -262,12 +262,7 @@ def floors_of(
     known = [*filter(None, own)]
     if quantity.unit != "s":
         return [*known, *(best(each, values, quantity.unit) for each in derived)]
-    apart = exponentials
-    if (
-        apart is None
-        or reached(series, EXPONENTIALS) is None
-        or reached(series, OPERATIONS) is None
-    ):
-        apart = None
+    both = all(reached(series, name) is not None for name in (EXPONENTIALS, OPERATIONS))
+    apart = exponentials if both else None
     timed = [*derived, *([apart] if apart else [])]
     return [*known, *(in_time(series, values, each, apart) for each in timed)]

@@ -264,12 +264,12 @@ def test_a_container_is_told_its_own_fix(standing: Standing, tmp_path: Path) -> 
 def test_a_run_past_its_limit_is_stopped_with_what_it_started(standing: Standing) -> None:
     """The stand-in starts a process of its own and sleeps with it for a minute and more."""
     seconds = 61.25
-    standing(counters={"mode": "hang", "seconds": seconds})
+    seen = standing(counters={"mode": "hang", "seconds": seconds})
     before = time.monotonic()
     found = execute("ncu", Run("counters", (READ,)), {}, limit_s=1.0)
     assert "did not end within 1 s" in found.reason  # type: ignore[union-attr]  # it was refused
     assert time.monotonic() - before < seconds / 2
-    assert not asleep(seconds)
+    assert runs(seen) and not asleep(seconds)
 
 
 def test_what_left_the_session_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,16 @@ def test_counters_that_are_right(calibrate: Calibrate) -> None:
     assert len(found.commands) == 2 and "--nvtx-include costmodel_gemm" in found.commands[0]
 
 
+def test_a_counter_without_a_value_is_no_zero(calibrate: Calibrate) -> None:
+    """Opcodes take the place of all of them, as for a call."""
+    whole = calibrate()
+    forget()
+    found = calibrate(runs={"counters": {"absent": [SASS.format("ffma")]}})
+    assert found.functions == whole.functions
+    assert check(found, "gemm").found == GEMM
+    assert check(found, "halves").found is None
+
+
 def test_what_a_function_executes_is_read_off_its_kernel(calibrate: Calibrate) -> None:
     found = calibrate()
     assert set(found.functions) == set(FUNCTIONS)

@@ -17,7 +17,7 @@ import torch
 
 from profiler.counters.hardware.classes import PAIR, classes_of
 from profiler.counters.hardware.command import RANGE, Ran, Refused
-from profiler.counters.hardware.metrics import OPCODES, Chip, executed_by, special_functions
+from profiler.counters.hardware.metrics import OPCODES, Chip, executed_by, special_functions, whole
 from profiler.work import DTYPES
 
 SIDE = 4096
@@ -211,7 +211,8 @@ def counted_of(
     """What the kernels of one range did."""
     executed = moved = by_opcode = None
     if isinstance(counters, Ran) and (own := counters.within(range_of(name))).kernels:
-        executed, moved = own.totals(chip.executed(dtype)), own.totals(chip.moved)
+        names = chip.executed(dtype)
+        executed, moved = whole(own.totals(names), names), own.totals(chip.moved)
     if isinstance(opcodes, Ran) and (own := opcodes.within(range_of(name))).kernels:
         by_opcode = own.parts(OPCODES)
     return Found(executed, moved, by_opcode)

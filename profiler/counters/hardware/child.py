@@ -40,7 +40,7 @@ def counted(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambd
 
 def run(asked: Mapping[str, Any]) -> None:
     """Do what is asked: a `request`, or a calibration of a `dtype` on a `device`, whose kernels
-    that cannot be made or run say why and stop no other."""
+    that cannot be made or run say why in its output and stop no other."""
     if "request" in asked:
         request = request_of(asked["request"])
         with on_device(request.device):

@@ -16,7 +16,7 @@ import torch
 
 from profiler.counters.hardware.calibration import NAMES, Calibration, calibrated, range_of
 from profiler.counters.hardware.command import NCU, Ran, Refused, Run, execute, version_of
-from profiler.counters.hardware.metrics import CHIPS, OPCODES, OPERATIONS, Chip
+from profiler.counters.hardware.metrics import CHIPS, OPCODES, OPERATIONS, Chip, whole
 from profiler.counters.hardware.probe import Ability, abilities
 from profiler.counters.hardware.reports import absent
 from profiler.counters.hardware.result import (
@@ -148,10 +148,11 @@ def merged(
     names = chip.executed(dtype)
     counted, moved = None, {}
     if COUNTERS in read:
-        counted = read[COUNTERS].totals(names)
-        reasons |= {name: absent(names[name]) for name in names if name not in counted}
-        if needed := [names[name] for name in OPERATIONS if name in reasons]:
-            reasons[EXECUTED], counted = absent(*needed), None
+        totals = read[COUNTERS].totals(names)
+        counted = whole(totals, names)
+        reasons |= {name: absent(names[name]) for name in names if name not in totals}
+        if counted is None:
+            reasons[EXECUTED] = absent(*[names[name] for name in OPERATIONS if name in reasons])
     else:
         reasons |= dict.fromkeys((EXECUTED, COLD), reasons.pop(COUNTERS))
     for caches, name in ((COLD, COUNTERS), (IN_SEQUENCE, IN_SEQUENCE)):

@@ -7,7 +7,7 @@ under names of their own, and adding both counts everything twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 STEPS: Mapping[str, Mapping[str, int]] = {
@@ -93,6 +93,20 @@ CHIPS: Mapping[tuple[int, int], Chip] = {
     (12, 0): Chip("GB202", AMPERE, ("dram__bytes_op_read.sum", "dram__bytes_op_write.sum")),
 }
 """Compute capability -> chip; what another one calls its counters is not known here."""
+
+
+def whole(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | None:
+    """What was read of counters: None where an arithmetic one has no value, and without the totals
+    of tensor cores where one of those has none, since a sum of some is not their sum.
+
+    >>> whole({"fadd": 1}, ["fadd", "fmul"]), whole({"fadd": 1, "fmul": 2}, ["fadd", "fmul"])
+    (None, {'fadd': 1, 'fmul': 2})
+    """
+    absent = {*names} - {*read}
+    if not absent.isdisjoint(OPERATIONS):
+        return None
+    part = any(name.startswith(TENSOR) for name in absent)
+    return {name: n for name, n in read.items() if not (part and name.startswith(TENSOR))}
 
 
 def operations_of(executed: Mapping[str, int], kinds: str) -> dict[str, int]:
