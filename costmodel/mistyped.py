@@ -54,7 +54,8 @@ def missing(error: Any, typed: Sequence[str]) -> str:
 def no_option(error: Any, typed: Sequence[str]) -> str:
     """`profile has no option --sead: did you mean --seed?`, or where they are listed."""
     command = command_of(error)
-    likely = close(error.option_name, [name for p in error.ctx.command.params for name in p.opts])
+    known = (name for p in error.ctx.command.params for name in (*p.opts, *p.secondary_opts))
+    likely = close(error.option_name, [name for name in known if name.startswith("-")])
     said = f"{command} has no option {error.option_name}"
     return f"{said}: did you mean {likely}?" if likely else f"{said}: {helping(command)} lists them"
 
@@ -63,7 +64,7 @@ def bad_use(error: Any, typed: Sequence[str]) -> str:
     """An option without its value, or a switch with one."""
     name = error.option_name
     given = [word for word in typed if word.startswith(f"{name}=")]
-    if given:
+    if given and typed[-1] != name:
         return f"{name} is a switch and takes no value: leave out {given[0].removeprefix(name)}"
     return f"{name} needs a value after it"
 

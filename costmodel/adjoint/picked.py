@@ -160,7 +160,8 @@ class Picked:
 def _every(ref: Ref, axis: int, around: Iterable[Index]) -> tuple[Node, tuple[Index, ...]]:
     """Every entry on an axis, and the index that runs over it."""
     taken = {index.name for index in around}
-    name = next(n for n in ("c", "e", "z", "number") if n not in taken)
+    own = ("c", "e", "z", *(f"c{k}" for k in range(len(taken))))
+    name = next(n for n in own if n not in taken)
     index = Index(name, (ONE,), (ref.array.shape[axis],))
     positions = tuple(index.as_poly() if k == axis else p for k, p in enumerate(ref.positions))
     return Ref(ref.array, positions), (index,)

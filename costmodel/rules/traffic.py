@@ -7,7 +7,7 @@ later tokens read is written to the state besides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
@@ -147,9 +147,14 @@ def _split(
 
 
 def _read(
-    system: System, phase: str, part: Instances, but: frozenset[Array] = frozenset()
+    system: System,
+    phase: str,
+    part: Instances,
+    among: Sequence[Instances],
+    but: frozenset[Array] = frozenset(),
 ) -> Iterable[tuple[str, Region]]:
-    """The entries that an equation reads, by kind, those of some arrays left out.
+    """The entries that an equation reads, one `among` those of which the distinct entries are
+    counted, by kind; those of some arrays left out.
 
     Raises:
         Unsupported: entries that are read by number, so that their number depends on the values.
@@ -160,7 +165,7 @@ def _read(
         around = part.constraints | read.constraints
         variables, ref = variables_in(part.equation, read.over), read.ref
         if (gather := gathered(ref)) is not None:
-            if phase == "inference" or not _apart(system, part.equation, read, variables):
+            if phase == "inference" or not _apart(system, among, read, variables):
                 raise Unsupported(
                     f"which entries of {ref.array.name} are read depends on the values of "
                     f"{gather.at.array.name}"
@@ -170,12 +175,15 @@ def _read(
         yield from _split(system, phase, part.equation, ref, around, variables)
 
 
-def _apart(system: System, equation: Equation, read: Read, variables: frozenset[str]) -> bool:
-    """Whether every point reads an entry of its own, all of a kind, that no other reference of the
-    equation reads: whichever it is, there are as many as points."""
+def _apart(
+    system: System, among: Sequence[Instances], read: Read, variables: frozenset[str]
+) -> bool:
+    """Whether every point reads an entry of its own, all of a kind, that no other reference among
+    some equations reads: whichever it is, there are as many as points."""
     ref, known = read.ref, tokens(system.forward)
     plain = {position for position in ref.positions if not isinstance(position, Gather)}
-    alone = sum(other.ref.array is ref.array for other in reads(equation)) == 1
+    others = {other.ref for part in among for other in reads(part.equation)}
+    alone = all(other == ref or other.array is not ref.array for other in others)
     given = all(
         sequence
         for definition in system.defining.get(ref.array, ())
@@ -204,7 +212,7 @@ def _unfused(system: System, phase: str) -> Elements:
     result = Elements()
     for written in system.written:
         parts = [p for p in instances(system, phase) if p.equation in written]
-        result = result + _distinct(t for part in parts for t in _read(system, phase, part))
+        result = result + _distinct(t for part in parts for t in _read(system, phase, part, parts))
         for part in parts:
             kind = "weights" if part.once or part.joined else "activations"
             result = result + Elements({kind: _written(part)})
@@ -220,7 +228,7 @@ def _compulsory(system: System, phase: str) -> Elements:
     touched = [
         (kind, region)
         for part in parts
-        for kind, region in _read(system, phase, part, written)
+        for kind, region in _read(system, phase, part, parts, written)
         if kind == "state"
         or region[0].role == "input"
         or region[0] not in computed

@@ -196,7 +196,7 @@ def reduction(call: Call, each: Operations | None = None) -> Operations:
     source, out = call.tensor("self"), call.output
     steps = max(source.numel() - out.numel(), 0)
     step = sum_of(source) if each is None else each
-    return step * steps + (converted(call, source) if each is None else NOTHING)
+    return step * steps + converted(call, source)
 
 
 def extreme(call: Call) -> Operations:

@@ -119,7 +119,13 @@ class Operations:
         return made
 
     def _summed(self, gradients: Gradients, operands: Sequence[Tensor], size: int) -> Gradients:
-        """Gradients of the result's size, summed up where their operand was repeated."""
+        """Gradients of the result's size, summed up where their operand was repeated.
+
+        Raises:
+            Unsupported: an operand has more entries than the result, so that some are not read.
+        """
+        if any(t.size > size for t in operands):
+            raise Unsupported("an operation that reads more entries than it writes")
         return [
             self.write(t.size, [g]) if g is not None and (t.size != size or t.once) else g
             for g, t in zip(gradients, operands, strict=True)
@@ -215,9 +221,9 @@ class Operations:
 
         return self.result(size, (more, one, two), backward)
 
-    def total(self, one: Tensor, size: int, **how: Any) -> Tensor:
+    def total(self, one: Tensor, size: int) -> Tensor:
         """A sum over some indices: its gradient is read where it stands."""
-        return self.result(size, (one,), lambda _, g: [g], **how)
+        return self.result(size, (one,), lambda _, g: [g])
 
     def call(self, function: str, one: Tensor, size: int, **how: Any) -> Tensor:
         """A function entry by entry.
@@ -242,9 +248,9 @@ class Operations:
         value = self.graph.tape.write(size, [t.value for t in branches], joined=unread)
         return self._made(value, size, [t.edge for t in branches], lambda _, g: [g, g])
 
-    def softmax(self, one: Tensor, size: int, **how: Any) -> Tensor:
+    def softmax(self, one: Tensor, size: int) -> Tensor:
         """The softmax of one kernel: its gradient is one operation."""
-        return self.result(size, (one,), lambda made, g: [self.write(size, [g, made.value])], **how)
+        return self.result(size, (one,), lambda made, g: [self.write(size, [g, made.value])])
 
     def rows(self, of: Tensor, number: int) -> list[Tensor]:
         """All rows of a tensor, cut by one operation; its gradient puts those of rows together."""

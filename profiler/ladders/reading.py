@@ -42,7 +42,10 @@ def operands(operation: Operation) -> list[list[Node]]:
         return [[ref] for ref in references(operation[0])]
     if len({(type(e.value), getattr(e.value, "function", None)) for e in operation}) > 1:
         raise Unsupported(f"{operation[0].name}, which several kinds of operations compute")
-    return [list(nodes) for nodes in zip(*(_read_by(e.value) for e in operation), strict=True)]
+    read = [_read_by(e.value) for e in operation]
+    if len({len(nodes) for nodes in read}) > 1:
+        raise Unsupported(f"{operation[0].name}, which reads other operands in other rows")
+    return [list(nodes) for nodes in zip(*read, strict=True)]
 
 
 def _read_by(value: Node) -> tuple[Node, ...]:

@@ -124,6 +124,8 @@ class Rows:
         """
         found = {}
         for equation, row in self.rows.items():
+            if any(a in (row - Poly.atom(a)).letters for a in row.variables - self.sizes.keys()):
+                raise Unsupported(f"rows of {equation.name} that do not follow one index upward")
             ranges = [self._range(i) for i in equation.indices if i.atom in row.letters]
             letters = [i.atom for i in equation.indices if i.atom in row.letters]
             low, high = (

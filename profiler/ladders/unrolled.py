@@ -86,8 +86,8 @@ class Unrolled:
     """What the rows of loops have written that have run."""
     joined: dict[tuple[Tensor, ...], Tensor] = field(default_factory=dict)
     """Rows -> what they were put together into."""
-    in_rows: dict[Tensor, Sequence[Tensor]] = field(default_factory=dict)
-    """Tensors that were cut into rows."""
+    in_rows: dict[tuple[Tensor, int], Sequence[Tensor]] = field(default_factory=dict)
+    """Tensors that were cut into so many rows."""
     in_parts: dict[Tensor, Mapping[Key, Tensor]] = field(default_factory=dict)
     """Tensors that were cut into their parts."""
 
@@ -202,9 +202,9 @@ class Unrolled:
 
     def _in_rows(self, of: Tensor, number: int) -> Sequence[Tensor]:
         """The rows of a tensor, which one operation cuts."""
-        if of not in self.in_rows:
-            self.in_rows[of] = self.does.rows(of, number)
-        return self.in_rows[of]
+        if (of, number) not in self.in_rows:
+            self.in_rows[of, number] = self.does.rows(of, number)
+        return self.in_rows[of, number]
 
     def _run(self, operation: Operation, at: Place | None) -> None:
         """Run one operation, and know what it computed."""
@@ -231,6 +231,8 @@ class Unrolled:
         value, does = operation[0].value, self.does
         found = [self._operand(nodes, operation, at) for nodes in operands(operation)]
         tensors = [tensor for tensor in found if tensor is not None]
+        if not tensors or (multiplies(value) and None in found):
+            raise Unsupported(f"the operations of {operation[0].name}")
         if operation[-1].part_of in self.kernels:
             return does.softmax(tensors[0], size)
         if isinstance(value, Ref):
@@ -247,10 +249,10 @@ class Unrolled:
         if not isinstance(value, Binary):
             raise Unsupported(f"the operations of {operation[0].name}")
         if len(tensors) == 1:
-            same = isinstance(value, Add | Sub) and found[0] is not None
+            same = isinstance(value, Add) or (isinstance(value, Sub) and found[0] is not None)
             if isinstance(value, Div) and found[0] is None:
                 raise Unsupported(f"the operations of {operation[0].name}")
-            return does.by_number(tensors[0], size, same=same or isinstance(value, Add), over=over)
+            return does.by_number(tensors[0], size, same=same, over=over)
         return BINARY[type(value)](does, *tensors, size, over=over)
 
     def _product(

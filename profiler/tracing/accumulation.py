@@ -55,8 +55,10 @@ class Accumulation:
     def into_zeros(self, target: Any) -> bool:
         """Whether a tensor is one of zeros that the node which runs now has made, one of torch's
         own."""
+        if torch.is_grad_enabled() or not isinstance(target, Tensor):  # a forward pass run again
+            return False
         node: Any = torch._C._current_autograd_node()
-        if isinstance(node, BackwardCFunction) or not isinstance(target, Tensor):
+        if isinstance(node, BackwardCFunction):
             return False
         number = number_of_current()
         return number is not None and self.zeros == (number, id(target.untyped_storage()))

@@ -242,6 +242,8 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
         TraceError: there is no one way to write that size.
     """
     above, below = floor.args
+    if not below.letters <= sizes.over.keys():  # by a size that was not given
+        return None
     for letter, multiple in sizes.over.items():
         if letter not in above.atoms or letter in below.letters or multiple != 1:
             continue

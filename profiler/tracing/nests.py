@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -39,9 +39,11 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 def attributes(item: Any) -> list[Any]:
     """What an object of a class of somebody's own holds, in slots too."""
-    slots = (vars(kind).get("__slots__", ()) for kind in type(item).__mro__)
-    names = (name for listed in slots for name in ((listed,) if type(listed) is str else listed))
-    held = [getattr(item, name) for name in names if name != "__dict__" and hasattr(item, name)]
+    kinds = (kind for kind in type(item).__mro__ if "__slots__" in vars(kind))
+    slots = (
+        v for kind in kinds for v in vars(kind).values() if isinstance(v, MemberDescriptorType)
+    )
+    held = [getattr(item, slot.__name__) for slot in slots if hasattr(item, slot.__name__)]
     return [*held, *getattr(item, "__dict__", {}).values()]
 
 

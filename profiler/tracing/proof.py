@@ -8,7 +8,7 @@ from itertools import permutations, product
 from costmodel.polynomial import Poly
 from profiler.tracing.fit import Point
 from profiler.tracing.observe import Quantity
-from profiler.tracing.points import PATIENCE_S, Points
+from profiler.tracing.points import Points
 from profiler.tracing.result import Break
 from profiler.tracing.target import words
 
@@ -60,7 +60,7 @@ def larger(points: Points, base: Point, i: int, j: int) -> Point | None:
     )
     fit = [p for p in made if p[i] > p[j] and points.inside(p) and p not in points.used]
     point = min(fit, key=lambda p: points.expected(base, p), default=None)
-    return point if point is not None and points.expected(base, point) <= PATIENCE_S else None
+    return point if point is not None and points.patient(base, point) else None
 
 
 def beyond(points: Points, base: Point, i: int, place: int) -> int:

@@ -328,6 +328,8 @@ def _twin(leaf: Any) -> Any:
 
 def _layout(leaf: Any) -> Any:
     """What a tensor on the meta device is made anew from."""
-    if not isinstance(leaf, Tensor) or not leaf.is_meta:
+    if not isinstance(leaf, Tensor):
         return leaf
+    if not leaf.is_meta:
+        return object()  # like no other: the tensor itself is not kept alive
     return Layout(tuple(leaf.shape), leaf.stride(), leaf.dtype)
