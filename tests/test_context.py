@@ -342,3 +342,35 @@ def test_entries_are_not_defined_at_gathered_positions() -> None:
     assert str(caught.value) == (
         "y is defined at positions that at holds; define it at indices and gather where it is read"
     )
+
+
+@pytest.mark.parametrize("other", ["another number", "a known place"])
+def test_entries_read_by_number_beside_other_reads_of_an_array_depend_on_the_values(
+    other: str,
+) -> None:
+    """Two equations may read the same entry of x or two, and neither is taken for known."""
+    m = cm.Mixer("twice")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l)
+    one, two = m.buffer("one", l, below=d), m.buffer("two", l, below=d)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        z, w = f.array("z", l), f.array("w", l)
+        z[i] = cm.exp(x[i, one[i]])
+        w[i] = cm.exp(x[i, two[i]] if other == "another number" else x[i, 1])
+        y[i] = z[i] + w[i]
+    with pytest.raises(Unsupported, match="which entries of x are read depends on the values of"):
+        cm.traffic(m)
+
+
+def test_entries_that_two_equations_read_by_one_number_are_read_once() -> None:
+    m = cm.Mixer("alike")
+    l, d = m.sizes("l d")
+    x, y, one = m.input("x", l, d), m.output("y", l), m.buffer("one", l, below=d)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        z = f.array("z", l)
+        z[i] = cm.exp(x[i, one[i]])
+        y[i] = z[i] * x[i, one[i]]
+    traffic = cm.traffic(m).at(l=4, d=8)
+    assert traffic["compulsory"] == 4 * (4 + 4 + 4)  # entries of x and of one, and results

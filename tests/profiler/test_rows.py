@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 import costmodel as cm
+from costmodel.constraints import Unsupported
 from costmodel.phases import system_of
 from costmodel.writing import sum_
 from profiler.ladders import formulas
@@ -129,6 +130,18 @@ def test_products_row_by_row_by_hand(upward: bool) -> None:
         y[first, a] = x[first, a] * x[first, a]
         y[i, a] = y[before, a] * x[i, a]
     assert step_of(mixer, "elementwise", {"b": 2, "l": 3, "d": 5}) == (3 + 3 + 5) * 2 * 5
+
+
+def test_rows_whose_number_falls_while_their_index_rises_are_refused() -> None:
+    mixer = cm.Mixer("downward")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    with mixer.form("recurrent") as form:
+        i, a = form.index("i", 2, l), form.index("a", 1, d)
+        y[l, a] = x[l, a] * x[l, a]
+        y[l - i + 1, a] = y[l - i + 2, a] * x[l - i + 1, a]
+    with pytest.raises(Unsupported, match="do not follow one index upward"):
+        by_row_of(mixer)
 
 
 def test_a_loop_that_reads_another_one_s_rows_by_hand() -> None:

@@ -20,14 +20,14 @@ from costmodel.equations import Mixer
 from costmodel.polynomial import Poly, call
 from costmodel.rules.printing import conditions_words
 from profiler.modules import implementations
-from profiler.tracing.against import Difference, by_case
+from profiler.tracing.against import Difference, by_case, passes
 from profiler.tracing.backends import BACKENDS
 from profiler.tracing.cases import Case, Traces
 from profiler.tracing.divisions import Division, asked, cases, divided, floors, undone
 from profiler.tracing.observe import observe
 from profiler.tracing.result import Break, Trace
 from profiler.tracing.target import Target, TraceError, variables
-from profiler.tracing.trace import within
+from profiler.tracing.trace import trace, within
 
 L, C, W, K = map(Poly.atom, "lCwk")
 OVER = L // C
@@ -152,6 +152,12 @@ def test_chunks_are_compared_by_quotient_and_remainder() -> None:
     counts, rest = found[SHORT].equations, L - C * OVER
     pairs = (OVER * C * (C + 1) + rest * (rest + 1)) * Fraction(1, 2)
     assert counts["mul"] == pairs and counts["add"] == pairs - L
+
+
+def test_a_divisor_that_was_not_given_is_told_in_a_sentence() -> None:
+    found = trace(lambda l, d: Blocks(l=l, d=d, C=3), over="l,d")
+    with pytest.raises(TraceError, match="give C with --over or --let"):
+        passes(found, blocks())
 
 
 @pytest.mark.parametrize("doctor", ["whole", "short"])

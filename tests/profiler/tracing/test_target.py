@@ -56,6 +56,15 @@ class Slotted:
         self.held = held
 
 
+class Hidden:
+    """An object whose only slot has a private name."""
+
+    __slots__ = ("__held",)
+
+    def __init__(self, held: Any) -> None:
+        self.__held = held
+
+
 @pytest.mark.parametrize(
     "give",
     [
@@ -64,6 +73,7 @@ class Slotted:
         lambda y: UserDict(y=y),
         lambda y: {y},
         lambda y: (Slotted(Output(torch.zeros(1), [Named(y=y)])), 3),
+        Hidden,
     ],
 )
 def test_gradients_flow_back_from_what_objects_hold(give: Callable[[Tensor], Any]) -> None:
