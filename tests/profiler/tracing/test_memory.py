@@ -66,6 +66,18 @@ def nested(x: Tensor) -> Tensor:
     return held + x.exp()
 
 
+def again(x: Tensor) -> Tensor:
+    """Zeros of a module's own that are added to where the forward pass is run again."""
+
+    def inner(x: Tensor) -> Tensor:
+        zeros = torch.zeros_like(x)
+        y = zeros.index_add(1, torch.arange(x.shape[1], device=x.device), x.exp())
+        return (y * zeros).sin() * y
+
+    held: Tensor = checkpoint(inner, x, use_reentrant=False, preserve_rng_state=False)
+    return held
+
+
 def picked(x: Tensor) -> Tensor:
     """Gradients that are written where indices name places."""
     rows = torch.arange(4, device=x.device)
@@ -99,7 +111,7 @@ class Twice(nn.Module):
 def cases() -> dict[str, Callable[[], nn.Module]]:
     made: dict[str, Callable[[], nn.Module]] = {
         fn.__name__: lambda fn=fn: Function(fn)  # type: ignore[misc]  # the loop's own value
-        for fn in (prefix, joined, parts, nested, picked, described, softmax)
+        for fn in (prefix, joined, parts, nested, again, picked, described, softmax)
     }
     return {
         **made,
@@ -136,6 +148,20 @@ def test_the_peak_is_that_of_the_step_itself(name: str, rows: int) -> None:
     target = Target(name, lambda: (make(), torch.empty(1, rows, 7)))
     found = observe(target, {}, math_backend).quantities[PEAK]
     assert found == measured(make(), torch.randn(1, rows, 7, requires_grad=True))
+
+
+def test_tensors_on_another_device_are_let_go() -> None:
+    """Each layer makes one on the CPU; the next one's takes its place."""
+
+    def peak(layers: int) -> int:
+        def stack(x: Tensor) -> Tensor:
+            for k in range(layers):
+                x = x + (torch.arange(4096, device="cpu", dtype=torch.float32) * 2.0 + k).numel()
+            return x
+
+        return bytes_at(lambda: Function(stack), 2, 3)
+
+    assert peak(6) - peak(2) < 4096 * 4
 
 
 def test_layers_that_run_step_by_step_are_named() -> None:

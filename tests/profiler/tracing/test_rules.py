@@ -149,6 +149,12 @@ def test_entries_that_indices_place(
     assert {n: k for n, k in {**given.pop("other"), **given}.items() if k} == expected
 
 
+@pytest.mark.parametrize("reduced", [torch.sum, torch.prod])
+def test_entries_are_converted_before_they_are_reduced(reduced: Callable[..., Tensor]) -> None:
+    forward, _ = counted(lambda x: reduced(x.detach(), 1, dtype=torch.float64), ROWS)
+    assert forward.to_json()["other"] == {"convert": 6}
+
+
 def test_a_mean_at_places_has_no_rule() -> None:
     def averaged(x: Tensor) -> Tensor:
         return x.detach().scatter_reduce(1, torch.zeros_like(x).long(), x.detach(), "mean")
