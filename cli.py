@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from costmodel.command_line import (
+from costmodel.commands.options import (
     FAILED,
     TABLE_FORMATS,
     ConventionOption,
@@ -45,11 +45,11 @@ from costmodel.command_line import (
     trained,
     typeset,
 )
-from costmodel.conventions import convention as read_convention
-from costmodel.load import mixer as load_mixer
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.conventions import convention as read_convention
 
 if TYPE_CHECKING:
-    from costmodel.claims import Claim
+    from costmodel.claims.claim import Claim
 
 app = typer.Typer(
     help="What sequence mixers cost: derived from their equations, measured, and reconciled.",
@@ -138,10 +138,10 @@ def table(
     ] = "",
 ) -> None:
     """Operations, parameters, critical path and span of mixers, derived from their equations."""
-    from costmodel import table as rows, table_data as data, table_formats as formats
-    from costmodel.answers import Dtypes
-    from costmodel.requests import given_sizes
-    from costmodel.rules.traffic import BYTES
+    from costmodel.program.chosen_sizes import given_sizes
+    from costmodel.questions.registry import Dtypes
+    from costmodel.questions.traffic import BYTES
+    from costmodel.report import mixer_table as rows, table_data as data, table_formats as formats
 
     chosen(format_, "--format", TABLE_FORMATS)
     typeset(format_, ("latex", "markdown"), symbols=symbols)
@@ -199,10 +199,10 @@ def explain(
     symbols: Symbols = "",
 ) -> None:
     """A mixer's equations, each one's share of every count, its critical path and its state."""
-    from costmodel import document
-    from costmodel.explain import Explanation
-    from costmodel.requests import given_sizes, one_combination
-    from costmodel.table_formats import symbol_names
+    from costmodel.program.chosen_sizes import given_sizes, one_combination
+    from costmodel.report import document
+    from costmodel.report.explanation import Explanation
+    from costmodel.report.table_formats import symbol_names
 
     chosen(format_, "--format", ("rich", "markdown", "latex"))
     typeset(format_, ("latex", "markdown"), symbols=symbols)
@@ -315,9 +315,10 @@ def model(
     ] = "",
 ) -> None:
     """Parameters and operations of a whole network: its embedding, layers, head and loss."""
-    from costmodel import models
-    from costmodel.models import records, report, sheets
-    from costmodel.table_formats import symbol_names
+    from costmodel import networks
+    from costmodel.networks import part_costs
+    from costmodel.report import network_records, network_report, network_table
+    from costmodel.report.table_formats import symbol_names
 
     chosen(format_, "--format", TABLE_FORMATS)
     typeset(format_, ("latex", "markdown"), symbols=symbols)
@@ -330,46 +331,46 @@ def model(
         "embedding": embedding, "positions": positions, "norm": norm, "activation": activation,
         "head": head, "tied": tied, "biases": biases, "ffn": ffn, "dropout": dropout, "loss": loss,
     }  # fmt: skip
-    given, kept = sheets.asked(sizes)
-    wanted = sheets.phases(phase)
-    request = sheets.Request(
-        models.changed(models.asked(name, hf), changes),
+    given, kept = network_table.asked(sizes)
+    wanted = network_table.phases(phase)
+    request = network_table.Request(
+        networks.changed(networks.asked(name, hf), changes),
         given,
         kept,
         wanted,
-        models.counting(convention),
+        part_costs.counting(convention),
         symbolic,
-        models.holding(wanted, optimiser=optimiser, dtype=dtype, recompute=recompute),
+        networks.holding(wanted, optimiser=optimiser, dtype=dtype, recompute=recompute),
     )
-    made = sheets.sheets(request)
+    made = network_table.sheets(request)
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])
     width, colour = screen(output)
     text = {
-        "rich": lambda: report.as_terminal(made, width, colour=colour),
-        "markdown": lambda: report.as_markdown(made, names=names),
-        "latex": lambda: report.as_latex(
+        "rich": lambda: network_report.as_terminal(made, width, colour=colour),
+        "markdown": lambda: network_report.as_markdown(made, names=names),
+        "latex": lambda: network_report.as_latex(
             made, regenerating(context), names=names, label=label, caption=caption
         ),
-        "csv": lambda: records.as_csv(made),
-        "json": lambda: records.as_json(made),
+        "csv": lambda: network_records.as_csv(made),
+        "json": lambda: network_records.as_json(made),
     }[format_]()
     emit(text, output, force)
 
 
 def listed_networks(format_: str, command: str, output: Path | None) -> str:
     """Every network that has a name, in a format."""
-    from costmodel import models, render
-    from costmodel.models import records, report
+    from costmodel import networks
+    from costmodel.report import network_records, network_report, render, typeset
 
-    found = models.presets()
-    grid = report.listed(found)
+    found = networks.presets()
+    grid = network_report.listed(found)
     width, colour = screen(output)
     return {
         "rich": lambda: render.terminal(grid, width, colour=colour),
         "markdown": lambda: render.markdown(grid),
-        "latex": lambda: render.preamble(command) + "\n" + render.latex(grid, ("Networks.",)),
+        "latex": lambda: typeset.preamble(command) + "\n" + typeset.latex(grid, ("Networks.",)),
         "csv": lambda: render.as_csv([c.name for c in grid.columns], grid.rows),
-        "json": lambda: records.listed_json(found),
+        "json": lambda: network_records.listed_json(found),
     }[format_]()
 
 
@@ -383,9 +384,9 @@ def list_(
     force: Force = False,
 ) -> None:
     """Which mixers there are: source, forms, implementations, whose code they were held against."""
-    from costmodel import listing, render
     from costmodel.mixers import names
-    from profiler.modules import implementations
+    from costmodel.report import listing, render, typeset
+    from profiler.modules.registry import implementations
 
     chosen(format_, "--format", TABLE_FORMATS)
     found = listing.entries({name: tuple(implementations(name)) for name in names()})
@@ -396,8 +397,8 @@ def list_(
         "markdown": lambda: "\n".join(map(render.markdown, grids)),
         "latex": lambda: "\n".join(
             (
-                render.preamble(regenerating(context)),
-                *(render.latex(g, (f"Mixers of {g.title}.",)) for g in grids),
+                typeset.preamble(regenerating(context)),
+                *(typeset.latex(g, (f"Mixers of {g.title}.",)) for g in grids),
             )
         ),
         "csv": lambda: listing.as_csv(found),
@@ -419,7 +420,8 @@ def verify(
     force: Force = False,
 ) -> None:
     """Check printed claims; exit code 1 where one disagrees and is no known misprint."""
-    from costmodel import published, verdicts
+    from costmodel.claims import published
+    from costmodel.report import verdicts
 
     chosen(format_, "--format", ("rich", "markdown", "latex", "json"))
     found = published.verify(files or None)
@@ -468,8 +470,8 @@ def check(
     format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
 ) -> None:
     """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
-    from costmodel.claim_text import claims_of
-    from costmodel.phases import PHASES as NAMES
+    from costmodel.claims.line import claims_of
+    from costmodel.program.phases import PHASES as NAMES
 
     chosen(format_, "--format", ("rich", "markdown", "json"))
     if target.endswith(CLAIM_FILES):
@@ -490,7 +492,8 @@ def checked_claims(
     files: Sequence[Path], said: Sequence[Claim], strict: bool, format_: str
 ) -> None:
     """Print what becomes of claims, and fail where one is wrong and that was asked for."""
-    from costmodel import claim_report, published, verdicts
+    from costmodel.claims import published
+    from costmodel.report import claim_report, verdicts
 
     found = published.verify(files, run=True) if files else []
     found += [published.check(claim, run=True) for claim in said]
@@ -506,11 +509,12 @@ def checked_claims(
 
 def proven(name: str, format_: str) -> None:
     """Print the proofs of a mixer and of its modules."""
-    from profiler import check as proofs, report
+    from profiler.commands import measuring
+    from profiler.proofs import equality as proofs
 
     found = proofs.check(load_mixer(name))
     width, colour = screen(None)
-    emit(report.proofs(name, found, format_, width, colour=colour), None, False)
+    emit(measuring.proofs(name, found, format_, width, colour=colour), None, False)
     if any(proof.passed is False for proof in found):
         raise Failed
 
@@ -563,7 +567,7 @@ def run(typed: Sequence[str]) -> int:
     except known_errors() as error:
         return complain(_sentence(error))
     except Exception as error:
-        from costmodel.mistyped import is_of_the_line, sentence
+        from costmodel.commands.mistyped import is_of_the_line, sentence
 
         if not is_of_the_line(error):
             raise
@@ -573,20 +577,22 @@ def run(typed: Sequence[str]) -> int:
 
 def known_errors() -> tuple[type[Exception], ...]:
     """The errors whose message is the sentence that a user needs; anything else is a bug."""
-    from costmodel.claims import PublishedError
-    from costmodel.constraints import Unsupported
-    from costmodel.conventions import ConventionError
-    from costmodel.indices import EquationError
-    from costmodel.mixers import UnknownMixer
-    from costmodel.models.choices import ModelError
-    from costmodel.phases import Unanswered
-    from costmodel.sizes import SizeError
-    from costmodel.table import TableError
+    from costmodel.errors import (
+        ConventionError,
+        EquationError,
+        ModelError,
+        PublishedError,
+        SizeError,
+        TableError,
+        Unanswered,
+        UnknownMixer,
+        Unsupported,
+    )
 
     measuring: list[type[Exception]] = []
-    if "profiler.work" in sys.modules:  # torch is imported only where something is measured
-        from profiler.store import StoreError
-        from profiler.work import MeasureError
+    if "profiler.run.prepare" in sys.modules:  # torch is imported only where something is measured
+        from profiler.records.reading import MeasureError
+        from profiler.records.store import StoreError
 
         measuring = [MeasureError, StoreError]
     return (

@@ -21,18 +21,12 @@ from scipy.stats import mannwhitneyu
 from torch import nn
 
 from benchmarks.timing import environment
-from profiler.comparing.comparison import (
-    LEVEL,
-    Rounds,
-    Verdict,
-    location,
-    log_ratios,
-    verdicts,
-)
-from profiler.comparing.visiting import Visitor, as_long, switches
-from profiler.meters.disturbance import PREEMPTED
-from profiler.meters.latency_timers import timer_for
-from profiler.work import Work, default_device
+from profiler.compare.verdict import LEVEL, Rounds, Verdict, location, log_ratios, verdicts
+from profiler.host.device import default_device
+from profiler.meters.disturbances import PREEMPTED
+from profiler.meters.rounds import Visitor, as_long, switches
+from profiler.meters.timers import timer_for
+from profiler.run.prepare import Work
 
 REPEATS = 20
 ROUNDS = 12

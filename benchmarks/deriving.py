@@ -15,16 +15,16 @@ from functools import partial
 
 from benchmarks.timing import environment, spread
 from costmodel import mixers
-from costmodel.equations import Mixer
+from costmodel.errors import Unanswered
+from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
-from costmodel.phases import Unanswered
-from costmodel.rules.count import count
-from costmodel.rules.critical_path import critical_path
-from costmodel.rules.order import order
-from costmodel.rules.parameters import parameters
-from costmodel.rules.span import span
-from costmodel.rules.state import state
-from costmodel.rules.traffic import traffic
+from costmodel.questions.count import count
+from costmodel.questions.critical_path import critical_path
+from costmodel.questions.order import order
+from costmodel.questions.parameters import parameters
+from costmodel.questions.span import span
+from costmodel.questions.state import state
+from costmodel.questions.traffic import traffic
 
 REPEATS = 11
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from benchmarks.timing import environment
-from profiler.meters.energy import EnergyLimits
-from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.nvml import energy
+from profiler.records.reading import Reading, Unavailable
 
 SIDE = 8192
 LONG_S = 12.0

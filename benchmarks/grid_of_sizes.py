@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.timing import environment, interleaved, ratio, spread
-from costmodel.grid import axes, grid
 from costmodel.mixers import builtin
-from costmodel.rules.count import count
-from profiler.modules import build, implementations
+from costmodel.questions.count import count
+from costmodel.symbolic.grid import axes, grid
+from profiler.modules.registry import build, implementations
 
 REPEATS = 15
 LENGTHS, WIDTHS, HEADS = range(1, 2049), range(8, 8 * 257, 8), (1, 2, 4, 8)

@@ -17,11 +17,13 @@ import torch
 from torch.utils.benchmark import Timer
 
 from benchmarks.timing import environment
-from costmodel.load import mixer as load_mixer
-from profiler.meters.interface import Unavailable
-from profiler.meters.latency import LatencyLimits, latency, latency_cold
-from profiler.modules import implementations
-from profiler.work import Request, Work, prepare
+from costmodel.mixers.load import mixer as load_mixer
+from profiler.meters.latency import latency, latency_cold
+from profiler.meters.sampler import LatencyLimits
+from profiler.modules.registry import implementations
+from profiler.records.reading import Unavailable
+from profiler.run.prepare import Work, prepare
+from profiler.run.request import Request
 
 ROUNDS = 9
 SECONDS = 0.3

@@ -22,7 +22,9 @@ import torch
 from torch import nn
 
 from benchmarks.timing import environment
-from profiler.tracing import Trace, TraceError, trace
+from profiler.tracing import trace
+from profiler.tracing.meta_run.target import TraceError
+from profiler.tracing.result import Trace
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,34 @@ import costmodel as cm
 cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
 """
 
-from costmodel.composites import scaled, softmax
-from costmodel.equations import Mixer
-from costmodel.indices import EquationError, max_, min_, union
-from costmodel.load import mixer
-from costmodel.phases import Unanswered
-from costmodel.rules.activations import activations
-from costmodel.rules.count import count
-from costmodel.rules.critical_path import critical_path
-from costmodel.rules.evaluate import evaluate, gradients
-from costmodel.rules.order import order
-from costmodel.rules.parameters import parameters
-from costmodel.rules.path_length import path_length
-from costmodel.rules.peak import peak
-from costmodel.rules.sequential import sequential
-from costmodel.rules.span import span
-from costmodel.rules.state import state
-from costmodel.rules.traffic import traffic
-from costmodel.writing import argmax, exp, function, irfft, max_over, rfft, sort, sum_, top_k
+from costmodel.errors import EquationError, Unanswered
+from costmodel.language.equations import Mixer
+from costmodel.language.indices import max_, min_, union
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.writing import (
+    argmax,
+    exp,
+    function,
+    irfft,
+    max_over,
+    rfft,
+    sort,
+    sum_,
+    top_k,
+)
+from costmodel.mixers.load import mixer
+from costmodel.questions.activations import activations
+from costmodel.questions.count import count
+from costmodel.questions.critical_path import critical_path
+from costmodel.questions.evaluate import evaluate, gradients
+from costmodel.questions.order import order
+from costmodel.questions.parameters import parameters
+from costmodel.questions.path_length import path_length
+from costmodel.questions.peak import peak
+from costmodel.questions.sequential import sequential
+from costmodel.questions.span import span
+from costmodel.questions.state import state
+from costmodel.questions.traffic import traffic
 
 __all__ = [
     "EquationError",

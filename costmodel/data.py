@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-
-class DataMissing(FileNotFoundError):
-    """A folder of data that should have come with the project is not there."""
+from costmodel.errors import DataMissing
 
 
 def data_dir(name: str) -> Path:

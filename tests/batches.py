@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from costmodel.equations import Equation, Form, Mixer, System
-from costmodel.execution.oracle import Execution
-from costmodel.execution.scalars import Entry, Instance
-from costmodel.expressions import Array, Gather, Node, Position, Ref
-from costmodel.indices import Index
-from costmodel.polynomial import Poly
-from costmodel.tokens import tokens
-from costmodel.traversal import rebuilt
+from costmodel.language.equations import Equation, Form, Mixer, System
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Array, Gather, Node, Position, Ref, rebuilt
+from costmodel.oracle.execute import Execution
+from costmodel.oracle.scalars import Entry, Instance
+from costmodel.program.tokens import tokens
+from costmodel.symbolic.polynomial import Poly
 
 B = Poly.atom("b")
 SEQUENCE = Index("sequence", (Poly.of(1),), (B,))

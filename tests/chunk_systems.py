@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Node
-from costmodel.indices import Index, max_, min_
-from costmodel.polynomial import Poly
-from costmodel.writing import function, sum_
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, max_, min_
+from costmodel.language.nodes import Array, Node
+from costmodel.language.writing import function, sum_
+from costmodel.symbolic.polynomial import Poly
 from tests.systems import RandomMixer
 
 LAYOUTS = ("rows", "chunks", "split", "split")

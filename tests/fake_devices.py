@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from profiler.meters.disturbance import NoWatch, Seen
-from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.disturbances import NoWatch, Seen
+from profiler.records.reading import Reading, Unavailable
 
 US = 1_000
 MS = 1_000_000

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import costmodel as cm
-from profiler.meters.interface import Reading
-from profiler.meters.latency_stopping import summary
-from profiler.modules import implementations
-from profiler.store import Measurement
-from profiler.sweeps.points import form_of
+from profiler.meters.sampler import summary
+from profiler.modules.registry import implementations
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement
+from profiler.run.request import form_of
 
 ENVIRONMENT: Mapping[str, Any] = {
     "device": "cpu", "cpu": "Invented 1", "threads": 2, "torch": "9.9", "python": "3.11",

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 import costmodel as cm
-from costmodel.equations import Mixer
-from costmodel.expressions import Constant
-from costmodel.options import split
-from costmodel.traversal import walk
-from profiler.modules import Implementation, SequenceMixer, build, implementations
+from costmodel.language.equations import Mixer
+from costmodel.language.nodes import Constant, walk
+from costmodel.language.options import split
+from profiler.modules.base import SequenceMixer
+from profiler.modules.registry import Implementation, build, implementations
 from tests.small import complete, variants
 
 Array = NDArray[np.float64]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 import costmodel as cm
-from costmodel.equations import Mixer
+from costmodel.language.equations import Mixer
+from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
-from costmodel.options import joined
 
 OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 """Values of letters that only some mixers have; 2 for every other one."""

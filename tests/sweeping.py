@@ -1,7 +1,7 @@
 """Which sweeps do the tests run, with what in place of measuring?
 
-`measure` stands in for `profiler.measure.measure`, in this process and in others: it takes no time
-and invents its figures. At some lengths it ends otherwise.
+`measure` stands in for `profiler.run.measure.measure`, in this process and in others: it takes no
+time and invents its figures. At some lengths it ends otherwise.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 import costmodel as cm
-from profiler.meters.interface import Reading
-from profiler.modules import implementations
-from profiler.store import Measurement
-from profiler.sweeps.failures import Failure
-from profiler.sweeps.order import blocks
-from profiler.sweeps.points import Block, Point, form_of
-from profiler.sweeps.workers import Note, Worker, WorkerGone, attempt
-from profiler.work import MeasureError, Request
+from profiler.modules.registry import implementations
+from profiler.records.reading import MeasureError, Reading
+from profiler.records.store import Measurement
+from profiler.run.request import Request, form_of
+from profiler.sweep.failures import Failure
+from profiler.sweep.order import blocks
+from profiler.sweep.points import Block, Point
+from profiler.sweep.workers import Note, Worker, WorkerGone, attempt
 
 ENVIRONMENT = {"torch": "9.9", "device": "cpu", "threads": 2}
 
@@ -181,7 +181,7 @@ def one_worker(
 
 def keys_in(path: Path) -> list[str]:
     """The points of a file's records, in order."""
-    from profiler.store import read
-    from profiler.sweeps.points import key_of
+    from profiler.records.store import read
+    from profiler.sweep.points import key_of
 
     return [key_of(record) for record in read(path)[0]]

@@ -18,9 +18,10 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from costmodel.composites import scaled, softmax
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import (
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, Ranges, max_, min_, union
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.nodes import (
     Add,
     Array,
     Binary,
@@ -35,9 +36,8 @@ from costmodel.expressions import (
     Ref,
     Sub,
 )
-from costmodel.indices import Index, Ranges, max_, min_, union
-from costmodel.polynomial import Poly
-from costmodel.writing import exp, function, max_over, sum_
+from costmodel.language.writing import exp, function, max_over, sum_
+from costmodel.symbolic.polynomial import Poly
 
 T = TypeVar("T")
 PAST = ("causal", "window")

@@ -7,18 +7,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import costmodel as cm
-from costmodel.adjoint import adjoint, local
-from costmodel.check_gradients import Gradients
-from costmodel.composites import lower
-from costmodel.constraints import Unsupported
-from costmodel.equations import Mixer
-from costmodel.execution.scalars import FUNCTIONS
-from costmodel.expressions import Mul, Node, Ref
-from costmodel.functions import TABLE
-from costmodel.indices import min_, union
+from costmodel.adjoint import derivatives
+from costmodel.adjoint.reverse import adjoint
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.language.functions import TABLE
+from costmodel.language.indices import min_, union
+from costmodel.language.nodes import Mul, Node, Ref
+from costmodel.language.writing import function, max_over, sum_
 from costmodel.mixers import builtin
-from costmodel.rules.numeric import VALUES
-from costmodel.writing import function, max_over, sum_
+from costmodel.oracle.scalars import FUNCTIONS
+from costmodel.program.lowering import lower
+from costmodel.proofs.gradients import Gradients
+from costmodel.questions.numeric import VALUES
 from tests import small, systems
 
 SIZES = (
@@ -213,7 +214,7 @@ def test_a_gather_is_refused() -> None:
 
 def test_every_function_has_a_gradient_and_a_value() -> None:
     slopes = {name for name in TABLE if name.endswith("_slope")}
-    assert {*local.OF_RESULT, *local.OF_OPERAND} == {*TABLE} - slopes
+    assert {*derivatives.OF_RESULT, *derivatives.OF_OPERAND} == {*TABLE} - slopes
     assert {*FUNCTIONS} == {*TABLE}
     assert all(np.isfinite(VALUES[name](np.array([0.5]))).all() for name in TABLE)
 
@@ -241,7 +242,7 @@ def _wrong_product(g: Node, y: Node) -> Node:
 
 
 def test_a_wrong_gradient_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(local.OF_RESULT, "exp", _wrong_product)
+    monkeypatch.setitem(derivatives.OF_RESULT, "exp", _wrong_product)
     adjoint.cache_clear()
     try:
         made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
@@ -252,15 +253,15 @@ def test_a_wrong_gradient_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_lost_share_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array whose second reader hands nothing back."""
-    from costmodel.adjoint import nodes
+    from costmodel.adjoint import node_rules
 
-    kept = nodes.RULES[Ref]
+    kept = node_rules.RULES[Ref]
 
     def lost(builder: object, node: Ref, gradient: Node, scope: object) -> None:
         if node.array.name != "K":
             kept(builder, node, gradient, scope)
 
-    monkeypatch.setitem(nodes.RULES, Ref, lost)
+    monkeypatch.setitem(node_rules.RULES, Ref, lost)
     adjoint.cache_clear()
     try:
         made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})

@@ -10,12 +10,12 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.check_gradients import Gradients
-from costmodel.equations import Mixer
-from costmodel.indices import Index, min_
-from costmodel.phases import system_of
-from costmodel.polynomial import Poly
-from costmodel.writing import sum_
+from costmodel.language.equations import Mixer
+from costmodel.language.indices import Index, min_
+from costmodel.language.writing import sum_
+from costmodel.proofs.gradients import Gradients
+from costmodel.questions.subject import system_of
+from costmodel.symbolic.polynomial import Poly
 from tests import chunk_systems
 
 Place = Callable[[Poly | Index, Poly | Index, Poly], Poly | Index]

@@ -14,20 +14,20 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import cli
 import costmodel as cm
-from costmodel import document
 from costmodel.adjoint import recompute as module
-from costmodel.check_gradients import Gradients, _classes as classes
-from costmodel.conventions import WANTED, Convention, ConventionError, convention
-from costmodel.equations import Equation, Mixer, System, gradient_name
-from costmodel.execution.oracle import Execution, execute, random_arrays, run
-from costmodel.execution.scalars import Instance
-from costmodel.explain import Explanation
-from costmodel.indices import EquationError
+from costmodel.errors import ConventionError, EquationError, Unanswered
+from costmodel.language import nodes
+from costmodel.language.equations import Equation, Mixer, System, gradient_name
 from costmodel.mixers import builtin
-from costmodel.models.network import counting
-from costmodel.phases import Unanswered, system_of
-from costmodel.requests import given_sizes, one_combination
-from costmodel.rules.asking import Training
+from costmodel.networks.part_costs import counting
+from costmodel.oracle.execute import Execution, execute, random_arrays, run
+from costmodel.oracle.scalars import Instance
+from costmodel.program.chosen_sizes import given_sizes, one_combination
+from costmodel.program.conventions import WANTED, Convention, convention
+from costmodel.proofs.gradients import Gradients, _classes as classes
+from costmodel.questions.subject import Training, system_of
+from costmodel.report import document
+from costmodel.report.explanation import Explanation
 from tests import small, systems
 
 SIZES = (
@@ -411,7 +411,7 @@ def test_a_forgotten_equation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         old = next(e.array for e in system.equations if f"{e.name}.again" == first.name)
 
         def kept(equation: Equation) -> Equation:
-            back = module.reading(equation.value, {first.array: old})
+            back = nodes.reading(equation.value, {first.array: old})
             return replace(equation, value=back)
 
         backward = {kept(e): k for e, k in made.backward.items() if e.array is not first.array}

@@ -1,6 +1,7 @@
 """Does every file keep to its room in the house?
 
-Imports point one way, questions know no mixer, `import costmodel` is light, data holds no code.
+Folders are small, questions know no mixer, `import costmodel` is light, data holds no code. That
+folders are layers is held by `lint-imports`.
 """
 
 from __future__ import annotations
@@ -15,45 +16,15 @@ from pathlib import Path
 import pytest
 
 from costmodel import mixers
-from costmodel.conventions import KERNEL_CLASSES
-from profiler import modules
+from costmodel.program.conventions import KERNEL_CLASSES
+from profiler.modules import registry
 
 ROOT = Path(__file__).parents[1]
-
-ANSWERS = "everything else in costmodel"
-LAYERS = (
-    ("atoms", "sizes", "data", "functions", "quantity", "polynomial", "symbols", "weightings"),
-    (
-        "constraints", "domains", "exact", "formula_tree", "formulas", "grid", "growth", "lengths",
-        "projections", "rounding", "thresholds",
-    ),
-    ("expressions", "equations", "indices", "options", "traversal", "writing"),
-    ("loops", "presence", "wellformed"),
-    (
-        "adjoint", "composites", "conventions", "execution", "gates", "load", "losses", "mixers",
-        "norms", "padding", "positions", "rules", "standing", "tokens", "latest", "phases",
-    ),
-    ("",),
-    (ANSWERS,),
-    ("models",),
-    (
-        "asymptotics", "claim_report", "claim_text", "claims", "comparisons", "evaluation",
-        "figures", "findings", "identities", "instrumented", "intervals", "network_figures",
-        "printed_figures", "published", "readings", "verdicts",
-    ),
-    ("profiler",),
-    ("cli",),
-)  # fmt: skip
-"""From the ground up; "" is `costmodel` itself. A file imports from its own layer or from below."""
-
-OURS = ("costmodel", "profiler", "cli")
 
 HEAVY = (
     "torch", "numpy", "rich", "fvcore", "pynvml", "typer", "profiler", "scipy", "matplotlib", "ray",
 )  # fmt: skip
 """What `import costmodel` does not load; numpy and rich load where they are needed."""
-
-ONLY_IN_PROFILER = {"torch", "fvcore", "pynvml", "scipy", "matplotlib", "ray"}
 
 MACHINE_PATH = re.compile(r"""(?<![\w.~}$])/(?:home|root|Users|work|tmp|opt)/""")
 
@@ -85,14 +56,6 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def layer(module: str) -> int:
-    """How high one of our modules stands."""
-    top, *inside = module.split(".")
-    room = (inside[0] if inside else "") if top == "costmodel" else top
-    listed = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
-    return listed.get(room, listed[ANSWERS])
-
-
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """The line and the name of every module that a file imports, inside functions too."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -107,48 +70,25 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, inner if is_module else node.module
 
 
-def upward(path: Path) -> list[str]:
-    """The imports of a file that point the wrong way."""
-    module = module_name(path)
-    own = layer(module)
-    return [
-        f"{module}:{line} imports {name}"
-        for line, name in imports(path)
-        if name.split(".")[0] in OURS and layer(name) > own
-    ]
+def folders() -> list[Path]:
+    """Every folder of the project's own packages."""
+    return sorted({path.parent for path in sources()} - {ROOT})
 
 
-def test_every_room_exists_and_has_one_layer() -> None:
-    rooms = [room for layer_ in LAYERS for room in layer_ if room != ANSWERS]
-    assert len(rooms) == len(set(rooms))
-    for room in rooms:
-        place = ROOT / room if room in OURS else ROOT / "costmodel" / room
-        assert place.is_dir() or place.with_suffix(".py").is_file(), room
+@pytest.mark.parametrize("folder", folders(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_holds_twenty_files_at_most(folder: Path) -> None:
+    assert len([path for path in folder.glob("*.py") if path.stem != "__init__"]) <= 20
 
 
-def test_imports_point_one_way() -> None:
-    assert [wrong for path in sources() for wrong in upward(path)] == []
-
-
-def test_a_wrong_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    path = tmp_path / "costmodel" / "rules" / "invented.py"
-    path.parent.mkdir(parents=True)
-    (path.parents[1] / "table.py").touch()
-    path.write_text("def f():\n    from costmodel import table\nimport costmodel.sizes, profiler\n")
-    assert upward(path) == [
-        "costmodel.rules.invented:3 imports profiler",
-        "costmodel.rules.invented:2 imports costmodel.table",
-    ]
-
-
-def test_only_the_profiler_imports_torch_and_its_kin() -> None:
+def test_no_file_imports_the_face_of_its_own_package() -> None:
+    """`costmodel`, `profiler.modules` and the like are for users: inside, files name files."""
+    faces = {"costmodel", "profiler", "profiler.modules", "profiler.networks"}
     wrong = [
         f"{module_name(path)}:{line} imports {name}"
         for path in sources()
-        if not module_name(path).startswith("profiler")
+        if module_name(path) not in (*faces, "cli")
         for line, name in imports(path)
-        if name.split(".")[0] in ONLY_IN_PROFILER
+        if name in faces
     ]
     assert wrong == []
 
@@ -170,14 +110,14 @@ def test_tables_hold_no_python() -> None:
 
 def test_every_mixer_has_a_module_file_of_the_same_name() -> None:
     for file, names in mixers.FILES.items():
-        assert all(modules.implementations(name) for name in names)
+        assert all(registry.implementations(name) for name in names)
         assert (ROOT / "costmodel" / "mixers" / f"{file}.py").is_file()
         assert (ROOT / "profiler" / "modules" / f"{file}.py").is_file()
 
 
 def test_every_file_of_equations_is_listed() -> None:
-    files = {path.stem for path in (ROOT / "costmodel" / "mixers").glob("*.py")} - {"__init__"}
-    assert files == set(mixers.FILES)
+    files = {path.stem for path in (ROOT / "costmodel" / "mixers").glob("*.py")}
+    assert files - {"__init__", "load"} == set(mixers.FILES)
 
 
 def strings(path: Path) -> Iterator[tuple[int, str]]:
@@ -191,7 +131,7 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize(
     "folder",
-    ["costmodel/rules", "profiler/counters", "profiler/counters/hardware", "profiler/meters"],
+    ["costmodel/questions", "profiler/counting", "profiler/hardware", "profiler/meters"],
 )
 def test_no_rule_knows_a_mixer(folder: str) -> None:
     known = {
@@ -223,20 +163,3 @@ def test_no_path_of_one_machine() -> None:
         if MACHINE_PATH.search(line)
     ]
     assert named == []
-
-
-RULES = (
-    "constraints", "domains", "exact", "projections",
-    "latest", "loops", "phases", "presence", "rules", "tokens",
-)  # fmt: skip
-"""What answers questions from the equations; execution answers them by running the equations."""
-
-
-def test_the_oracle_shares_no_code_with_the_rules() -> None:
-    wrong = [
-        f"{module_name(path)}:{line} imports {name}"
-        for path in (ROOT / "costmodel" / "execution").glob("*.py")
-        for line, name in imports(path)
-        if name.removeprefix("costmodel.").split(".")[0] in RULES
-    ]
-    assert wrong == []

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.adjoint import adjoint
-from costmodel.check_gradients import _classes as classes
-from costmodel.conventions import LOSSES
-from costmodel.equations import JOINED, SEQUENCE, Mixer, gradient_name
-from costmodel.execution.oracle import random_arrays, run
-from costmodel.figures import derive
-from costmodel.losses import with_loss
+from costmodel.adjoint.reverse import adjoint
+from costmodel.claims.interpretations import Reading
+from costmodel.claims.quantities import derive
+from costmodel.language.equations import JOINED, SEQUENCE, Mixer, gradient_name
 from costmodel.mixers import builtin
-from costmodel.phases import system_of
-from costmodel.readings import Reading
-from costmodel.rules import count as counting
+from costmodel.oracle.execute import random_arrays, run
+from costmodel.program.conventions import LOSSES
+from costmodel.program.losses import with_loss
+from costmodel.proofs.gradients import _classes as classes
+from costmodel.questions import count as counting
+from costmodel.questions.subject import system_of
 from tests import batches, small
 
 SIZES = (

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.equations import Mixer
-from costmodel.exact import Exact
-from costmodel.polynomial import Poly, call, size
-from costmodel.rules.printing import formula_words
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, call, size
+from costmodel.symbolic.printing import formula_words
 from tests import systems
 
 l, w, k, d = (size(letter) for letter in "lwkd")

@@ -13,12 +13,11 @@ import pytest
 
 import cli
 import costmodel as cm
-from costmodel.claim_text import claims_of
-from costmodel.evaluation import own_reading
-from costmodel.figures import derive
-from costmodel.instrumented import instrumented
-from costmodel.published import VERDICTS, Verdict, check
-from costmodel.readings import Reading
+from costmodel.claims.instrumented import instrumented
+from costmodel.claims.interpretations import Reading
+from costmodel.claims.line import claims_of
+from costmodel.claims.published import VERDICTS, Verdict, check, own_reading
+from costmodel.claims.quantities import derive
 from tests.small import complete
 from tests.test_claims import paper
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.claim_text import claims_of
-from costmodel.claims import REQUIRED, TYPES, Claim, PublishedError, load
+from costmodel.claims.claim import REQUIRED, TYPES, Claim, load
+from costmodel.claims.line import claims_of
+from costmodel.claims.published import CHECKS
 from costmodel.data import data_dir
-from costmodel.evaluation import CHECKS
+from costmodel.errors import PublishedError
 
 PAPER = """schema = 1
 source = "a paper"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import cli
-from costmodel.command_line import FAILED, MISUSED
+from costmodel.commands.options import FAILED, MISUSED
 from costmodel.data import data_dir
-from profiler.machine import doctor
-from profiler.machine.surroundings import NO, YES, Child, Finding, Surroundings
-from profiler.store import read
+from profiler.doctor import findings
+from profiler.host.probes import NO, YES, Child, Finding, Surroundings
+from profiler.records.store import read
 from tests.typed import Capture, printed, refused
 
 SMALL = ("--d", "4", "--l", "3", "--n", "2", "--device", "cpu")
@@ -75,12 +75,12 @@ def test_compare_tells_cut_off_lines_and_fails(tmp_path: Path, capsys: Capture) 
 def probes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Finding]:
     """What probes find, by name, in place of a look at this machine."""
     told = {"operations": Finding("operations", YES, "counted")}
-    monkeypatch.setattr(doctor, "disturbances", lambda around: [])
+    monkeypatch.setattr(findings, "disturbances", lambda around: [])
 
-    def diagnose(around: Surroundings, **fields: object) -> doctor.Diagnosis:
-        return doctor.Diagnosis(around.device, tuple(told.values()), ())
+    def diagnose(around: Surroundings, **fields: object) -> findings.Diagnosis:
+        return findings.Diagnosis(around.device, tuple(told.values()), ())
 
-    monkeypatch.setattr(doctor, "diagnose", diagnose)
+    monkeypatch.setattr(findings, "diagnose", diagnose)
     return told
 
 
@@ -94,10 +94,10 @@ def test_doctor_fails_only_where_it_is_asked_to(
 
 
 def test_doctor_looks_at_this_machine(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.machine.surroundings.run_child", lambda *_: Child(0))
+    monkeypatch.setattr("profiler.host.probes.run_child", lambda *_: Child(0))
     words = ("doctor", "--device", "cpu", "--quick", "--format", "json")
     found = json.loads(printed(capsys, *words))
-    assert [each["what"] for each in found["measures"]] == list(doctor.PROBES)
+    assert [each["what"] for each in found["measures"]] == list(findings.PROBES)
     verdicts = {each["what"]: each["verdict"] for each in found["measures"]}
     assert verdicts["operations"] == YES and verdicts["compile"] == "not tried"
 
@@ -112,7 +112,7 @@ def test_doctor_says_why_there_is_no_gpu(capsys: Capture, monkeypatch: pytest.Mo
     words = ("doctor", "--device", "cuda:1")
     found = json.loads(printed(capsys, *words, "--format", "json"))
     assert found["device"] == "cuda:1" and not found["healthy"]
-    assert [each["what"] for each in found["measures"]] == list(doctor.PROBES)
+    assert [each["what"] for each in found["measures"]] == list(findings.PROBES)
     assert {each["verdict"] for each in found["measures"]} == {NO}
     assert "torch finds no NVIDIA GPU: " in printed(capsys, *words, "--strict", code=FAILED)
 

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 import cli
-from costmodel.command_line import FAILED, MISUSED, bar
-from profiler import session
-from profiler.ladders.ladder import row_classes
-from profiler.store import append, read
+from costmodel.commands.options import FAILED, MISUSED, bar
+from profiler.reconcile.levels import row_classes
+from profiler.records.store import append, read
+from profiler.sweep import session
 from tests.recorded import ATTENTION, LAUNCH_BOUND, dispatch
 from tests.typed import Capture, printed, refused
 from tests.user_mixers import written

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import cli
-from costmodel.command_line import FAILED
-from profiler.store import append, line_of, read
+from costmodel.commands.options import FAILED
+from profiler.records.store import append, line_of, read
 from tests.growing import along_l
 from tests.recorded import ATTENTION, LAUNCH_BOUND
 from tests.typed import Capture

@@ -13,16 +13,17 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 
 import cli
 import costmodel as cm
-from costmodel.composites import lower, softmax
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Node
-from costmodel.gates import gelu_tanh
-from costmodel.held_against import Comparison
-from costmodel.indices import EquationError
-from costmodel.norms import RMS_EPS, l2_norm, layer_norm, rms_norm
-from costmodel.positions import rotary, short_convolution
-from costmodel.rules.latex import COMPOSITES, equation
-from costmodel.writing import function
+from costmodel.errors import EquationError
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.macros.gates import gelu_tanh
+from costmodel.language.macros.norms import RMS_EPS, l2_norm, layer_norm, rms_norm
+from costmodel.language.macros.positions import rotary, short_convolution
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.nodes import Node
+from costmodel.language.notation import COMPOSITES, equation
+from costmodel.language.writing import function
+from costmodel.program.lowering import lower
+from costmodel.proofs.against_oracle import Comparison
 
 Write = Callable[[Mixer, Form], Node]
 """The right side of y[i, b], from x (l, d) and the parameters gain and bias (d)."""
@@ -442,7 +443,7 @@ def test_composites_are_printed_by_their_names(name: str) -> None:
 
 
 def test_every_composite_is_printed_and_tried() -> None:
-    from costmodel.composites import WRITTEN
+    from costmodel.language.macros import WRITTEN
 
     assert set(COMPOSITES) == {"scaled", *WRITTEN}
     tried = {text.partition("(")[0] for text, _ in PRINTED.values()}
@@ -560,9 +561,9 @@ def test_a_mistake_gets_one_sentence(mistake: str) -> None:
 
 USER = '''"""Attention of normed, convolved, turned queries, and a gated sublayer behind it."""
 import costmodel as cm
-from costmodel.gates import gelu_tanh
-from costmodel.norms import l2_norm, layer_norm, rms_norm
-from costmodel.positions import rotary, short_convolution
+from costmodel.language.macros.gates import gelu_tanh
+from costmodel.language.macros.norms import l2_norm, layer_norm, rms_norm
+from costmodel.language.macros.positions import rotary, short_convolution
 
 m = cm.Mixer("all-composites", title="All composites")
 l, d, n, h, k = m.sizes("l d n h k")

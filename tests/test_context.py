@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.composites import softmax
-from costmodel.constraints import Unsupported
-from costmodel.equations import Form, Mixer
-from costmodel.execution.oracle import execute, random_arrays
-from costmodel.expressions import Array
-from costmodel.held_against import differences
-from costmodel.indices import EquationError
-from costmodel.sizes import ceil_log2
-from costmodel.writing import function, sum_
+from costmodel.errors import EquationError, Unsupported
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.nodes import Array
+from costmodel.language.writing import function, sum_
+from costmodel.oracle.execute import execute, random_arrays
+from costmodel.proofs.against_oracle import differences
+from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
 
 SIZES = [

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import cli
-from costmodel.claims import load
+from costmodel.claims.claim import load
+from costmodel.claims.published import check, unrecorded, verify
 from costmodel.data import data_dir
-from costmodel.formulas import parse
-from costmodel.published import check, unrecorded, verify
+from costmodel.symbolic.formulas import parse
 
 Cell = dict[str, Any]
 

@@ -12,20 +12,19 @@ import pytest
 from hypothesis import given
 
 import costmodel as cm
-from costmodel import document
-from costmodel.constraints import Unsupported
-from costmodel.conventions import Convention, convention
-from costmodel.derivation import sums
-from costmodel.document import Display, Heading, Paragraph, Part, Shown
-from costmodel.equations import Mixer
-from costmodel.exact import Exact
-from costmodel.explain import Explanation
-from costmodel.explain_shares import Shares
-from costmodel.indices import EquationError
-from costmodel.phases import Unanswered, instances, system_of
-from costmodel.render import Grid, Math, sentence
-from costmodel.rules.count import count_instances
-from costmodel.sizes import SizeError
+from costmodel.errors import EquationError, SizeError, Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.program.conventions import Convention, convention
+from costmodel.program.phases import instances
+from costmodel.questions.count import count_instances
+from costmodel.questions.derivation import sums
+from costmodel.questions.subject import system_of
+from costmodel.report import document
+from costmodel.report.cells import Grid, Math, sentence
+from costmodel.report.document import Display, Heading, Paragraph, Part, Shown
+from costmodel.report.explanation import Explanation
+from costmodel.report.shares import Shares
+from costmodel.symbolic.piecewise import Exact
 from tests import systems
 from tests.small import LEFT_OPEN, complete, forms, variants, without_inference
 

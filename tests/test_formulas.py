@@ -8,7 +8,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from costmodel.formulas import FormulaError, NotPolynomial, parse
+from costmodel.errors import FormulaError, NotPolynomial
+from costmodel.symbolic.formulas import parse
 
 SIZES = {"b": 1, "d": 6, "l": 5, "n": 3, "t": 2}
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.check_gradients import Gradients
-from costmodel.composites import OF_GRADIENTS, PADDINGS, lower
-from costmodel.expressions import Constant
+from costmodel.errors import ConventionError
+from costmodel.language.nodes import Constant
 from costmodel.mixers import builtin
-from costmodel.padding import padded
+from costmodel.program.conventions import OF_GRADIENTS, PADDINGS
+from costmodel.program.lowering import lower, padded
+from costmodel.proofs.gradients import Gradients
 from tests import small
 from tests.test_adjoint import agree
 
@@ -229,15 +230,15 @@ def test_every_rewrite_of_gradients_leaves_the_forward_pass_as_it_is() -> None:
 
 def test_zeros_that_nobody_multiplies_are_not_padded() -> None:
     for wrong in ("padded", "dense,padded,padded-rows"):
-        with pytest.raises(cm.conventions.ConventionError, match="choose one, beside dense"):
+        with pytest.raises(ConventionError, match="choose one, beside dense"):
             cm.count(builtin("me"), "backward", convention=wrong)
 
 
 def test_what_is_recomputed_has_a_name() -> None:
     mixer = builtin("self-attention")
     for wrong in ("", ",", (), 5, (1,)):
-        with pytest.raises(cm.conventions.ConventionError, match="recompute"):
+        with pytest.raises(ConventionError, match="recompute"):
             cm.activations(mixer, recompute=wrong)  # type: ignore[arg-type]
-    with pytest.raises(cm.conventions.ConventionError, match="unknown option 'recompue'"):
+    with pytest.raises(ConventionError, match="unknown option 'recompue'"):
         cm.activations(mixer, recompue="all")  # type: ignore[call-arg]
     assert cm.activations(mixer, recompute=None).exact == cm.activations(mixer).exact  # type: ignore[arg-type]

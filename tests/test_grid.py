@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 import costmodel as cm
-from costmodel.exact import Exact
-from costmodel.grid import GridOverflow, axes, grid
+from costmodel.errors import GridOverflow, SizeError
 from costmodel.mixers import builtin
-from costmodel.polynomial import Poly, call, padded, size
-from costmodel.sizes import SizeError
+from costmodel.symbolic.grid import axes, grid
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, call, padded, size
 from tests.small import forms, variants, without_inference
 
 l, d, n, w = (Poly.atom(letter) for letter in "ldnw")

@@ -8,12 +8,13 @@ from itertools import product
 import pytest
 from hypothesis import given, strategies as st
 
-from costmodel.asymptotics import printed_growths
-from costmodel.formulas import parse
-from costmodel.growth import (
+from costmodel.claims.asymptotics import printed_growths
+from costmodel.errors import NoGrowth
+from costmodel.questions.order import GROWING
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.growth import (
     Growth,
     Log,
-    NoGrowth,
     Row,
     Sizes,
     dominates,
@@ -22,7 +23,6 @@ from costmodel.growth import (
     limit,
     vanishing,
 )
-from costmodel.rules.order import GROWING
 
 LETTERS = "dlnw"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from costmodel import identities
-from costmodel.exact import Exact
-from costmodel.figures import Answer
-from costmodel.formulas import parse
-from costmodel.identities import compare, in_words
-from costmodel.thresholds import points
+from costmodel.claims import identities
+from costmodel.claims.identities import compare, in_words
+from costmodel.claims.quantities import Answer
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.thresholds import points
 
 
 def answer(text: str) -> Answer:

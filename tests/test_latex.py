@@ -15,16 +15,17 @@ from hypothesis import given, strategies as st
 
 import cli
 import costmodel as cm
-from costmodel import render, typeset
-from costmodel.constraints import Unsupported
-from costmodel.equations import Mixer
-from costmodel.exact import Exact
-from costmodel.expressions import Node
-from costmodel.formulas import parse
-from costmodel.polynomial import Poly, call, padded, size
-from costmodel.rules.breaking import broken
-from costmodel.rules.latex import COMPOSITES, RULES, equation
-from costmodel.rules.printing import (
+from costmodel.errors import SizeError, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.language.nodes import Node
+from costmodel.language.notation import COMPOSITES, RULES, equation
+from costmodel.report import cells, typeset
+from costmodel.report.table_formats import symbol_names
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.latex_width import broken
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, call, padded, size
+from costmodel.symbolic.printing import (
     Quotient,
     cases,
     condition,
@@ -36,8 +37,6 @@ from costmodel.rules.printing import (
     identifier,
     poly_latex,
 )
-from costmodel.sizes import SizeError
-from costmodel.table_formats import symbol_names
 from tests import systems
 from tests.small import complete, forms, has_inference, variants
 from tests.typesetting import compiled, needs_latex
@@ -148,9 +147,9 @@ def test_grouping_is_that_of_the_operations(
 
 
 def test_every_node_and_composite_has_a_rule() -> None:
-    from costmodel.composites import WRITTEN
-    from costmodel.expressions import Composite, Fft, Reduce
-    from costmodel.rules.count import RULES as COUNTED
+    from costmodel.language.macros import WRITTEN
+    from costmodel.language.nodes import Composite, Fft, Reduce
+    from costmodel.questions.count import RULES as COUNTED
 
     assert set(RULES) == set(COUNTED) | {Composite}
     assert {Fft, Reduce} <= set(RULES) and set(COMPOSITES) == {"scaled", *WRITTEN}
@@ -333,17 +332,17 @@ def test_renaming() -> None:
 @given(st.text(max_size=30))
 def test_escaped_text_holds_no_command(text: str) -> None:
     known = [value for value in (*typeset.TEX.values(), *typeset.OUTSIDE.values()) if "\\" in value]
-    left = render.escaped(text)
+    left = typeset.escaped(text)
     for value in sorted(known, key=len, reverse=True):
         left = left.replace(value, "")
     assert left.isascii() and not re.search(r"[\\{}$&#%_^~]", left)
 
 
 def test_a_table_too_high_for_a_page_goes_on_in_another() -> None:
-    columns = (render.Column("mixer", "mixer", numeric=False), render.Column("mul", "mul"))
-    rows = tuple((f"row{k:03}", render.Dash(1) if k == 149 else f"{k}") for k in range(150))
-    grid = render.Grid("", columns, rows, ("no figure",))
-    text = render.latex(grid, ("All of them.",), "tab:all")
+    columns = (cells.Column("mixer", "mixer", numeric=False), cells.Column("mul", "mul"))
+    rows = tuple((f"row{k:03}", cells.Dash(1) if k == 149 else f"{k}") for k in range(150))
+    grid = cells.Grid("", columns, rows, ("no figure",))
+    text = typeset.latex(grid, ("All of them.",), "tab:all")
     assert re.findall(r"row\d+", text) == [f"row{k:03}" for k in range(150)]
     parts = text.split(r"\end{table}")[:-1]
     assert len(parts) > 2
@@ -351,15 +350,15 @@ def test_a_table_too_high_for_a_page_goes_on_in_another() -> None:
     assert text.count("All of them.") == text.count(r"\label") == 1
     assert text.count(r"\addtocounter{table}{-1}") == text.count("Continued.") == len(parts) - 1
     assert ["no figure" in part for part in parts] == [False] * (len(parts) - 1) + [True]
-    assert render.latex(grid, ("x",), long=True).count(r"\begin{longtable}") == 1
+    assert typeset.latex(grid, ("x",), long=True).count(r"\begin{longtable}") == 1
 
 
 def test_long_words_may_break_after_their_signs() -> None:
-    columns = (render.Column("about", "about", numeric=False, wide=True),)
-    grid = render.Grid("", columns, (("d_model 4*d**2*l/n self-attention+bias",),))
+    columns = (cells.Column("about", "about", numeric=False, wide=True),)
+    grid = cells.Grid("", columns, (("d_model 4*d**2*l/n self-attention+bias",),))
     stop = r"\allowbreak{}"
     shown = rf"d\_model 4*d**2*l/n self-{stop}attention+{stop}bias \\"
-    assert shown in render.latex(grid, ("Claims.",), long=True)
+    assert shown in typeset.latex(grid, ("Claims.",), long=True)
 
 
 USER = """import costmodel as cm

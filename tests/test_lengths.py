@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.crossover import Crossover
-from costmodel.exact import Exact
-from costmodel.lengths import positive
-from costmodel.polynomial import Poly, call, padded
-from costmodel.sizes import LARGEST
+from costmodel.claims.crossover import Crossover
+from costmodel.errors import Unsupported
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, call, padded
+from costmodel.symbolic.sizes import LARGEST
+from costmodel.symbolic.thresholds import positive
 
 L = Poly.atom("l")
 TRIED = 300

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.composites import lower
-from costmodel.constraints import Unsupported
-from costmodel.equations import Form, Mixer
-from costmodel.execution.oracle import execute, random_arrays
-from costmodel.expressions import Array
-from costmodel.held_against import Comparison, differences
-from costmodel.indices import EquationError, min_
-from costmodel.loops import blocks
-from costmodel.sizes import ceil_log2
-from costmodel.tokens import tokens
-from costmodel.writing import function, sum_
+from costmodel.errors import EquationError, Unsupported
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import min_
+from costmodel.language.nodes import Array
+from costmodel.language.writing import function, sum_
+from costmodel.oracle.execute import execute, random_arrays
+from costmodel.program.lowering import lower
+from costmodel.program.recurrences import blocks
+from costmodel.program.tokens import tokens
+from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
 
 SIZES = [{"l": l, "d": d} for l, d in ((1, 3), (2, 2), (3, 1), (5, 3))]
@@ -365,7 +365,7 @@ def test_one_token_takes_one_row() -> None:
 def test_the_path_has_as_many_steps_as_the_longest_executed_chain(
     write: Write, sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("costmodel.execution.tallying.levels", lambda terms: 1)
+    monkeypatch.setattr("costmodel.oracle.interpreter.levels", lambda terms: 1)
     run = execute(mixer(write).forms["recurrent"], sizes)
     output = {k for k, e in enumerate(run.system.equations) if e.array.role == "output"}
     longest = max(i.depth for i in run.instances if i.equation in output)
@@ -386,7 +386,7 @@ def test_the_symbolic_path_of_chunks_is_the_longest_executed_chain(
     repeated = {"times": "floor((l - 1)/C) - 1", "steps": ["add"]}
     before = ("mul", "sum", "exp", "add", "compare", "mul", "sum")
     assert path.steps == (*before, repeated, "mul", "sum", "add", "div", "mul", "sum")
-    monkeypatch.setattr("costmodel.execution.tallying.levels", lambda terms: 1)
+    monkeypatch.setattr("costmodel.oracle.interpreter.levels", lambda terms: 1)
     for l in range(2 * C + 1, 4 * C + 3):
         sizes = {"l": l, "d": 2, "n": 1, "C": C}
         run = execute(mixer.forms["chunked"], sizes)

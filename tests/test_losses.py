@@ -18,23 +18,23 @@ from torch.nn import functional
 
 import cli
 import costmodel as cm
-from costmodel import document, losses
-from costmodel.check_gradients import Gradients, _classes as classes
-from costmodel.composites import lower
-from costmodel.constraints import Unsupported
-from costmodel.conventions import LOSSES, ConventionError, convention
-from costmodel.equations import Mixer, System
-from costmodel.execution.oracle import random_arrays, run
-from costmodel.explain import Explanation
-from costmodel.indices import EquationError
-from costmodel.loops import references
+from costmodel.errors import ConventionError, EquationError, Unanswered, Unsupported
+from costmodel.language.equations import Mixer, System
 from costmodel.mixers import builtin
-from costmodel.models import parts
-from costmodel.phases import TRAINING_STEP, Unanswered, system_of
-from costmodel.polynomial import Poly
-from costmodel.requests import given_sizes, one_combination
-from costmodel.rules.asking import Training
-from costmodel.wellformed import check_form
+from costmodel.networks import parts
+from costmodel.oracle.execute import random_arrays, run
+from costmodel.program import losses
+from costmodel.program.chosen_sizes import given_sizes, one_combination
+from costmodel.program.conventions import LOSSES, convention
+from costmodel.program.lowering import lower
+from costmodel.program.phases import TRAINING_STEP
+from costmodel.program.recurrences import references
+from costmodel.program.wellformed import check_form
+from costmodel.proofs.gradients import Gradients, _classes as classes
+from costmodel.questions.subject import Training, system_of
+from costmodel.report import document
+from costmodel.report.explanation import Explanation
+from costmodel.symbolic.polynomial import Poly
 from tests import small, systems
 
 FORMS = small.forms()
@@ -481,7 +481,7 @@ def test_what_has_no_loss_does_not_load_them() -> None:
     """The command line is as quick as before."""
     code = (
         "import sys, cli; cli.run(['table', 'she', '--phase', 'backward']);"
-        "sys.exit('costmodel.losses' in sys.modules)"
+        "sys.exit('costmodel.program.losses' in sys.modules)"
     )
     root = Path(cli.__file__).parent
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=False)

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import cli
-from costmodel.mistyped import NUMBERS, limits, name_of, sentence, type_of, value_of
+from costmodel.commands.mistyped import NUMBERS, limits, name_of, sentence, type_of, value_of
 from tests.typed import Capture, refused
 
 FOREIGN = (

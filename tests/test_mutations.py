@@ -13,20 +13,9 @@ from typing import Any
 
 import pytest
 
-from costmodel import (
-    composites,
-    constraints,
-    domains,
-    exact,
-    latest,
-    loops,
-    phases,
-    presence,
-    projections,
-    tokens,
-)
-from costmodel.equations import Form, Mixer, System
-from costmodel.expressions import (
+from costmodel.language.equations import Form, Mixer, System
+from costmodel.language.indices import max_, min_, union
+from costmodel.language.nodes import (
     Array,
     Call,
     Constant,
@@ -39,33 +28,33 @@ from costmodel.expressions import (
     Ref,
     Sub,
 )
-from costmodel.held_against import Comparison
-from costmodel.indices import max_, min_, union
+from costmodel.language.writing import function, sum_
 from costmodel.mixers import builtin
-from costmodel.polynomial import Poly
-from costmodel.rules import (
-    count,
-    depths,
-    evaluate,
-    points,
-    row_depths,
-    span,
-    state,
-    terms,
-    traffic,
+from costmodel.paths import longest_path, loop_rows
+from costmodel.program import (
+    dependence,
+    lowering,
+    nonempty,
+    phases,
+    recurrences,
+    tokens,
+    trip_count,
 )
-from costmodel.writing import function, sum_
+from costmodel.proofs.against_oracle import Comparison
+from costmodel.questions import count, evaluate, span, state, subject, traffic
+from costmodel.symbolic import constraints, piecewise, polyhedral_sums
+from costmodel.symbolic.polynomial import Poly
 from tests.small import complete
 
 Patch = pytest.MonkeyPatch
 SIZES = {"l": 5, "d": 6, "n": 2}
 MODULES = (
     constraints,
-    projections,
-    domains,
-    latest,
-    loops,
-    presence,
+    constraints,
+    polyhedral_sums,
+    dependence,
+    recurrences,
+    nonempty,
     tokens,
     phases,
     count,
@@ -204,19 +193,19 @@ def a_sum_of_r_terms_takes_r_additions(patch: Patch) -> None:
 
 def one_addition_is_spared_in_all(patch: Patch) -> None:
     def rule(node: Reduce, points: Any) -> Iterator[tuple[str, Any]]:
-        yield "add", points.inside(node.over).number() - exact.Exact.of(Poly.of(1))
+        yield "add", points.inside(node.over).number() - piecewise.Exact.of(Poly.of(1))
 
     patch.setitem(count.RULES, Reduce, rule)
 
 
 def the_triangular_bound_is_lost(patch: Patch) -> None:
-    true = phases.system_of
+    true = subject.system_of
 
     def widened(mixer: Any, form: Any, rewrites: Any, phase: str) -> Any:
         system = true(mixer, form, rewrites, phase)
-        return composites.lower(mixer.forms[system.form], (*rewrites, "dense"))
+        return lowering.lower(mixer.forms[system.form], (*rewrites, "dense"))
 
-    patch.setattr("costmodel.rules.count.system_of", widened)
+    patch.setattr("costmodel.questions.count.system_of", widened)
 
 
 def functions_are_free(patch: Patch) -> None:
@@ -257,16 +246,16 @@ def weights_are_transformed_for_every_input(patch: Patch) -> None:
     def all_dynamic(system: Any, phase: str) -> Any:
         return tuple(replace(part, once=False) for part in true(system, phase))
 
-    patch.setattr("costmodel.rules.count.instances", all_dynamic)
+    patch.setattr("costmodel.questions.count.instances", all_dynamic)
 
 
 def tokens_are_one_late(patch: Patch) -> None:
-    true = latest.at_token
+    true = dependence.at_token
     patch.setattr(phases, "at_token", lambda domain, terms, t: true(domain, terms, t - 1))
 
 
 def a_sum_takes_one_level(patch: Patch) -> None:
-    patch.setattr(terms, "terms_of", lambda over: Poly.of(2))
+    patch.setattr(trip_count, "terms_of", lambda over: Poly.of(2))
 
 
 def the_last_term_is_the_first_to_be_ready(patch: Patch) -> None:
@@ -283,48 +272,48 @@ def a_transform_is_one_product_deep(patch: Patch) -> None:
 
 
 def the_newest_token_is_not_held(patch: Patch) -> None:
-    patch.setattr("costmodel.rules.state.T", phases.T - 1)
+    patch.setattr("costmodel.questions.state.T", phases.T - 1)
 
 
 def an_entry_read_twice_moves_twice(patch: Patch) -> None:
     def added(axes: Any, regions: Any, one: Any) -> Any:
-        total = exact.Exact()
+        total = piecewise.Exact()
         for region in regions:
-            total = total + domains.union_size(axes, [region], one)
+            total = total + polyhedral_sums.union_size(axes, [region], one)
         return total
 
     patch.setattr(traffic, "union_size", added)
 
 
 def subtraction_adds(patch: Patch) -> None:
-    from costmodel.expressions import Add
+    from costmodel.language.nodes import Add
 
     patch.setitem(evaluate.RULES, Sub, evaluate.RULES[Add])
 
 
 def the_first_row_is_counted_like_the_rest(patch: Patch) -> None:
-    true = phases.system_of
+    true = subject.system_of
 
     def started(mixer: Any, form: Any, rewrites: Any, phase: str) -> Any:
         system = true(mixer, form, rewrites, phase)
-        return composites.lower(mixer.forms[system.form], (*rewrites, "zero-state"))
+        return lowering.lower(mixer.forms[system.form], (*rewrites, "zero-state"))
 
-    patch.setattr("costmodel.rules.count.system_of", started)
+    patch.setattr("costmodel.questions.count.system_of", started)
 
 
 def rows_follow_each_other_once_more(patch: Patch) -> None:
     """l times the levels of a row instead of l - 1."""
-    true = row_depths.Growth.levels
+    true = loop_rows.Growth.levels
 
     def levels(growth: Any, low: Any, where: Any) -> Iterator[Any]:
         for array, level in true(growth, low, where):
             yield array, level + (growth.rate or 0)
 
-    patch.setattr(row_depths.Growth, "levels", levels)
+    patch.setattr(loop_rows.Growth, "levels", levels)
 
 
 def rows_do_not_wait_for_each_other(patch: Patch) -> None:
-    patch.setattr(depths, "in_turn", lambda *of: False)
+    patch.setattr(longest_path, "in_turn", lambda *of: False)
 
 
 def all_rows_are_evaluated_at_once(patch: Patch) -> None:
@@ -332,7 +321,7 @@ def all_rows_are_evaluated_at_once(patch: Patch) -> None:
 
 
 def adding_a_sum_over_no_term_is_an_addition(patch: Patch) -> None:
-    patch.setattr(points.Points, "carried_out", lambda points, node: points.number())
+    patch.setattr(trip_count.Points, "carried_out", lambda points, node: points.number())
 
 
 def a_sum_that_may_be_empty_takes_r_additions(patch: Patch) -> None:
@@ -340,13 +329,13 @@ def a_sum_that_may_be_empty_takes_r_additions(patch: Patch) -> None:
 
     def rule(node: Reduce, points: Any) -> Iterator[tuple[str, Any]]:
         mac = replace(points, accounting="mac")
-        yield from true(node, mac if presence.may_be_empty(points.equation) else points)
+        yield from true(node, mac if nonempty.may_be_empty(points.equation) else points)
 
     patch.setitem(count.RULES, Reduce, rule)
 
 
 def a_sum_over_no_term_spares_an_addition(patch: Patch) -> None:
-    patch.setattr(points.Points, "present", lambda points, node: presence.EVERYWHERE)
+    patch.setattr(trip_count.Points, "present", lambda points, node: nonempty.EVERYWHERE)
 
 
 def a_term_that_is_no_term_takes_levels(patch: Patch) -> None:
@@ -354,7 +343,7 @@ def a_term_that_is_no_term_takes_levels(patch: Patch) -> None:
 
 
 def _every_term(node: Reduce) -> Iterator[tuple[Poly, Any]]:
-    yield terms.terms_of(node.over), frozenset()
+    yield trip_count.terms_of(node.over), frozenset()
 
 
 def a_row_that_reads_nothing_has_a_token(patch: Patch) -> None:
@@ -370,7 +359,7 @@ def every_token_projects_the_context(patch: Patch) -> None:
         again = (e for e in system.equations if e.array in whole)
         return (*true(system, phase), *(phases.Instances(e, e.domain, False) for e in again))
 
-    patch.setattr("costmodel.rules.count.instances", more)
+    patch.setattr("costmodel.questions.count.instances", more)
 
 
 def a_context_is_one_of_the_weights(patch: Patch) -> None:
@@ -400,7 +389,7 @@ def the_sums_of_two_ranges_are_added_up(patch: Patch) -> None:
 
 
 def only_the_first_range_takes_levels(patch: Patch) -> None:
-    true = terms.numbers_of_terms
+    true = trip_count.numbers_of_terms
 
     def first(node: Any, part: Any, around: Any) -> Any:
         return true(node.parts[0], part, around)

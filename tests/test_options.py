@@ -19,14 +19,14 @@ import pytest
 
 import cli
 import costmodel as cm
-from costmodel.check import prove
-from costmodel.equations import Mixer
-from costmodel.execution.oracle import random_arrays
-from costmodel.held_against import differences
-from costmodel.indices import EquationError
+from costmodel.errors import EquationError, UnknownMixer
+from costmodel.language.equations import Mixer
+from costmodel.language.options import Family, offering
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention
-from costmodel.options import Family, UnknownMixer, offering
+from costmodel.oracle.execute import random_arrays
+from costmodel.proofs.against_oracle import differences
+from costmodel.proofs.check import prove
 from tests.small import by_sizes
 
 Array = npt.NDArray[np.float64]
@@ -301,7 +301,7 @@ def test_explain_shows_the_biases(format_: str, capsys: pytest.CaptureFixture[st
 
 USER = """
 import costmodel as cm
-from costmodel.options import offering
+from costmodel.language.options import offering
 
 
 @offering({"gate": "a gate", "two-steps": "the row before joins"}, {("gate", "two-steps"): "no"})

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.composites import softmax
-from costmodel.equations import Mixer
-from costmodel.execution import fft
-from costmodel.execution.oracle import Compulsory, Execution, Unfused, execute
-from costmodel.execution.places import OracleError
-from costmodel.indices import max_, min_
+from costmodel.errors import OracleError
+from costmodel.language.equations import Mixer
+from costmodel.language.indices import max_, min_
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.writing import exp, irfft, max_over, rfft, sum_
 from costmodel.mixers import builtin
-from costmodel.writing import exp, irfft, max_over, rfft, sum_
+from costmodel.oracle import algorithms
+from costmodel.oracle.execute import Compulsory, Execution, Unfused, execute
 
 SIZES = {"l": 3, "d": 4, "n": 2}
 
@@ -144,8 +144,8 @@ def test_dense_computes_the_masked_pairs() -> None:
 @pytest.mark.parametrize("points", [1, 2, 4, 16])
 def test_transform_is_nominal_and_true(points: int) -> None:
     signal = np.random.default_rng(0).normal(size=points)
-    tally, stages = fft.Tally(), points.bit_length() - 1
-    found = fft.rfft({(k + 1,): v for k, v in enumerate(signal)}, points, tally)
+    tally, stages = algorithms.Tally(), points.bit_length() - 1
+    found = algorithms.rfft({(k + 1,): v for k, v in enumerate(signal)}, points, tally)
     expected = np.fft.rfft(signal)
     bins = [complex(found[k + 1, 1], found[k + 1, 2]) for k in range(points // 2 + 1)]
     assert np.allclose(bins, expected, rtol=1e-12, atol=1e-12)
@@ -158,9 +158,9 @@ def test_transform_is_nominal_and_true(points: int) -> None:
 @pytest.mark.parametrize("name", ["she", "he", "we", "me", "she-extraction", "he-extraction"])
 def test_fft_form_has_the_values_of_the_direct_form(name: str) -> None:
     """Rounding of a 16-point transform of numbers near 1: a few 1e-16, with room."""
-    direct, fft = executed(name), executed(name, "fft")
-    assert np.allclose(direct.output, fft.output, rtol=0, atol=1e-12)
-    assert fft.once() and not fft.causal
+    direct, algorithms = executed(name), executed(name, "fft")
+    assert np.allclose(direct.output, algorithms.output, rtol=0, atol=1e-12)
+    assert algorithms.once() and not algorithms.causal
 
 
 def test_me_fft_by_hand() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from costmodel.models.presets import presets
+from costmodel.networks.presets import presets
 
 ROOT = Path(__file__).parents[1]
 NEEDED = ("pyproject.toml", "README.md", "LICENSE", "cli.py", "costmodel", "profiler", "tables")

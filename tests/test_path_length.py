@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.equations import Form, Mixer
-from costmodel.execution.oracle import execute
-from costmodel.execution.scalars import Entry
-from costmodel.expressions import Array, Node
-from costmodel.formulas import parse
-from costmodel.indices import Index
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Array, Node
 from costmodel.mixers import builtin, names
-from costmodel.polynomial import Poly, size
-from costmodel.rules.chunk_hops import OUTER, Chunks, require_in_order
-from costmodel.rules.printing import formula_text, formula_words
+from costmodel.oracle.execute import execute
+from costmodel.oracle.scalars import Entry
+from costmodel.paths.hops import OUTER, Chunks, require_in_order
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.polynomial import Poly, size
+from costmodel.symbolic.printing import formula_text, formula_words
 from tests import chunk_systems, systems
 
 Row = Callable[[tuple[int, ...], Mapping[str, int]], int]

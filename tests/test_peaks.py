@@ -8,15 +8,15 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.composites import scaled, softmax
-from costmodel.constraints import Unsupported
-from costmodel.equations import Form, Mixer
-from costmodel.execution.oracle import execute
-from costmodel.expressions import Node
-from costmodel.indices import Index
-from costmodel.polynomial import Poly, call, size
-from costmodel.rules.critical_path import critical_path
-from costmodel.rules.peaks import direction, highest
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.nodes import Node
+from costmodel.oracle.execute import execute
+from costmodel.questions.critical_path import critical_path
+from costmodel.symbolic.maximise import direction, highest
+from costmodel.symbolic.polynomial import Poly, call, size
 from tests import systems
 
 l, w, r, d = (size(letter) for letter in "lwrd")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from costmodel.formulas import parse
-from costmodel.grid import axes, grid
-from costmodel.polynomial import Poly, call, ceil_div, size
-from costmodel.rules.printing import poly_latex
-from costmodel.symbols import symbol, to_sympy
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.grid import axes, grid
+from costmodel.symbolic.polynomial import Poly, call, ceil_div, size
+from costmodel.symbolic.printing import poly_latex
+from costmodel.symbolic.sympy_form import symbol, to_sympy
 
 l, k, w, C, d, n = (size(letter) for letter in "lkwCdn")
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel.composites import lower
-from costmodel.constraints import Unsupported
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Node
-from costmodel.held_against import Comparison, differences
-from costmodel.indices import Index, max_
-from costmodel.sizes import ceil_log2
-from costmodel.tokens import tokens
-from costmodel.writing import function, max_over, sum_
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, max_
+from costmodel.language.nodes import Node
+from costmodel.language.writing import function, max_over, sum_
+from costmodel.program.lowering import lower
+from costmodel.program.tokens import tokens
+from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
 
 SIZES = [{"l": l, "d": 2, "w": w} for l, w in ((1, 1), (2, 3), (3, 1), (4, 2), (5, 3))]

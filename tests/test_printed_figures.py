@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from costmodel.claims import Claim, PublishedError
-from costmodel.published import check
-from costmodel.rounding import printed
+from costmodel.claims.claim import Claim, printed
+from costmodel.claims.published import check
+from costmodel.errors import PublishedError
 
 READ = {
     ("65", "1e6", "printed"): (Fraction(64_500_000), Fraction(65_500_000)),

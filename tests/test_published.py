@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from costmodel import findings
-from costmodel.claims import Claim, PublishedError, load
-from costmodel.data import DataMissing, data_dir
-from costmodel.formulas import parse
-from costmodel.phases import Unanswered
-from costmodel.published import VERDICTS, check, summary, unrecorded, verify
+from costmodel.claims import findings
+from costmodel.claims.claim import Claim, load
+from costmodel.claims.published import VERDICTS, check, summary, unrecorded, verify
+from costmodel.data import data_dir
+from costmodel.errors import DataMissing, PublishedError, Unanswered
+from costmodel.symbolic.formulas import parse
 
 EXPECTED = {
     "v1.T3.self-attention.mul.sum": "agrees",

@@ -9,8 +9,8 @@ from typing import Protocol
 import pytest
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.equations import Mixer
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
 from tests.small import LEFT_OPEN, forms, variants, without_inference
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import cli
 import costmodel as cm
-from costmodel.check import prove
-from profiler.check import check
+from costmodel.proofs.check import prove
+from profiler.proofs.equality import check
 from tests.profiler.test_reconcile import reconciled
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def test_the_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]
 
 def test_the_reconciliation_is_what_the_ladder_holds() -> None:
     """Every number of the README's rungs, causes and rests."""
-    from profiler.modules import implementations
+    from profiler.modules.registry import implementations
 
     sizes = {"b": 1, "l": 128, "d": 128, "n": 32}
     found = reconciled("self-attention", implementations("self-attention")["explicit"], sizes)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.equations import Mixer
-from costmodel.execution.oracle import execute
-from costmodel.held_against import Comparison, differences
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
-from costmodel.sizes import ceil_log2
+from costmodel.oracle.execute import execute
+from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.symbolic.sizes import ceil_log2
 from tests import chunk_systems, systems
 from tests.small import complete, has_inference
 

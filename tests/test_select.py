@@ -16,23 +16,23 @@ from typer.testing import CliRunner
 
 import costmodel as cm
 from cli import app
-from costmodel import latest, tokens
-from costmodel.composites import softmax
-from costmodel.constraints import Unsupported
-from costmodel.derivation import sums
-from costmodel.equations import Form, Mixer
-from costmodel.execution.oracle import execute, random_arrays
-from costmodel.execution.places import OracleError
-from costmodel.execution.select import CHOICES, Comparisons, Contender
-from costmodel.expressions import Array, Select
-from costmodel.held_against import Comparison
-from costmodel.indices import EquationError, max_, min_, union
-from costmodel.phases import instances, system_of
-from costmodel.polynomial import Poly
-from costmodel.rules import count, evaluate, selections, span, state
-from costmodel.rules.latex import equation as printed
-from costmodel.sizes import ceil_log2
-from costmodel.writing import argmax, sort, sum_, top_k
+from costmodel.errors import EquationError, OracleError, Unsupported
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import max_, min_, union
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.nodes import Array, Select
+from costmodel.language.notation import equation as printed
+from costmodel.language.writing import argmax, sort, sum_, top_k
+from costmodel.oracle.algorithms import CHOICES, Comparisons, Contender
+from costmodel.oracle.execute import execute, random_arrays
+from costmodel.program import dependence, tokens, trip_count
+from costmodel.program.phases import instances
+from costmodel.proofs.against_oracle import Comparison
+from costmodel.questions import count, evaluate, span, state
+from costmodel.questions.derivation import sums
+from costmodel.questions.subject import system_of
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
 
 Write = Callable[[Mixer, Form, Array, Array], None]
@@ -743,8 +743,8 @@ def one_knockout_for_all(patch: Patch) -> None:
 
 
 def a_network_lacks_a_column(patch: Patch) -> None:
-    true = selections.columns
-    patch.setattr(selections, "columns", lambda number: true(number) - 1)
+    true = trip_count.columns
+    patch.setattr(trip_count, "columns", lambda number: true(number) - 1)
 
 
 def knockouts_do_not_wait(patch: Patch) -> None:
@@ -766,13 +766,13 @@ def _negated(values: Any, ref: Any) -> Any:
 
 def gathered_rows_are_of_no_token(patch: Patch) -> None:
     """What is chosen is thought to be known before the token: the choice is not derived as read."""
-    true = latest.reads
+    true = dependence.reads
 
     def plain(equation: Any) -> Any:
         found = true(equation)
         return found if not isinstance(equation.value, Select) else ()
 
-    patch.setattr(latest, "reads", plain)
+    patch.setattr(dependence, "reads", plain)
     patch.setattr(tokens, "reads", plain)
 
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.equations import Mixer
-from costmodel.execution.oracle import execute, run
-from costmodel.expressions import Add, Node, Reduce
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.language.nodes import Add, Node, Reduce
 from costmodel.mixers import names
-from costmodel.phases import system_of
-from costmodel.polynomial import Poly
-from costmodel.rules import sequential as rule, span
+from costmodel.oracle.execute import execute, run
+from costmodel.questions import sequential as rule, span
+from costmodel.questions.subject import system_of
+from costmodel.symbolic.polynomial import Poly
 from tests import systems
 from tests.small import complete, has_inference
 
@@ -28,7 +28,7 @@ FORMS = [(name, form) for name in names() for form in cm.mixer(name).forms]
 
 def executed(mixer: Mixer, form: str, sizes: Mapping[str, int], t: int | None = None) -> int:
     """The longest chain of an execution in which a sum is one step, however many terms it has."""
-    with patch("costmodel.execution.tallying.levels", lambda terms: 1):
+    with patch("costmodel.oracle.interpreter.levels", lambda terms: 1):
         done = execute(mixer.forms[form], sizes)
         return done.span() if t is None else done.span_inference(t)
 
@@ -47,7 +47,7 @@ def test_the_steps_of_gradients_in_chunks(chunk: int, phase: str) -> None:
         path = cm.critical_path(mixer, phase, "chunked", sizes=sizes)
         assert path.length.at(sizes) == steps.at(**sizes), sizes
         if length <= 2 * chunk + 1 and chunk < 4:
-            with patch("costmodel.execution.tallying.levels", lambda terms: 1):
+            with patch("costmodel.oracle.interpreter.levels", lambda terms: 1):
                 assert run(system, sizes, ready=ready).span() == steps.at(**sizes), sizes
 
 
@@ -99,7 +99,7 @@ def test_they_are_executed(name: str, form: str, rewrites: tuple[str, ...]) -> N
     derived = cm.sequential(mixer, form=form, convention=("strict", *rewrites))
     for length in (1, 2, 4):
         sizes = complete(mixer, {"l": length, "d": 2, "n": 2})
-        with patch("costmodel.execution.tallying.levels", lambda terms: 1):
+        with patch("costmodel.oracle.interpreter.levels", lambda terms: 1):
             done = execute(mixer.forms[form], sizes, rewrites=rewrites)
             assert derived.at(**sizes) == done.span(), sizes
 

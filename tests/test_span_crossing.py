@@ -8,14 +8,13 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.equations import Mixer
-from costmodel.execution.oracle import execute
-from costmodel.polynomial import Poly, call, size
-from costmodel.rules.crossing import best_pairs
-from costmodel.rules.levels import Level, maxima
-from costmodel.rules.peaks import highest
-from costmodel.sizes import ceil_log2
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.oracle.execute import execute
+from costmodel.symbolic.maximise import best_pairs, highest
+from costmodel.symbolic.piecewise_max import Level, maxima
+from costmodel.symbolic.polynomial import Poly, call, size
+from costmodel.symbolic.sizes import ceil_log2
 
 l, w, r, d, C = (size(letter) for letter in "lwrdC")
 v = Poly.atom("@v")

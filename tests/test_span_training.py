@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 
 import costmodel as cm
-from costmodel.check_gradients import Gradients
-from costmodel.constraints import Unsupported
-from costmodel.equations import Mixer
-from costmodel.execution.oracle import random_arrays, run
-from costmodel.loops import ascending, blocks
-from costmodel.phases import system_of
-from costmodel.writing import function
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.language.writing import function
+from costmodel.oracle.execute import random_arrays, run
+from costmodel.program.recurrences import ascending, blocks
+from costmodel.proofs.gradients import Gradients
+from costmodel.questions.subject import system_of
 from tests import chunk_systems
 from tests.small import complete
 

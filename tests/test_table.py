@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 import costmodel as cm
-from costmodel import render, table_data, table_formats
-from costmodel.answers import Dtypes, Missing, answers
-from costmodel.conventions import convention
-from costmodel.equations import Mixer
+from costmodel.errors import SizeError, TableError
+from costmodel.language.equations import Mixer
 from costmodel.mixers import DEFAULT, builtin, names
-from costmodel.phases import overruns, system_of
-from costmodel.requests import combinations, fit, values
-from costmodel.sizes import SizeError
-from costmodel.table import COLUMNS, Request, Row, TableError, selection, table
+from costmodel.program.chosen_sizes import combinations, fit, values
+from costmodel.program.conventions import convention
+from costmodel.program.phases import overruns
+from costmodel.questions.registry import Dtypes, Missing, answers
+from costmodel.questions.subject import system_of
+from costmodel.report import cells, render, table_data, table_formats
+from costmodel.report.mixer_table import COLUMNS, Request, Row, selection, table
 from tests.small import LEFT_OPEN, complete, has_inference, variants, without_inference
 
 FORWARD = {
@@ -223,7 +224,7 @@ def test_symbolic_rows_evaluate_to_the_numbers(name: str, phase: str) -> None:
     import sympy
     from sympy import Max, Min
 
-    from costmodel.symbols import ceil_log2_sympy
+    from costmodel.symbolic.sympy_form import ceil_log2_sympy
 
     mixer = cm.mixer(name)
     at = complete(mixer, {"b": 1, "l": 6, "d": 4, "n": 2, "t": 6})
@@ -290,7 +291,7 @@ def said(*mixers: str, **options: Any) -> str:
     """What stands below the table of the forward pass."""
     chosen = tuple(map(builtin, mixers))
     made = table(Request(chosen, phases=("training",), **options))
-    return " / ".join(map(render.sentence, table_formats.grid(made.blocks[0], made.request).said))
+    return " / ".join(map(cells.sentence, table_formats.grid(made.blocks[0], made.request).said))
 
 
 def test_work_done_once_is_told_below_the_table() -> None:
@@ -435,10 +436,10 @@ def test_dropped_columns_are_named_in_the_stated_order() -> None:
 
 
 def test_a_narrow_terminal_puts_formulas_of_several_cases_below() -> None:
-    cases = render.Math("d*l if l <= w; d*w if l > w", "x", (("d l", r"l \le w"), ("d w", "l > w")))
-    columns = (render.Column("mixer", "mixer", numeric=False), render.Column("mul", "mul"))
-    rows = (("a", cases), ("b", cases), ("c", render.Math("d", "d")))
-    grid = render.Grid("", columns, rows, drop=("mul",))
+    cases = cells.Math("d*l if l <= w; d*w if l > w", "x", (("d l", r"l \le w"), ("d w", "l > w")))
+    columns = (cells.Column("mixer", "mixer", numeric=False), cells.Column("mul", "mul"))
+    rows = (("a", cases), ("b", cases), ("c", cells.Math("d", "d")))
+    grid = cells.Grid("", columns, rows, drop=("mul",))
     assert render.terminal(grid).count("d*l if l <= w; d*w if l > w") == 2
     lines = render.terminal(grid, 20).splitlines()
     assert [line.split() for line in lines[2:5]] == [["a", "(a)"], ["b", "(a)"], ["c", "d"]]
@@ -447,9 +448,9 @@ def test_a_narrow_terminal_puts_formulas_of_several_cases_below() -> None:
 
 
 def test_letters_go_on_after_z() -> None:
-    cells = [render.Math(str(k), str(k), (("1", "l > 1"), ("2", "l = 1"))) for k in range(28)]
-    columns = (render.Column("mul", "mul"),)
-    grid = render.Grid("", columns, tuple((cell,) for cell in cells)).lettered()
+    listed = [cells.Math(str(k), str(k), (("1", "l > 1"), ("2", "l = 1"))) for k in range(28)]
+    columns = (cells.Column("mul", "mul"),)
+    grid = cells.Grid("", columns, tuple((cell,) for cell in listed)).lettered()
     assert [letter for letter, _ in grid.defined][-3:] == ["z", "aa", "ab"]
 
 

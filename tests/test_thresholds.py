@@ -6,9 +6,9 @@ from itertools import islice
 
 import pytest
 
-from costmodel.formulas import parse
-from costmodel.polynomial import Poly
-from costmodel.thresholds import least, points, primitive, where_positive, where_zero
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.thresholds import least, points, primitive, where_positive, where_zero
 
 
 def poly(text: str) -> Poly:

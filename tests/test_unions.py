@@ -17,20 +17,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.composites import lower
-from costmodel.constraints import Unsupported
-from costmodel.derivation import sums
-from costmodel.equations import Form, Mixer
-from costmodel.execution.oracle import execute, random_arrays
-from costmodel.expressions import Array, Joined, Node, Reduce
-from costmodel.held_against import Comparison, differences
-from costmodel.indices import EquationError, Index, union
+from costmodel.errors import EquationError, Unsupported
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, union
+from costmodel.language.nodes import Array, Joined, Node, Reduce, walk
+from costmodel.language.notation import equation
 from costmodel.mixers import builtin
-from costmodel.phases import instances, system_of
-from costmodel.rules.latex import equation
-from costmodel.rules.peers import contraction_counts
-from costmodel.sizes import ceil_log2
-from costmodel.traversal import walk
+from costmodel.oracle.execute import execute, random_arrays
+from costmodel.program.lowering import lower
+from costmodel.program.phases import instances
+from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.questions.derivation import sums
+from costmodel.questions.peers import contraction_counts
+from costmodel.questions.subject import system_of
+from costmodel.symbolic.sizes import ceil_log2
 from tests import systems
 from tests.small import by_sizes, complete
 

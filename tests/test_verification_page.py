@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import cli
-from costmodel.claims import load
+from costmodel.claims.claim import load
+from costmodel.claims.published import published_files, verify
 from costmodel.data import data_dir
-from costmodel.published import published_files, verify
-from costmodel.verdicts import as_markdown, as_terminal, counted
+from costmodel.report.verdicts import as_markdown, as_terminal, counted
 
 PAGE = Path(__file__).parents[1] / "tables" / "generated" / "verification.md"
 

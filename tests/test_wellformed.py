@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel.check import prove
-from costmodel.composites import lower
-from costmodel.constraints import Unsupported
-from costmodel.indices import EquationError
+from costmodel.errors import EquationError, Unsupported
+from costmodel.language.writing import irfft, rfft
 from costmodel.mixers import builtin, names
-from costmodel.wellformed import check_form
-from costmodel.writing import irfft, rfft
+from costmodel.program.lowering import lower
+from costmodel.program.wellformed import check_form
+from costmodel.proofs.check import prove
 from tests.small import complete
 
 Write = Callable[[Any, Any, Any, Any], None]

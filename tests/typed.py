@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import cli
-from costmodel.command_line import MISUSED
+from costmodel.commands.options import MISUSED
 
 Capture = pytest.CaptureFixture[str]
 

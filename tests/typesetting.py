@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel import render
+from costmodel.report import typeset
 
 needs_latex = pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="pdflatex is not installed"
@@ -18,7 +18,7 @@ needs_latex = pytest.mark.skipif(
 def compiled(folder: Path) -> str:
     """Compile `part.tex` in a folder inside a plain article; the log."""
     (folder / "whole.tex").write_text(
-        rf"\documentclass{{article}}\usepackage{{{','.join(render.PACKAGES)}}}"
+        rf"\documentclass{{article}}\usepackage{{{','.join(typeset.PACKAGES)}}}"
         r"\begin{document}\input{part}\end{document}",
         encoding="utf-8",
     )

@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from costmodel.adjoint.inversion import ranges
-from costmodel.equations import SEQUENCE, STEP, Equation, System
-from costmodel.expressions import Array, Gather, Node, Position, Ref
-from costmodel.indices import EquationError
-from costmodel.loops import blocks, in_order, references
-from costmodel.rules.printing import identifier
-from costmodel.tokens import tokens
-from costmodel.traversal import rebuilt
+from costmodel.adjoint.transpose import ranges
+from costmodel.errors import EquationError
+from costmodel.language.equations import SEQUENCE, STEP, Equation, System
+from costmodel.language.nodes import Array, reading
+from costmodel.program.recurrences import blocks, in_order, references
+from costmodel.program.tokens import tokens
+from costmodel.symbolic.printing import identifier
 
 ALL = "all"
 """In place of names: every array of the forward pass."""
 
+
 AGAIN = ".again"
 """How the name of an array ends that is computed again."""
+
 
 Copies = Mapping[Array, Array]
 """Array of the forward pass -> the array in which it is computed again."""
@@ -122,16 +123,3 @@ def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tupl
             indices, _ = ranges(around, [index.atom for index in indices])
         copy = Equation(array, equation.positions, value, indices, part_of)
         yield copy, SEQUENCE if sequence else STEP
-
-
-def reading(node: Node, others: Mapping[Array, Array]) -> Node:
-    """The same expression with some arrays read in place of others, and gathered from as well."""
-
-    def entry(ref: Ref) -> Ref:
-        positions = tuple(position(p) for p in ref.positions)
-        return Ref(others.get(ref.array, ref.array), positions)
-
-    def position(place: Position) -> Position:
-        return Gather(entry(place.at)) if isinstance(place, Gather) else place
-
-    return rebuilt(node, entry, lambda index: index)

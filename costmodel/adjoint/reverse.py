@@ -13,16 +13,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
-from costmodel.adjoint.collecting import Handed, Sums, bar, plain_region
-from costmodel.adjoint.fusion import fused_equations
-from costmodel.adjoint.inversion import Scale, Share, inverted, ranges
-from costmodel.adjoint.nodes import RULES, Scope, is_free
-from costmodel.adjoint.picked import Picked
+from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, plain_region
+from costmodel.adjoint.gather_adjoint import Picked
+from costmodel.adjoint.node_rules import RULES, Scope, is_free
 from costmodel.adjoint.recompute import recomputed
+from costmodel.adjoint.residuals import Shared, active, extent, is_active, stored
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
-from costmodel.adjoint.stored import Shared, active, extent, is_active, stored
-from costmodel.constraints import Constraints, Unsupported, infeasible
-from costmodel.equations import (
+from costmodel.adjoint.transpose import Scale, Share, inverted, ranges
+from costmodel.errors import Unsupported
+from costmodel.language.equations import (
     SEQUENCE,
     STEP,
     TRAINED,
@@ -32,7 +31,7 @@ from costmodel.equations import (
     System,
     gradient_name,
 )
-from costmodel.expressions import (
+from costmodel.language.nodes import (
     Array,
     Constant,
     Div,
@@ -45,11 +44,11 @@ from costmodel.expressions import (
     Sub,
     position_value,
 )
-from costmodel.loops import Block, blocks, references
-from costmodel.polynomial import Poly
-from costmodel.projections import outside
-from costmodel.tokens import tokens
-from costmodel.wellformed import defined
+from costmodel.program.recurrences import Block, blocks, references
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import defined
+from costmodel.symbolic.constraints import Constraints, infeasible, outside
+from costmodel.symbolic.polynomial import Poly
 
 ROUNDS = 8
 """How often the entries of a loop that have a gradient are worked out anew, at most."""

@@ -9,15 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from costmodel.adjoint.inversion import moved_index
 from costmodel.adjoint.recompute import computed_again, read_by
-from costmodel.constraints import Unsupported, implied
-from costmodel.equations import Equation, System
-from costmodel.expressions import Add, Array, Call, Div, Mul, Node, Position, Reduce, Ref, Sub
-from costmodel.indices import Index
-from costmodel.loops import references
-from costmodel.polynomial import Poly
-from costmodel.traversal import moved
+from costmodel.adjoint.transpose import moved_index
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index
+from costmodel.language.nodes import (
+    Add,
+    Array,
+    Call,
+    Div,
+    Mul,
+    Node,
+    Position,
+    Reduce,
+    Ref,
+    Sub,
+    moved,
+)
+from costmodel.program.recurrences import references
+from costmodel.symbolic.constraints import implied
+from costmodel.symbolic.polynomial import Poly
 
 
 def softmax_of(system: System, equation: Equation) -> Ref | None:

@@ -8,8 +8,9 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from costmodel.equations import Mixer
-from costmodel.options import UnknownMixer as UnknownMixer, defined, joined, split, variant
+from costmodel.errors import UnknownMixer as UnknownMixer
+from costmodel.language.equations import Mixer
+from costmodel.language.options import defined, joined, split, variant
 
 FILES: Mapping[str, tuple[str, ...]] = {
     "self_attention": ("self-attention",),

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from costmodel.composites import softmax
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Node
-from costmodel.indices import Index
-from costmodel.polynomial import Poly
-from costmodel.writing import function, sum_
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.nodes import Array, Node
+from costmodel.language.writing import function, sum_
+from costmodel.symbolic.polynomial import Poly
 
 BAHDANAU = "Bahdanau et al. 2014, arXiv 1409.0473, section 3.1 and appendix A.1.2"
 LUONG = "Luong et al. 2015, arXiv 1508.04025, section 3.1"

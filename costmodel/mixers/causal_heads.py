@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from costmodel.composites import scaled, softmax
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Node
-from costmodel.indices import Index
-from costmodel.options import Family
-from costmodel.polynomial import Poly
-from costmodel.writing import function, sum_
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.nodes import Array, Node
+from costmodel.language.options import Family
+from costmodel.language.writing import function, sum_
+from costmodel.symbolic.polynomial import Poly
 
 THESIS = "Terroa 2024, MSc thesis, Universidade de Lisboa, hdl 10400.5/96896"
 CODE = "Terroa 2024, the repository joaoterroa/nanogpt-benchmarks"

@@ -8,10 +8,10 @@ zeros gives.
 
 from __future__ import annotations
 
-from costmodel.equations import Mixer
-from costmodel.indices import max_, min_
-from costmodel.polynomial import call
-from costmodel.writing import sum_
+from costmodel.language.equations import Mixer
+from costmodel.language.indices import max_, min_
+from costmodel.language.writing import sum_
+from costmodel.symbolic.polynomial import call
 
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1 and section 4"
 TORCH = "torch.nn.Conv1d"

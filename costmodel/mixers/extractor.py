@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Ref
-from costmodel.indices import Index
-from costmodel.polynomial import Poly, padded
-from costmodel.writing import irfft, rfft, sum_
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Array, Ref
+from costmodel.language.writing import irfft, rfft, sum_
+from costmodel.symbolic.polynomial import Poly, padded
 
 V1 = "Chen 2023, arXiv 2308.07661v1"
 V2 = "Chen 2023, arXiv 2308.07661v2"

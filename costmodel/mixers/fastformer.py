@@ -16,9 +16,9 @@ the network's, and so is the mask of padded tokens.
 
 from __future__ import annotations
 
-from costmodel.composites import scaled, softmax
-from costmodel.equations import Mixer
-from costmodel.writing import sum_
+from costmodel.language.equations import Mixer
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.writing import sum_
 
 
 def additive_pooling() -> Mixer:

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Node
-from costmodel.indices import min_
-from costmodel.polynomial import Poly
-from costmodel.writing import function, sum_
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import min_
+from costmodel.language.nodes import Array, Node
+from costmodel.language.writing import function, sum_
+from costmodel.symbolic.polynomial import Poly
 
 SOURCE = (
     "Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2-3.4; chunked: mixed chunk "

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Node
-from costmodel.indices import Index
-from costmodel.options import Chosen, offering
-from costmodel.writing import function, sum_
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Array, Node
+from costmodel.language.options import Chosen, offering
+from costmodel.language.writing import function, sum_
 
 CHUNG = "Chung et al. 2014, arXiv 1412.3555, section 2"
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1"

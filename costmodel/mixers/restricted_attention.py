@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from costmodel.composites import scaled, softmax
-from costmodel.equations import Form, Mixer
-from costmodel.indices import Index, max_, min_
-from costmodel.polynomial import Poly, call
-from costmodel.writing import sum_
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, max_, min_
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.writing import sum_
+from costmodel.symbolic.polynomial import Poly, call
 
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1 and section 4"
 TORCH = "torch.nn.MultiheadAttention"

@@ -6,11 +6,11 @@ to all tokens, head widths of their own, and keys and values from a second seque
 
 from __future__ import annotations
 
-from costmodel.composites import scaled, softmax
-from costmodel.equations import Mixer
-from costmodel.expressions import Array, Node
-from costmodel.options import Chosen, offering
-from costmodel.writing import sum_
+from costmodel.language.equations import Mixer
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.nodes import Array, Node
+from costmodel.language.options import Chosen, offering
+from costmodel.language.writing import sum_
 
 CHEN = "Chen 2023, arXiv 2308.07661v2, eqs. (10)-(17)"
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762"

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from costmodel.equations import Form, Mixer
-from costmodel.expressions import Array, Constant, Node
-from costmodel.writing import sum_
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.nodes import Array, Constant, Node
+from costmodel.language.writing import sum_
 
 SOURCE = "Yorsh et al. 2021, arXiv 2111.15588, section 3"
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from costmodel.equations import Form
-from costmodel.expressions import Array, Node
+from costmodel.language.equations import Form
+from costmodel.language.nodes import Array, Node
+from costmodel.language.writing import sum_
 from costmodel.mixers.linear_attention import running_product, scores
 from costmodel.mixers.simple import Product, simple
-from costmodel.writing import sum_
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:

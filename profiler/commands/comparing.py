@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from costmodel.command_line import (
+from costmodel.commands.options import (
     TABLE_FORMATS,
     Failed,
     UsageError,
@@ -23,12 +23,12 @@ from costmodel.command_line import (
     told,
     typed_beside,
 )
-from costmodel.load import mixer
+from costmodel.mixers.load import mixer
 from profiler.commands.measuring import LARGEST_SEED, PANEL, TRIALS, WINDOW
-from profiler.meters.energy import TRIALS_IN_TURNS, EnergyLimits
+from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 
 if TYPE_CHECKING:
-    from costmodel.equations import Mixer
+    from costmodel.language.equations import Mixer
 
 LEAST_LEVEL = 1e-9
 """No level below this is asked for: nobody takes as many rounds as it needs."""
@@ -102,9 +102,9 @@ def compare(
     ] = "rich",
 ) -> None:
     """Which is faster, by rounds in turn and a paired test; or what two files say of it."""
-    from costmodel.requests import given_sizes
-    from profiler.comparing import compare as comparing, compare_files, compare_report
-    from profiler.comparing.compare import Asked, Run
+    from costmodel.program.chosen_sizes import given_sizes
+    from profiler.compare import in_turns as comparing, records, report
+    from profiler.compare.in_turns import Asked, Run
 
     chosen(format_, "--format", TABLE_FORMATS)
     if not LEAST_LEVEL <= level < 1:
@@ -114,9 +114,7 @@ def compare(
     files = [word for word in words if word.endswith(FILE)]
     if files:
         refuse_beside(context, words, files)
-        made, problems = compare_files.compare_files(
-            [Path(word) for word in files], level, complain
-        )
+        made, problems = records.compare_files([Path(word) for word in files], level, complain)
         told(problems)
     else:
         (name,) = one_phase(phase)
@@ -137,9 +135,7 @@ def compare(
             )
             made = comparing.run(run, output)
     width, colour = screen(None)
-    emit(
-        compare_report.text(made, format_, regenerating(context), width, colour=colour), None, False
-    )
+    emit(report.text(made, format_, regenerating(context), width, colour=colour), None, False)
     told(made.failures)
     if made.failures or problems:
         raise Failed

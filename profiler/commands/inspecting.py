@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from costmodel.command_line import (
+from costmodel.commands.options import (
     Failed,
     Force,
     Output,
@@ -36,9 +36,9 @@ def doctor(
     format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
 ) -> None:
     """What this machine can measure, why not the rest, and what would change that."""
-    from profiler.machine import doctor as probing, doctor_report
-    from profiler.machine.surroundings import Surroundings
-    from profiler.work import default_device, device_name, kind_of_device
+    from profiler.doctor import findings, findings as probing
+    from profiler.host.device import default_device, device_name, kind_of_device
+    from profiler.host.probes import Surroundings
 
     chosen(format_, "--format", ("rich", "markdown", "json"))
     place = None if device is None else kind_of_device(device)
@@ -47,7 +47,7 @@ def doctor(
     with bar() as progress:
         found = probing.diagnose(around, quick=quick, progress=progress)
     width, colour = screen(None)
-    emit(doctor_report.text(found, format_, width, colour=colour), None, False)
+    emit(findings.text(found, format_, width, colour=colour), None, False)
     if strict and not found.healthy:
         raise Failed
 
@@ -63,8 +63,8 @@ def statement(
     force: Force = False,
 ) -> None:
     """The paragraph that paper checklists ask for: device, memory, time, energy, software, runs."""
-    from profiler.machine import statement as stating
-    from profiler.session import recorded
+    from profiler.host import statement as stating
+    from profiler.sweep.session import recorded
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from costmodel.command_line import (
+from costmodel.commands.options import (
     TABLE_FORMATS,
     Command,
     Failed,
@@ -28,37 +29,145 @@ from costmodel.command_line import (
     told,
     typed_beside,
 )
-from costmodel.load import mixer as load_mixer
-from profiler.meters.energy import FEWEST_TRIALS, EnergyLimits
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.proofs.check import Proof
+from costmodel.report import render, typeset
+from costmodel.report.cells import Column, Grid, Line
+from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
+from profiler.reconcile.levels import Ladder
+from profiler.reconcile.report import csv_ladder, ladder_grids
+from profiler.records.store import Measurement
+from profiler.run.report import csv_readings, measurement_grids
+
+if TYPE_CHECKING:
+    from profiler.run.plan import Plan
+    from profiler.sweep.session import Session
+
+
+LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
+"""The columns of CSV that say what a row is about."""
+
+
+def measurements(
+    found: Sequence[Measurement],
+    format_: str,
+    command: str,
+    width: int | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Measurements in one of the formats rich, markdown, latex, csv, json.
+
+    CSV has a row for each reading, in SI units, and a row with the reason for each missing one.
+    """
+    if format_ == "json":
+        records = [m.to_json() for m in found]
+        return json.dumps({"schema": 1, "measurements": records}, indent=1) + "\n"
+    if format_ == "csv":
+        header = (*LEAD, "reading", "value", "unit", "samples", "reason")
+        return render.as_csv(header, [row for m in found for row in csv_readings(m)])
+    return _text(measurement_grids(found), format_, command, width, colour=colour)
+
+
+def ladders(
+    found: Sequence[Ladder],
+    format_: str,
+    command: str,
+    width: int | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Ladders in one of the formats rich, markdown, latex, csv, json (schema 1).
+
+    CSV has a row for each class of each rung, cause and unexplained rest, for each peer's figures,
+    and for each cost in its own unit; what was not measured is a row with its reason.
+    """
+    if format_ == "json":
+        return json.dumps({"schema": 1, "ladders": [x.to_json() for x in found]}, indent=1) + "\n"
+    if format_ == "csv":
+        header = (*LEAD, "rung", "entry", "quantity", "value", "reason")
+        return render.as_csv(header, [row for x in found for row in csv_ladder(x)])
+    return _text(ladder_grids(found), format_, command, width, colour=colour)
+
+
+def proofs(
+    name: str,
+    found: Sequence[Proof],
+    format_: str,
+    width: int | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Proofs in one of the formats rich, markdown, json."""
+    words = {True: "holds", False: "FAILS", None: "not checked"}
+    if format_ == "json":
+        listed = [{"name": p.name, "passed": p.passed, "detail": p.detail} for p in found]
+        return json.dumps({"schema": 1, "mixer": name, "proofs": listed}, indent=1) + "\n"
+    columns = (
+        Column("proof", "proof", numeric=False),
+        Column("verdict", "verdict", numeric=False),
+        Column("detail", "detail", numeric=False, wide=True),
+    )
+    rows = tuple((p.name, words[p.passed], p.detail) for p in found)
+    return _text([Grid(f"{name}: proofs", columns, rows)], format_, "", width, colour=colour)
+
+
+def _text(
+    grids: Sequence[Grid], format_: str, command: str, width: int | None, *, colour: bool
+) -> str:
+    """Grids for a terminal of this width (or a pipe), in markdown or in LaTeX."""
+    if format_ == "markdown":
+        return "\n".join(render.markdown(grid, "###") for grid in grids)
+    if format_ == "latex":
+        return "\n".join(
+            [
+                typeset.preamble(command),
+                *(typeset.latex(grid, _caption(grid)) for grid in grids),
+            ]
+        )
+    return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids)
+
+
+def _caption(grid: Grid) -> Line:
+    """The title and what must be said below, as sentences."""
+    return (f"{grid.title}.", *(part for line in grid.said for part in (" ", *line, ".")))
+
 
 LARGEST_SEED = 2**63 - 1
 """The generators of torch take no larger one."""
 
+
 PANEL = "Energy, on an NVIDIA GPU"
+
+
 ENERGY = typer.Option("--energy/--no-energy", help="Whether it is read.", rich_help_panel=PANEL)
+
+
 WINDOW = typer.Option(
     "--energy-window",
     metavar="SECONDS",
     help=f"Of load in one trial, {EnergyLimits.min_window_s:g} or more.",
     rich_help_panel=PANEL,
 )
+
+
 TRIALS = typer.Option(
     "--energy-trials",
     metavar="N",
     help=f"Of each call; fewer than {FEWEST_TRIALS} are labelled.",
     rich_help_panel=PANEL,
 )
+
+
 REPEAT = typer.Option(
     "--repeat/--no-repeat",
     help="Memory, time and energy again after all others; intervals widened to hold both.",
 )
+
+
 CEILINGS = typer.Option(
     "--ceilings/--no-ceilings", help="Also what the device reaches at best, once a process."
 )
-
-if TYPE_CHECKING:
-    from profiler.plan import Plan
-    from profiler.session import Session
 
 
 @dataclass(frozen=True)
@@ -156,9 +265,9 @@ def measuring(command: Command) -> Command:
 
 def planned(asked: Asked) -> Plan:
     """What a command line asks to be measured."""
-    from costmodel.requests import given_sizes
-    from costmodel.table import selection
-    from profiler.plan import Plan
+    from costmodel.program.chosen_sizes import given_sizes
+    from costmodel.report.mixer_table import selection
+    from profiler.run.plan import Plan
 
     selected, _ = selection([load_mixer(name) for name in asked.mixers or ()], None, False)
     return Plan(
@@ -180,10 +289,10 @@ def planned(asked: Asked) -> Plan:
 
 def measured(asked: Asked, command: str) -> Session:
     """Measure what a command line asks for; failures are told as they come to light."""
-    from profiler import session
-    from profiler.meters.latency import LatencyLimits
-    from profiler.plan import requests
-    from profiler.sweeps.repetitions import repetition_of
+    from profiler.meters.sampler import LatencyLimits
+    from profiler.run.plan import requests
+    from profiler.sweep import session
+    from profiler.sweep.repetitions import repetition_of
 
     limits = LatencyLimits(max_seconds=asked.seconds)
     wanted = requests(planned(asked))
@@ -215,13 +324,11 @@ def profile(
     ] = "rich",
 ) -> None:
     """Run the real modules: time, memory, operations as dispatched, other counters, energy."""
-    from profiler import report
-
     chosen(format_, "--format", TABLE_FORMATS)
     found = measured(asked, regenerating(context))
     width, colour = screen(None)
     if found.measurements:
-        text = report.measurements(
+        text = measurements(
             found.measurements, format_, regenerating(context), width, colour=colour
         )
         emit(text, None, False)
@@ -241,8 +348,9 @@ def reconcile(
     ] = "rich",
 ) -> None:
     """Theory against measurement, rung by rung, every gap with its cause or left bare."""
-    from profiler import report, session
-    from profiler.ladders.ladder import left_bare
+    from profiler.reconcile import ladder
+    from profiler.reconcile.levels import left_bare
+    from profiler.sweep import session
 
     chosen(format_, "--format", TABLE_FORMATS)
     if source is not None:
@@ -254,13 +362,13 @@ def reconcile(
     else:
         found = measured(asked, regenerating(context))
         records, problems = found.measurements, found.failures
-    ladders, unknown = session.ladders(records)
+    made, unknown = ladder.ladders(records)
     told(unknown)
     width, colour = screen(None)
-    if ladders:
-        text = report.ladders(ladders, format_, regenerating(context), width, colour=colour)
+    if made:
+        text = ladders(made, format_, regenerating(context), width, colour=colour)
         emit(text, None, False)
-    if bare := left_bare(ladders):
+    if bare := left_bare(made):
         told([bare])
     if problems or unknown:
         raise Failed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from costmodel.command_line import (
+from costmodel.commands.options import (
     TABLE_FORMATS,
     Failed,
     Force,
@@ -25,7 +25,7 @@ from costmodel.command_line import (
 )
 
 if TYPE_CHECKING:
-    from profiler.store import Measurement
+    from profiler.records.store import Measurement
 
 Records = Annotated[
     list[Path], typer.Argument(metavar="FILE.jsonl...", help="Records, as sweep writes them.")
@@ -37,7 +37,7 @@ Along = Annotated[
 
 def along(text: str) -> tuple[str, ...]:
     """The letters that growth is followed in; UsageError for what is no size."""
-    from costmodel.sizes import LETTERS
+    from costmodel.symbolic.sizes import LETTERS
 
     letters = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for letter in letters:
@@ -47,7 +47,7 @@ def along(text: str) -> tuple[str, ...]:
 
 def recorded_in(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
     """The records of all files, and a sentence for every line that is none."""
-    from profiler import session
+    from profiler.sweep import session
 
     records, problems = [], []
     for path in files:
@@ -68,8 +68,8 @@ def scaling(
     force: Force = False,
 ) -> None:
     """Measured exponents of latency, memory and energy in l and d, beside the derived ones."""
-    from profiler.scaling import scaling_report
-    from profiler.scaling.scaling import scalings
+    from profiler.scaling import report
+    from profiler.scaling.growth import scalings
 
     chosen(format_, "--format", TABLE_FORMATS)
     no_source(output, files)
@@ -80,7 +80,7 @@ def scaling(
     if not found:
         raise Failed
     width, colour = screen(output)
-    text = scaling_report.text(found, format_, regenerating(context), width, colour=colour)
+    text = report.text(found, format_, regenerating(context), width, colour=colour)
     emit(text, output, force)
     if problems:
         raise Failed

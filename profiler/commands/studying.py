@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from costmodel.command_line import (
+from costmodel.commands.options import (
     Failed,
     Force,
     UsageError,
@@ -67,9 +67,9 @@ def study(
     force: Force = False,
 ) -> None:
     """Measure a named plan into one file, and write the page that follows from its records."""
-    from profiler.studies import studies, study as named
+    from profiler.host.device import device_name
+    from profiler.studies.registry import studies, study as named
     from profiler.studies.study import Manner
-    from profiler.work import device_name
 
     if list_ or name is None:
         emit("".join(f"{s.name}: {s.question}\n" for s in studies().values()), None, False)
@@ -118,7 +118,7 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
 def written(found: Study, source: Path, page: Path | None, force: bool) -> None:
     """Print the page of a file's records, or write it."""
     no_source(page, [source])
-    from profiler.session import recorded
+    from profiler.sweep.session import recorded
 
     records, problems = recorded(source, complain)
     told(problems)

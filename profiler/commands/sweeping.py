@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from costmodel.command_line import (
+from costmodel.commands.options import (
     Failed,
     Force,
     UsageError,
@@ -27,11 +27,11 @@ from costmodel.command_line import (
 from profiler.commands.measuring import Asked, measuring, planned
 
 if TYPE_CHECKING:
-    from profiler.meters.latency import LatencyLimits
-    from profiler.session import Session
-    from profiler.sweeps.points import Block
-    from profiler.sweeps.results import Results
-    from profiler.sweeps.workers import Worker
+    from profiler.meters.sampler import LatencyLimits
+    from profiler.sweep.points import Block
+    from profiler.sweep.results import Results
+    from profiler.sweep.session import Session
+    from profiler.sweep.workers import Worker
 
     Starts = Mapping[str, Callable[[], Worker]]
 
@@ -92,7 +92,7 @@ def sweep(
         return
     if asked.output is None:
         raise UsageError("sweep writes as it measures: give it a file, -o FILE.jsonl")
-    from profiler.sweeps.results import Results
+    from profiler.sweep.results import Results
 
     results = Results(asked.output, mixed=allow_mixed)
     told(results.problems)
@@ -104,8 +104,8 @@ def sweep(
 
 def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[Block]:
     """The grid, or one part of it, in the order in which it is measured."""
-    from profiler.plan import requests
-    from profiler.sweeps import order
+    from profiler.run.plan import requests
+    from profiler.sweep import order
 
     part = order.shard(manner.shard) if manner.shard is not None else None
     wanted = planned(asked)
@@ -121,8 +121,8 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
 
 def printed_plan(asked: Asked, manner: Manner, format_: str) -> None:
     """Print how many points there are, and how many of them a file holds."""
-    from profiler.sweeps.report import plan_text
-    from profiler.sweeps.results import Results
+    from profiler.sweep.report import plan_text
+    from profiler.sweep.results import Results
 
     blocks = blocks_of(asked, manner)
     exists = asked.output is not None and asked.output.exists()
@@ -138,16 +138,16 @@ def printed_plan(asked: Asked, manner: Manner, format_: str) -> None:
 @contextmanager
 def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
     """The kind of device that is measured, and what starts the processes that measure."""
-    from profiler.meters.latency import LatencyLimits
-    from profiler.sweeps.child import MEASURE, MEASURE_WITH_CEILINGS
-    from profiler.sweeps.devices import devices
-    from profiler.sweeps.processes import processes
-    from profiler.work import device_name
+    from profiler.host.device import device_name
+    from profiler.meters.sampler import LatencyLimits
+    from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
+    from profiler.sweep.devices import devices
+    from profiler.sweep.processes import processes
 
     limits: LatencyLimits = LatencyLimits(max_seconds=asked.seconds)
     by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
     if manner.ray is not None:
-        from profiler.sweeps.ray_cluster import connected
+        from profiler.sweep.ray_cluster import connected
 
         with connected(manner.ray, asked.device) as cluster:
             yield cluster.kind, cluster.actors(limits, by)
@@ -161,7 +161,7 @@ def swept(
     blocks: Sequence[Block], results: Results, starts: Starts, retry: bool, command: str
 ) -> Session:
     """Measure what the file lacks; an interrupt says how to go on."""
-    from profiler import session
+    from profiler.sweep import session
 
     try:
         with bar() as progress:
@@ -181,7 +181,7 @@ def swept(
 
 def so_far(blocks: Sequence[Block], results: Results) -> str:
     """How many points of a plan a file holds."""
-    from profiler.sweeps.results import MEASURED
+    from profiler.sweep.results import MEASURED
 
     points = sum(len(block.points) for block in blocks)
     return f"{results.path} holds {results.count(blocks)[MEASURED]:,} of {points:,} points"
@@ -189,8 +189,8 @@ def so_far(blocks: Sequence[Block], results: Results) -> str:
 
 def conclude(blocks: Sequence[Block], results: Results, found: Session, retry: bool) -> None:
     """Say what became of the plan; fail where something else ended it than memory or a refusal."""
-    from profiler.sweeps.failures import EXPECTED
-    from profiler.sweeps.results import MEASURED
+    from profiler.sweep.failures import EXPECTED
+    from profiler.sweep.results import MEASURED
 
     told(found.failures)
     state = results.count(blocks)
@@ -220,7 +220,7 @@ def merge(
     force: Force = False,
 ) -> None:
     """Join files of measurements; refuses a point twice, and different machines or software."""
-    from profiler.sweeps.merge import merged
+    from profiler.sweep.merge import merged
 
     if output is None:
         raise UsageError("merge writes a file: give it one, -o FILE.jsonl")

@@ -6,16 +6,8 @@ from typing import Annotated
 
 import typer
 
-from costmodel.command_line import (
-    Force,
-    Mixers,
-    Output,
-    chosen,
-    emit,
-    regenerating,
-    screen,
-)
-from costmodel.load import mixer as load_mixer
+from costmodel.commands.options import Force, Mixers, Output, chosen, emit, regenerating, screen
+from costmodel.mixers.load import mixer as load_mixer
 
 
 def trace(
@@ -44,7 +36,7 @@ def trace(
 ) -> None:
     """Any nn.Module counted as formulas in its sizes, forward and backward, without running it."""
     from profiler import tracing
-    from profiler.tracing import against as comparing, render
+    from profiler.tracing import compare_equations as comparing, report
 
     chosen(format_, "--format", ("rich", "markdown", "json"))
     lets = [part for text in let or () for part in text.split(",")]
@@ -52,9 +44,9 @@ def trace(
     apart_ = comparing.passes(found, against) if against is not None else []
     width, colour = screen(output)
     text = {
-        "rich": lambda: render.as_terminal(found, apart_, width, colour=colour),
-        "markdown": lambda: render.as_markdown(found, apart_),
-        "json": lambda: render.as_json(found, apart_),
+        "rich": lambda: report.as_terminal(found, apart_, width, colour=colour),
+        "markdown": lambda: report.as_markdown(found, apart_),
+        "json": lambda: report.as_json(found, apart_),
     }[format_]()
     emit(text, output, force)
 
@@ -69,8 +61,8 @@ def training(
     force: Force = False,
 ) -> None:
     """A page on training: forward and backward of every mixer, by the equations and as traced."""
-    from costmodel.table import selection
-    from profiler import training as pages
+    from costmodel.report.mixer_table import selection
+    from profiler.tracing import training_page as pages
 
     selected, _ = selection([load_mixer(name) for name in mixers or ()], None, not mixers)
     text = f"<!-- {regenerating(context)} -->\n{pages.page(selected, modules=modules)}"

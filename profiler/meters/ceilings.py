@@ -31,13 +31,13 @@ from typing import Any
 
 import torch
 
-from profiler.meters.interface import Measured, Reading, Unavailable
+from profiler.meters.caches import CacheError, cache_bytes
+from profiler.meters.failure import why_failed
 from profiler.meters.latency import latency, latency_graph
-from profiler.meters.latency_caches import CacheError, cache_bytes
-from profiler.meters.latency_stopping import LatencyLimits
-from profiler.meters.memory_failure import why_failed
-from profiler.store import divide, reading_from_json, reading_to_json
-from profiler.words import scaled
+from profiler.meters.sampler import LatencyLimits
+from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.store import divide, reading_from_json, reading_to_json
+from profiler.records.words import scaled
 
 SMALLEST, LARGEST = 256, 16384
 """The sides of the matrices, doubled from the one to the other."""

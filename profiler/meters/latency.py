@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
-from profiler.meters.disturbance import Watch, watch_for
-from profiler.meters.interface import DeviceLost, Measured, Reading, Unavailable
-from profiler.meters.latency_caches import CacheError, Flush, flush_for
-from profiler.meters.latency_graph import Captured, ContextLost, GraphError, capture
-from profiler.meters.latency_sampling import BLOCK_TICKS, Setting, sampled
-from profiler.meters.latency_stopping import LatencyLimits
-from profiler.meters.latency_timers import (
+from profiler.meters.caches import CacheError, Flush, flush_for
+from profiler.meters.cuda_graph import Captured, ContextLost, GraphError, capture
+from profiler.meters.disturbances import Watch, watch_for
+from profiler.meters.failure import why_failed
+from profiler.meters.sampler import BLOCK_TICKS, LatencyLimits, Setting, sampled
+from profiler.meters.timers import (
     AheadTimer,
     Call,
     CudaTimer,
@@ -28,7 +27,7 @@ from profiler.meters.latency_timers import (
     nothing,
     timer_for,
 )
-from profiler.meters.memory_failure import why_failed
+from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latencies", "latency", "latency_cold", "latency_graph"]
 

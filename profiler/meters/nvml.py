@@ -1,23 +1,30 @@
-"""Which NVIDIA board is torch's device, and what do its sensors read of it alone?"""
+"""Which NVIDIA board is torch's device, and what do its sensors read of it alone?
+
+How is a GPU kept busy with the same call while the host reads sensors?
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from profiler.meters.energy import EnergyLimits, SensorError
-from profiler.meters.energy_estimate import PairedEnergy, estimate_energy, paired_energy
-from profiler.meters.interface import Reading, Unavailable, reason_of
-from profiler.meters.memory_failure import why_failed
-from profiler.meters.nvml_load import QueuedLoad
+from profiler.meters.energy.estimate import PairedEnergy, estimate_energy, paired_energy
+from profiler.meters.energy.protocol import EnergyLimits, SensorError
+from profiler.meters.failure import why_failed
+from profiler.records.reading import Reading, Unavailable, reason_of
 
 INSTALL = "pip install nvidia-ml-py"
+
+
 NOT_FOUND = (2, 6)
 """Invalid argument and not found: how drivers say that no board has this UUID."""
+
+
 EXPLAINED = {
     1: "NVML is not initialised",
     3: "not supported by this device",
@@ -32,12 +39,19 @@ EXPLAINED = {
     18: "driver and library versions differ: reload the driver",
 }
 
+
 INSTANT, AVERAGE = 186, 185
 """NVML_FI_DEV_POWER_INSTANT and _AVERAGE, mW."""
+
+
 BOARD, MODULE = 0, 1
 """NVML_POWER_SCOPE_GPU and _MODULE."""
+
+
 VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of a field's value, by nvmlValueType_t."""
+
+
 SLOWDOWNS = {
     74: "power-capped",  # NVML_FI_DEV_PERF_POLICY_POWER
     75: "throttled",  # NVML_FI_DEV_PERF_POLICY_THERMAL
@@ -46,16 +60,28 @@ SLOWDOWNS = {
     271: "throttled",  # NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN
 }
 """Field that counts how long the clocks were held down -> label."""
+
+
 VIRTUAL = {2: "vGPU", 3: "vGPU"}
 """nvmlGpuVirtualizationMode_t -> label: guest and host share the board with other machines."""
+
+
 MODULES = ("GH200", "GB200", "GB300")
 """Boards on one module with a CPU, whose counter covers both: seen on GH200 (Zeus, pull request
 172), supposed of the other two."""
+
+
 ALLOWANCE_BYTES = 2 * 2**30
 """Memory that contexts, libraries and the driver take beside torch's: more is somebody else's."""
+
+
 SHARED = "shared device"
 """The label of what was measured while others computed on the board, too."""
+
+
 NOT_LISTED = "NVML does not list this process by its number here (as in a container)"
+
+
 BUSY_PERCENT = 5
 """Utilisation of a board at rest above which somebody else works on it."""
 
@@ -341,3 +367,91 @@ def energies_in_turn(
         return paired_energy(sensor, loads, pause=pause, limits=limits)
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(why_failed(error, "while energies were measured in turns", place))
+
+
+BATCH_S = 0.01
+"""A batch lasts about this long: longer than NVML takes to answer, so that the queue never runs dry
+while it does."""
+
+
+DEPTH = 2
+"""Batches in the queue, the running one included."""
+
+
+class Marker(Protocol):
+    """What stands behind a batch in the queue."""
+
+    def query(self) -> bool:
+        """Whether everything before it is done."""
+        ...
+
+    def synchronize(self) -> object:
+        """Wait until it is."""
+        ...
+
+
+def cuda_marker(device: torch.device) -> Marker:
+    """A CUDA event at the end of the device's current stream."""
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    event.record(torch.cuda.current_stream(device))
+    marker: Marker = event
+    return marker
+
+
+class QueuedLoad:
+    """Keeps a GPU's queue filled with batches of calls of `fn`; an `energy.Load`.
+
+    `reset` runs before every call and is part of the load. `fn` may replay a graph.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[], Any],
+        reset: Callable[[], Any] | None,
+        device: torch.device,
+        *,
+        marker: Callable[[torch.device], Marker] = cuda_marker,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.fn = fn
+        self.reset = reset
+        self.device = device
+        self.marker = marker
+        self.clock = clock
+        self.queue: deque[Marker] = deque()
+        self.calls = 1
+        self.calls = self.fitting(self.fitting(1))
+
+    def submit(self) -> None:
+        """Queue one batch of calls and a marker behind it."""
+        with torch.cuda.device(self.device):
+            for _ in range(self.calls):
+                if self.reset is not None:
+                    self.reset()
+                self.fn()
+            self.queue.append(self.marker(self.device))
+
+    def ready(self) -> bool:
+        """Whether the oldest batch is done, or the queue was not full."""
+        if len(self.queue) < DEPTH:
+            return True
+        if not self.queue[0].query():
+            return False
+        self.queue.popleft()
+        return True
+
+    def drain(self) -> None:
+        """Wait until the queue is empty."""
+        while self.queue:
+            self.queue.popleft().synchronize()
+
+    def fitting(self, calls: int) -> int:
+        """How many calls take about `BATCH_S`, by one batch of `calls` after one that warms up."""
+        self.calls = calls
+        self.submit()
+        self.drain()
+        began = self.clock()
+        self.submit()
+        self.drain()
+        elapsed_s = self.clock() - began
+        return max(1, round(calls * BATCH_S / elapsed_s)) if elapsed_s > 0 else calls

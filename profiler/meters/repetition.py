@@ -20,9 +20,9 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
-from profiler.meters.dependence import CONFIDENCE
-from profiler.meters.interface import Reading
-from profiler.store import reading_to_json
+from profiler.meters.effective_sample_size import CONFIDENCE
+from profiler.records.reading import Reading
+from profiler.records.store import reading_to_json
 
 REPETITION = "repetition"
 """The option of a request that measures again, and the detail of a reading that holds the other."""

@@ -13,9 +13,9 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from profiler.modules import State, implementation
-from profiler.modules.attending import EXPLICIT, SDPA, Attention
-from profiler.modules.base import Mixer, head_width, require_sizes
+from profiler.modules.attention import EXPLICIT, SDPA, Attention
+from profiler.modules.base import Mixer, State, head_width, require_sizes
+from profiler.modules.registry import implementation
 
 
 class CausalHeads(Mixer):

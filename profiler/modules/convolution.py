@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.modules import State, implementation
-from profiler.modules.base import Mixer, SequenceMixer, require_sizes
+from profiler.modules.base import Mixer, SequenceMixer, State, require_sizes
+from profiler.modules.registry import implementation
 
 Apply = Callable[[Tensor, Tensor, int], Tensor]
 """Rows (b, s, d), taps (k, d, d) from the earliest row to the latest, and how many of the taps

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from profiler.modules import implementation
 from profiler.modules.base import Headed
+from profiler.modules.registry import implementation
 
 CONTRACTIONS = ("Q", "K", "S_q", "q", "S_k", "k", "y")
 KERNELS = (

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from profiler.modules import State, implementation
-from profiler.modules.base import require_sizes
+from profiler.modules.base import State, require_sizes
+from profiler.modules.registry import implementation
 from profiler.modules.running_sums import (
     AllRows,
     Chunks,

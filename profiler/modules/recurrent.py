@@ -19,8 +19,8 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from profiler.modules import State, implementation
-from profiler.modules.base import Mixer, require_sizes
+from profiler.modules.base import Mixer, State, require_sizes
+from profiler.modules.registry import implementation
 
 Held = tuple[Tensor, ...]
 """What the next row reads, (b, d) each: the output row first."""

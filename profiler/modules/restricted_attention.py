@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
-from profiler.modules import Mixer, State, implementation
-from profiler.modules.attending import EXPLICIT, dense
-from profiler.modules.base import require_sizes
+from profiler.modules.attention import EXPLICIT, dense
+from profiler.modules.base import Mixer, State, require_sizes
+from profiler.modules.registry import implementation
 from profiler.modules.self_attention import PROJECTIONS, Heads
 
 Spread = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]

@@ -15,8 +15,8 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from profiler.modules import implementation
 from profiler.modules.base import Headed, Mixer, State, require_sizes
+from profiler.modules.registry import implementation
 
 Read = tuple[Tensor, Tensor]
 """What queries read, and the weights; nothing, (0,), where they are not asked for."""

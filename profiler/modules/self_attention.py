@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from profiler.modules import Mixer, SequenceMixer, State, implementation
-from profiler.modules.attending import EXPLICIT, SDPA, Attention
-from profiler.modules.base import head_width, require_sizes
+from profiler.modules.attention import EXPLICIT, SDPA, Attention
+from profiler.modules.base import Mixer, SequenceMixer, State, head_width, require_sizes
+from profiler.modules.registry import implementation
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
 

@@ -12,8 +12,8 @@ from typing import ClassVar, TypeVar
 
 from torch import Tensor, nn
 
-from profiler.modules import implementation
 from profiler.modules.base import Headed
+from profiler.modules.registry import implementation
 
 Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 

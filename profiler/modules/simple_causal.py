@@ -9,7 +9,7 @@ import math
 
 from torch import Tensor
 
-from profiler.modules import State
+from profiler.modules.base import State
 from profiler.modules.running_sums import AllRows, Pairs, RowByRow, Summing, summing
 from profiler.modules.simple import Simple
 

@@ -18,20 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from profiler.ladders.least import bandwidth, ceiling
 from profiler.meters.ceilings import COPY, READ, WRITE, exp_name, multiply_add_name, product_name
-from profiler.meters.interface import Reading
-from profiler.scaling.curves import Quantity, Series, readings_of
+from profiler.records.reading import Reading
+from profiler.records.words import scaled
+from profiler.run.lower_bounds import bandwidth, ceiling
+from profiler.scaling.derived import COMPULSORY, EXPONENTIALS, LIVE, OPERATIONS, UNFUSED, Derived
 from profiler.scaling.exponents import Value
-from profiler.scaling.predicted import (
-    COMPULSORY,
-    EXPONENTIALS,
-    LIVE,
-    OPERATIONS,
-    UNFUSED,
-    Derived,
-)
-from profiler.words import scaled
+from profiler.scaling.series import Quantity, Series, readings_of
 
 LAUNCHES, TRAFFIC, ARITHMETIC = "launch overhead", "memory traffic", "arithmetic"
 EXPONENTIATION = "exponentials"

@@ -15,13 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from costmodel.phases import phase_name
-from profiler.scaling.curves import NO_INTERVAL, QUANTITIES, Quantity, Series, series_of
+from costmodel.program.phases import phase_name
+from profiler.host.device import dtype_name
+from profiler.records.reading import MeasureError
+from profiler.records.store import Measurement
+from profiler.scaling.derived import LIVE, OPERATIONS, Predictions
 from profiler.scaling.exponents import Value
 from profiler.scaling.floors import Floor, best
-from profiler.scaling.predicted import LIVE, OPERATIONS, Predictions
-from profiler.store import Measurement
-from profiler.work import MeasureError, dtype_name
+from profiler.scaling.series import NO_INTERVAL, QUANTITIES, Quantity, Series, series_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

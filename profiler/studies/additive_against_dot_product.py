@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from costmodel.render import Column, Grid, Note
-from profiler.scaling.predicted import OPERATIONS
-from profiler.scaling.scaling import Growth, Scaling, scalings
-from profiler.store import Measurement
-from profiler.studies.grid_study import GridStudy, Scale
-from profiler.studies.pages import count_words, grids
+from costmodel.report.cells import Column, Grid, Note
+from profiler.records.store import Measurement
+from profiler.scaling.derived import OPERATIONS
+from profiler.scaling.growth import Growth, Scaling, scalings
+from profiler.studies.grid import GridStudy, Scale
+from profiler.studies.page import count_words, grids
 from profiler.studies.pairs import Pair, by_setting, pairs, with_energy
-from profiler.studies.printed import claim
+from profiler.studies.published_times import claim
 from profiler.studies.ratios import Ratio, ends
 from profiler.studies.tables import every_implementation, growing
 

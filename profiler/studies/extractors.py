@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from costmodel.render import Cell, Column, Grid, Note
-from profiler.scaling.scaling import scalings
-from profiler.store import Measurement
-from profiler.studies.grid_study import GridStudy, Scale
-from profiler.studies.pages import count_words, grids
+from costmodel.report.cells import Cell, Column, Grid, Note
+from profiler.records.store import Measurement
+from profiler.records.words import scaled
+from profiler.scaling.growth import scalings
+from profiler.studies.grid import GridStudy, Scale
+from profiler.studies.page import count_words, grids
 from profiler.studies.pairs import Pair, by_setting, pairs, with_energy
 from profiler.studies.ratios import ends
 from profiler.studies.tables import every_implementation, growing, per_token, settings
-from profiler.words import scaled
 
 BASE = "self-attention"
 FAMILY = ("she", "he", "we", "me")

@@ -6,23 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from costmodel.constraints import Unsupported
-from costmodel.load import mixer as load_mixer
-from costmodel.phases import Unanswered
-from costmodel.render import Grid
-from costmodel.rules.count import count
-from costmodel.rules.critical_path import critical_path
-from costmodel.rules.span import span
-from profiler.store import Measurement
-from profiler.studies.ratios import (
-    LATENCY,
-    Ratio,
-    bound,
-    bytes_ratio,
-    energy_ratio,
-    fastest,
-    ratio,
-)
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.questions.count import count
+from costmodel.questions.critical_path import critical_path
+from costmodel.questions.span import span
+from costmodel.report.cells import Grid
+from profiler.records.store import Measurement
+from profiler.studies.ratios import LATENCY, Ratio, bound, bytes_ratio, energy_ratio, fastest, ratio
 from profiler.studies.tables import Cells, Setting, settings
 
 

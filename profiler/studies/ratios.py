@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler.comparing.compare_files import medians
-from profiler.comparing.comparison import LEVEL
-from profiler.meters.interface import Reading
-from profiler.scaling.curves import waits
-from profiler.store import Measurement
+from profiler.compare.records import medians
+from profiler.compare.verdict import LEVEL
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement
+from profiler.scaling.series import waits
 
 LATENCY = ("latency_graph", "latency")
 """Without launches where both sides have it: on a GPU they hide what a call needs by itself."""

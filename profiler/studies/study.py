@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from profiler.meters.energy import EnergyLimits
-from profiler.store import Measurement
-from profiler.words import options_words
-from profiler.work import MeasureError
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.records.reading import MeasureError
+from profiler.records.store import Measurement
+from profiler.records.words import options_words
 
 Progress = Callable[[int, int, str], None]
 

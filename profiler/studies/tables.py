@@ -6,16 +6,14 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.render import Cell, Column, Grid, Note
-from profiler.meters.energy_tokens import tokens
-from profiler.report_measurements import Reasons
-from profiler.scaling import scaling_report
-from profiler.scaling.scaling import Scaling
-from profiler.store import Measurement
-from profiler.studies.pages import grids
+from costmodel.report.cells import Cell, Column, Grid, Note
+from profiler.records.store import REASON, Measurement
+from profiler.records.words import PHASES, scaled
+from profiler.run.report import Reasons, tokens
+from profiler.scaling import report
+from profiler.scaling.growth import Scaling
+from profiler.studies.page import grids
 from profiler.studies.ratios import bound
-from profiler.sweeps.failures import REASON
-from profiler.words import PHASES, scaled
 
 Rounds = list[Measurement]
 
@@ -89,7 +87,7 @@ def every_implementation(records: Sequence[Measurement], readings: Sequence[str]
 
 def growing(found: Sequence[Scaling], problems: Sequence[str]) -> Sequence[str]:
     """The part with measured exponents beside derived ones, or why there are none."""
-    said = scaling_report.text(found, "markdown", "").strip() if found else "\n".join(problems)
+    said = report.text(found, "markdown", "").strip() if found else "\n".join(problems)
     return "## How does it grow?", said
 
 

@@ -11,26 +11,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from costmodel.models import model
-from costmodel.render import Cell, Column, Grid, Note
-from profiler.comparing.comparison import LEVEL, Verdict, verdicts
-from profiler.meters.energy import EnergyLimits
-from profiler.meters.energy_tokens import tokens
-from profiler.report_measurements import Reasons
-from profiler.store import Measurement
-from profiler.studies.pages import grids, page
-from profiler.studies.printed import PrintedTime, printed_times
+from costmodel.networks import model
+from costmodel.report.cells import Cell, Column, Grid, Note
+from profiler.compare.verdict import LEVEL, Verdict, verdicts
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.records.store import Measurement
+from profiler.records.words import scaled
+from profiler.run.report import Reasons, tokens
+from profiler.studies.page import grids, page
+from profiler.studies.published_times import PrintedTime, printed_times
 from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio
-from profiler.studies.study import (
-    Done,
-    Manner,
-    Progress,
-    StudyError,
-    manner_words,
-    manners,
-)
+from profiler.studies.study import Done, Manner, Progress, StudyError, manner_words, manners
 from profiler.studies.training_rounds import OWN_LIMITS, Rate, Training
-from profiler.words import scaled
 
 PLACE = "Table 7.4"
 
@@ -65,9 +57,9 @@ class ThesisTraining:
         tell: Callable[[str], None],
     ) -> Done:
         """Measure all networks, unless the file holds a whole run already."""
-        from profiler.store import append, read
-        from profiler.sweeps.results import writable
-        from profiler.work import device_name
+        from profiler.host.device import device_name
+        from profiler.records.store import append, read
+        from profiler.sweep.results import writable
 
         if manner.shard is not None:
             raise StudyError(f"study {self.name} is one comparison in turns: it has no parts")

@@ -13,22 +13,21 @@ from typing import Any
 
 import torch
 
-from costmodel.models import model
-from profiler.comparing.comparison import LEVEL, Rounds
-from profiler.comparing.watching import Watched, Watching
-from profiler.environment import environment
-from profiler.measure import NO_ENERGY, failure
-from profiler.meters.disturbance import Judge, NoWatch, Watch, watch_for
-from profiler.meters.energy import TRIALS_IN_TURNS, EnergyLimits
-from profiler.meters.energy_estimate import PairedEnergy
-from profiler.meters.interface import Measured, Reading, Unavailable
-from profiler.meters.latency_sampling import Setting, warm_up
-from profiler.meters.latency_stopping import LatencyLimits, summary
-from profiler.meters.latency_timers import Timer, nothing, timer_for
-from profiler.meters.memory import peak_memory
+from costmodel.networks import model
+from profiler.compare.verdict import LEVEL, Rounds
+from profiler.host.environment import environment
+from profiler.meters.disturbances import Judge, NoWatch, Watch, watch_for
+from profiler.meters.energy.estimate import PairedEnergy
+from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
+from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.nvml import energies_in_turn
-from profiler.networks import Twin, all_sizes, twin
-from profiler.store import Measurement, divide, new_id
+from profiler.meters.rounds import Watched, Watching
+from profiler.meters.sampler import LatencyLimits, Setting, summary, warm_up
+from profiler.meters.timers import Timer, nothing, timer_for
+from profiler.networks.twin import Twin, all_sizes, twin
+from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.store import Measurement, divide, new_id
+from profiler.run.measure import NO_ENERGY, failure
 
 Progress = Callable[[int, int, str], None]
 

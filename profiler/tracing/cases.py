@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from costmodel.atoms import Fn
-from costmodel.constraints import Constraints, implied, infeasible
-from costmodel.polynomial import Poly
-from costmodel.rules.printing import conditions_words
+from costmodel.symbolic.constraints import Constraints, implied, infeasible
+from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.printing import conditions_words
 from profiler.tracing.divisions import Divisions, asked, divided, plain, written
+from profiler.tracing.meta_run.target import TraceError, Variables
 from profiler.tracing.result import Trace
-from profiler.tracing.target import TraceError, Variables
 
 SETTLED = 2
 """From these sizes on a module is compared: one row alone is a case of its own for a recurrence."""

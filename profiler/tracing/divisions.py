@@ -16,12 +16,10 @@ from fractions import Fraction
 from functools import reduce
 from math import lcm
 
-from costmodel.atoms import Fn
-from costmodel.constraints import Constraints, floor_div, implied, infeasible
-from costmodel.formula_tree import Binary, Call, Letter, Node, Number
-from costmodel.formulas import Formula
-from costmodel.polynomial import Poly, call
-from profiler.tracing.target import TraceError, Variables
+from costmodel.symbolic.constraints import Constraints, floor_div, implied, infeasible
+from costmodel.symbolic.formulas import Binary, Call, Formula, Letter, Node, Number
+from costmodel.symbolic.polynomial import Fn, Poly, call
+from profiler.tracing.meta_run.target import TraceError, Variables
 
 MOST = 4
 """A floor that is proven to lie between two numbers up to this is told by its value."""

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from costmodel.polynomial import Poly, call
-from profiler.tracing.fit import Axis, Point, interpolate, shortest
-from profiler.tracing.observe import PEAK, Observation
-from profiler.tracing.points import Points
+from costmodel.symbolic.polynomial import Poly, call
+from profiler.tracing.interpolation import Axis, Point, interpolate, shortest
+from profiler.tracing.meta_run.observe import PEAK, Observation
 from profiler.tracing.proof import breaks
+from profiler.tracing.size_samples import Points
 
 TRIED = (
     "peak: the moments of a call differ with the sizes; those are followed that were the highest "

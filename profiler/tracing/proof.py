@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations, product
 
-from costmodel.polynomial import Poly
-from profiler.tracing.fit import Point
-from profiler.tracing.observe import Quantity
-from profiler.tracing.points import Points
+from costmodel.symbolic.polynomial import Poly
+from profiler.tracing.interpolation import Point
+from profiler.tracing.meta_run.observe import Quantity
+from profiler.tracing.meta_run.target import words
 from profiler.tracing.result import Break
-from profiler.tracing.target import words
+from profiler.tracing.size_samples import Points
 
 PRIME = (13, 11, 7, 17, 19, 23, 29, 31)
 ODD = (21, 15, 9, 25, 27, 33, 35, 39)

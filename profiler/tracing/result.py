@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from costmodel.constraints import Constraints
-from costmodel.functions import CLASSES
-from costmodel.polynomial import Poly
-from profiler.counters.operations import Operations
+from costmodel.language.functions import CLASSES
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.polynomial import Poly
+from profiler.counting.operations import Operations
 from profiler.tracing.divisions import Divisions
-from profiler.tracing.flops import FlopCounter
-from profiler.tracing.kinds import Counted
-from profiler.tracing.observe import PEAK, Quantity
-from profiler.tracing.target import TraceError, Variables, words
+from profiler.tracing.meta_run.flop_counter import FlopCounter
+from profiler.tracing.meta_run.observe import PEAK, Quantity
+from profiler.tracing.meta_run.operation import Counted
+from profiler.tracing.meta_run.target import TraceError, Variables, words
 
 LONGEST = 60
 """Letters of a formula that is printed although it fails."""

@@ -9,14 +9,12 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from costmodel.constraints import Constraints, nonnegative
-from costmodel.polynomial import Poly
-from profiler.tracing import atoms
-from profiler.tracing.atoms import EVEN, WINDOWS
-from profiler.tracing.backends import BACKENDS
+from costmodel.symbolic.constraints import Constraints, nonnegative
+from costmodel.symbolic.polynomial import Poly
+from profiler.tracing import step_functions
 from profiler.tracing.divisions import Divisions, formula, written
-from profiler.tracing.filled import zeros
-from profiler.tracing.fit import (
+from profiler.tracing.extrapolate import foresight
+from profiler.tracing.interpolation import (
     HIGHEST,
     Axis,
     Point,
@@ -26,14 +24,16 @@ from profiler.tracing.fit import (
     shortest,
     spans,
 )
-from profiler.tracing.flops import FlopCounter, flop_counter
-from profiler.tracing.foreseen import foresight
-from profiler.tracing.observe import MADE, PEAK, Observation, Quantity
+from profiler.tracing.meta_run.flop_counter import FlopCounter, flop_counter
+from profiler.tracing.meta_run.fused import BACKENDS
+from profiler.tracing.meta_run.observe import MADE, PEAK, Observation, Quantity
+from profiler.tracing.meta_run.target import Target, TraceError, Variables, load, variables, words
 from profiler.tracing.peak import peak
-from profiler.tracing.points import PATIENCE_S, SHORT_S, Points
 from profiler.tracing.proof import breaks, earliest, held_out, since
 from profiler.tracing.result import Break, Trace
-from profiler.tracing.target import Target, TraceError, Variables, load, variables, words
+from profiler.tracing.size_samples import PATIENCE_S, SHORT_S, Points
+from profiler.tracing.step_functions import EVEN, WINDOWS
+from profiler.tracing.zero_gradients import zeros
 
 SMALLEST = (5, 3, 2, 7, 4, 6)
 """Where the letters start, in order: small, and no two alike."""
@@ -386,7 +386,7 @@ class Search:
         def along(place: int) -> dict[Quantity, int]:
             return points.numbers(points.moved(base, i, place))
 
-        return atoms.axis_with_atoms(
+        return step_functions.axis_with_atoms(
             points.letters[i],
             points.multiples[i],
             start,

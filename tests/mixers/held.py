@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import costmodel as cm
-from costmodel.check import Proof
-from costmodel.held_against import nonzero
-from profiler import modules
-from profiler.ladders.ladder import Ladder
-from profiler.meters.latency import LatencyLimits
-from profiler.modules import SequenceMixer, build
-from profiler.session import ladders, run
-from profiler.work import Request
+from costmodel.proofs.against_oracle import nonzero
+from costmodel.proofs.check import Proof
+from profiler.meters.sampler import LatencyLimits
+from profiler.modules import registry
+from profiler.modules.base import SequenceMixer
+from profiler.modules.registry import build
+from profiler.reconcile.ladder import ladders
+from profiler.reconcile.levels import Ladder
+from profiler.run.request import Request
+from profiler.sweep.session import run
 
 Array = NDArray[np.float64]
 Arrays = dict[str, Array]
@@ -39,7 +41,7 @@ def drawn(mixer: str, sizes: Sizes) -> Arrays:
 
 def module_of(mixer: str, implementation: str, sizes: Sizes, arrays: Arrays) -> Any:
     """The module in float64 that holds these parameters."""
-    described = modules.implementations(mixer)[implementation]
+    described = registry.implementations(mixer)[implementation]
     made = build(described, dict(sizes), device="cpu", dtype=torch.float64, seed=0)
     assert isinstance(made, SequenceMixer)
     with torch.no_grad():
@@ -122,7 +124,7 @@ def reconciled(mixer: str, sizes: Sizes, phase: str) -> list[Ladder]:
     equations = cm.mixer(mixer)
     requests = [
         Request(equations, described, sizes, phase)
-        for described in modules.implementations(equations).values()
+        for described in registry.implementations(equations).values()
     ]
     session = run(requests, limits=BRIEF)
     assert session.failures == []

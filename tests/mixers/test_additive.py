@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 import costmodel as cm
-from costmodel.held_against import nonzero
-from profiler import modules
-from profiler.check import check
-from profiler.modules import State
+from costmodel.proofs.against_oracle import nonzero
+from profiler.modules import registry
+from profiler.modules.base import State
+from profiler.proofs.equality import check
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -317,8 +317,8 @@ def test_the_state_holds_rows_of_their_own_width(name: str, implementation: str)
 @each_implementation
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_mixer_without_parameters_has_a_type(implementation: str, dtype: torch.dtype) -> None:
-    described = modules.implementations("dot-product-attention")[implementation]
-    module = modules.build(described, {"l": 3, "d": 2}, device="cpu", dtype=dtype, seed=0)
+    described = registry.implementations("dot-product-attention")[implementation]
+    module = registry.build(described, {"l": 3, "d": 2}, device="cpu", dtype=dtype, seed=0)
     x = torch.ones(1, 3, 2, dtype=dtype)
     assert not list(module.parameters()) and module.state_dict() == {}
     assert module(x).dtype == dtype
@@ -329,6 +329,6 @@ def test_a_mixer_without_parameters_has_a_type(implementation: str, dtype: torch
 
 
 def test_bad_sizes_are_refused() -> None:
-    described = modules.implementations("additive-attention")["explicit"]
+    described = registry.implementations("additive-attention")["explicit"]
     with pytest.raises(ValueError, match="size f must be a positive integer and is 0"):
         described.module(d=2, l=3, f=0)

@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import costmodel as cm
-from costmodel.held_against import differences
-from costmodel.load import mixer
-from costmodel.mixers import UnknownMixer
-from profiler import modules
-from profiler.check import check
-from profiler.modules import Implementation, Mixer, Unsupported, attending, build
+from costmodel.errors import UnknownMixer
+from costmodel.mixers.load import mixer
+from costmodel.proofs.against_oracle import differences
+from profiler.modules import attention, registry
+from profiler.modules.base import Mixer, Unsupported
+from profiler.modules.registry import Implementation, build
+from profiler.proofs.equality import check
 from tests.small import by_sizes
 
 Array = NDArray[np.float64]
@@ -35,7 +36,7 @@ Sizes = dict[str, int]
 
 NAMES = ("ssa", "ssa-split", "lsa", "vsa", "slsa", "vlsa", "vlsa-trained")
 LAYERED = {"lsa", "slsa", "vlsa", "vlsa-trained"}
-ALL = [it for name in NAMES for it in modules.implementations(name).values()]
+ALL = [it for name in NAMES for it in registry.implementations(name).values()]
 SIZES: list[Sizes] = [
     {"l": 5, "d": 6, "n": 2, "v": 3},
     {"l": 7, "d": 6, "n": 3, "v": 2},
@@ -445,16 +446,16 @@ def test_every_proof_holds(name: str) -> None:
     """Among them: what is dispatched is what the equations count, nothing unexplained."""
     proofs = check(mixer(name))
     assert [f"{proof.name}: {proof.detail}" for proof in proofs if not proof.passed] == []
-    assert len(proofs) == 4 + 4 * len(modules.implementations(name))
+    assert len(proofs) == 4 + 4 * len(registry.implementations(name))
 
 
 def test_the_thesis_s_network_has_a_bias_on_the_output() -> None:
     sizes = SIZES[0]
     x = tokens(2, sizes)
     for name in NAMES:
-        for described in modules.implementations(f"{name}+output-bias").values():
+        for described in registry.implementations(f"{name}+output-bias").values():
             module = made(described, sizes)
-            plain = made(modules.implementations(name)[described.name], sizes)
+            plain = made(registry.implementations(name)[described.name], sizes)
             held = module.state_dict()
             bias = held.pop("b_out")
             plain.load_state_dict(held)
@@ -469,7 +470,7 @@ def test_what_stands_in_for_self_attention(name: str) -> None:
     L1 = 0 and L2 = 0 halve the values; v = 1 widens nothing. W_U = 0 (split) attends evenly.
     """
     sizes: Sizes = {"l": 5, "d": 6, "n": 3, "v": 1}
-    module = made(modules.implementations(name)["explicit"], sizes)
+    module = made(registry.implementations(name)["explicit"], sizes)
     weights = dict(module.named_parameters())
     theirs = nn.MultiheadAttention(6, 3, bias=False, batch_first=True, dtype=torch.float64)
     nothing = torch.zeros(6, 6, dtype=torch.float64)
@@ -491,11 +492,11 @@ def test_ssa_is_self_attention_where_W_U_is_a_product() -> None:
     """(4.4): W_U = W_Q W_K^T of each head gives back the baseline."""
     sizes = SIZES[1]
     n, h, x = sizes["n"], sizes["d"] // sizes["n"], tokens(2, SIZES[1])
-    baseline = made(modules.implementations("self-attention")["explicit"], sizes)
+    baseline = made(registry.implementations("self-attention")["explicit"], sizes)
     known = baseline.state_dict()
     W_Q, W_K = (known[name].view(-1, n, h) for name in ("W_Q", "W_K"))
     W_U = torch.cat([W_Q[:, j] @ W_K[:, j].t() for j in range(n)], dim=1)
-    ssa = made(modules.implementations("ssa")["explicit"], sizes)
+    ssa = made(registry.implementations("ssa")["explicit"], sizes)
     ssa.load_state_dict({"W_U": W_U, "W_V": known["W_V"], "W_out": known["W_out"]})
     torch.testing.assert_close(ssa(x), baseline(x), atol=ROUNDING, rtol=0)
 
@@ -557,7 +558,7 @@ def test_the_exploratory_heads(name: str, given: dict[str, Any]) -> None:
         held |= {
             L: linear[f"{key}.weight"].repeat(1, n) for L, key in (("L_1", "l1"), ("L_2", "l2"))
         }
-    for described in modules.implementations(name).values():
+    for described in registry.implementations(name).values():
         ours = made(described, sizes)
         ours.load_state_dict(held)
         torch.testing.assert_close(ours(x), theirs(x), atol=ROUNDING, rtol=0)
@@ -636,7 +637,7 @@ def test_the_confirmatory_heads(name: str, v: int, given: dict[str, bool]) -> No
     theirs = [*projection.parameters(), *(p for head in heads for p in head.parameters())]
     biased = f"{name}+output-bias"
     assert cm.parameters(mixer(biased)).at(d=d, n=n, v=v) == sum(p.numel() for p in theirs)
-    for described in modules.implementations(biased).values():
+    for described in registry.implementations(biased).values():
         ours = made(described, sizes)
         ours.load_state_dict(held)
         torch.testing.assert_close(ours(x), expected, atol=ROUNDING, rtol=0)
@@ -691,12 +692,12 @@ def test_the_calls_are_few_and_known(described: Implementation, batch: int) -> N
 
 def test_a_fused_call_is_offered_where_a_kernel_takes_it() -> None:
     """Queries and values of one width: the CPU's fused kernel takes no other heads."""
-    fused = {name for name in NAMES if "sdpa" in modules.implementations(name)}
+    fused = {name for name in NAMES if "sdpa" in registry.implementations(name)}
     assert fused == {"ssa-split", "lsa", "vlsa-trained"}
     q, v = torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 4)
     refused = r"no fused attention kernel on cpu for torch.float32 with heads of width 8 and values"
     with pytest.raises(Unsupported, match=refused):
-        attending.fused(q, q, v, by=8, causal=True)
+        attention.fused(q, q, v, by=8, causal=True)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -706,7 +707,7 @@ def test_one_row_of_keys_serves_all_heads(causal: bool) -> None:
         torch.randn(2, n, 5, width, generator=generator, dtype=torch.float64)
         for n, width in ((3, 4), (1, 4), (3, 2))
     )
-    attend: Callable[..., Tensor] = attending.dense
+    attend: Callable[..., Tensor] = attention.dense
     shared = attend(q, k, v, by=7, causal=causal)
     repeated = attend(q, k.expand(2, 3, 5, 4).clone(), v, by=7, causal=causal)
     torch.testing.assert_close(shared, repeated, atol=ROUNDING, rtol=0)
@@ -722,7 +723,7 @@ def test_one_row_of_keys_serves_all_heads(causal: bool) -> None:
     ],
 )
 def test_bad_sizes_are_refused(name: str, sizes: Sizes, message: str) -> None:
-    for described in modules.implementations(name).values():
+    for described in registry.implementations(name).values():
         with pytest.raises(ValueError, match=message):
             made(described, sizes)
 

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import costmodel as cm
-from costmodel.held_against import nonzero
-from profiler import modules
-from profiler.check import check
+from costmodel.proofs.against_oracle import nonzero
+from profiler.modules import registry
+from profiler.proofs.equality import check
 from tests.mixers.held import (
     Array,
     Sizes,
@@ -259,8 +259,8 @@ def test_the_state_slides(implementation: str) -> None:
 
 
 def test_bad_sizes_are_refused() -> None:
-    described = modules.implementations("convolution")["conv"]
+    described = registry.implementations("convolution")["conv"]
     with pytest.raises(ValueError, match="size k must be a positive integer and is 0"):
         described.module(d=2, l=3, k=0)
     with pytest.raises(ValueError, match="convolution conv needs the size k"):
-        modules.build(described, {"d": 2, "l": 3}, device="cpu", dtype=torch.float64, seed=0)
+        registry.build(described, {"d": 2, "l": 3}, device="cpu", dtype=torch.float64, seed=0)

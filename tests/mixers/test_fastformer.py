@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import cli
 import costmodel as cm
-from costmodel.command_line import FAILED
-from costmodel.held_against import nonzero
-from costmodel.phases import Unanswered
-from profiler import modules
-from profiler.check import check
-from profiler.modules import Mixer
+from costmodel.commands.options import FAILED
+from costmodel.errors import Unanswered
+from costmodel.proofs.against_oracle import nonzero
+from profiler.modules import registry
+from profiler.modules.base import Mixer
+from profiler.proofs.equality import check
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -257,7 +257,7 @@ def test_one_token_has_a_reason_and_no_cost(capsys: pytest.CaptureFixture[str]) 
             question(mixer, "inference")
     with pytest.raises(Unanswered, match="not causal"):
         cm.state(mixer)
-    (described,) = modules.implementations(NAME).values()
+    (described,) = registry.implementations(NAME).values()
     assert described.step_form is None and not issubclass(described.module, Mixer)
     assert cli.run(f"table {NAME} --phase inference --format json".split()) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
@@ -282,6 +282,6 @@ def test_nothing_is_left_unexplained() -> None:
 
 
 def test_bad_sizes_are_refused() -> None:
-    (described,) = modules.implementations(NAME).values()
+    (described,) = registry.implementations(NAME).values()
     with pytest.raises(ValueError, match="d must be divisible by n: d = 6 and n = 4"):
         described.module(d=6, l=3, n=4)

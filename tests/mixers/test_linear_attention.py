@@ -19,24 +19,25 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
 import costmodel as cm
-from costmodel.crossover import Crossover
-from costmodel.document import as_terminal
-from costmodel.execution.scalars import FUNCTIONS
-from costmodel.explain import Explanation
-from costmodel.functions import TABLE
-from costmodel.held_against import differences
-from costmodel.requests import fit, letters_of
-from costmodel.rules.numeric import VALUES
-from costmodel.rules.order import order
-from costmodel.sizes import SizeError, ceil_log2
-from costmodel.table import Request, Row, table
-from costmodel.table_formats import sizes_line
-from profiler import modules
-from profiler.check import check
-from profiler.counters.dispatch import count_dispatch
-from profiler.counters.operations import FUNCTIONS as COUNTED
-from profiler.modules import build
+from costmodel.claims.crossover import Crossover
+from costmodel.errors import SizeError
+from costmodel.language.functions import TABLE
+from costmodel.oracle.scalars import FUNCTIONS
+from costmodel.program.chosen_sizes import fit, letters_of
+from costmodel.proofs.against_oracle import differences
+from costmodel.questions.numeric import VALUES
+from costmodel.questions.order import order
+from costmodel.report.document import as_terminal
+from costmodel.report.explanation import Explanation
+from costmodel.report.mixer_table import Request, Row, table
+from costmodel.report.table_formats import sizes_line
+from costmodel.symbolic.sizes import ceil_log2
+from profiler.counting.dispatch import count_dispatch
+from profiler.counting.operations import FUNCTIONS as COUNTED
+from profiler.modules import registry
 from profiler.modules.linear_attention import elu_plus_1
+from profiler.modules.registry import build
+from profiler.proofs.equality import check
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -527,7 +528,7 @@ def test_nothing_is_unexplained(phase: str, t: int) -> None:
 
 
 def made(implementation: str, C: int = 2, dtype: torch.dtype = torch.float64) -> Any:
-    described = modules.implementations(NAME)[implementation]
+    described = registry.implementations(NAME)[implementation]
     sizes = {"d": 6, "n": 2, "l": 4, "C": C}
     return build(described, sizes, device="cpu", dtype=dtype, seed=1)
 
@@ -622,7 +623,7 @@ def test_other_dtypes(implementation: str, dtype: torch.dtype) -> None:
     ],
 )
 def test_bad_sizes_are_refused(sizes: dict[str, int], message: str) -> None:
-    for described in modules.implementations(NAME).values():
+    for described in registry.implementations(NAME).values():
         with pytest.raises(ValueError, match=message):
             build(described, sizes, device="cpu", dtype=torch.float64, seed=0)
 
@@ -635,6 +636,6 @@ def test_bad_sizes_are_refused(sizes: dict[str, int], message: str) -> None:
     ],
 )
 def test_bad_chunks_are_refused(sizes: dict[str, int], message: str) -> None:
-    described = modules.implementations(NAME)["chunked"]
+    described = registry.implementations(NAME)["chunked"]
     with pytest.raises(ValueError, match=message):
         build(described, sizes, device="cpu", dtype=torch.float64, seed=0)

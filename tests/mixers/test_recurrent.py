@@ -19,17 +19,17 @@ from torch import nn
 
 import cli
 import costmodel as cm
-from costmodel.composites import lower
-from costmodel.equations import Mixer
-from costmodel.execution.oracle import execute
-from costmodel.held_against import Comparison, differences
-from costmodel.rules.order import order
-from costmodel.sizes import ceil_log2
-from costmodel.writing import function, sum_
-from profiler import modules
-from profiler.check import check
-from profiler.modules import Implementation, build, implementation
+from costmodel.language.equations import Mixer
+from costmodel.language.writing import function, sum_
+from costmodel.oracle.execute import execute
+from costmodel.program.lowering import lower
+from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.questions.order import order
+from costmodel.symbolic.sizes import ceil_log2
+from profiler.modules import registry
 from profiler.modules.recurrent import RecurrentExplicit
+from profiler.modules.registry import Implementation, build, implementation
+from profiler.proofs.equality import check
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -49,7 +49,7 @@ AFTER = ("gru", "gru+two-biases")
 BEFORE = ("gru+reset-before", "gru+two-biases+reset-before")
 NAMES = RNN + LSTM + AFTER + BEFORE
 FORMS = [(name, form) for name in NAMES for form in cm.mixer(name).forms]
-MODULES = [(n, i) for n in NAMES for i in modules.implementations(n)]
+MODULES = [(n, i) for n in NAMES for i in registry.implementations(n)]
 SIZES: list[Sizes] = [{"l": 5, "d": 3}, {"l": 2, "d": 5}, {"l": 1, "d": 2}, {"l": 4, "d": 1}]
 ROUNDING = 1e-12
 """Products of at most 5 rows in a chain, sums of at most 10 numbers of size about one."""
@@ -190,7 +190,7 @@ def test_the_reset_gate_before_the_product_is_another_function(name: str) -> Non
     """No weights of torch's layer give it, and no implementation claims to."""
     arrays = drawn(name, SIZES[0])
     assert cm.mixer(name).references == ()
-    assert "torch" not in modules.implementations(name)
+    assert "torch" not in registry.implementations(name)
     other = recurrence(AFTER[is_two(name)], arrays)
     assert np.abs(recurrence(name, arrays) - other).max() > 0.01
 
@@ -198,7 +198,7 @@ def test_the_reset_gate_before_the_product_is_another_function(name: str) -> Non
 def test_one_bias_has_no_torch_layer() -> None:
     """torch adds two, which one bias and a zero would only pretend to be."""
     for names in (RNN, LSTM, AFTER):
-        assert ["torch" in modules.implementations(name) for name in names] == [False, True]
+        assert ["torch" in registry.implementations(name) for name in names] == [False, True]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_rules_equal_execution(name: str, form: str, rewrites: tuple[str, ...]) 
 def test_every_proof_holds(name: str) -> None:
     proofs = check(cm.mixer(name))
     assert [proof for proof in proofs if not proof.passed] == []
-    assert len(proofs) > 4 * len(modules.implementations(name))
+    assert len(proofs) > 4 * len(registry.implementations(name))
 
 
 @each_name
@@ -390,7 +390,7 @@ def test_nothing_is_unexplained(name: str, phase: str, t: int) -> None:
 
 
 def made(name: str, which: str, d: int = 4, dtype: torch.dtype = torch.float64) -> Any:
-    described: Implementation = modules.implementations(name)[which]
+    described: Implementation = registry.implementations(name)[which]
     return build(described, {"d": d, "l": 3}, device="cpu", dtype=dtype, seed=1)
 
 

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 import costmodel as cm
-from costmodel.held_against import nonzero
-from profiler import modules
-from profiler.check import check
-from profiler.modules import State
+from costmodel.proofs.against_oracle import nonzero
+from profiler.modules import registry
+from profiler.modules.base import State
+from profiler.proofs.equality import check
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -306,11 +306,11 @@ def test_the_state_slides(implementation: str) -> None:
 
 
 def test_bad_sizes_are_refused() -> None:
-    described = modules.implementations(CENTRED)["banded"]
+    described = registry.implementations(CENTRED)["banded"]
     with pytest.raises(ValueError, match="size w must be a positive integer and is 0"):
         described.module(d=2, l=3, n=1, w=0)
     with pytest.raises(ValueError, match="restricted-attention banded needs the size w"):
-        modules.build(
+        registry.build(
             described, {"d": 2, "l": 3, "n": 1}, device="cpu", dtype=torch.float64, seed=0
         )
     with pytest.raises(ValueError, match="d must be divisible by n: d = 3 and n = 2"):

@@ -12,18 +12,21 @@ import torch
 
 import cli
 import costmodel as cm
-from costmodel.command_line import FAILED, MISUSED
-from costmodel.conventions import convention
-from costmodel.crossover import Crossover
-from costmodel.phases import Unanswered, inference_reason, system_of
-from costmodel.rules.order import order
-from profiler import modules
-from profiler.check import check, module_equals
-from profiler.check_work import dispatched_equals
-from profiler.measure import measure
-from profiler.modules import Mixer, SequenceMixer, implementation, without_token
+from costmodel.claims.crossover import Crossover
+from costmodel.commands.options import FAILED, MISUSED
+from costmodel.errors import Unanswered
+from costmodel.program.conventions import convention
+from costmodel.program.phases import inference_reason
+from costmodel.questions.order import order
+from costmodel.questions.subject import system_of
+from profiler.modules import registry
+from profiler.modules.base import Mixer, SequenceMixer
+from profiler.modules.registry import implementation, without_token
 from profiler.modules.simple import SimpleKvFirst
-from profiler.work import MeasureError, Request
+from profiler.proofs.equality import check, dispatched_equals, module_equals
+from profiler.records.reading import MeasureError
+from profiler.run.measure import measure
+from profiler.run.request import Request
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -271,7 +274,7 @@ def test_the_table_has_no_numbers_for_one_token(name: str, capsys: Capture) -> N
 
 @each_name
 def test_modules_mix_whole_sequences_only(name: str) -> None:
-    for described in modules.implementations(name).values():
+    for described in registry.implementations(name).values():
         assert described.step_form is None
         assert issubclass(described.module, SequenceMixer)
         assert not issubclass(described.module, Mixer)
@@ -299,11 +302,11 @@ def test_a_step_of_a_class_does_not_make_the_equations_causal() -> None:
         def step(self, x_t: torch.Tensor, state: None) -> torch.Tensor:
             return x_t
 
-    copy = {mixer: dict(named) for mixer, named in modules._registry.items()}
+    copy = {mixer: dict(named) for mixer, named in registry._registry.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(modules, "_registry", copy)
+        patch.setattr(registry, "_registry", copy)
         implementation("simple", "stepping", form="kv-first")(Stepping)
-        stepping = modules.implementations("simple")["stepping"]
+        stepping = registry.implementations("simple")["stepping"]
         assert stepping.step_form == "kv-first"
         sizes = {"b": 1, "l": 3, "d": 4, "n": 2, "t": 3}
         with pytest.raises(MeasureError, match=r"^simple: not causal: an output"):
@@ -331,7 +334,7 @@ def test_nothing_is_left_unexplained(name: str) -> None:
 
 
 def test_an_operation_too_many_surfaces() -> None:
-    described = modules.implementations("simple")["kv-first"]
+    described = registry.implementations("simple")["kv-first"]
 
     class Doubled(SimpleKvFirst):
         def mix(self, x: torch.Tensor) -> torch.Tensor:
@@ -345,7 +348,7 @@ def test_an_operation_too_many_surfaces() -> None:
 
 
 def test_bad_sizes_are_refused(capsys: Capture) -> None:
-    described = modules.implementations("simple")["kv-first"]
+    described = registry.implementations("simple")["kv-first"]
     with pytest.raises(ValueError, match="d must be divisible by n: d = 6 and n = 4"):
         described.module(d=6, l=3, n=4)
     with pytest.raises(ValueError, match="size n must be a positive integer and is 0"):

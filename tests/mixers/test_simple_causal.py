@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import costmodel as cm
-from costmodel.crossover import Crossover
-from costmodel.held_against import differences
-from costmodel.sizes import ceil_log2
-from profiler import modules
-from profiler.check import check
-from profiler.modules import build
+from costmodel.claims.crossover import Crossover
+from costmodel.proofs.against_oracle import differences
+from costmodel.symbolic.sizes import ceil_log2
+from profiler.modules import registry
+from profiler.modules.registry import build
+from profiler.proofs.equality import check
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -232,7 +232,7 @@ def test_nothing_is_unexplained(name: str, phase: str, t: int) -> None:
 
 @each_module
 def test_the_state_is_of_one_size_or_grows(implementation: str) -> None:
-    described = modules.implementations(NAMES[0])[implementation]
+    described = registry.implementations(NAMES[0])[implementation]
     made: Any = build(
         described, {"d": 6, "n": 2, "l": 4}, device="cpu", dtype=torch.float64, seed=1
     )

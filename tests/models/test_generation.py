@@ -6,24 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from costmodel import models
-from costmodel.answers import Missing, answers
-from costmodel.constraints import Unsupported
-from costmodel.conventions import Convention
-from costmodel.exact import Exact
+from costmodel import networks
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.mixers import names as mixer_names
-from costmodel.models import generation
-from costmodel.models.generation import over_steps, over_steps_at
-from costmodel.phases import Unanswered
-from costmodel.polynomial import Poly, call
-from costmodel.sizes import LETTERS
+from costmodel.networks import generation
+from costmodel.networks.generation import over_steps, over_steps_at
+from costmodel.program.conventions import Convention
+from costmodel.questions.registry import Missing, answers
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.sizes import LETTERS
 
 NAMES = ("gpt-2", "chen-v1-extractor", "chen-v2", "transformer-base", "terroa-vlsa-2", "decoder")
 SIZES = {"L": 3, "l": 20, "e": 5, "d": 8, "n": 2, "u": 11, "f": 6, "v": 2}
 
 
-def small(name: str) -> models.Network:
-    return models.model(name, sizes={"f": 6})
+def small(name: str) -> networks.Network:
+    return networks.model(name, sizes={"f": 6})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,7 +56,7 @@ def test_prefill_is_the_forward_pass_without_loss_and_with_one_row_of_scores(nam
 
 def test_prompt_and_new_tokens_of_a_causal_network_make_one_forward_pass() -> None:
     """Reading p tokens at once and q one by one is reading p + q, but for a prompt's scores."""
-    net = models.model("gpt-2", loss=False)
+    net = networks.model("gpt-2", loss=False)
     made = generation(net)
     p, q = 3, 4
     parts = {part.use.name: part for part in net.costs()}
@@ -80,7 +79,7 @@ def test_state_is_that_after_the_last_step() -> None:
 
 
 def test_an_encoder_runs_with_the_prompt_and_not_again() -> None:
-    made = generation(models.model("transformer-base"))
+    made = generation(networks.model("transformer-base"))
     encoders = [part for part in made.decode if part.use.section == "encoder"]
     assert encoders and all(part.total == Exact() for part in encoders)
     read = [part for part in made.prefill if part.use.section == "encoder"]
@@ -106,7 +105,7 @@ def windowed(folder: Path) -> str:
 @pytest.mark.parametrize("w", [1, 4, 30])
 def test_steps_in_pieces(tmp_path: Path, w: int) -> None:
     """A window of w tokens costs a step min(t, w) - 1 additions an entry."""
-    net = models.model("decoder", mixers=(windowed(tmp_path),), positions="none")
+    net = networks.model("decoder", mixers=(windowed(tmp_path),), positions="none")
     (own,) = [part for part in generation(net).decode if "window" in part.use.name]
     for p, q in ((1, 1), (2, 7), (6, 3)):
         expected = sum(min(t, w) - 1 for t in range(p + 1, p + q + 1))
@@ -126,11 +125,11 @@ def test_steps_without_a_closed_form_are_added_up_at_sizes() -> None:
 
 def test_networks_that_generate_nothing() -> None:
     for name in ("bert-base", "simpletron-classification"):
-        choices = models.preset(name)
-        chosen = models.changed(choices, {"mixers": "self-attention+bidirectional"})
+        choices = networks.preset(name)
+        chosen = networks.changed(choices, {"mixers": "self-attention+bidirectional"})
         with pytest.raises(Unanswered, match="has no head over the vocabulary"):
-            generation(models.network(chosen))
-    made = generation(models.model("bert-base-masked-lm"))
+            generation(networks.network(chosen))
+    made = generation(networks.model("bert-base-masked-lm"))
     with pytest.raises(Unanswered, match="not causal"):
         _ = made.new
     assert made.prompt.at(p=4, l=8).total > 0
@@ -139,7 +138,7 @@ def test_networks_that_generate_nothing() -> None:
 @pytest.mark.parametrize("name", mixer_names())
 def test_every_mixer_generates_as_its_steps_cost_or_says_why_not(name: str) -> None:
     """The closed sum over steps, with its first steps and windows, for every built-in mixer."""
-    net = models.model("decoder", mixers=(name,), positions="none")
+    net = networks.model("decoder", mixers=(name,), positions="none")
     sizes = {entry.letter: entry.default or 1 for entry in LETTERS.values()}
     sizes |= {"L": 2, "l": 40, "d": 12, "f": 48, "n": 2, "u": 11, "w": 3, "C": 4, "g": 1}
     if reason := answers(net.uses[2].mixer, net.uses[2].mixer.default_form, "inference",

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from costmodel.equations import gradient_name
-from costmodel.execution.oracle import run
-from costmodel.models import Choices, Network, counting, network
-from costmodel.models.network import part_sizes
-from costmodel.models.schedule import Run, Wire, schedule
-from costmodel.models.training import Graph, graph_of
-from profiler.networks import Twin, twin
+from costmodel.language.equations import gradient_name
+from costmodel.networks import network
+from costmodel.networks.choices import Choices
+from costmodel.networks.network import Network
+from costmodel.networks.part_costs import counting, part_sizes
+from costmodel.networks.schedule import Run, Wire, schedule
+from costmodel.networks.training import Graph, graph_of
+from costmodel.oracle.execute import run
+from profiler.networks.twin import Twin, twin
 
 SIZES = {"L": 2, "l": 4, "e": 3, "d": 6, "n": 3, "f": 4, "u": 7, "z": 3}
 
@@ -125,7 +127,7 @@ class Executed:
 
     def forward(self) -> float:
         """The loss."""
-        from costmodel.rules.evaluate import evaluate
+        from costmodel.questions.evaluate import evaluate
 
         for number, one in enumerate(self.runs):
             sizes = part_sizes(one.use, self.sizes)

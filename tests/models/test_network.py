@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel import models
-from costmodel.answers import Missing
-from costmodel.conventions import ConventionError
-from costmodel.execution.oracle import execute, random_arrays
-from costmodel.models import Choices, ModelError, Network, network
-from costmodel.models.network import part_sizes
-from costmodel.phases import Unanswered
-from costmodel.sizes import SizeError
+from costmodel import networks
+from costmodel.errors import ConventionError, ModelError, SizeError, Unanswered
+from costmodel.networks import network, part_costs
+from costmodel.networks.choices import Choices
+from costmodel.networks.network import Network
+from costmodel.networks.part_costs import part_sizes
+from costmodel.oracle.execute import execute, random_arrays
+from costmodel.questions.registry import Missing
 
 PARAMETERS = {
     # Counted by transformers: GPT2LMHeadModel of gpt2, -medium, -large, -xl, their heads tied.
@@ -48,7 +48,7 @@ PARAMETERS = {
 
 @pytest.mark.parametrize(("name", "total"), PARAMETERS.items())
 def test_parameters(name: str, total: int) -> None:
-    assert models.model(name).parameters().at() == total
+    assert networks.model(name).parameters().at() == total
 
 
 def test_parameters_of_terroa_as_printed() -> None:
@@ -56,7 +56,7 @@ def test_parameters_of_terroa_as_printed() -> None:
     printed = {"terroa-confirmatory": 3.3959, "terroa-ssa": 3.9202, "terroa-vlsa-1": 3.5270,
                "terroa-vlsa-2": 4.9688, "terroa-vlsa-3": 6.6727}  # fmt: skip
     for name, millions in printed.items():
-        assert round(models.model(name).parameters().at() / 1e6, 4) == millions
+        assert round(networks.model(name).parameters().at() / 1e6, 4) == millions
 
 
 VASWANI = {
@@ -79,31 +79,31 @@ VASWANI = {
 @pytest.mark.parametrize("name", VASWANI)
 def test_parameters_of_vaswani_without_the_embedding(name: str) -> None:
     _, without = VASWANI[name]
-    found = models.model(name).parameters()
+    found = networks.model(name).parameters()
     assert found.without_tables.at() == without
-    assert found.at() == without + 37_000 * models.model(name).sizes["d"]
+    assert found.at() == without + 37_000 * networks.model(name).sizes["d"]
 
 
 def test_one_vocabulary_gives_the_ten_smaller_rows_of_vaswani() -> None:
     """u = 41,100 rounds to every printed figure but that of the big model, which needs 36,000."""
     for name, (millions, _) in VASWANI.items():
         u = 36_000 if name == "transformer-big" else 41_100
-        assert round(models.model(name).parameters().at(u=u) / 1e6) == millions, name
+        assert round(networks.model(name).parameters().at(u=u) / 1e6) == millions, name
 
 
 def test_rows_of_vaswani_without_other_parameters() -> None:
-    base = models.model("transformer-base").parameters()
+    base = networks.model("transformer-base").parameters()
     for name in ("transformer-a-n1", "transformer-a-n32", "transformer-d-drop0",
                  "transformer-d-smooth0"):  # fmt: skip
-        assert models.model(name).parameters().poly == base.poly
-    learned = models.model("transformer-e").parameters()
+        assert networks.model(name).parameters().poly == base.poly
+    learned = networks.model("transformer-e").parameters()
     assert learned.at(l=3, e=5) == base.at() + (3 + 5) * 512
 
 
 def test_gpt2_in_flops() -> None:
     """GPT-2 at 1024 tokens as nanoGPT's transformer_sizing notebook counts it: 291,648,307,200
     FLOPs of dense products, 2 a multiply-add, all pairs of tokens."""
-    counts = models.model("gpt-2").count(convention="torch").at()
+    counts = networks.model("gpt-2").count(convention="torch").at()
     assert counts.mul + counts.add == 291_648_307_200
 
 
@@ -112,7 +112,7 @@ L, l, d, n, f, u = 2, 4, 6, 3, 5, 7
 
 def test_chen_by_hand() -> None:
     """Tables 3 and 4 of version 1 for the sublayer, the other parts from equations (3) to (17)."""
-    counts = models.model("chen-v1").count().at(L=L, l=l, d=d, n=n, f=f, u=u)
+    counts = networks.model("chen-v1").count().at(L=L, l=l, d=d, n=n, f=f, u=u)
     attention = l * l * d + 4 * l * d * d + l * d
     assert counts.mul == u * l * d + L * (attention + 2 * l * d * f) + l * d * u
     attention = l * l * d + 4 * l * d * d - 4 * l * d - l * n
@@ -127,7 +127,7 @@ def test_chen_by_hand() -> None:
     assert counts.other == {"compare": L * l * f, "log": l}
     assert counts.once is not None
     assert (counts.once.mul, counts.once.add) == (l * l * d, l * (l - 1) * d)
-    token = models.model("chen-v1").count("inference").at(L=L, d=d, n=n, f=f, u=u, t=3)
+    token = networks.model("chen-v1").count("inference").at(L=L, d=d, n=n, f=f, u=u, t=3)
     assert token.mul == u * d + L * (2 * 3 * d + 4 * d * d + 2 * d * f) + d * u
     assert token.exp == L * 3 * n + u
     assert token.once is not None and token.once.total == 0
@@ -218,7 +218,7 @@ def test_parameters_are_the_entries_of_the_arrays(name: str) -> None:
 
 def test_parts_add_up_to_the_total() -> None:
     for name in ("gpt-2", "transformer-base", "chen-v1-extractor"):
-        net = models.model(name)
+        net = networks.model(name)
         for phase in ("training", "inference"):
             at = {**net.sizes, "l": 8, "e": 4, "t": 8, "u": 11}
             parts = [part.total for part in net.costs(phase)]
@@ -229,7 +229,7 @@ def test_parts_add_up_to_the_total() -> None:
 
 
 def test_batch_multiplies_the_work_and_not_what_is_done_once() -> None:
-    net = models.model("chen-v1")
+    net = networks.model("chen-v1")
     one, three = (net.count().at(b=b, l=8, u=11) for b in (1, 3))
     assert one.once is not None and three.once is not None
     assert three.once.total == one.once.total > 0
@@ -238,7 +238,7 @@ def test_batch_multiplies_the_work_and_not_what_is_done_once() -> None:
 
 def test_layers_in_turn() -> None:
     """Layer i has the mixer i mod 3: of 5 layers two have the first and the second."""
-    chosen = replace(models.preset("chen-v1"), mixers=("she", "he", "we"))
+    chosen = replace(networks.preset("chen-v1"), mixers=("she", "he", "we"))
     found = {p.use.name: str(p.runs) for p in network(chosen, L=5).costs()}
     assert (found["she"], found["he"], found["we"]) == ("2", "2", "1")
     assert network(chosen, L=1).costs()[2].use.name == "she"
@@ -252,10 +252,10 @@ def test_layers_in_turn() -> None:
 
 
 def test_everything_is_symbolic() -> None:
-    net = models.model("gpt-2")
+    net = networks.model("gpt-2")
     assert str(net.parameters().expr) == "12*L*d**2 + 13*L*d + d*l + d*u + 2*d"
     assert str(net.state().expr) == "2*L*d*t"
-    own = models.model("gpt-2", sizes={"f": 100})
+    own = networks.model("gpt-2", sizes={"f": 100})
     assert str(own.parameters().expr) == "4*L*d**2 + 2*L*d*f + 9*L*d + L*f + d*l + d*u + 2*d"
     with pytest.raises(SizeError, match=r"f follows from other sizes \(4\*d\)"):
         net.parameters().at(f=100)
@@ -263,28 +263,28 @@ def test_everything_is_symbolic() -> None:
 
 
 def test_state_of_cross_attention_is_that_of_the_source() -> None:
-    assert str(models.model("transformer-base").state().expr) == "2*L*d*e + 2*L*d*t"
+    assert str(networks.model("transformer-base").state().expr) == "2*L*d*e + 2*L*d*t"
 
 
 def test_dropout_costs_nothing_unless_a_convention_says_so() -> None:
-    net = models.model("gpt-2")
+    net = networks.model("gpt-2")
     free, counted = (net.count(convention=c) for c in ("strict", "dropout=mul"))
     difference = counted.exact("mul") - free.exact("mul")
     # After the embedding, and after both sublayers of each layer: (1 + 2 L) l d products.
     assert str(difference.expr) == "2*L*d*l + d*l"
     assert counted.exact("add") == free.exact("add")
     assert net.count("inference", "dropout=mul").mul == net.count("inference").mul
-    assert models.counting("dropout=mul").names == ("strict", "dropout=mul")
-    assert models.counting("mac,dropout=free").names == ("mac",)
+    assert part_costs.counting("dropout=mul").names == ("strict", "dropout=mul")
+    assert part_costs.counting("mac,dropout=free").names == ("mac",)
     for wrong in ("dropout=add", "dropout=mul,dropout=free"):
         with pytest.raises(ConventionError, match="what dropout costs is one of dropout=free"):
-            models.counting(wrong)
+            part_costs.counting(wrong)
     with pytest.raises(ConventionError, match="an empty convention"):
-        models.counting("")
+        part_costs.counting("")
 
 
 def test_conventions_reach_every_part() -> None:
-    net = models.model("gpt-2", sizes={"l": 8, "u": 11})
+    net = networks.model("gpt-2", sizes={"l": 8, "u": 11})
     plain, safe = (net.count(convention=c).at() for c in ("strict", "safe-softmax"))
     # Of causal rows of t scores the largest, and t differences; of l rows of u scores as well.
     pairs = 12 * 12 * 8 * 9 // 2
@@ -295,13 +295,13 @@ def test_conventions_reach_every_part() -> None:
 
 
 def test_a_mixers_form_is_taken_where_it_has_it() -> None:
-    net = models.model("chen-v1", mixers=("she", "self-attention"), form="fft")
+    net = networks.model("chen-v1", mixers=("she", "self-attention"), form="fft")
     forms = {use.label: use.form for use in net.uses if use.label in ("she", "self-attention")}
     assert forms == {"she": "fft", "self-attention": None}
     with pytest.raises(Unanswered, match="transforms the whole token axis"):
         net.count("inference")
     with pytest.raises(ModelError, match="none of its mixers has a form 'ftt'"):
-        models.model("chen-v1", mixers=("she",), form="ftt")
+        networks.model("chen-v1", mixers=("she",), form="ftt")
 
 
 def test_a_mixer_of_ones_own(tmp_path: Any) -> None:
@@ -316,7 +316,7 @@ def test_a_mixer_of_ones_own(tmp_path: Any) -> None:
         "    j = f.index('j', 1, i)\n"
         "    y[i, a] = cm.sum_(x[j, a], over=j)\n"
     )
-    net = models.model("decoder", mixers=(f"{file}:mean",))
+    net = networks.model("decoder", mixers=(f"{file}:mean",))
     (own,) = [part for part in net.costs() if "mean" in part.use.name]
     assert own.parameters.constant() == 0
     assert str(own.counts.add) == "L*d*l**2/2 - L*d*l/2"  # type: ignore[union-attr]
@@ -324,7 +324,7 @@ def test_a_mixer_of_ones_own(tmp_path: Any) -> None:
 
 
 def test_without_one_token_inference_the_reason_is_the_mixers_own() -> None:
-    net = models.model("bert-base")
+    net = networks.model("bert-base")
     reason = "not causal: an output depends on later tokens"
     found = {part.use.name: part.counts for part in net.costs("inference")}
     assert found["self-attention+bias+bidirectional"] == Missing(reason)
@@ -336,7 +336,7 @@ def test_without_one_token_inference_the_reason_is_the_mixers_own() -> None:
 
 
 def test_sizes_that_do_not_fit() -> None:
-    net = models.model("gpt-2")
+    net = networks.model("gpt-2")
     with pytest.raises(SizeError, match="needs d/n to be whole"):
         net.fit({**net.sizes, "d": 100, "b": 1})
     with pytest.raises(SizeError, match="embedding: no value for size u"):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.equations import Mixer
-from costmodel.execution.oracle import execute, random_arrays
-from costmodel.held_against import Comparison
-from costmodel.models import parts
+from costmodel.language.equations import Mixer
+from costmodel.networks import parts
+from costmodel.oracle.execute import execute, random_arrays
+from costmodel.proofs.against_oracle import Comparison
 
 SIZES = ({"l": 5, "d": 3, "u": 7, "f": 2}, {"l": 3, "d": 2, "u": 5, "f": 7})
 """Distinct small primes."""

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from costmodel import models
+from costmodel import networks
 from costmodel.data import data_dir
-from costmodel.models import Choices, ModelError, huggingface
-from costmodel.models.choices import VALUES
-from costmodel.models.presets import load
+from costmodel.errors import ModelError
+from costmodel.networks import huggingface
+from costmodel.networks.choices import VALUES, Choices
+from costmodel.networks.presets import load
 
-NAMES = models.names()
+NAMES = networks.names()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_network_can_be_built(name: str) -> None:
-    net = models.model(name)
+    net = networks.model(name)
     assert net.parameters().poly.terms
     assert net.count().exact_total.pieces
     assert net.choices.source and net.title
@@ -60,50 +61,50 @@ PRINTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_sizes_are_those_printed(name: str) -> None:
-    found = models.preset(name).sizes
+    found = networks.preset(name).sizes
     assert {letter: found[letter] for letter in PRINTED[name]} == PRINTED[name]
 
 
 def test_choices_are_those_printed() -> None:
-    v1, v2 = models.preset("chen-v1"), models.preset("chen-v2")
+    v1, v2 = networks.preset("chen-v1"), networks.preset("chen-v2")
     assert (v1.norm, v1.dropout, v1.biases, v1.head_bias) == ("none", False, False, False)
     assert (v2.norm, v2.dropout, v2.biases, v2.head_bias) == ("pre", True, True, True)
     assert not v2.norm_eps and v2.scale == "all"
-    base = models.preset("transformer-base")
+    base = networks.preset("transformer-base")
     assert (base.norm, base.positions, base.tied, base.shared_vocabulary) == (
         "post", "sinusoidal", True, True,
     )  # fmt: skip
-    assert models.preset("transformer-e").positions == "learned"
-    assert not models.preset("transformer-d-drop0").dropout
-    assert not models.preset("transformer-d-smooth0").smoothing
-    assert models.preset("simpletron-matching").towers == 2
+    assert networks.preset("transformer-e").positions == "learned"
+    assert not networks.preset("transformer-d-drop0").dropout
+    assert not networks.preset("transformer-d-smooth0").smoothing
+    assert networks.preset("simpletron-matching").towers == 2
 
 
 def test_rows_a_of_vaswani_have_the_printed_head_widths() -> None:
     for heads, width in ((1, 512), (4, 128), (16, 32), (32, 16)):
-        sizes = models.model(f"transformer-a-n{heads}").sizes
+        sizes = networks.model(f"transformer-a-n{heads}").sizes
         assert sizes["d"] == heads * width == sizes["n"] * width
 
 
 def test_unknown_networks_and_choices() -> None:
     with pytest.raises(ModelError, match=r"unknown network 'gpt2'; did you mean 'gpt-2'\?"):
-        models.model("gpt2")
+        networks.model("gpt2")
     with pytest.raises(ModelError, match="has no choice 'normalisation'"):
-        models.model("gpt-2", normalisation="pre")
+        networks.model("gpt-2", normalisation="pre")
     with pytest.raises(ModelError, match="norm 'after' is unknown: it is one of pre, post, none"):
-        models.model("gpt-2", norm="after")
+        networks.model("gpt-2", norm="after")
     with pytest.raises(ModelError, match="tied to the embedding, this one is 'none'"):
-        models.model("gpt-2", head="none")
+        networks.model("gpt-2", head="none")
     with pytest.raises(ModelError, match="3 towers need a classifier"):
-        models.model("decoder", towers=3)
+        networks.model("decoder", towers=3)
     with pytest.raises(ModelError, match="segments must be at least 0"):
-        models.model("decoder", segments=-1)
+        networks.model("decoder", segments=-1)
     with pytest.raises(ModelError, match="a pooler stands on an encoder"):
-        models.model("decoder", pooler=True)
+        networks.model("decoder", pooler=True)
     with pytest.raises(ModelError, match="label smoothing is written for output scores"):
-        models.model("chen-v1", smoothing=True)
+        networks.model("chen-v1", smoothing=True)
     with pytest.raises(ModelError, match="name at least one mixer"):
-        models.model("decoder", mixers=())
+        networks.model("decoder", mixers=())
     assert set(VALUES) <= set(Choices.__dataclass_fields__)
 
 
@@ -179,7 +180,7 @@ def configured(folder: Path, config: Any) -> Choices:
 
 def same_parts(one: Choices, name: str) -> None:
     """A configuration comes to the network that is known by a name."""
-    ours, theirs = models.network(one), models.model(name)
+    ours, theirs = networks.network(one), networks.model(name)
     assert ours.parameters().parts == theirs.parameters().parts
     for phase in ("training", "prefill"):
         assert ours.count(phase).classes == theirs.count(phase).classes
@@ -189,17 +190,17 @@ def same_parts(one: Choices, name: str) -> None:
 def test_published_configurations(tmp_path: Path) -> None:
     same_parts(configured(tmp_path, GPT2), "gpt-2")
     bert = {**BERT, "intermediate_size": 3072}
-    masked = models.network(configured(tmp_path, bert))
-    assert masked.parameters().at() == models.model("bert-base-masked-lm").parameters().at()
-    pooled = models.network(configured(tmp_path, {**BERT, "architectures": ["BertModel"]}))
+    masked = networks.network(configured(tmp_path, bert))
+    assert masked.parameters().at() == networks.model("bert-base-masked-lm").parameters().at()
+    pooled = networks.network(configured(tmp_path, {**BERT, "architectures": ["BertModel"]}))
     assert pooled.parameters().at() == 109_482_240
     unnamed = {k: v for k, v in BERT.items() if k != "architectures"}
-    assert models.network(configured(tmp_path, unnamed)).parameters().at() == 109_482_240
+    assert networks.network(configured(tmp_path, unnamed)).parameters().at() == 109_482_240
 
 
 def test_published_configurations_that_differ(tmp_path: Path) -> None:
     inner = configured(tmp_path, {**GPT2, "n_inner": 100, "tie_word_embeddings": False})
-    found = models.network(inner).parameters()
+    found = networks.network(inner).parameters()
     assert found.at() == 124_439_808 + 50257 * 768 - 12 * (2 * 768 + 1) * (3072 - 100)
     headless = configured(tmp_path, {**GPT2, "architectures": ["GPT2Model"], "resid_pdrop": 0.0,
                                      "embd_pdrop": 0.0})  # fmt: skip

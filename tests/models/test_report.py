@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cli
-from costmodel import models
+from costmodel import networks
 from tests.typesetting import compiled, needs_latex
 
 TINY = "decoder --L 2 --l 4 --d 6 --n 3 --u 7"
@@ -68,9 +68,9 @@ def test_a_small_network(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_generating_text(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(f"{TINY} --phase generate --prompt 2 --new 2", capsys)
-    net = models.model("decoder")
+    net = networks.model("decoder")
     at = {"L": 2, "l": 4, "d": 6, "n": 3, "u": 7, "p": 2, "q": 2}
-    made = models.generation(net)
+    made = networks.generation(net)
     prompt, new = (counts.at(**at).total for counts in (made.prompt, made.new))
     assert f"{prompt:,}" in text and f"{new:,}" in text
     assert f"prefill and decode together: {prompt + new:,} operations" in text
@@ -108,7 +108,7 @@ def test_json(options: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_is_what_the_network_derives(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = rows("gpt-2 --phase training --b 2", capsys)
-    counts = models.model("gpt-2").count().at(b=2)
+    counts = networks.model("gpt-2").count().at(b=2)
     assert row["total"] == counts.total
     assert row["counts"]["mul"] == counts.mul and row["counts"]["other"] == counts.other
     assert row["parameters"] == 124_439_808
@@ -145,7 +145,7 @@ def test_sweeps_are_one_line_for_each_combination(capsys: pytest.CaptureFixture[
     lines = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
     assert [line[0] for line in lines] == ["1", "2", "4", "8", "16", "32", "64", "128"]
     for line in lines:
-        counts = models.model("chen-v2").count().at(n=int(line[0]))
+        counts = networks.model("chen-v2").count().at(n=int(line[0]))
         assert line[-1] == f"{counts.total:,}"
     found = rows("decoder --L 1,3 --d 8,16 --n 2 --phase training", capsys)
     assert [(r["sizes"]["d"], r["sizes"]["L"]) for r in found] == [(8, 1), (8, 3), (16, 1), (16, 3)]
@@ -166,7 +166,7 @@ def test_options_change_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = rows("gpt-2 --mixer she --no-biases --untied --norm none --phase training", capsys)
     names = {part["part"] for part in row["parts"]}
     assert "she" in names and not any("norm" in name for name in names)
-    net = models.model("gpt-2", mixers=("she",), biases=False, norm_bias=False, tied=False,
+    net = networks.model("gpt-2", mixers=("she",), biases=False, norm_bias=False, tied=False,
                        norm="none")  # fmt: skip
     assert row["parameters"] == net.parameters().at()
     (row,) = rows("transformer-base --encoder-mixer self-attention --head none --phase training",
@@ -214,23 +214,25 @@ def test_latex_labels_and_captions(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_narrow_terminals_lose_columns_and_say_so() -> None:
-    from costmodel.models import report, sheets
+    from costmodel.report import network_report, network_table
 
-    given, kept = sheets.asked({"l": "4"})
-    made = sheets.sheets(sheets.Request(models.preset("gpt-2"), given, kept, ("training",)))
-    text = report.as_terminal(made, 60, colour=False)
+    given, kept = network_table.asked({"l": "4"})
+    made = network_table.sheets(
+        network_table.Request(networks.preset("gpt-2"), given, kept, ("training",))
+    )
+    text = network_report.as_terminal(made, 60, colour=False)
     assert "60 columns are too narrow: left out other, exp, div" in text
     assert "124,439,808" not in text and "total" in text
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     text = run("--list", capsys)
-    assert all(name in text for name in models.names())
+    assert all(name in text for name in networks.names())
     listed = json.loads(run("--list --format json", capsys))["models"]
-    assert [entry["name"] for entry in listed] == list(models.names())
+    assert [entry["name"] for entry in listed] == list(networks.names())
     assert not {"parameters", "total", "counts"} & set(listed[0])
     shown = list(csv.DictReader(io.StringIO(run("--list --format csv", capsys))))
-    assert shown[0]["name"] == models.names()[0]
+    assert shown[0]["name"] == networks.names()[0]
     assert "| gpt-2 |" in run("--list --format markdown", capsys)
 
 

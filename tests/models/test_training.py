@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 
 import cli
-from costmodel import models
-from costmodel.answers import Missing
-from costmodel.execution.oracle import Execution, random_arrays, run
-from costmodel.models import Choices, Holding, ModelError, Network, network
-from costmodel.models.holding import Holdings
-from costmodel.models.memory import _Simulation, most
-from costmodel.models.network import PartCost, part_sizes
-from costmodel.models.schedule import Wire, schedule
-from costmodel.models.training import Graph, costs, graph_of, kept
-from costmodel.phases import Unanswered
+from costmodel import networks
+from costmodel.errors import ModelError, Unanswered
+from costmodel.networks import network, part_costs
+from costmodel.networks.choices import Choices
+from costmodel.networks.memory_budget import Holding, Holdings, _Simulation, most
+from costmodel.networks.network import Network
+from costmodel.networks.part_costs import PartCost, part_sizes
+from costmodel.networks.schedule import Wire, schedule
+from costmodel.networks.training import Graph, costs, graph_of, kept
+from costmodel.oracle.execute import Execution, random_arrays, run
+from costmodel.questions.registry import Missing
 from tests.models.test_network import NETWORKS
 
 SIZES = {"L": 2, "d": 6, "n": 2, "l": 5, "u": 7, "f": 4, "z": 3, "e": 3, "K": 3, "V": 4, "v": 2}
@@ -31,8 +32,8 @@ def kinds() -> dict[str, Network]:
     """One network of each kind that a preset has, at small sizes, and those of this folder."""
     words = {"name", "title", "source", "place", "remark", "assumed", "sizes", "widths", "dropout"}
     found: dict[str, Network] = {}
-    for name in reversed(models.names()):
-        choices = models.preset(name)
+    for name in reversed(networks.names()):
+        choices = networks.preset(name)
         shown = repr(sorted((k, v) for k, v in vars(choices).items() if k not in words))
         small = replace(choices, sizes={"L": SIZES["L"]} if choices.patterned else {}, widths={})
         found[shown] = network(small)
@@ -98,7 +99,7 @@ def by_hand(net: Network, at: dict[str, int]) -> int:
 @every_kind
 def test_a_backward_pass_costs_what_its_execution_costs(net: Network) -> None:
     at = sizes_of(net)
-    graph = graph_of(net, models.counting("strict"))
+    graph = graph_of(net, part_costs.counting("strict"))
     expected: Counter[str] = Counter(add=by_hand(net, at))
     for use in net.uses:
         if use.regularises:
@@ -118,7 +119,7 @@ def test_a_backward_pass_costs_what_its_execution_costs(net: Network) -> None:
 def test_what_is_kept_is_what_the_execution_reads(net: Network) -> None:
     """The distinct entries that gradients read, an array between two parts taken once."""
     at = sizes_of(net)
-    graph = graph_of(net, models.counting("strict"))
+    graph = graph_of(net, part_costs.counting("strict"))
     runs = schedule(net, at["L"])
     known = {use: executed(graph, use, at).kept() for use in {one.use for one in runs}}
     entries: set[Any] = set()
@@ -141,7 +142,7 @@ def test_what_is_kept_is_what_the_execution_reads(net: Network) -> None:
 
 def test_a_training_step_is_a_forward_and_a_backward_pass() -> None:
     for name in ("gpt-2", "transformer-base", "chen-v1", "simpletron-matching"):
-        net = models.model(name)
+        net = networks.model(name)
         at = {**net.sizes, "l": 8, "e": 4, "u": 11}
         forward, backward, both = (
             net.count(phase).at(b=3, **at) for phase in ("training", "backward", "training-step")
@@ -158,7 +159,7 @@ def test_a_training_step_is_a_forward_and_a_backward_pass() -> None:
 def test_gradients_of_parameters_are_added_up_over_a_batch() -> None:
     """Each but the rows that are looked up, b - 1 additions an entry; the rest b times."""
     for name in ("decoder", "chen-v1"):
-        net = models.model(name, sizes=SIZES)
+        net = networks.model(name, sizes=SIZES)
         one, three = (net.count("backward").at(b=b) for b in (1, 3))
         assert one.once is not None and three.once is not None
         parameters = net.parameters()
@@ -168,14 +169,14 @@ def test_gradients_of_parameters_are_added_up_over_a_batch() -> None:
 
 
 def test_joins_have_lines_of_their_own() -> None:
-    found = {p.use.name: p for p in models.model("transformer-base").costs("backward")}
+    found = {p.use.name: p for p in networks.model("transformer-base").costs("backward")}
     sums = {name: str(p.total.expr) for name, p in found.items() if name.startswith("sum of")}  # type: ignore[union-attr]
     assert sums == {
         "sum of gradients: encoder: residual stream": "2*L*d*e",
         "sum of gradients: encoder's output": "L*d*e - d*e",
         "sum of gradients: decoder: residual stream": "3*L*d*l",
     }
-    tied = models.model("chen-v1", tied=True).costs("backward")
+    tied = networks.model("chen-v1", tied=True).costs("backward")
     (shared,) = [p for p in tied if p.use.name == "sum of gradients: shared E"]
     assert not isinstance(shared.counts, Missing) and shared.counts.once is not None
     assert not shared.counts.classes and str(shared.counts.once.add) == "d*u"
@@ -183,12 +184,12 @@ def test_joins_have_lines_of_their_own() -> None:
 
 def test_what_only_the_tokens_would_need_is_left_out() -> None:
     """A one-hot product's table gets a gradient, l u d products; its rows, the tokens, get none."""
-    (first, *_) = models.model("chen-v1").costs("backward")
+    (first, *_) = networks.model("chen-v1").costs("backward")
     assert str(first.counts.mul) == "d*l*u"  # type: ignore[union-attr]
 
 
 def test_conventions_reach_the_backward_pass() -> None:
-    net = models.model("gpt-2", sizes={"l": 8, "u": 11})
+    net = networks.model("gpt-2", sizes={"l": 8, "u": 11})
     strict, mac, safe = (net.count("backward", c).at() for c in ("strict", "mac", "safe-softmax"))
     assert mac.mul == strict.mul and mac.add > strict.add
     assert safe.add > strict.add
@@ -198,7 +199,7 @@ def test_conventions_reach_the_backward_pass() -> None:
 
 def test_a_peer_has_no_derived_count_of_gradients() -> None:
     """Which kernels carry them is the implementation's: no figure rather than a wrong one."""
-    net = models.model("gpt-2", sizes={"l": 8, "u": 11})
+    net = networks.model("gpt-2", sizes={"l": 8, "u": 11})
     for phase in ("backward", "training-step"):
         with pytest.raises(Unanswered, match="what torch counts of a backward pass is measured"):
             net.count(phase, "torch")
@@ -206,7 +207,7 @@ def test_a_peer_has_no_derived_count_of_gradients() -> None:
 
 
 def test_without_a_gradient_the_reason_is_the_parts_own() -> None:
-    net = models.model("bert-base", head="vocabulary", loss=True)
+    net = networks.model("bert-base", head="vocabulary", loss=True)
     with pytest.raises(Unanswered, match="no loss reads the pooler's row"):
         net.count("backward")
 
@@ -223,8 +224,8 @@ def test_memory_of_gpt_2_by_hand() -> None:
     0.5 x and 1 + tanh, and the result: 7 f in all. The loss keeps exponentials and their sums, the
     head its input.
     """
-    net = models.model("gpt-2")
-    graph = graph_of(net, models.counting("strict"))
+    net = networks.model("gpt-2")
+    graph = graph_of(net, part_costs.counting("strict"))
     norm = 2 * l * d + l
     attention = 5 * l * d + n * (2 * (l * (l + 1) // 2) + l)
     ffn = l * d + 7 * l * f
@@ -255,8 +256,8 @@ def test_memory_of_gpt_2_by_hand() -> None:
 
 def test_recomputed_layers_by_hand() -> None:
     """Of a layer its input is kept, and its forward pass counted again."""
-    net = models.model("gpt-2")
-    graph = graph_of(net, models.counting("strict"))
+    net = networks.model("gpt-2")
+    graph = graph_of(net, part_costs.counting("strict"))
     norm = 2 * l * d + l
     activations = L * l * d + norm + l * d + l * u + l
     assert kept(graph, "layers").each.at(net.sizes) == activations
@@ -269,7 +270,7 @@ def test_recomputed_layers_by_hand() -> None:
     difference = sum(total(a, at) - total(b, at) for a, b in zip(again, plain, strict=True))
     assert difference == sum(total(forward[name], at) for name in inside)
     # Of dropout, the product after each sublayer, not that after the embedding.
-    dropped = models.counting("dropout=mul")
+    dropped = part_costs.counting("dropout=mul")
     more, less = (
         sum(total(p, at) for p in costs(net, "backward", dropped, r)) for r in ("layers", "none")
     )
@@ -285,7 +286,7 @@ def test_the_largest_live_set_by_hand() -> None:
     input, the gradients of its output, of the residual stream and of its input.
     """
     net = network(Choices(norm="none", ffn=False, positions="none", mixers=("me",)))
-    graph = graph_of(net, models.counting("strict"))
+    graph = graph_of(net, part_costs.counting("strict"))
     rows, scores = 4 * 3, 4 * 7
     found = most(graph, {"L": 1, "l": 4, "d": 3, "u": 7, "b": 1})
     assert (found.elements, found.when) == (4 + 2 * rows + 4 * scores + 1, "gradients of loss")
@@ -300,7 +301,7 @@ def test_the_largest_live_set_by_hand() -> None:
 def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
     """Between the forward pass and the gradients: what is kept, and what the network is given."""
     at = {**sizes_of(net), "b": 3}
-    graph = graph_of(net, models.counting("strict"))
+    graph = graph_of(net, part_costs.counting("strict"))
     simulation = _Simulation(graph, at, recompute)
     for k, event in enumerate(simulation.events):
         if event.kind == "backward":
@@ -335,7 +336,7 @@ def test_a_mixer_without_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixtur
         "    j = f.index('j', 1, i)\n"
         "    y[i, b] = x[i, b] + cm.max_over(x[j, a], over=(j, a))\n"
     )
-    net = models.model("decoder", mixers=(f"{file}:largest",))
+    net = networks.model("decoder", mixers=(f"{file}:largest",))
     with pytest.raises(Unanswered, match=r"largest: .*the gradient of a maximum over several"):
         net.count("backward")
     (row,) = json.loads(
@@ -371,7 +372,7 @@ TINY = "decoder --L 2 --l 4 --d 6 --n 3 --u 7"
 def test_lines_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(f"{TINY} --phase training-step --dtype bf16 --optimiser momentum", capsys)
     assert "no backward pass" not in text
-    parameters = models.model("decoder").parameters().at(L=2, l=4, d=6, n=3, u=7)
+    parameters = networks.model("decoder").parameters().at(L=2, l=4, d=6, n=3, u=7)
     rows = {line.split("  ")[0]: line.split()[-2:] for line in text.splitlines() if "  " in line}
     assert rows["parameters"] == [f"{parameters:,}", f"{2 * parameters:,}"]
     assert rows["state of the optimiser (momentum)"] == rows["their gradients"]
@@ -387,9 +388,9 @@ def test_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = json.loads(printed(f"{TINY} --phase training-step --b 2 --format json", capsys))[
         "models"
     ]
-    net, at = models.model("decoder"), {"L": 2, "l": 4, "d": 6, "n": 3, "u": 7}
+    net, at = networks.model("decoder"), {"L": 2, "l": 4, "d": 6, "n": 3, "u": 7}
     assert row["total"] == net.count("training-step").at(b=2, **at).total
-    found = kept(graph_of(net, models.counting("strict")))
+    found = kept(graph_of(net, part_costs.counting("strict")))
     assert row["activations"] == 2 * found.each.at(at)
     assert row["activations"] == sum(part["activations"] for part in row["parts"])
     held = {line["held"]: line["elements"] for line in row["memory"]["lines"]}

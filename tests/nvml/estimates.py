@@ -6,11 +6,11 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from profiler.meters.energy import EnergyLimits
-from profiler.meters.energy_estimate import estimate_energy, reading
-from profiler.meters.energy_trials import Campaign, Trials
-from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.energy.estimate import estimate_energy, reading
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.meters.energy.trials import Campaign, Trials
 from profiler.meters.nvml import NvmlSensor
+from profiler.records.reading import Reading, Unavailable
 from tests.nvml.board import Busy, Simulated
 
 

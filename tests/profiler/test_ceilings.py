@@ -14,13 +14,11 @@ import torch
 
 import cli
 import costmodel as cm
-from profiler import measure as measuring, report
-from profiler.environment import differences
-from profiler.ladders.cost import cost_of
-from profiler.ladders.least import NOT_ASKED, ceiling
-from profiler.machine.statement import statement
-from profiler.measure import measure_with_ceilings
+from profiler.commands import measuring
+from profiler.host.environment import differences
+from profiler.host.statement import statement
 from profiler.meters import ceilings as meter
+from profiler.meters.caches import CacheError
 from profiler.meters.ceilings import (
     BRIEF,
     EAGER,
@@ -35,11 +33,15 @@ from profiler.meters.ceilings import (
     rate,
     sides,
 )
-from profiler.meters.interface import Measured, Reading, Unavailable
 from profiler.meters.latency import latency
-from profiler.meters.latency_caches import CacheError
-from profiler.session import ladders, recorded as records_of
-from profiler.store import Measurement, StoreError, line_of
+from profiler.reconcile.cost import cost_of
+from profiler.reconcile.ladder import ladders
+from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.store import Measurement, StoreError, line_of
+from profiler.run import measure as measure_file
+from profiler.run.lower_bounds import NOT_ASKED, ceiling
+from profiler.run.measure import measure_with_ceilings
+from profiler.sweep.session import recorded as records_of
 from tests.fake_devices import MS, Clock, Work, read, refused
 from tests.profiler.test_measure import BRIEF as SHORT
 from tests.profiler.test_work import asked
@@ -124,7 +126,7 @@ def test_a_type_that_the_device_cannot_multiply_is_a_reason() -> None:
 
 @pytest.mark.parametrize("matrix", [1, 2, 3, 7])
 def test_operations_of_a_product_are_those_that_are_dispatched(matrix: int) -> None:
-    from profiler.counters.dispatch import count_dispatch
+    from profiler.counting.dispatch import count_dispatch
 
     a = torch.randn(matrix, matrix)
     counted = count_dispatch(lambda: a @ a).to_json()["operations"]
@@ -176,7 +178,7 @@ def test_entrywise_operations_are_counted_at_the_size_where_they_are_best(
 @pytest.mark.parametrize("operation", meter.ENTRYWISE)
 def test_an_entrywise_operation_is_the_one_that_is_counted(operation: meter.Entrywise) -> None:
     """As dispatched, and as the text of a kernel says: x stays between 0 and 1."""
-    from profiler.counters.dispatch import count_dispatch
+    from profiler.counting.dispatch import count_dispatch
 
     x, y = torch.rand(7, dtype=torch.float64), torch.empty(7, dtype=torch.float64)
     call, times = meter.repeated_entrywise(operation, EAGER, x, y)
@@ -279,7 +281,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         }
         return {"readings": found, "reasons": {"launch_graph": "no GPU"}}
 
-    monkeypatch.setattr(measuring, "ceilings", pretended)
+    monkeypatch.setattr(measure_file, "ceilings", pretended)
     return asked_for
 
 
@@ -354,12 +356,12 @@ def test_where_rates_mean_nothing_shares_do_neither() -> None:
 def test_a_reconciliation_prints_shares_only_where_ceilings_were_asked_for() -> None:
     gpu = {"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}}
     found = busy(**held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s")), **gpu)
-    printed = report.ladders(ladders([found])[0], "markdown", "")
+    printed = measuring.ladders(ladders([found])[0], "markdown", "")
     assert "| of what products of matrices reach here | 51.5% of 100 Mop/s |" in printed.replace(
         "|   of", "| of"
     )
     assert "of 1 GB/s (datasheet: 4.917 TB/s)" in printed
-    assert "reach here" not in report.ladders(ladders([ATTENTION])[0], "markdown", "")
+    assert "reach here" not in measuring.ladders(ladders([ATTENTION])[0], "markdown", "")
 
 
 def test_profile_and_statement_say_what_is_reached() -> None:
@@ -372,9 +374,9 @@ def test_profile_and_statement_say_what_is_reached() -> None:
         "products of matrices in fp32 100 Mop/s (512 x 512), copying 1 GB/s, launching an "
         "operation 2 µs, products of matrices in bf16 400 Mop/s"
     )
-    assert f"at best the device reaches: {said}" in report.measurements(records, "rich", "")
+    assert f"at best the device reaches: {said}" in measuring.measurements(records, "rich", "")
     assert f"At best the device reached, in the same processes: {said}." in statement(records)
-    assert "at best" not in report.measurements([ATTENTION], "rich", "")
+    assert "at best" not in measuring.measurements([ATTENTION], "rich", "")
     assert "At best" not in statement([ATTENTION])
 
 
@@ -395,7 +397,7 @@ def test_the_option_reaches_profile_reconcile_and_the_processes_of_a_sweep(
 def test_a_sweep_names_the_function_that_measures_ceilings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from profiler.sweeps import processes
+    from profiler.sweep import processes
     from tests.sweeping import one_worker
 
     given: list[str] = []
@@ -408,7 +410,7 @@ def test_a_sweep_names_the_function_that_measures_ceilings(
     words = "sweep me --impl toeplitz --l 2 --d 2 --rounds 1 --device cpu"
     assert cli.run(f"{words} -o {tmp_path / 'a'}".split()) == 0
     assert cli.run(f"{words} --ceilings -o {tmp_path / 'b'}".split()) == 0
-    assert given == ["profiler.measure:measure", "profiler.measure:measure_with_ceilings"]
+    assert given == ["profiler.run.measure:measure", "profiler.run.measure:measure_with_ceilings"]
     capsys.readouterr()
 
 

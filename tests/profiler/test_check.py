@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import costmodel as cm
-from costmodel.check import Proof, prove
-from costmodel.mixers import UnknownMixer
-from costmodel.rules.count import count_equations
-from profiler import report
-from profiler.check import check, module_equals
-from profiler.modules import implementations
+from costmodel.errors import UnknownMixer
+from costmodel.proofs.check import Proof, prove
+from costmodel.questions.count import count_equations
+from profiler.commands import measuring
 from profiler.modules.extractor import VECTOR_FFT, WeFft
+from profiler.modules.registry import implementations
 from profiler.modules.self_attention import FusedSelfAttention
+from profiler.proofs.equality import check, module_equals
 from tests.user_mixers import Change, written
 
 EQUATIONS_HOLD = {
@@ -327,7 +327,7 @@ def test_a_rule_that_miscounts_is_held_against_the_execution(
     real, parts = cm.count, count_equations
     monkeypatch.setattr(cm, "count", lambda m, phase, form, names: real(m, phase, form, "mac"))
     monkeypatch.setattr(
-        "costmodel.check.count_equations", lambda system, phase: parts(system, phase, "mac")
+        "costmodel.proofs.check.count_equations", lambda system, phase: parts(system, phase, "mac")
     )
     found = {p.name: p for p in prove(cm.mixer(written(tmp_path, "miscounted")))}
     counts = found["direct: counts equal instrumented execution"]
@@ -416,18 +416,18 @@ def test_proofs_print_in_every_format() -> None:
         Proof("direct: module equals equations", False, "at l = 2, d = 1, w = 2: y[2, 1] is 3"),
         Proof("direct: step equals forward", None, "it has no `step`"),
     ]
-    printed = json.loads(report.proofs("mine.py:mine", found, "json"))
+    printed = json.loads(measuring.proofs("mine.py:mine", found, "json"))
     assert printed["schema"] == 1 and printed["mixer"] == "mine.py:mine"
     assert [p["passed"] for p in printed["proofs"]] == [True, False, None]
     assert printed["proofs"][1].keys() == {"name", "passed", "detail"}
-    wide = report.proofs("mine.py:mine", found, "rich")
+    wide = measuring.proofs("mine.py:mine", found, "rich")
     assert "direct: module equals equations  FAILS        at l = 2, d = 1, w = 2:" in wide
     assert "direct: step equals forward      not checked  it has no `step`" in wide
-    assert "| well formed | holds | 4 sets" in report.proofs("mine.py:mine", found, "markdown")
+    assert "| well formed | holds | 4 sets" in measuring.proofs("mine.py:mine", found, "markdown")
 
 
 def test_a_narrow_terminal_wraps_the_detail_and_loses_none_of_it() -> None:
     detail = "at l = 2, d = 1, w = 2: " + " ".join(f"word{k}" for k in range(40))
-    narrow = report.proofs("mine", [Proof("well formed", False, detail)], "rich", 60)
+    narrow = measuring.proofs("mine", [Proof("well formed", False, detail)], "rich", 60)
     assert max(map(len, narrow.splitlines())) <= 60
     assert [word for word in detail.split() if word not in narrow] == []

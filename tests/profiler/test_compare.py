@@ -17,18 +17,17 @@ import pytest
 import torch
 
 import costmodel as cm
-from profiler.comparing import compare as comparing
-from profiler.comparing.compare import Asked, Run, candidates, exact, latency_reading, run
-from profiler.comparing.compare_report import text
-from profiler.comparing.comparison import Rounds, rounds_needed
-from profiler.comparing.visiting import Visitor, as_long
-from profiler.comparing.watching import Watched, Watching
-from profiler.meters.disturbance import Judge, NvmlWatch, Seen
-from profiler.meters.energy_estimate import PairedEnergy
-from profiler.meters.interface import Reading, Unavailable
-from profiler.meters.latency_timers import ClockTimer, CudaTimer
-from profiler.store import read
-from profiler.work import MeasureError, Work, prepare as prepare_work
+from profiler.compare import in_turns as comparing
+from profiler.compare.in_turns import Asked, Run, candidates, exact, latency_reading, run
+from profiler.compare.report import text
+from profiler.compare.verdict import Rounds, rounds_needed
+from profiler.meters.disturbances import Judge, NvmlWatch, Seen
+from profiler.meters.energy.estimate import PairedEnergy
+from profiler.meters.rounds import Visitor, Watched, Watching, as_long
+from profiler.meters.timers import ClockTimer, CudaTimer
+from profiler.records.reading import MeasureError, Reading, Unavailable
+from profiler.records.store import read
+from profiler.run.prepare import Work, prepare as prepare_work
 from tests.fake_devices import US, Gpu, ScriptedWatch
 from tests.profiler.test_latency_disturbance import Board
 

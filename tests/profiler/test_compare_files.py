@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from profiler.comparing.compare import Comparison
-from profiler.comparing.compare_files import GAINS, compare_files, file_names, medians
-from profiler.comparing.compare_report import text
-from profiler.meters.interface import Reading
-from profiler.store import Measurement, append
-from profiler.work import MeasureError
+from profiler.compare.in_turns import Comparison
+from profiler.compare.records import GAINS, compare_files, file_names, medians
+from profiler.compare.report import text
+from profiler.records.reading import MeasureError, Reading
+from profiler.records.store import Measurement, append
 from tests.recorded import recorded
 
 SAMPLES = tuple(1e-3 * (1 + 0.001 * (17 * k % 40)) for k in range(40))

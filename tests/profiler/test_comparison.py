@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from profiler.comparing.comparison import (
+from profiler.compare.verdict import (
     Rounds,
     holm,
     interval_rank,

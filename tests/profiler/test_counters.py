@@ -11,18 +11,18 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
-from profiler.counters.dispatch import IncompleteCountError, count_dispatch
-from profiler.counters.operations import NOTHING, Operations
-from profiler.counters.peers import PeerCount, flop_counter_mode, fvcore_count
-from profiler.counters.rules import FREE, MOVES_BY_NAME, is_free, visible_pairs
-from profiler.counters.trace import (
+from profiler.counting.dispatch import IncompleteCountError, count_dispatch
+from profiler.counting.forward_rules import FREE, MOVES_BY_NAME, is_free, visible_pairs
+from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcore_count
+from profiler.meters.torch_profile import (
     AT_MOST,
     ENOUGH_S,
     OperationTimes,
     count_kernels,
     operation_times,
 )
-from profiler.meters.interface import Reading, Unavailable
+from profiler.records.reading import Reading, Unavailable
 
 
 def ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -14,13 +14,12 @@ import pytest
 import torch
 from scipy import stats
 
-from profiler.comparing.comparison import Rounds, Verdict, verdicts
-from profiler.comparing.visiting import VISIT, Visitor, as_long
-from profiler.comparing.watching import Watched
-from profiler.meters.disturbance import INTERRUPTED, CpuWatch, Judge
-from profiler.meters.latency_stopping import LatencyLimits
-from profiler.meters.latency_timers import ClockTimer
-from profiler.work import Work
+from profiler.compare.verdict import Rounds, Verdict, verdicts
+from profiler.meters.disturbances import INTERRUPTED, CpuWatch, Judge
+from profiler.meters.rounds import VISIT, Visitor, Watched, as_long
+from profiler.meters.sampler import LatencyLimits
+from profiler.meters.timers import ClockTimer
+from profiler.run.prepare import Work
 
 MS = 1_000_000
 """Nanoseconds."""

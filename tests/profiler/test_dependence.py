@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from profiler.comparing.compare_files import medians
-from profiler.meters.dependence import (
+from profiler.compare.records import medians
+from profiler.meters.effective_sample_size import (
     LEAST,
     independent,
     median_interval,
@@ -17,7 +17,7 @@ from profiler.meters.dependence import (
     summed,
     surely_independent,
 )
-from profiler.meters.interface import Reading
+from profiler.records.reading import Reading
 
 RUNS = 300
 Ends = Callable[[list[float], float], tuple[float, float] | None]

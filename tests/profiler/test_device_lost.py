@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from profiler import measure as measuring, session
-from profiler.measure import measure
 from profiler.meters import latency as meter
-from profiler.meters.interface import DeviceLost, Reading
-from profiler.meters.latency_graph import ContextLost
-from profiler.session import run
-from profiler.sweeps import workers
-from profiler.sweeps.failures import FAULT, LOST, REPEATS, failure_of
-from profiler.work import MeasureError, Request
+from profiler.meters.cuda_graph import ContextLost
+from profiler.records.reading import DeviceLost, MeasureError, Reading
+from profiler.run import measure as measuring
+from profiler.run.measure import measure
+from profiler.run.request import Request
+from profiler.sweep import session, workers
+from profiler.sweep.failures import FAULT, LOST, REPEATS, failure_of
+from profiler.sweep.session import run
 from tests import sweeping
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked

@@ -14,24 +14,14 @@ from typing import Any
 
 import pytest
 
-from profiler.counters.hardware.faults import HOST_OPTION, INSTALL, UPDATE
-from profiler.counters.hardware.metrics import OPCODES
-from profiler.counters.hardware.probe import METRIC
-from profiler.machine import doctor_report
-from profiler.machine.disturbances import DISTURBS, LIMITS, disturbances
-from profiler.machine.doctor import PROBES, SLOW, diagnose, merged
-from profiler.machine.surroundings import (
-    NO,
-    PARTLY,
-    UNTRIED,
-    YES,
-    Child,
-    Finding,
-    Surroundings,
-    run_child,
-)
-from profiler.meters.energy import SensorError
-from profiler.meters.interface import Unavailable
+from profiler.doctor import findings
+from profiler.doctor.disturbances import DISTURBS, LIMITS, disturbances
+from profiler.doctor.findings import PROBES, SLOW, diagnose, merged
+from profiler.hardware.metrics import OPCODES
+from profiler.hardware.ncu import HOST_OPTION, INSTALL, METRIC, UPDATE
+from profiler.host.probes import NO, PARTLY, UNTRIED, YES, Child, Finding, Surroundings, run_child
+from profiler.meters.energy.protocol import SensorError
+from profiler.records.reading import Unavailable
 from tests.profiler.test_environment import nvml, refuse
 from tests.profiler.test_host import CPU, host
 
@@ -448,7 +438,7 @@ def test_findings_of_one_cause_share_a_row() -> None:
 
 def test_one_screen(tmp_path: Path) -> None:
     machine = cpu_only(tmp_path, child=lambda *_: Child(0), threads=lambda: 9)
-    printed = doctor_report.text(diagnose(machine), "rich", 100)
+    printed = findings.text(diagnose(machine), "rich", 100)
     assert len(printed.splitlines()) <= 40
     assert max(map(len, printed.splitlines())) <= 100
     assert "energy, power, GPM utilisation" in printed
@@ -456,11 +446,11 @@ def test_one_screen(tmp_path: Path) -> None:
 
 def test_json_holds_every_finding(tmp_path: Path) -> None:
     machine = cpu_only(tmp_path, child=lambda *_: Child(0), threads=lambda: 9)
-    printed = json.loads(doctor_report.text(diagnose(machine), "json"))
+    printed = json.loads(findings.text(diagnose(machine), "json"))
     assert [each["what"] for each in printed["measures"]] == list(PROBES)
     assert printed["disturbances"][0]["verdict"] == DISTURBS
     assert (printed["schema"], printed["healthy"]) == (1, False)
-    assert "| energy, power" in doctor_report.text(diagnose(machine), "markdown")
+    assert "| energy, power" in findings.text(diagnose(machine), "markdown")
 
 
 # Processes

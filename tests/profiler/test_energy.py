@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from profiler.meters.energy import EnergyLimits, split
-from profiler.meters.energy_estimate import PairedEnergy, interval, paired_energy
-from profiler.meters.energy_tokens import per_token, tokens
-from profiler.meters.energy_trials import Campaign
-from profiler.meters.energy_window import Poller, Running, mean_power
-from profiler.meters.interface import Reading, Unavailable
+from profiler.meters.energy.estimate import PairedEnergy, interval, paired_energy
+from profiler.meters.energy.protocol import EnergyLimits, split
+from profiler.meters.energy.trials import Campaign
+from profiler.meters.energy.window import Poller, Running, mean_power
+from profiler.records.reading import Reading, Unavailable
+from profiler.run.report import per_token, tokens
 from tests.nvml.board import SAMPLING, Busy, Simulated
 from tests.nvml.estimates import compared, estimated, read, refused
 from tests.recorded import reading, recorded

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from profiler.meters.energy import SensorError
-from profiler.meters.energy_estimate import estimate_energy
-from profiler.meters.interface import Reading
+from profiler.meters.energy.estimate import estimate_energy
+from profiler.meters.energy.protocol import SensorError
+from profiler.records.reading import Reading
 from tests.nvml.board import ENERGY, MS, SAMPLING, Busy, Simulated, Thermal
 from tests.nvml.estimates import compared, estimated, read, refused
 

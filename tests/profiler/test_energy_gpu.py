@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters.energy import EnergyLimits
-from profiler.meters.energy_estimate import PairedEnergy
-from profiler.meters.interface import Unavailable
+from profiler.meters.energy.estimate import PairedEnergy
+from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.nvml import energies_in_turn, energy, open_sensor
+from profiler.records.reading import Unavailable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMITS = EnergyLimits(trials=6)
@@ -77,7 +77,7 @@ def test_one_load_then_another_need_the_sum() -> None:
 
 AFRESH = """
 import json
-from profiler.meters.interface import Reading
+from profiler.records.reading import Reading
 from profiler.meters.nvml import energy
 from tests.profiler.test_energy_gpu import product
 

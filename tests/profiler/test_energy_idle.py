@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from profiler.meters import nvml as meter
-from profiler.meters.energy import EnergyLimits
-from profiler.meters.energy_estimate import estimate_energy, reading
-from profiler.meters.energy_trials import Campaign, Idle
-from profiler.meters.energy_window import Poller, gap_s
-from profiler.meters.interface import Reading
+from profiler.meters.energy.estimate import estimate_energy, reading
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.meters.energy.trials import Campaign, Idle
+from profiler.meters.energy.window import Poller, gap_s
+from profiler.records.reading import Reading
 from tests.nvml.board import ENERGY, MS, Busy, Simulated
 from tests.nvml.estimates import read, refused
 

@@ -17,10 +17,9 @@ import pytest
 import torch
 
 from profiler.meters import nvml as meter
-from profiler.meters.energy import EnergyLimits, SensorError
-from profiler.meters.energy_estimate import PairedEnergy
-from profiler.meters.nvml import NvmlSensor, handle_of, open_sensor
-from profiler.meters.nvml_load import BATCH_S, QueuedLoad
+from profiler.meters.energy.estimate import PairedEnergy
+from profiler.meters.energy.protocol import EnergyLimits, SensorError
+from profiler.meters.nvml import BATCH_S, NvmlSensor, QueuedLoad, handle_of, open_sensor
 from tests.nvml.board import Busy, Simulated, properties, uuid
 from tests.nvml.estimates import read, refused
 

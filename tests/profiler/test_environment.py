@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from profiler import environment as described
-from profiler.environment import differences, environment, flat, git_revision
-from profiler.machine.board import IDENTITY, STATE, answers, cuda_facts, events, other_users
+from profiler.host import environment as described
+from profiler.host.board import IDENTITY, STATE, answers, cuda_facts, events, other_users
+from profiler.host.environment import differences, environment, flat, git_revision
 
 FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
 

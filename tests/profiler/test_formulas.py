@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from profiler.ladders.formulas import BRANCHES, CALLS, Operations, Tensor as Written
-from profiler.ladders.graph import Graph
-from profiler.ladders.keeping import held_at_most
-from profiler.ladders.tape import Tape, Value
+from profiler.meters.memory.keeping import held_at_most
 from profiler.modules.linear_attention import elu_plus_1
+from profiler.reconcile.allocations.formulas import BRANCHES, CALLS, Operations, Tensor as Written
+from profiler.reconcile.allocations.graph import Graph
+from profiler.reconcile.allocations.tape import Tape, Value
 
 B, R, D, E = 3, 5, 2, 7
 """Sequences, rows, and two widths."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import costmodel as cm
-from profiler.measure import measure
-from profiler.modules import implementations
-from profiler.reconcile import ladder
-from profiler.work import Request
+from profiler.modules.registry import implementations
+from profiler.reconcile.ladder import ladder
+from profiler.run.measure import measure
+from profiler.run.request import Request
 
 SIZES = {"b": 8, "l": 512, "d": 256, "n": 8}
 

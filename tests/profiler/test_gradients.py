@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import costmodel as cm
-from costmodel.rules.asking import Training
-from profiler.modules import Implementation
+from costmodel.questions.subject import Training
+from profiler.modules.registry import Implementation
 from tests.implementations import completed, equations, every, label, made, sequences
 from tests.small import by_sizes
 

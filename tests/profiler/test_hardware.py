@@ -19,22 +19,20 @@ import pytest
 import torch
 
 import costmodel as cm
-from profiler import measure as measuring
-from profiler.counters.hardware import child, command, counts, probe
-from profiler.counters.hardware.command import Run, execute
-from profiler.counters.hardware.counts import hardware_counts
-from profiler.counters.hardware.faults import HOST_OPTION, UPDATE
-from profiler.counters.hardware.result import HardwareCounts
-from profiler.machine import surroundings
-from profiler.machine.surroundings import last_line, run_child
-from profiler.measure import measure
-from profiler.meters.interface import Reading, Unavailable
-from profiler.modules import implementations
+from profiler.hardware import child, counts, ncu
+from profiler.hardware.ncu import HOST_OPTION, UPDATE, Run, execute
+from profiler.hardware.result import HardwareCounts
+from profiler.host import probes
+from profiler.host.probes import last_line, run_child
+from profiler.modules.registry import implementations
 from profiler.modules.self_attention import ExplicitSelfAttention
-from profiler.session import recorded as records_of
-from profiler.store import append
-from profiler.sweeps.points import described
-from profiler.work import Request
+from profiler.records.reading import Reading, Unavailable
+from profiler.records.store import append
+from profiler.run import hardware_counters, measure as measuring
+from profiler.run.hardware_counters import hardware_counts
+from profiler.run.measure import measure
+from profiler.run.request import Request, described
+from profiler.sweep.session import recorded as records_of
 from tests.fake_devices import refused
 from tests.ncu import OPCODES, READ, SASS, TF32, WRITE, XU, kernel, runs, stand_in
 from tests.profiler.test_host import host
@@ -59,7 +57,7 @@ CALL = [
 def forget() -> None:
     """What is found out once a process."""
     counts.calibration.cache_clear()
-    probe.abilities.cache_clear()
+    ncu.abilities.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -140,13 +138,13 @@ def test_a_probe_then_three_runs_of_the_call_then_two_of_kernels_that_are_known(
         assert given["--replay-mode"] == "kernel" and given["--page"] == "raw"
         assert "duration" not in given["--metrics"] and "time" not in given["--metrics"]
         assert "/" not in "".join(run["ranges"])  # a slash would ask for pushed ranges
-        assert run["program"][1:4] == ["-P", "-m", "profiler.counters.hardware.child"]
+        assert run["program"][1:4] == ["-P", "-m", "profiler.hardware.child"]
     counters, sequence, opcodes = made[:3]
     assert counters["options"]["--cache-control"] == "all"
     assert sequence["options"]["--cache-control"] == "none"
     assert sequence["options"]["--metrics"] == f"{READ},{WRITE}"
     assert opcodes["options"]["--print-metric-instances"] == "details"
-    asked = json.loads(counters["program"][4])["request"]
+    asked = json.loads(counters["program"][4])["of"]
     assert asked["mixer"] == "self-attention" and asked["seed"] == 0
 
 
@@ -167,7 +165,7 @@ def test_the_command_is_kept_without_paths(standing: Standing) -> None:
     assert set(found.commands) == {"counters", "in_sequence", "opcodes"}
     for said in found.commands.values():
         assert said.startswith("ncu --target-processes all") and "--log-file ncu.csv python" in said
-        assert "profiler.counters.hardware.child" in said and os.sep + "bin" not in said
+        assert "profiler.hardware.child" in said and os.sep + "bin" not in said
 
 
 def test_an_unknown_chip_is_a_reason(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +195,7 @@ BUSY = {"mode": "fault", "said": "==ERROR== the driver resource was unavailable.
         ({"mode": "fault", "said": "unrecognised option '--page'"}, "too old", UPDATE),
         ({"mode": "fault", "said": "Failed to load Nsight Compute CUDA modules"}, "older", UPDATE),
         ({"mode": "fault", "said": "cannot open lock file"}, "another user", "TMPDIR"),
-        ({"absent": [probe.METRIC]}, f"no value of {probe.METRIC}", UPDATE),
+        ({"absent": [ncu.METRIC]}, f"no value of {ncu.METRIC}", UPDATE),
         ({"mode": "report", "text": ""}, "wrote no table", ""),
     ],
 )  # fmt: skip
@@ -274,7 +272,7 @@ def test_a_run_past_its_limit_is_stopped_with_what_it_started(standing: Standing
 
 def test_what_left_the_session_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the output open for 6 s."""
-    monkeypatch.setattr(surroundings, "LAST_WORDS_S", 0.2)
+    monkeypatch.setattr(probes, "LAST_WORDS_S", 0.2)
     apart = "[sys.executable, '-c', 'import time; time.sleep(6)']"
     code = f"import subprocess, sys, time; subprocess.Popen({apart}, start_new_session=True)"
     before = time.monotonic()
@@ -336,10 +334,10 @@ def test_opcodes_that_are_not_told_are_no_zeros(
 
 
 def test_another_tool_is_kept_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(command.INJECTED, raising=False)
-    assert command.INJECTED not in command.variables()
-    monkeypatch.setenv(command.INJECTED, "libtool.so")
-    assert command.variables()[command.INJECTED] == "none"
+    monkeypatch.delenv(ncu.INJECTED, raising=False)
+    assert ncu.INJECTED not in ncu.variables()
+    monkeypatch.setenv(ncu.INJECTED, "libtool.so")
+    assert ncu.variables()[ncu.INJECTED] == "none"
 
 
 def test_runs_of_other_kernels_are_left_out(standing: Standing) -> None:
@@ -390,16 +388,22 @@ def test_the_process_under_ncu_makes_one_steady_call_in_its_range(
         return forward(self, x)
 
     monkeypatch.setattr(ExplicitSelfAttention, "forward", counted)
-    child.run({"request": asked})
+    child.run({"device": "cpu", "make": hardware_counters.MAKE, "of": asked})
     assert seen == ["call"] * child.WARMUPS + ["wait", "costmodel", "call", "wait", "end 7"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU it does not fail")
 def test_the_process_under_ncu_says_why_it_fails() -> None:
     """Started as ncu starts it, without ncu."""
-    asked = json.dumps({"request": described(request(device="cpu"))})
-    program = (sys.executable, "-P", "-m", command.CHILD, asked)
-    done = run_child(program, 120.0, command.variables())
+    asked = json.dumps(
+        {
+            "device": "cpu",
+            "make": hardware_counters.MAKE,
+            "of": described(request(device="cpu")),
+        }
+    )
+    program = (sys.executable, "-P", "-m", ncu.CHILD, asked)
+    done = run_child(program, 120.0, ncu.variables())
     assert done.status == 1
     assert "CUDA" in last_line(done) or "NVIDIA" in last_line(done)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.counters.hardware import calibration as known, child
-from profiler.counters.hardware.calibration import (
+from profiler.hardware import calibration as known, child
+from profiler.hardware.calibration import (
     CHAIN,
     ENTRIES,
     FUNCTIONS,
@@ -19,7 +19,7 @@ from profiler.counters.hardware.calibration import (
     Check,
     makers,
 )
-from profiler.counters.hardware.counts import calibration
+from profiler.hardware.counts import calibration
 from tests.ncu import (
     BF16,
     GEMM,

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 import costmodel as cm
-from profiler.counters.hardware.counts import hardware_counts
-from profiler.counters.hardware.result import HardwareCounts
-from profiler.ladders.least import below
-from profiler.measure import measure
-from profiler.meters.latency import LatencyLimits
-from profiler.modules import implementations
-from profiler.reconcile import ladder
-from profiler.work import Request
+from profiler.hardware.result import HardwareCounts
+from profiler.meters.sampler import LatencyLimits
+from profiler.modules.registry import implementations
+from profiler.reconcile.ladder import ladder
+from profiler.run.hardware_counters import hardware_counts
+from profiler.run.lower_bounds import below
+from profiler.run.measure import measure
+from profiler.run.request import Request
 
 BRIEF = LatencyLimits(max_seconds=0.5, warmup_seconds=0.1)
 SIZES = {"b": 4, "l": 256, "d": 512, "n": 8}

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 import torch
 
-from profiler import measure as measuring, report
-from profiler.counters.hardware import counts
-from profiler.counters.hardware.classes import NO_OPCODES
-from profiler.counters.hardware.tiles import Product, padding, products_of, tile_of
-from profiler.ladders.ladder import Ladder, left_bare
-from profiler.ladders.least import BELOW, below, flagged
-from profiler.machine.statement import statement
-from profiler.measure import measure
-from profiler.reconcile import ladder
-from profiler.session import ladders
-from profiler.store import Measurement
+from profiler.commands import measuring
+from profiler.hardware.operations import NO_OPCODES
+from profiler.hardware.tiles import Product, padding, products_of, tile_of
+from profiler.host.statement import statement
+from profiler.reconcile.ladder import ladder, ladders
+from profiler.reconcile.levels import Ladder, left_bare
+from profiler.records.store import Measurement
+from profiler.run import measure as measure_file
+from profiler.run.hardware_counters import hardware_counts
+from profiler.run.lower_bounds import BELOW, below, flagged
+from profiler.run.measure import measure
 from tests.ncu import READ, SASS, WRITE, XU, calibrating, each, kernel, stand_in
 from tests.profiler.test_hardware import FORBIDDEN, forget, request
 from tests.profiler.test_measure import BRIEF
@@ -60,10 +60,10 @@ def reconcile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reconcile:
                 work = executed(extra or {})
                 calls = [kernel(names[0], **work), *(kernel(name) for name in names[1:])]
                 stand_in(there, tmp_path, calls, **given)
-                found.append(counts.hardware_counts(replace(asked, device="cuda")))
+                found.append(hardware_counts(replace(asked, device="cuda")))
             return found[-1]
 
-        monkeypatch.setattr(measuring, "hardware_counts", read)
+        monkeypatch.setattr(measure_file, "hardware_counts", read)
         asked = request(device="cpu")
         record = measure(asked, limits=BRIEF)
         return record, ladder(record, asked.mixer, asked.implementation)
@@ -220,7 +220,7 @@ def test_classes_that_are_not_known_are_null(reconcile: Reconcile) -> None:
     assert printed["rungs"]["4"]["mul"] == 1470 and printed["unexplained"]["3-4"]["mul"] == 0
     assert found.reasons["4"] == f"div, exp, other: {NO_OPCODES}"
     assert printed["hardware"]["reasons"]["opcodes"].startswith("the process under ncu fails: ")
-    text = report.ladders([found], "rich", "")
+    text = measuring.ladders([found], "rich", "")
     (line,) = [line for line in text.splitlines() if "4 hardware" in line]
     assert "1,470" in line and "- (1)" in line and NO_OPCODES in text
 
@@ -233,7 +233,7 @@ def test_a_calibration_that_fails_labels_the_rung(reconcile: Reconcile) -> None:
     assert "calibration of copy fails" in label
     assert record.readings["dram_bytes_cold"].details["labels"] == [label]
     for format_ in ("rich", "markdown", "csv", "json"):
-        assert "calibration of copy fails" in report.ladders([found], format_, ""), format_
+        assert "calibration of copy fails" in measuring.ladders([found], format_, ""), format_
 
 
 # Bytes
@@ -251,7 +251,7 @@ def test_bytes_beside_those_that_must_move(reconcile: Reconcile) -> None:
     dispatched = sum(one["bytes_read"] + one["bytes_written"] for one in by_op.values())
     assert [cause.name for cause in cold.causes] == ["unfused", "as dispatched"]
     assert cold.unexplained == 12_000 - dispatched
-    text = report.ladders([found], "rich", "")
+    text = measuring.ladders([found], "rich", "")
     assert "moved, caches flushed before each kernel" in text and "12,000" in text
 
 
@@ -297,14 +297,14 @@ def test_fewer_bytes_than_must_move_are_a_bug(reconcile: Reconcile) -> None:
 
 def test_json_keeps_schema_1_and_every_number_has_its_row(reconcile: Reconcile) -> None:
     record, found = reconcile(extra={"fadd": 7})
-    printed = json.loads(report.ladders([found], "json", ""))["ladders"][0]
+    printed = json.loads(measuring.ladders([found], "json", ""))["ladders"][0]
     assert printed["rungs"]["4"] == {
         "mul": 1470, "add": 1517, "div": 100, "exp": 50, "other": {"compare": 40},
     }  # fmt: skip
     nothing = {"mul": 0, "add": 0, "div": 0, "exp": 0, "other": {}}
     assert printed["unexplained"]["3-4"] == nothing | {"add": 7}
     assert {(c["from"], c["to"]) for c in printed["causes"]} == {(1, 2), (3, 4)}
-    rows = list(csv.DictReader(StringIO(report.ladders([found], "csv", ""))))
+    rows = list(csv.DictReader(StringIO(measuring.ladders([found], "csv", ""))))
     assert all(bool(row["value"]) != bool(row["reason"]) for row in rows)
     fourth = {row["quantity"]: row["value"] for row in rows if row["rung"] == "4"}
     assert fourth == {"mul": "1470", "add": "1517", "div": "100", "exp": "50", "compare": "40"}
@@ -314,7 +314,7 @@ def test_json_keeps_schema_1_and_every_number_has_its_row(reconcile: Reconcile) 
 
 def test_a_table_reads_from_rung_3_to_rung_4(reconcile: Reconcile) -> None:
     _, found = reconcile(extra={"fadd": 7})
-    text = report.ladders([found], "markdown", "")
+    text = measuring.ladders([found], "markdown", "")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     start = next(k for k, line in enumerate(lines) if "3 dispatched" in line)
     names = ["exp on", "div on", "sums begin at zero", "unexplained", "4 hardware"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.counters.hardware.classes import NO_OPCODES, classes_of
-from profiler.counters.hardware.command import Run, options
-from profiler.counters.hardware.metrics import CHIPS, OPERATIONS, operations_of
-from profiler.counters.hardware.reports import ReportError, kernels
+from profiler.hardware.metrics import CHIPS, OPERATIONS, operations_of
+from profiler.hardware.ncu import Run, options
+from profiler.hardware.ncu_csv import ReportError, kernels
+from profiler.hardware.operations import NO_OPCODES, classes_of
 from tests.ncu import READ, WRITE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.machine.host import (
+from profiler.host.system import (
     NO_CONTAINER,
     UNLIMITED,
     Host,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from profiler.ladders.keeping import CLASSES, Consists, entry_bytes, held_at_most, kept_by
+from profiler.meters.memory.keeping import CLASSES, Consists, entry_bytes, held_at_most, kept_by
 
 ROWS, WIDTH = 5, 3
 ONE = 4 * ROWS * WIDTH

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters.dependence import median_interval, median_ranks
-from profiler.meters.disturbance import Seen
-from profiler.meters.interface import Reading, Unavailable
-from profiler.meters.latency import LatencyLimits, latency
-from profiler.meters.latency_stopping import (
+from profiler.meters.disturbances import Seen
+from profiler.meters.effective_sample_size import median_interval, median_ranks
+from profiler.meters.latency import latency
+from profiler.meters.sampler import (
+    LatencyLimits,
     Rules,
     is_settled,
     is_stable_noise,
@@ -23,7 +23,8 @@ from profiler.meters.latency_stopping import (
     quantile,
     summary,
 )
-from profiler.meters.latency_timers import tick_of
+from profiler.meters.timers import tick_of
+from profiler.records.reading import Reading, Unavailable
 from tests.fake_devices import MS, UNWATCHED, US, Clock, ScriptedWatch, Work, read, refused
 
 QUICK = LatencyLimits(min_seconds=0.0)

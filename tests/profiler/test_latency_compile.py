@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters.latency_compile import Compiled, compile_call, difference
-from profiler.meters.latency_timers import ClockTimer
+from profiler.meters.compilation import Compiled, compile_call, difference
+from profiler.meters.timers import ClockTimer
 from tests.fake_devices import MS, Clock, Work, refused
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_without_a_compiler_its_own_reason_is_given() -> None:
 
 WITHOUT_COMPILER = """
 import torch
-from profiler.meters.latency_compile import compile_call
+from profiler.meters.compilation import compile_call
 print(compile_call(lambda x: torch.softmax(x + x, -1), (torch.randn(3, 4),)).reason)
 """
 

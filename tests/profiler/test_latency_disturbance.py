@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters import disturbance
-from profiler.meters.disturbance import (
+from profiler.meters import disturbances
+from profiler.meters.disturbances import (
     CpuWatch,
     Judge,
     NoWatch,
@@ -20,7 +20,7 @@ from profiler.meters.disturbance import (
     switches_and_faults,
     watch_for,
 )
-from profiler.meters.energy import SensorError
+from profiler.meters.energy.protocol import SensorError
 from tests.fake_devices import ScriptedWatch
 
 
@@ -159,7 +159,7 @@ def test_without_nvml_nothing_is_watched_and_the_reason_is_kept(
     def absent() -> Any:
         raise SensorError("library not found")
 
-    monkeypatch.setattr(disturbance, "load_nvml", absent)
+    monkeypatch.setattr(disturbances, "load_nvml", absent)
     watch = watch_for(torch.device("cuda"))
     assert isinstance(watch, NoWatch)
     watch.before()
@@ -193,7 +193,7 @@ def test_what_a_system_does_not_tell_has_a_reason() -> None:
 def test_the_frequency_is_that_of_the_fastest_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disturbance, "processors", lambda: [0, 1, 2])
+    monkeypatch.setattr(disturbances, "processors", lambda: [0, 1, 2])
     for cpu, kHz in ((0, "800000"), (1, "3600000"), (2, "<unknown>")):
         (tmp_path / f"cpu{cpu}" / "cpufreq").mkdir(parents=True)
         (tmp_path / f"cpu{cpu}" / "cpufreq" / "scaling_cur_freq").write_text(kHz)

@@ -9,22 +9,18 @@ import torch
 from torch import Tensor
 
 import costmodel as cm
-from profiler import measure
-from profiler.counters.dispatch import count_dispatch
-from profiler.measure import energies, latencies
-from profiler.meters import latency, latency_inputs
-from profiler.meters.interface import Reading, Unavailable
-from profiler.meters.latency import STATIC, LatencyLimits
-from profiler.meters.latency_caches import CacheError, cache_bytes
-from profiler.meters.latency_inputs import (
-    SETS,
-    ConstantInput,
-    refuse_constant,
-    rotated,
-    why_one_set,
-)
-from profiler.modules import implementations
-from profiler.work import Request, Work, prepare
+from profiler.counting.dispatch import count_dispatch
+from profiler.meters import latency
+from profiler.meters.caches import CacheError, cache_bytes
+from profiler.meters.latency import STATIC
+from profiler.meters.sampler import LatencyLimits
+from profiler.modules.registry import implementations
+from profiler.records.reading import Reading, Unavailable
+from profiler.run import inputs, measure
+from profiler.run.inputs import SETS, ConstantInput, refuse_constant, rotated, why_one_set
+from profiler.run.measure import energies, latencies
+from profiler.run.prepare import Work, prepare
+from profiler.run.request import Request
 from tests.fake_devices import read
 
 BRIEF = LatencyLimits(max_seconds=0.05, warmup_seconds=0.05)
@@ -74,7 +70,7 @@ def test_rotation_refuses_what_is_none() -> None:
 
 def holding(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """A device whose last-level cache holds so many bytes."""
-    monkeypatch.setattr(latency_inputs, "cache_bytes", lambda device: (size, "invented"))
+    monkeypatch.setattr(inputs, "cache_bytes", lambda device: (size, "invented"))
 
 
 def test_two_sets_take_turns_where_they_fit_with_what_stays(
@@ -92,7 +88,7 @@ def test_a_cache_of_unknown_size_leaves_one_set(monkeypatch: pytest.MonkeyPatch)
     def unknown(device: torch.device) -> tuple[int, str]:
         raise CacheError("nobody tells")
 
-    monkeypatch.setattr(latency_inputs, "cache_bytes", unknown)
+    monkeypatch.setattr(inputs, "cache_bytes", unknown)
     assert why_one_set(CPU, [torch.randn(2)]).endswith("is not known: nobody tells")
 
 

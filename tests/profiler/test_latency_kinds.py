@@ -10,17 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters.interface import Measured, Reading, Unavailable
-from profiler.meters.latency import (
-    STATIC,
-    LatencyLimits,
-    latencies,
-    latency,
-    latency_cold,
-    latency_graph,
-    with_launches_labelled,
-)
-from profiler.meters.latency_caches import (
+from profiler.meters.caches import (
     LEAST_GPU_BYTES,
     CacheError,
     Flush,
@@ -29,8 +19,18 @@ from profiler.meters.latency_caches import (
     l2_bytes,
     last_level_bytes,
 )
-from profiler.meters.latency_graph import ContextLost, GraphError, capture, close
-from profiler.meters.latency_timers import AheadTimer, ClockTimer, CudaTimer
+from profiler.meters.cuda_graph import ContextLost, GraphError, capture, close
+from profiler.meters.latency import (
+    STATIC,
+    latencies,
+    latency,
+    latency_cold,
+    latency_graph,
+    with_launches_labelled,
+)
+from profiler.meters.sampler import LatencyLimits
+from profiler.meters.timers import AheadTimer, ClockTimer, CudaTimer
+from profiler.records.reading import Measured, Reading, Unavailable
 from tests.fake_devices import (
     MS,
     UNWATCHED,

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel.equations import Mixer
-from profiler import measure as measuring, report
-from profiler.ladders.cost import cost_of
-from profiler.ladders.least import below, flagged, floors
-from profiler.measure import measure
-from profiler.meters.interface import Reading
-from profiler.store import Measurement
-from profiler.work import Work
+from costmodel.language.equations import Mixer
+from profiler.commands import measuring
+from profiler.reconcile.cost import cost_of
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement
+from profiler.run import measure as measure_file
+from profiler.run.lower_bounds import below, flagged, floors
+from profiler.run.measure import measure
+from profiler.run.prepare import Work
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked
 from tests.recorded import latency, reading, recorded
@@ -104,19 +105,19 @@ def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
 ) -> None:
     """The same call with an honest meter, and with one that loses all but 8 bytes."""
     honest = measure(asked("me", "fft"), limits=BRIEF)
-    assert "below the floor" not in report.measurements([honest], "markdown", "")
+    assert "below the floor" not in measuring.measurements([honest], "markdown", "")
 
     def doctored(work: Work, device: str) -> Reading:
         return Reading("peak_memory", 8, "B", (8.0, 8.0), {"labels": []})
 
-    monkeypatch.setattr(measuring, "memory_of", doctored)
+    monkeypatch.setattr(measure_file, "memory_of", doctored)
     found = measure(asked("me", "fft"), limits=BRIEF)
     details = found.readings["peak_memory"].details
     assert details["labels"] == ["below the floor"]
     assert details["floor"] == (
         "peak memory of 8 B is below its floor: what the call leaves takes 240 B"
     )
-    assert "peak memory below the floor: me fft" in report.measurements([found], "markdown", "")
+    assert "peak memory below the floor: me fft" in measuring.measurements([found], "markdown", "")
     cost, why = cost_of(found, ME, found.form, 1)
     assert cost is not None
     assert cost["verdict"] == why["operations_per_s"] == details["floor"]

@@ -11,19 +11,21 @@ import torch
 from torch import Tensor, nn
 
 import costmodel as cm
-from profiler import measure as measuring, report
-from profiler.counters.peers import PeerCount
-from profiler.counters.trace import OperationTimes
-from profiler.measure import failure, launch_estimate, measure, peer_json
-from profiler.meters.energy import EnergyLimits
-from profiler.meters.interface import Reading, Unavailable
-from profiler.meters.latency import LatencyLimits
-from profiler.meters.latency_compile import Compiled
-from profiler.modules import Implementation, implementations
+from profiler.commands import measuring
+from profiler.counting.other_counters import PeerCount
+from profiler.meters.compilation import Compiled
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.meters.sampler import LatencyLimits
+from profiler.meters.torch_profile import OperationTimes
 from profiler.modules.extractor import MeToeplitz, SheDirect
-from profiler.session import run
-from profiler.store import Measurement, line_of
-from profiler.work import MeasureError, Request, prepare
+from profiler.modules.registry import Implementation, implementations
+from profiler.records.reading import MeasureError, Reading, Unavailable
+from profiler.records.store import Measurement, line_of
+from profiler.run import measure as measure_file
+from profiler.run.measure import failure, launch_estimate, measure, peer_json
+from profiler.run.prepare import prepare
+from profiler.run.request import Request
+from profiler.sweep.session import run
 from tests.profiler.test_work import NO_GPU, asked
 from tests.user_mixers import written
 
@@ -130,9 +132,9 @@ def test_energy_without_a_gpu_is_a_reason(forward: Measurement) -> None:
 
 
 def test_every_energy_is_missing_for_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "energy", lambda *a, **k: Unavailable("NVML: forbidden"))
+    monkeypatch.setattr(measure_file, "energy", lambda *a, **k: Unavailable("NVML: forbidden"))
     request = asked("me", "fft")
-    assert measuring.energies(prepare(request), request) == dict.fromkeys(
+    assert measure_file.energies(prepare(request), request) == dict.fromkeys(
         ("energy", "energy_net", "power"), Unavailable("NVML: forbidden")
     )
 
@@ -146,13 +148,13 @@ def test_energy_is_measured_within_the_limits_that_were_asked_for(
         given.append(limits)
         return Unavailable("not now")
 
-    monkeypatch.setattr(measuring, "energy", metered)
+    monkeypatch.setattr(measure_file, "energy", metered)
     request = asked("me", "fft")
     work = prepare(request)
-    measuring.energies(work, request)
-    measuring.energies(work, replace(request, energy_window_s=2.5, energy_trials=8))
+    measure_file.energies(work, request)
+    measure_file.energies(work, replace(request, energy_window_s=2.5, energy_trials=8))
     assert given == [EnergyLimits(), EnergyLimits(window_s=2.5, trials=8)]
-    found = measuring.energies(work, replace(request, energy=False))
+    found = measure_file.energies(work, replace(request, energy=False))
     assert {each.reason for each in found.values() if isinstance(each, Unavailable)} == {
         "energy was not asked for (--no-energy)"
     }
@@ -160,7 +162,7 @@ def test_energy_is_measured_within_the_limits_that_were_asked_for(
 
 
 def test_a_peer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "fvcore_count", lambda *a, **k: Unavailable("fvcore: broken"))
+    monkeypatch.setattr(measure_file, "fvcore_count", lambda *a, **k: Unavailable("fvcore: broken"))
     found = measure(asked("me", "toeplitz"), limits=BRIEF)
     assert found.reasons["peer fvcore"] == "fvcore: broken"
     assert set(found.counts["peers"]) == {"torch"}
@@ -346,16 +348,16 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
 
         return Compiled(made, Reading("compile", 2.5, "s", (2.5,)))
 
-    monkeypatch.setattr(measuring, "compile_call", compiled)
+    monkeypatch.setattr(measure_file, "compile_call", compiled)
     request = replace(asked("me", "toeplitz"), compile=True)
     (found,) = run([request], limits=BRIEF).measurements
     assert found.readings["compile"].value == 2.5
     assert len(calls) >= found.readings["latency"].details["n"]
     assert found.sweep["options"] == {"compile": True}
-    text = report.measurements([found], "rich", "")
+    text = measuring.measurements([found], "rich", "")
     assert "toeplitz, compiled" in text and "2.5 s" in text and "compiling" in text
     plain = replace(found, sweep={}, readings={"latency": found.readings["latency"]})
-    said = report.measurements([plain], "rich", "")
+    said = measuring.measurements([plain], "rich", "")
     assert "toeplitz, compiled" not in said and "compiling" not in said
     assert "launches operations of its own" in found.reasons["launch_estimate"]
 
@@ -363,7 +365,7 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
 def test_a_call_that_does_not_compile_is_not_timed_uncompiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(measuring, "compile_call", lambda *_, **__: Unavailable("no compiler"))
+    monkeypatch.setattr(measure_file, "compile_call", lambda *_, **__: Unavailable("no compiler"))
     found = measure(replace(asked("me", "toeplitz"), compile=True), limits=BRIEF)
     for name in ("compile", "latency", "latency_cold", "latency_graph", "energy"):
         assert name not in found.readings and found.reasons[name] == "no compiler"

@@ -11,20 +11,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from profiler import environment as surroundings, measure
-from profiler.ladders.cost import contention
-from profiler.machine.doctor import PROBES, diagnose
-from profiler.machine.surroundings import NO, Surroundings
-from profiler.meters import disturbance
-from profiler.meters.disturbance import NoWatch, NvmlWatch, watch_for
-from profiler.meters.energy import EnergyLimits, SensorError
-from profiler.meters.energy_estimate import estimate_energy
-from profiler.meters.interface import Reading, Unavailable
+from profiler.doctor.findings import PROBES, diagnose
+from profiler.host import environment as surroundings
+from profiler.host.probes import NO, Surroundings
+from profiler.meters import disturbances
+from profiler.meters.disturbances import NoWatch, NvmlWatch, watch_for
+from profiler.meters.energy.estimate import estimate_energy
+from profiler.meters.energy.protocol import EnergyLimits, SensorError
 from profiler.meters.latency import latency
-from profiler.meters.latency_timers import CudaTimer
 from profiler.meters.nvml import INSTANT, handle_of, open_sensor
-from profiler.sweeps.devices import board_uuids
-from profiler.work import prepare
+from profiler.meters.timers import CudaTimer
+from profiler.records.reading import Reading, Unavailable
+from profiler.run import measure
+from profiler.run.caveats import contention
+from profiler.run.prepare import prepare
+from profiler.sweep.devices import board_uuids
 from tests.fake_devices import US, Gpu
 from tests.nvml.board import ENERGY, Busy, Simulated, properties, uuid
 from tests.nvml.estimates import read, refused
@@ -137,7 +138,7 @@ def test_slowdown_of_another_board_repeats_nothing(
 def test_without_a_driver_a_gpu_is_timed_unwatched(
     board: Simulated, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(disturbance, "properties_of", lambda device: properties(0))
+    monkeypatch.setattr(disturbances, "properties_of", lambda device: properties(0))
     assert isinstance(watch_for(torch.device("cuda")), NvmlWatch)
     board.fault("nvmlInitWithFlags", code)
     watch = watch_for(torch.device("cuda"))

@@ -9,10 +9,10 @@ from weakref import ref
 import pytest
 import torch
 
-from profiler.meters import memory_failure
+from profiler.meters import failure
+from profiler.meters.caches import Flush
 from profiler.meters.latency import latency, latency_cold
-from profiler.meters.latency_caches import Flush
-from profiler.meters.memory import peak_memory
+from profiler.meters.memory.allocator import peak_memory
 from tests.fake_devices import read, refused
 
 METERS: dict[str, Callable[[Callable[[], Any]], Any]] = {
@@ -56,9 +56,9 @@ def test_the_cache_of_a_gpu_is_given_back_where_memory_ran_out(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
     place = torch.device("cuda")
-    memory_failure.why_failed(RuntimeError("no kernel for this size"), "while it ran", place)
+    failure.why_failed(RuntimeError("no kernel for this size"), "while it ran", place)
     assert emptied == []
-    memory_failure.why_failed(torch.OutOfMemoryError("CUDA out of memory."), "while it ran", place)
+    failure.why_failed(torch.OutOfMemoryError("CUDA out of memory."), "while it ran", place)
     assert emptied == [True]
 
 

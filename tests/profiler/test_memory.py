@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters import memory
-from profiler.meters.memory import MOST_RUNS, Peak, peak_memory, peak_of, steady_runs
+from profiler.meters.memory import allocator
+from profiler.meters.memory.allocator import MOST_RUNS, Peak, peak_memory, peak_of, steady_runs
 from tests.fake_devices import read, refused
 
 # On a CPU: allocations that a hand adds up
@@ -92,12 +92,12 @@ def test_two_runs_that_agree_end_it() -> None:
 def test_a_profiler_that_records_nothing_is_refused_and_no_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory, "profiler_sees_allocations", lambda: False)
+    monkeypatch.setattr(allocator, "profiler_sees_allocations", lambda: False)
     assert "records no allocation on the CPU" in refused(peak_memory(lambda: torch.ones(8)))
 
 
 def test_the_profiler_sees_a_buffer_of_known_size_here() -> None:
-    assert memory.profiler_sees_allocations()
+    assert allocator.profiler_sees_allocations()
 
 
 def test_memory_on_a_missing_gpu_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_a_foreign_allocator_is_refused_and_no_zero(
 ) -> None:
     on_gpu(foreign=True)
     result = torch.ones(4)
-    monkeypatch.setattr(memory, "lies_on_gpu", lambda tensor: True)
+    monkeypatch.setattr(allocator, "lies_on_gpu", lambda tensor: True)
     assert "another allocator is in use" in refused(peak_memory(lambda: result, device="cuda"))
 
 

@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters import memory_driver
-from profiler.meters.memory import Peak, peak_memory, peak_reading
-from profiler.meters.memory_driver import LESS, MORE, second_opinion
+from profiler.meters.memory import allocator
+from profiler.meters.memory.allocator import (
+    LESS,
+    MORE,
+    Peak,
+    peak_memory,
+    peak_reading,
+    second_opinion,
+)
 from profiler.meters.nvml import ALLOWANCE_BYTES
 from tests.fake_devices import read
 from tests.nvml.board import Simulated
@@ -79,12 +85,12 @@ def test_a_board_that_lists_nobody_is_a_reason(listed: Simulated) -> None:
 
 
 def test_no_driver_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from profiler.meters.energy import SensorError
+    from profiler.meters.energy.protocol import SensorError
 
     def missing() -> Any:
         raise SensorError("library not found", NO_DRIVER)
 
-    monkeypatch.setattr(memory_driver, "load_nvml", missing)
+    monkeypatch.setattr(allocator, "load_nvml", missing)
     assert second_opinion(CUDA) == {
         "driver_bytes": None, "driver_reason": "NVML: library not found",
     }  # fmt: skip

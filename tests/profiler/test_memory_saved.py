@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profiler.meters.memory_saved import Kept, key, saved_bytes, saving
+from profiler.counting.saved_tensors import key, saving
+from profiler.meters.memory.saved_bytes import Kept, saved_bytes
 
 
 def test_activations_parameters_and_inputs_apart() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import cli
-from profiler.store import Measurement, append, line_of, read
-from profiler.sweeps.failures import MEMORY, Failure, failed_record
-from profiler.sweeps.points import Point
+from profiler.records.store import Measurement, append, line_of, read
+from profiler.sweep.failures import MEMORY, Failure, failed_record
+from profiler.sweep.points import Point
 from tests.sweeping import ENVIRONMENT, record_of, request
 
 

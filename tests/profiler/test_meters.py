@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.meters.interface import Unavailable, reason_of
+from profiler.records.reading import Unavailable, reason_of
 
 
 def test_a_reason_is_a_sentence() -> None:

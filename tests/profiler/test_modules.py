@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import costmodel as cm
-from costmodel.equations import Mixer as Equations
+from costmodel.language.equations import Mixer as Equations
 from costmodel.mixers import names
-from profiler import modules
-from profiler.modules import Implementation, Unsupported, build, implementation, without_token
+from profiler.modules import base, registry
+from profiler.modules.base import Unsupported
+from profiler.modules.registry import Implementation, build, implementation, without_token
 from profiler.modules.self_attention import SelfAttention
 from tests.implementations import (
     bounded,
@@ -222,7 +223,7 @@ def test_a_class_steps_where_its_equations_are_causal(described: Implementation)
     reason = without_inference(mixer, described.step_form or described.form)
     if reason is None:
         assert without_token(mixer, described) == ""
-        assert isinstance(module, modules.Mixer)
+        assert isinstance(module, base.Mixer)
     else:
         assert described.step_form is None
         assert not hasattr(module, "step") and not hasattr(module, "initial_state")
@@ -295,7 +296,7 @@ def test_gradients_pass_through(described: Implementation) -> None:
 @pytest.mark.parametrize("name", ["explicit", "sdpa"])
 @pytest.mark.parametrize(("d", "n", "length"), [(6, 1, 7), (6, 3, 5), (10, 2, 3), (5, 5, 7)])
 def test_self_attention_equals_torch_nn(name: str, d: int, n: int, length: int) -> None:
-    module = made(modules.implementations("self-attention")[name], {"d": d, "l": length, "n": n})
+    module = made(registry.implementations("self-attention")[name], {"d": d, "l": length, "n": n})
     assert isinstance(module, SelfAttention)
     theirs = nn.MultiheadAttention(d, n, bias=False, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
@@ -312,7 +313,7 @@ def test_self_attention_equals_torch_nn(name: str, d: int, n: int, length: int) 
 def test_implementations_and_forms_of_one_mixer_agree(mixer: str) -> None:
     """At more tokens than one kernel's block, and fewer than l: all are the default form."""
     sizes = {"d": 6, "l": 37, "n": 3}
-    for described in modules.implementations(mixer).values():
+    for described in registry.implementations(mixer).values():
         module, given = made(described, sizes), sequences(described, sizes, 1, 31)
         default = replace(described, form=equations(described).default_form)
         close(module(*given).detach(), evaluated(default, module, sizes, *given))
@@ -465,7 +466,7 @@ def test_a_kernel_that_lacks_the_dtype_is_unsupported() -> None:
         def mix(self, x: Tensor) -> Tensor:
             raise NotImplementedError("\"slow_conv2d_cpu\" not implemented for 'Half'")
 
-        def advance(self, x_t: Tensor, state: modules.State) -> Tensor:
+        def advance(self, x_t: Tensor, state: base.State) -> Tensor:
             raise RuntimeError("out of memory")
 
     module = Lacking(d=2, l=3, n=1)
@@ -560,7 +561,7 @@ def test_only_weights_bound_the_length(described: Implementation) -> None:
 def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool) -> None:
     tokens = inputs(2, 5, 4)
     rows = tokens.new_zeros(2, capacity, 4)
-    state = modules.State({"x": rows}, newest_first=newest_first, sliding=True)
+    state = base.State({"x": rows}, newest_first=newest_first, sliding=True)
     for t in range(1, 6):
         state.append(x=tokens[:, t - 1])
         latest = tokens[:, max(0, t - capacity) : t]
@@ -569,8 +570,8 @@ def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool
 
 
 def test_a_state_of_another_mixer_is_refused() -> None:
-    she = made(modules.implementations("she")["direct"], SIZES[0])
-    attention_state = made(modules.implementations("self-attention")["sdpa"], SIZES[0])
+    she = made(registry.implementations("she")["direct"], SIZES[0])
+    attention_state = made(registry.implementations("self-attention")["sdpa"], SIZES[0])
     with pytest.raises(ValueError, match=r"a token's rows are \['K', 'V'\] and came as \['x'\]"):
         she.step(inputs(1, 1, 6)[:, 0], attention_state.initial_state(1))
 
@@ -587,24 +588,24 @@ def test_a_state_of_another_mixer_is_refused() -> None:
     ],
 )
 def test_bad_sizes_are_refused(mixer: str, sizes: dict[str, int], message: str) -> None:
-    described = next(iter(modules.implementations(mixer).values()))
+    described = next(iter(registry.implementations(mixer).values()))
     with pytest.raises(ValueError, match=message):
         build(described, sizes, device="cpu", dtype=torch.float64, seed=3)
 
 
-# the registry
+# the registrations
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = {mixer: dict(named) for mixer, named in modules._registry.items()}
-    monkeypatch.setattr(modules, "_registry", copy)
+def registrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = {mixer: dict(named) for mixer, named in registry._registry.items()}
+    monkeypatch.setattr(registry, "_registry", copy)
 
 
 def test_defaults_stand_first() -> None:
-    assert list(modules.implementations("self-attention")) == ["explicit", "sdpa"]
-    assert list(modules.implementations("she")) == ["direct", "conv", "fft"]
-    assert list(modules.implementations("me")) == ["toeplitz", "fft"]
+    assert list(registry.implementations("self-attention")) == ["explicit", "sdpa"]
+    assert list(registry.implementations("she")) == ["direct", "conv", "fft"]
+    assert list(registry.implementations("me")) == ["toeplitz", "fft"]
 
 
 @pytest.mark.parametrize(
@@ -637,7 +638,7 @@ def test_defaults_stand_first() -> None:
     ],
 )
 def test_kernel_classes_by_array(mixer: str, name: str, kernels: str, step_kernels: str) -> None:
-    described = modules.implementations(mixer)[name]
+    described = registry.implementations(mixer)[name]
     assert described.kernels == dict(pair.split(":") for pair in kernels.split())
     assert described.step_kernels == dict(pair.split(":") for pair in step_kernels.split())
 
@@ -649,8 +650,8 @@ def arrays_of(mixer: Equations, form: str) -> set[str]:
 
 def test_every_class_is_swept() -> None:
     """What the tests above run over is all that the files of modules describe."""
-    described = {it.module for named in modules._registry.values() for it in named.values()}
-    own = {module for module in described if module.__module__.startswith(modules.__name__)}
+    described = {it.module for named in registry._registry.values() for it in named.values()}
+    own = {module for module in described if module.__module__.startswith(registry.__name__)}
     assert own == {it.module for it in ALL}
 
 
@@ -662,7 +663,7 @@ def test_descriptions_are_complete(described: Implementation) -> None:
     assert "dense" not in described.step_rewrites
     if described.step_form:
         assert (described.step_kernels or {}).keys() == arrays_of(mixer, described.step_form)
-    found = modules.implementations(described.mixer)[described.name]
+    found = registry.implementations(described.mixer)[described.name]
     assert found == described and hash(found) == hash(described)
 
 
@@ -671,7 +672,7 @@ def test_one_token_is_mixed_by_the_direct_form(described: Implementation) -> Non
     assert described.step_form == "direct"
 
 
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("registrations")
 def test_a_users_class_takes_two_lines() -> None:
     @implementation("decay")
     class Decay(nn.Module):
@@ -682,7 +683,7 @@ def test_a_users_class_takes_two_lines() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * self.w
 
-    (described,) = modules.implementations("decay").values()
+    (described,) = registry.implementations("decay").values()
     assert described.module is Decay
     assert (described.name, described.form, described.rewrites) == ("direct", "direct", ())
     assert (described.kernels, described.step_kernels, described.step_form) == (None, None, None)
@@ -690,13 +691,13 @@ def test_a_users_class_takes_two_lines() -> None:
     assert module(inputs(1, 2, 3)).count_nonzero() == 6
 
 
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("registrations")
 def test_a_users_class_joins_a_built_in_mixer() -> None:
     @implementation("she", "mine", rewrites=("dense", "scale=mul"))
     class Mine(nn.Module):
         def step(self) -> None: ...
 
-    described = modules.implementations("she")
+    described = registry.implementations("she")
     assert list(described) == ["direct", "conv", "fft", "mine"]
     assert described["mine"].step_form == "direct"
     assert described["mine"].step_rewrites == ("scale=mul",)
@@ -710,7 +711,7 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(
         ValueError, match=f"no module implements the mixer 'shee', known are {known}"
     ):
-        modules.implementations("shee")
+        registry.implementations("shee")
     with pytest.raises(ValueError, match="the kernel class of y is 'matmul' and must be one of"):
         implementation("she", "mine", kernels={"y": "matmul"})(nn.Linear)
 
@@ -740,7 +741,7 @@ def test_seeds_decide_the_parameters(described: Implementation) -> None:
         assert torch.equal(value, again[name])
         assert torch.equal(value.float(), single[name])
         assert not torch.equal(value, other[name])
-    default = next(iter(modules.implementations(described.mixer).values()))
+    default = next(iter(registry.implementations(described.mixer).values()))
     assert all(
         torch.equal(one[name], value)
         for name, value in made(default, sizes, seed=1).state_dict().items()
@@ -753,7 +754,7 @@ def test_seeds_decide_the_parameters(described: Implementation) -> None:
     ids=["matrix", "vector", "scalar"],
 )
 def test_kernels_have_one_over_root_fan_in(mixer: str, terms: int) -> None:
-    described = next(iter(modules.implementations(mixer).values()))
+    described = next(iter(registry.implementations(mixer).values()))
     module = made(described, {"d": 16, "l": 64})
     kernel = dict(module.named_parameters())["W_ext" if mixer == "she" else "w_ext"]
     error = 5 / math.sqrt(2 * kernel.numel())  # five standard errors of a standard deviation

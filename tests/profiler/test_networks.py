@@ -1,4 +1,4 @@
-"""Do the torch twins hold, compute, learn and generate what `costmodel.models` says of networks?"""
+"""Do the torch twins hold, compute, learn and generate what `costmodel.networks` says?"""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 import costmodel as cm
-from costmodel.models import Choices, Network, model, names
-from costmodel.sizes import SizeError
-from profiler.counters.dispatch import count_dispatch
-from profiler.modules import implementations
-from profiler.network_parts import LayerNorm, loss_of_scores, sinusoids
-from profiler.networks import Twin, TwinError, all_sizes, twin
+from costmodel.errors import SizeError
+from costmodel.networks import model
+from costmodel.networks.choices import Choices
+from costmodel.networks.network import Network
+from costmodel.networks.presets import names
+from profiler.counting.dispatch import count_dispatch
+from profiler.modules.registry import implementations
+from profiler.networks.parts import LayerNorm, loss_of_scores, sinusoids
+from profiler.networks.twin import Twin, TwinError, all_sizes, twin
 
 SMALL = {"L": 3, "d": 6, "n": 2, "l": 7, "u": 11, "f": 10, "z": 3, "e": 5, "K": 3, "V": 4, "v": 2}
 """Small and as different from one another as n | d allows."""

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 import cli
 import costmodel as cm
+from costmodel.errors import UnknownMixer
+from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention
-from costmodel.options import UnknownMixer, joined
-from profiler.check import module_equals, step_equals
-from profiler.check_work import dispatched_equals, state_equals
-from profiler.modules import Implementation, build, implementations
+from profiler.modules.registry import Implementation, build, implementations
 from profiler.modules.self_attention import SelfAttention
-from profiler.plan import users_class
+from profiler.proofs.equality import dispatched_equals, module_equals, state_equals, step_equals
+from profiler.run.plan import users_class
 
 MADE = [
     described
@@ -226,7 +226,7 @@ def test_one_token_of_a_bidirectional_mixer_is_refused(capsys: pytest.CaptureFix
 USER = """
 import torch
 import costmodel as cm
-from costmodel.options import offering
+from costmodel.language.options import offering
 from profiler.modules import SequenceMixer, implementation
 
 

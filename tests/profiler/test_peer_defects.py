@@ -12,11 +12,16 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from costmodel.conventions import PEERS
-from profiler.counters.dispatch import count_dispatch
-from profiler.counters.peers import CallAsModule, PeerCount, flop_counter_mode, fvcore_count
-from profiler.counters.rules import nominal
-from profiler.modules import implementations
+from costmodel.program.conventions import PEERS
+from profiler.counting.dispatch import count_dispatch
+from profiler.counting.forward_rules import nominal
+from profiler.counting.other_counters import (
+    CallAsModule,
+    PeerCount,
+    flop_counter_mode,
+    fvcore_count,
+)
+from profiler.modules.registry import implementations
 from tests.profiler.test_reconcile import reconciled
 
 

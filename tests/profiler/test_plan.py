@@ -8,14 +8,16 @@ import pytest
 import torch
 
 import costmodel as cm
-from costmodel.check import Proof
+from costmodel.errors import SizeError
 from costmodel.mixers import names
-from costmodel.sizes import LETTERS, SizeError
-from profiler.check import module_equals
-from profiler.modules import Implementation, build, implementations
+from costmodel.proofs.check import Proof
+from costmodel.symbolic.sizes import LETTERS
 from profiler.modules.extractor import MeToeplitz
-from profiler.plan import Plan, chosen_implementations, is_class, requests, users_class
-from profiler.work import MeasureError, Request
+from profiler.modules.registry import Implementation, build, implementations
+from profiler.proofs.equality import module_equals
+from profiler.records.reading import MeasureError
+from profiler.run.plan import Plan, chosen_implementations, is_class, requests, users_class
+from profiler.run.request import Request
 from tests.user_mixers import written
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
@@ -213,7 +215,7 @@ def test_it_is_shown_equal_once_however_many_sizes(
         shown.append(implementation.name)
         return real(mixer, implementation)
 
-    monkeypatch.setattr("profiler.plan.module_equals", counted)
+    monkeypatch.setattr("profiler.run.plan.module_equals", counted)
     found = planned("she", given={"l": (1, 2, 3), "d": (1, 2)}, implementation=f"{own}:Same")
     assert len(found) == 6
     assert shown == [f"{own}:Same"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cli import run
+from profiler.records.reading import MeasureError
+from profiler.records.store import Measurement, append
 from profiler.scaling import plot
-from profiler.scaling.curves import QUANTITIES, series_of
+from profiler.scaling.derived import OPERATIONS, Derived, Predictions
 from profiler.scaling.floors import best
-from profiler.scaling.predicted import OPERATIONS, Derived, Predictions
-from profiler.store import Measurement, append
-from profiler.work import MeasureError
+from profiler.scaling.series import QUANTITIES, series_of
 from tests.growing import along_l, record
 
 LENGTHS = (4, 8, 16)

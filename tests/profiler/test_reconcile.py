@@ -15,23 +15,19 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 import costmodel as cm
-from costmodel.execution.oracle import execute
-from profiler.counters.peers import PeerCount
-from profiler.ladders.ladder import Ladder, left_bare
-from profiler.measure import (
-    dispatched_by,
-    measure,
-    peer_json,
-    peers_of,
-    zeros_of,
-)
-from profiler.meters.interface import Reading, Unavailable
-from profiler.modules import Implementation, implementations
+from costmodel.oracle.execute import execute
+from profiler.counting.other_counters import PeerCount
+from profiler.modules.described import described, executed
 from profiler.modules.extractor import MeToeplitz, SheDirect
+from profiler.modules.registry import Implementation, implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
-from profiler.reconcile import described, executed, ladder
-from profiler.store import Measurement
-from profiler.work import MeasureError, Request, prepare
+from profiler.reconcile.ladder import ladder
+from profiler.reconcile.levels import Ladder, left_bare
+from profiler.records.reading import MeasureError, Reading, Unavailable
+from profiler.records.store import Measurement
+from profiler.run.measure import dispatched_by, measure, peer_json, peers_of, zeros_of
+from profiler.run.prepare import prepare
+from profiler.run.request import Request
 from tests.implementations import every, label
 from tests.recorded import latency
 from tests.small import complete, without_inference

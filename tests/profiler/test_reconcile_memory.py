@@ -13,18 +13,20 @@ import torch
 from torch import Tensor, nn
 
 import costmodel as cm
-from costmodel.expressions import Mul, Node
-from costmodel.phases import system_of
-from costmodel.writing import function, sum_
-from profiler.ladders.ladder import Memory
-from profiler.ladders.reconcile_memory import APART, memory
-from profiler.ladders.schedule import Schedule, held_in_turn, moments, schedules
-from profiler.measure import activation_bytes, memory_of, tensors_at_peak
-from profiler.modules import Implementation, SequenceMixer, implementations
+from costmodel.language.nodes import Mul, Node
+from costmodel.language.writing import function, sum_
+from costmodel.questions.subject import system_of
+from profiler.modules.base import SequenceMixer
+from profiler.modules.described import described, held_steps
 from profiler.modules.extractor import MeToeplitz
-from profiler.reconcile import described, held_steps
-from profiler.store import Measurement, divide
-from profiler.work import Request, prepare
+from profiler.modules.registry import Implementation, implementations
+from profiler.reconcile.allocations.schedule import Schedule, held_in_turn, moments, schedules
+from profiler.reconcile.levels import Memory
+from profiler.reconcile.memory import APART, memory
+from profiler.records.store import Measurement, divide
+from profiler.run.measure import activation_bytes, memory_of, tensors_at_peak
+from profiler.run.prepare import prepare
+from profiler.run.request import Request
 from tests.implementations import every, label
 from tests.small import complete
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import cli
-from profiler import measure as measuring, session, work
-from profiler.environment import differences
-from profiler.measure import measure
-from profiler.session import run
-from profiler.store import read
+from profiler.host.environment import differences
+from profiler.records.store import read
+from profiler.run import measure as measuring, prepare as preparing
+from profiler.run.measure import measure
+from profiler.sweep import session
+from profiler.sweep.session import run
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_sweep import swept
 from tests.profiler.test_work import asked
@@ -29,7 +30,7 @@ def test_the_state_is_read_before_anything_runs_and_again_at_the_end(
 
     def prepare(*given: Any) -> Any:
         done.append("module built")
-        return work.prepare(*given)
+        return preparing.prepare(*given)
 
     def state_of(device: str) -> dict[str, int]:
         done.append(f"state of {device}")

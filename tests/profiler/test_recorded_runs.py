@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from costmodel.data import data_dir
-from costmodel.models.presets import presets
-from profiler.session import ladders, recorded
+from costmodel.networks.presets import presets
+from profiler.reconcile.ladder import ladders
+from profiler.sweep.session import recorded
 
 FILES = sorted(data_dir("measured").glob("*/*.jsonl"))
 

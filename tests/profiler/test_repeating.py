@@ -13,13 +13,9 @@ from scipy import stats
 
 import cli
 import costmodel as cm
-from profiler import measure as measuring, session
-from profiler.comparing.compare_files import medians
-from profiler.ladders.cost import cost_of
-from profiler.machine.statement import statement
-from profiler.measure import measure
-from profiler.meters.dependence import separate_interval
-from profiler.meters.interface import Reading, Unavailable
+from profiler.compare.records import medians
+from profiler.host.statement import statement
+from profiler.meters.effective_sample_size import separate_interval
 from profiler.meters.repetition import (
     BEYOND,
     BY_CHANCE,
@@ -31,19 +27,24 @@ from profiler.meters.repetition import (
     repetition_in,
     widened,
 )
-from profiler.plan import implementation_of
-from profiler.session import ladders, recorded as records_of, run, sweep
-from profiler.store import Measurement, read
-from profiler.studies.grid_study import GridStudy
+from profiler.reconcile.cost import cost_of
+from profiler.reconcile.ladder import ladders
+from profiler.records.reading import Reading, Unavailable
+from profiler.records.store import Measurement, read
+from profiler.run import measure as measuring
+from profiler.run.measure import measure
+from profiler.run.plan import implementation_of
+from profiler.run.request import Request
+from profiler.studies.grid import GridStudy
 from profiler.studies.ratios import ratio
 from profiler.studies.study import Manner, StudyError
 from profiler.studies.thesis_training import STUDY as THESIS
-from profiler.sweeps import order
-from profiler.sweeps.failures import MEMORY, Failure, failed_record
-from profiler.sweeps.points import Point
-from profiler.sweeps.repetitions import joined, repetition_of
-from profiler.sweeps.results import Results
-from profiler.work import Request
+from profiler.sweep import order, session
+from profiler.sweep.failures import MEMORY, Failure, failed_record
+from profiler.sweep.points import Point
+from profiler.sweep.repetitions import joined, repetition_of
+from profiler.sweep.results import Results
+from profiler.sweep.session import recorded as records_of, run, sweep
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked
 from tests.recorded import ATTENTION
@@ -452,7 +453,7 @@ def test_a_study_repeats_its_grid_and_its_page_shows_each_point_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from profiler.studies.extractors import STUDY
-    from profiler.sweeps import processes
+    from profiler.sweep import processes
 
     assert isinstance(STUDY, GridStudy)
 
@@ -492,7 +493,7 @@ def test_a_study_on_a_gpu_repeats_and_measures_ceilings_unless_it_is_told_otherw
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from profiler.studies.additive_against_dot_product import STUDY
-    from profiler.sweeps.devices import Device
+    from profiler.sweep.devices import Device
 
     given: list[str] = []
 
@@ -500,9 +501,9 @@ def test_a_study_on_a_gpu_repeats_and_measures_ceilings_unless_it_is_told_otherw
         given.append(measure.partition(":")[2])
         return one_worker()
 
-    monkeypatch.setattr("profiler.work.device_name", lambda name: name)
-    monkeypatch.setattr("profiler.sweeps.devices.devices", lambda place: [Device(place, {})])
-    monkeypatch.setattr("profiler.sweeps.processes.processes", starts)
+    monkeypatch.setattr("profiler.host.device.device_name", lambda name: name)
+    monkeypatch.setattr("profiler.sweep.devices.devices", lambda place: [Device(place, {})])
+    monkeypatch.setattr("profiler.sweep.processes.processes", starts)
     path = tmp_path / "study.jsonl"
     manner = Manner(kind, rounds=1, largest=64, ceilings=ceilings)
     done = STUDY.measure(manner, path, lambda *_: None, lambda _: None)

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from profiler import report, session
-from profiler.ladders.ladder import Ladder, Memory
-from profiler.store import Measurement
-from profiler.words import scaled
+from profiler.commands import measuring
+from profiler.reconcile import ladder
+from profiler.reconcile.levels import Ladder, Memory
+from profiler.records.store import Measurement
+from profiler.records.words import scaled
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
 from tests.typesetting import compiled, needs_latex
 
@@ -31,7 +32,7 @@ RECORDS = [ATTENTION, LAUNCH_BOUND, UNTIMED]
 
 def ladders_of(*records: Measurement) -> list[Ladder]:
     """The ladders of recorded measurements, all of which have one."""
-    found, problems = session.ladders(records)
+    found, problems = ladder.ladders(records)
     assert problems == []
     return found
 
@@ -47,30 +48,30 @@ def golden(name: str, printed: str) -> None:
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_measurements_as_printed(format_: str) -> None:
-    printed = report.measurements(RECORDS, format_, COMMAND)
+    printed = measuring.measurements(RECORDS, format_, COMMAND)
     golden(f"measurements.{FORMATS[format_]}", printed)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_ladders_as_printed(format_: str) -> None:
-    golden(f"ladders.{FORMATS[format_]}", report.ladders(ladders_of(*RECORDS), format_, COMMAND))
+    golden(f"ladders.{FORMATS[format_]}", measuring.ladders(ladders_of(*RECORDS), format_, COMMAND))
 
 
 def test_the_ladder_that_json_prints_has_the_keys_of_schema_1() -> None:
-    printed = json.loads(report.ladders(ladders_of(*RECORDS), "json", ""))
+    printed = json.loads(measuring.ladders(ladders_of(*RECORDS), "json", ""))
     assert printed.keys() == {"schema", "ladders"} and printed["schema"] == 1
     attention, bound, untimed = printed["ladders"]
-    for ladder in printed["ladders"]:
-        assert ladder.keys() >= {
+    for made in printed["ladders"]:
+        assert made.keys() >= {
             "mixer", "implementation", "form", "phase", "sizes", "rungs", "causes", "unexplained",
             "peers", "reasons",
         }  # fmt: skip
-        assert list(ladder["rungs"]) == ["1", "2", "3", "4", "5"]
-        assert ladder["rungs"]["4"] is None and "hardware counters" in ladder["reasons"]["4"]
-        assert ladder["unexplained"].keys() == {"1-2", "2-3"}
-        for cause in ladder["causes"]:
+        assert list(made["rungs"]) == ["1", "2", "3", "4", "5"]
+        assert made["rungs"]["4"] is None and "hardware counters" in made["reasons"]["4"]
+        assert made["unexplained"].keys() == {"1-2", "2-3"}
+        for cause in made["causes"]:
             assert cause.keys() >= {"from", "to", "name", "counts"}
-        for figure in ladder["peers"]:
+        for figure in made["peers"]:
             assert figure.keys() >= {"name", "predicted", "printed", "causes"}
     assert [cause["name"] for cause in attention["causes"]] == ["dense", "safe-softmax"]
     nothing = {"mul": 0, "add": 0, "div": 0, "exp": 0, "other": {}}
@@ -90,11 +91,11 @@ def test_the_ladder_that_json_prints_has_the_keys_of_schema_1() -> None:
 
 
 def test_every_null_that_json_prints_has_its_reason_under_the_same_key() -> None:
-    for ladder in json.loads(report.ladders(ladders_of(*RECORDS), "json", ""))["ladders"]:
+    for made in json.loads(measuring.ladders(ladders_of(*RECORDS), "json", ""))["ladders"]:
         for holder, reasons in (
-            (ladder["rungs"], ladder["reasons"]),
-            (ladder["rungs"]["5"] or {}, ladder["reasons"]),
-            *((figure, figure["reasons"]) for figure in ladder["peers"]),
+            (made["rungs"], made["reasons"]),
+            (made["rungs"]["5"] or {}, made["reasons"]),
+            *((figure, figure["reasons"]) for figure in made["peers"]),
         ):
             missing = {key for key, value in holder.items() if value is None}
             assert missing <= reasons.keys()
@@ -104,14 +105,14 @@ def test_every_null_that_json_prints_has_its_reason_under_the_same_key() -> None
 
 
 def test_measurements_in_json_are_the_records() -> None:
-    printed = json.loads(report.measurements(RECORDS, "json", ""))
+    printed = json.loads(measuring.measurements(RECORDS, "json", ""))
     assert printed == {"schema": 1, "measurements": [m.to_json() for m in RECORDS]}
 
 
 def test_csv_is_a_table_whose_every_row_has_a_value_or_a_reason() -> None:
     for text in (
-        report.measurements(RECORDS, "csv", ""),
-        report.ladders(ladders_of(*RECORDS), "csv", ""),
+        measuring.measurements(RECORDS, "csv", ""),
+        measuring.ladders(ladders_of(*RECORDS), "csv", ""),
     ):
         rows = list(csv.DictReader(StringIO(text)))
         assert rows
@@ -121,41 +122,41 @@ def test_csv_is_a_table_whose_every_row_has_a_value_or_a_reason() -> None:
 
 
 def test_rates_are_effective_rates() -> None:
-    (ladder,) = ladders_of(ATTENTION)
-    cost = ladder.rungs["5"]
+    (made,) = ladders_of(ATTENTION)
+    cost = made.rungs["5"]
     assert cost["verdict"] == "comparable"
     assert cost["operations_per_s"] == pytest.approx(6432 / 0.000125)
     assert cost["bytes_per_s"] == pytest.approx(4 * (2 * 64 + 4 * 64) / 0.000125)
     assert cost["J_per_operation"] is None
-    assert ladder.reasons["J_per_operation"] == ladder.reasons["energy_J"]
+    assert made.reasons["J_per_operation"] == made.reasons["energy_J"]
 
 
 def test_energy_of_a_busy_device_is_divided_by_its_operations() -> None:
     readings = {**ATTENTION.readings, "energy": reading("energy", 0.5, "J")}
-    (ladder,) = ladders_of(replace(ATTENTION, readings=readings))
-    assert ladder.rungs["5"]["J_per_operation"] == pytest.approx(0.5 / 6432)
-    assert "77.74 µJ" in report.ladders([ladder], "rich", "")
+    (made,) = ladders_of(replace(ATTENTION, readings=readings))
+    assert made.rungs["5"]["J_per_operation"] == pytest.approx(0.5 / 6432)
+    assert "77.74 µJ" in measuring.ladders([made], "rich", "")
 
 
 def test_a_switch_that_could_not_be_counted_under_is_named_in_every_format() -> None:
     said = "'row by row' could not be counted: an operation without a rule"
-    (ladder,) = ladders_of(ATTENTION)
+    (made,) = ladders_of(ATTENTION)
     peak = Memory(derived=8, measured=16, unasked=said)
-    ladder = replace(ladder, memory={**ladder.memory, "peak": peak})
+    made = replace(made, memory={**made.memory, "peak": peak})
     for format_ in FORMATS:
-        text = report.ladders([ladder], format_, "").replace("\n", " ")
+        text = measuring.ladders([made], format_, "").replace("\n", " ")
         assert said in " ".join(text.split()), format_
 
 
 def test_what_means_nothing_is_not_comparable_in_every_format() -> None:
     verdict = "not comparable: launch-bound, the device waits for the host most of the time"
-    (ladder,) = ladders_of(LAUNCH_BOUND)
-    assert ladder.rungs["5"]["verdict"] == ladder.reasons["5"] == verdict
+    (made,) = ladders_of(LAUNCH_BOUND)
+    assert made.rungs["5"]["verdict"] == made.reasons["5"] == verdict
     for rate in ("operations_per_s", "bytes_per_s", "J_per_operation"):
-        assert ladder.rungs["5"][rate] is None
+        assert made.rungs["5"][rate] is None
     for format_ in FORMATS:
-        assert verdict in report.ladders([ladder], format_, ""), format_
-    lines = report.ladders([ladder], "rich", "").splitlines()
+        assert verdict in measuring.ladders([made], format_, ""), format_
+    lines = measuring.ladders([made], "rich", "").splitlines()
     for words in ("operations per second", "bytes per second", "energy per dispatched operation"):
         (line,) = (line for line in lines if words in line)
         assert line.endswith("- (4)")
@@ -164,7 +165,7 @@ def test_what_means_nothing_is_not_comparable_in_every_format() -> None:
 
 @pytest.mark.parametrize("format_", ["rich", "markdown", "latex"])
 def test_every_dash_has_its_reason_below(format_: str) -> None:
-    text = report.measurements(RECORDS, format_, "")
+    text = measuring.measurements(RECORDS, format_, "")
     for reason in ("NVML: library not found", "CUPTI is not usable here", "out of memory",
                    "fvcore could not trace the call", "no counting rule for"):  # fmt: skip
         assert reason in text
@@ -174,26 +175,26 @@ def test_what_a_label_does_to_a_time_is_said_where_its_name_does_not() -> None:
     latency = ATTENTION.readings["latency"]
     capped = replace(latency, details={**latency.details, "labels": ["power-capped", "throttled"]})
     found = replace(ATTENTION, readings={**ATTENTION.readings, "latency": capped})
-    text = report.measurements([found, LAUNCH_BOUND], "rich", "")
+    text = measuring.measurements([found, LAUNCH_BOUND], "rich", "")
     assert "latency power-capped: self-attention explicit" in text
     assert text.count("a chip lowers its clock by the numbers that it works with") == 1
-    assert "a chip lowers its clock" not in report.measurements(RECORDS, "rich", "")
+    assert "a chip lowers its clock" not in measuring.measurements(RECORDS, "rich", "")
 
 
 def test_reasons_are_numbered_as_they_come_up() -> None:
     (line,) = (
-        x for x in report.measurements([UNTIMED], "rich", "").splitlines() if x.startswith("we")
+        x for x in measuring.measurements([UNTIMED], "rich", "").splitlines() if x.startswith("we")
     )
     marks = [part.split(")")[0] for part in line.split("- (")[1:]]
     assert marks == ["1", "1", "1", "2", "3", "4", "5", "6", "7", "7", "7"]
 
 
 def test_what_peers_left_out_is_said_below_with_its_share() -> None:
-    text = report.measurements(RECORDS, "rich", "")
+    text = measuring.measurements(RECORDS, "rich", "")
     assert "torch did not count in self-attention explicit: aten::div x1, aten::_softmax x1" in text
     assert "(21.0% of the time)" in text
     assert "(an unknown share of the time)" in text
-    twice = report.measurements([ATTENTION, replace(ATTENTION, dtype="fp64")], "rich", "")
+    twice = measuring.measurements([ATTENTION, replace(ATTENTION, dtype="fp64")], "rich", "")
     assert "self-attention explicit (b = 1, l = 8, d = 8, n = 2, fp64): aten::div x1" in twice
 
 
@@ -208,7 +209,7 @@ def test_numbers_are_never_cut_or_rounded(width: int | None) -> None:
         readings={"peak_memory": reading("peak_memory", 2**40, "B")},
         counts={"dispatch": dispatch(2, mul=HUGE), "peers": {"torch": peer(HUGE + 1, "flop", 0.5)}},
     )  # fmt: skip
-    text = report.measurements([record], "rich", "", width)
+    text = measuring.measurements([record], "rich", "", width)
     for name, number in (
         ("operations", f"{HUGE:,}"),
         ("torch", f"{HUGE + 1:,}"),
@@ -216,11 +217,11 @@ def test_numbers_are_never_cut_or_rounded(width: int | None) -> None:
     ):
         left_out = width is not None and f"{width} columns are too narrow" in text
         assert number in text or (left_out and name in text.split("left out")[1])
-    assert f"{HUGE:,}" in report.ladders(ladders_of(record), "rich", "", width)
+    assert f"{HUGE:,}" in measuring.ladders(ladders_of(record), "rich", "", width)
 
 
 def test_a_narrow_terminal_keeps_the_ladder_whole() -> None:
-    lines = report.ladders(ladders_of(ATTENTION), "rich", "", 72).splitlines()
+    lines = measuring.ladders(ladders_of(ATTENTION), "rich", "", 72).splitlines()
     (first,) = (line for line in lines if line.startswith("3 dispatched"))
     assert first.split()[2:] == ["3,072", "2,864", "256", "128", "112", "6,432"]
 
@@ -231,7 +232,7 @@ def test_a_narrow_terminal_keeps_the_ladder_whole() -> None:
 )
 def test_a_narrower_one_loses_classes_from_the_last(width: int, left: int) -> None:
     numbers = ["3,072", "2,864", "256", "128", "112"]
-    text = report.ladders(ladders_of(ATTENTION), "rich", "", width).partition(": what others")[0]
+    text = measuring.ladders(ladders_of(ATTENTION), "rich", "", width).partition(": what others")[0]
     (line,) = (line for line in text.splitlines() if line.startswith("3 dispatched"))
     assert line.split()[2:] == [*numbers[:left], "6,432"]
     dropped = ["cause", "compare", "exp", "div", "add", "mul"][: 6 - left]
@@ -256,7 +257,7 @@ def test_measured_values_are_scaled(value: float, unit: str, text: str) -> None:
 
 
 def test_latex_says_how_it_was_made_and_escapes_what_it_prints() -> None:
-    text = report.measurements(RECORDS, "latex", COMMAND)
+    text = measuring.measurements(RECORDS, "latex", COMMAND)
     assert text.splitlines()[0] == f"% {COMMAND}"
     assert "aten::\\_softmax" in text
     assert "125 $\\mu$s" in text
@@ -265,9 +266,9 @@ def test_latex_says_how_it_was_made_and_escapes_what_it_prints() -> None:
 
 
 def test_colour_marks_the_titles_alone() -> None:
-    text = report.measurements([ATTENTION], "rich", "", 300, colour=True)
+    text = measuring.measurements([ATTENTION], "rich", "", 300, colour=True)
     assert text.startswith("\x1b[1mMeasured: forward pass")
-    assert "\x1b" not in report.measurements([ATTENTION], "rich", "")
+    assert "\x1b" not in measuring.measurements([ATTENTION], "rich", "")
 
 
 @needs_latex
@@ -293,19 +294,19 @@ def alike(as_many: float, **details: object) -> Measurement:
 
 def test_samples_that_tell_markedly_less_are_said_to() -> None:
     note = "as much of the median: self-attention explicit 180 of 500"
-    assert note in report.measurements([alike(180.4)], "markdown", "").replace("\n", " ")
-    (ladder,) = ladders_of(alike(180.4))
-    assert "500, which tell as much as 180" in report.ladders([ladder], "markdown", "")
-    cost = json.loads(report.ladders([ladder], "json", ""))["ladders"][0]["rungs"]["5"]
+    assert note in measuring.measurements([alike(180.4)], "markdown", "").replace("\n", " ")
+    (made,) = ladders_of(alike(180.4))
+    assert "500, which tell as much as 180" in measuring.ladders([made], "markdown", "")
+    cost = json.loads(measuring.ladders([made], "json", ""))["ladders"][0]["rungs"]["5"]
     assert cost["latency_samples_independent"] == 180.4
     for hardly in (alike(300.0), ATTENTION):
-        assert "would tell as much" not in report.measurements([hardly], "markdown", "")
-        assert "which tell" not in report.ladders(ladders_of(hardly), "markdown", "")
+        assert "would tell as much" not in measuring.measurements([hardly], "markdown", "")
+        assert "which tell" not in measuring.ladders(ladders_of(hardly), "markdown", "")
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_no_interval_is_a_dash_with_its_reason_in_every_format(format_: str) -> None:
     unknown = alike(4.2, ci_low=None, ci_high=None, ci_missing=TOO_ALIKE)
-    assert report.measurements([unknown], format_, "")
-    printed = report.ladders(ladders_of(unknown), format_, "", width=200)
+    assert measuring.measurements([unknown], format_, "")
+    printed = measuring.ladders(ladders_of(unknown), format_, "", width=200)
     assert TOO_ALIKE in printed.replace("\n", " ")

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.phases import system_of
-from costmodel.writing import sum_
-from profiler.ladders import formulas
-from profiler.ladders.schedule import held_in_turn, schedules
-from profiler.modules import implementations
+from costmodel.errors import Unsupported
+from costmodel.language.writing import sum_
+from costmodel.questions.subject import system_of
+from profiler.modules.registry import implementations
+from profiler.reconcile.allocations import formulas
+from profiler.reconcile.allocations.schedule import held_in_turn, schedules
 from tests.profiler.test_reconcile_memory import (
     ONE,
     doctored,

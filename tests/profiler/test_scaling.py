@@ -20,10 +20,21 @@ import pytest
 
 import costmodel as cm
 from cli import run
-from costmodel.polynomial import Poly
-from profiler.meters.interface import Reading
-from profiler.scaling import scaling_report
-from profiler.scaling.curves import QUANTITIES, Series, series_of
+from costmodel.symbolic.polynomial import Poly
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement, append
+from profiler.scaling import report
+from profiler.scaling.derived import (
+    COMPULSORY,
+    LIVE,
+    LOCAL,
+    OPERATIONS,
+    UNFUSED,
+    Derived,
+    NotSmooth,
+    Predictions,
+    local_exponent,
+)
 from profiler.scaling.exponents import (
     AGREE,
     KNOWN_TO,
@@ -38,28 +49,9 @@ from profiler.scaling.exponents import (
     power_of,
     settled,
 )
-from profiler.scaling.floors import (
-    ARITHMETIC,
-    BEST,
-    LAUNCHES,
-    NEAR,
-    Departure,
-    Floor,
-    departure,
-)
-from profiler.scaling.predicted import (
-    COMPULSORY,
-    LIVE,
-    LOCAL,
-    OPERATIONS,
-    UNFUSED,
-    Derived,
-    NotSmooth,
-    Predictions,
-    local_exponent,
-)
-from profiler.scaling.scaling import Growth, Scaling, scalings
-from profiler.store import Measurement, append
+from profiler.scaling.floors import ARITHMETIC, BEST, LAUNCHES, NEAR, Departure, Floor, departure
+from profiler.scaling.growth import Growth, Scaling, scalings
+from profiler.scaling.series import QUANTITIES, Series, series_of
 from tests.growing import along_l, record
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
@@ -222,7 +214,7 @@ def derived(series: Series, name: str) -> Derived:
 
 def test_the_local_exponent_of_a_polynomial_by_hand() -> None:
     l, d = Poly.atom("l"), Poly.atom("d")
-    from costmodel.exact import Exact
+    from costmodel.symbolic.piecewise import Exact
 
     answer = Exact.of(l * l * d + l * d * d)
     # 2 l^2 d + l d^2 over l^2 d + l d^2: at l = 30, d = 10 (18000 + 3000) / 12000
@@ -258,7 +250,7 @@ def test_one_end_that_differs_is_printed() -> None:
     assert Growth(OPERATIONS, 1.0, 1.0, 0.98, LOCAL).words == "1.00 (1.00 to 0.98)"
     records = along_l("she", "fft", LENGTHS, lambda l: 1e-6 * l)
     found = [s for s in scalings(records, ("l",))[0] if s.quantity.reading == "latency"]
-    text = scaling_report.text(found, "markdown", "")
+    text = report.text(found, "markdown", "")
     growths = [g for g in found[0].derived.values() if isinstance(g, Growth) and g.how != LOCAL]
     assert growths and all(g.words in text for g in growths)
     assert "some derived exponents are those between the ends, since the formula has steps" in text
@@ -267,8 +259,8 @@ def test_one_end_that_differs_is_printed() -> None:
 @pytest.mark.parametrize("phase", ["training", "training-step", "inference"])
 @pytest.mark.parametrize("implementation", ["explicit", "sdpa"])
 def test_derived_values_are_those_of_the_questions(implementation: str, phase: str) -> None:
-    from profiler.modules import implementations
-    from profiler.reconcile import described
+    from profiler.modules.described import described
+    from profiler.modules.registry import implementations
 
     records = along_l("self-attention", implementation, (5, 7), lambda l: 1.0, phase=phase, d=16)
     series = one_series(records)
@@ -293,8 +285,8 @@ def test_a_batch_is_counted_as_the_questions_count_it() -> None:
     ]
     series = one_series(records)
     mixer = cm.mixer("me")
-    from profiler.modules import implementations
-    from profiler.reconcile import described
+    from profiler.modules.described import described
+    from profiler.modules.registry import implementations
 
     does = described(mixer, implementations(mixer)["toeplitz"], "training-step")
     rules = ("strict", *does.rewrites)
@@ -374,7 +366,7 @@ def test_what_was_asked_for_besides_tells_series_apart() -> None:
     plain = along_l("me", "toeplitz", (2, 4), lambda l: 1.0, rounds=1)
     other = [replace(r, sweep={**r.sweep, "options": {"energy_trials": 3}}) for r in plain]
     assert [s.asked for s in series_of([*plain, *other], "l")] == ["", ", energy_trials=3"]
-    text = scaling_report.text(scalings([*plain, *other], ("l",))[0], "markdown", "")
+    text = report.text(scalings([*plain, *other], ("l",))[0], "markdown", "")
     settings = [line.split(" | ")[2] for line in text.splitlines() if line.startswith("| me |")]
     alike = "forward pass, fp32, cpu, b = 1, d = 64"
     assert settings[:2] == [alike, f"{alike}, energy_trials=3"]
@@ -474,8 +466,8 @@ def scaled_up(records: list[Measurement], reading: str = "latency") -> list[Scal
 
 
 def operations_of(l: int) -> int:
-    from profiler.modules import implementations
-    from profiler.reconcile import described
+    from profiler.modules.described import described
+    from profiler.modules.registry import implementations
 
     mixer = cm.mixer("me")
     does = described(mixer, implementations(mixer)["toeplitz"], "training")
@@ -577,9 +569,9 @@ def test_a_data_sheet_bounds_traffic_where_no_ceiling_was_measured() -> None:
     measured = {f.name: f.constant for f in left_of(topped(records, copy=4e12)).floors}
     assert measured["memory traffic"] == "4 TB/s, from measured ceilings (copy)"
     found = scaled_up(records)
-    said = scaling_report.floors_words(found)
+    said = report.floors_words(found)
     assert "scaled by what its data sheet says, or by the best rate that the same series" in said
-    assert "data sheet" not in scaling_report.floors_words(scaled_up(sample()))
+    assert "data sheet" not in report.floors_words(scaled_up(sample()))
 
 
 def test_joules_have_no_ceiling() -> None:
@@ -635,7 +627,7 @@ def sample() -> list[Measurement]:
 @pytest.mark.parametrize("format_", ["rich", "markdown", "latex", "csv", "json"])
 def test_every_format_has_the_exponent(format_: str) -> None:
     found, _ = scalings(sample(), ("l",))
-    text = scaling_report.text(found, format_, "costmodel scaling runs.jsonl")
+    text = report.text(found, format_, "costmodel scaling runs.jsonl")
     if format_ == "json":
         printed = json.loads(text)
         latency = next(s for s in printed["scalings"] if s["quantity"] == "latency")
@@ -663,7 +655,7 @@ def test_nothing_that_grows_is_said() -> None:
         for l in (2, 4)
     ]  # fmt: skip
     found, _ = scalings(bare, ("l",))
-    text = scaling_report.text(found, "rich", "")
+    text = report.text(found, "rich", "")
     assert "nothing was measured that could grow" in text and "nobody looked" in text
 
 

@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from profiler import session
-from profiler.ladders.ladder import row_classes
-from profiler.meters.latency import LatencyLimits
-from profiler.modules import implementations
-from profiler.plan import implementation_of
-from profiler.session import ladders, recorded as records_of, run
-from profiler.store import Measurement, StoreError, append, read
-from profiler.work import MeasureError, Request
+from profiler.meters.sampler import LatencyLimits
+from profiler.modules.registry import implementations
+from profiler.reconcile.ladder import ladders
+from profiler.reconcile.levels import row_classes
+from profiler.records.reading import MeasureError
+from profiler.records.store import Measurement, StoreError, append, read
+from profiler.run.plan import implementation_of
+from profiler.run.request import Request
+from profiler.sweep import session
+from profiler.sweep.session import recorded as records_of, run
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, recorded
 from tests.user_mixers import written
 

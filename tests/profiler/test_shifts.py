@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 import costmodel as cm
-from costmodel.constraints import Unsupported
-from costmodel.indices import min_
-from costmodel.phases import system_of
-from costmodel.writing import sum_
-from profiler.ladders.schedule import Schedule, moments
-from profiler.modules import implementations
+from costmodel.errors import Unsupported
+from costmodel.language.indices import min_
+from costmodel.language.writing import sum_
+from costmodel.questions.subject import system_of
+from profiler.modules.registry import implementations
+from profiler.reconcile.allocations.schedule import Schedule, moments
 from tests.implementations import every
 from tests.profiler.test_reconcile_memory import (
     ONE,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from costmodel.data import data_dir
-from profiler.machine.statement import OUTSIDE, statement
-from profiler.machine.statement_groups import groups
-from profiler.meters.interface import Reading
-from profiler.session import recorded as records_of
-from profiler.store import Measurement
+from profiler.host.statement import OUTSIDE, statement
+from profiler.host.statement_groups import groups
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement
+from profiler.sweep.session import recorded as records_of
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, latency
 
 GPU: dict[str, Any] = {

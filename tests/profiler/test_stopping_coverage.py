@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.signal import lfilter
 
-from profiler.meters import latency_stopping
-from profiler.meters.dependence import independent
-from profiler.meters.interface import Reading
+from profiler.meters import sampler
+from profiler.meters.effective_sample_size import independent
 from profiler.meters.latency import latency
+from profiler.records.reading import Reading
 from tests.fake_devices import MS, UNWATCHED, read
 
 RUNS = 200
@@ -125,7 +125,7 @@ SHORT, LONGER, LONG = 1.25, 4.0, 20.0
 def as_if_independent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule and the interval that take samples to be independent."""
     for number in ("independent", "surely_independent"):
-        monkeypatch.setattr(latency_stopping, number, len)
+        monkeypatch.setattr(sampler, number, len)
 
 
 WEAK = {
@@ -179,7 +179,7 @@ def test_a_rule_that_trusts_the_sum_stops_where_it_came_out_too_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slow = following(0.9, 0.01)
-    monkeypatch.setattr(latency_stopping, "surely_independent", independent)
+    monkeypatch.setattr(sampler, "surely_independent", independent)
     assert held(slow, LONGER)[0] < 0.9 < NEAR
     assert held(slow, LONG)[0] < 0.8
 

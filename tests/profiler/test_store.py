@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.meters.interface import Reading, Unavailable
-from profiler.store import CUT, Measurement, StoreError, append, divide, line_of, read
+from profiler.records.reading import Reading, Unavailable
+from profiler.records.store import CUT, Measurement, StoreError, append, divide, line_of, read
 
 ROOT = Path(__file__).parents[2]
 
@@ -306,7 +306,7 @@ def test_what_joined_the_schema_later_has_its_type(key: str) -> None:
 WRITER = """
 import sys, threading
 from tests.profiler.test_store import measurement
-from profiler.store import append
+from profiler.records.store import append
 path, name, threads, number = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 def write(thread):
     for place in range(number):

@@ -14,27 +14,28 @@ import torch
 
 from cli import run
 from costmodel.data import data_dir
-from costmodel.models import model
-from profiler.meters.disturbance import Seen
-from profiler.meters.energy import EnergyLimits
-from profiler.meters.interface import Reading, Unavailable
-from profiler.meters.latency_stopping import summary
-from profiler.meters.latency_timers import ClockTimer
-from profiler.scaling.predicted import live, operations
-from profiler.session import recorded as records_of
-from profiler.store import Measurement, append, read
-from profiler.studies import StudyError, studies, study, thesis_training, training_rounds
+from costmodel.networks import model
+from profiler.meters.disturbances import Seen
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.meters.sampler import summary
+from profiler.meters.timers import ClockTimer
+from profiler.records.reading import Reading, Unavailable
+from profiler.records.store import Measurement, append, read
+from profiler.scaling.derived import live, operations
+from profiler.studies import thesis_training, training_rounds
 from profiler.studies.additive_against_dot_product import STUDY as ADDITIVE
 from profiler.studies.extractors import STUDY as EXTRACTORS, shows
-from profiler.studies.grid_study import GridStudy, derived
+from profiler.studies.grid import GridStudy, derived
 from profiler.studies.pairs import pairs
-from profiler.studies.printed import claim, printed_times
+from profiler.studies.published_times import claim, printed_times
 from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio, fastest, ratio
-from profiler.studies.study import Manner, grouped
+from profiler.studies.registry import studies, study
+from profiler.studies.study import Manner, StudyError, grouped
 from profiler.studies.tables import over_lengths, settings
 from profiler.studies.thesis_training import STUDY as THESIS, latest, step_operations
 from profiler.studies.training_rounds import Rate, Step, Training
-from profiler.sweeps.failures import MEMORY
+from profiler.sweep.failures import MEMORY
+from profiler.sweep.session import recorded as records_of
 from tests.fake_devices import ScriptedWatch
 from tests.growing import ENVIRONMENT, NO_ENERGY, along_l, joules, record
 from tests.sweeping import one_worker
@@ -149,7 +150,7 @@ def test_the_plan_of_the_extractors_has_what_is_asked_for() -> None:
     # a convolution by FFT of one width goes on to the end of the grid
     assert max(r.sizes["l"] for r in asked) == 131072
     # every implementation of every mixer
-    from profiler.modules import implementations
+    from profiler.modules.registry import implementations
 
     named = {(r.mixer.name, r.implementation.name) for r in asked}
     assert named == {(m, i) for m in EXTRACTORS.mixers for i in implementations(m)}
@@ -179,7 +180,7 @@ def test_smaller_runs_and_parts_are_parts_of_the_plan() -> None:
 def test_a_grid_is_measured_into_its_file_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profiler.sweeps.processes.processes", lambda *_: one_worker())
+    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: one_worker())
     file = tmp_path / "runs.jsonl"
     manner = Manner("cpu", rounds=1, largest=32)
     done = ADDITIVE.measure(manner, file, lambda *_: None, lambda _: None)
@@ -194,7 +195,7 @@ def test_a_grid_is_measured_into_its_file_and_resumed(
 def test_a_grid_with_other_limits_of_energy_needs_a_file_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profiler.sweeps.processes.processes", lambda *_: one_worker())
+    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: one_worker())
     file, own = tmp_path / "runs.jsonl", tmp_path / "own.jsonl"
     plain, brief = (Manner("cpu", rounds=1, largest=32, energy_trials=n) for n in (None, 3))
     quiet: dict[str, Any] = {"progress": lambda *_: None, "tell": lambda _: None}

@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 import cli
-from profiler import session
 from profiler.commands import sweeping as command
-from profiler.store import Measurement, StoreError, append, read
-from profiler.sweeps.failures import FAILED, MEMORY, REFUSED
-from profiler.sweeps.points import key_of
-from profiler.sweeps.remaining import Remaining
-from profiler.sweeps.results import Results
-from profiler.work import MeasureError, Request
+from profiler.reconcile import ladder
+from profiler.records.reading import MeasureError
+from profiler.records.store import Measurement, StoreError, append, read
+from profiler.run.request import Request
+from profiler.sweep import session
+from profiler.sweep.failures import FAILED, MEMORY, REFUSED
+from profiler.sweep.points import key_of
+from profiler.sweep.remaining import Remaining
+from profiler.sweep.results import Results
 from tests import sweeping
 from tests.sweeping import Thread, grid, keys_in, measure, one_worker, points_of, record_of
 
@@ -172,7 +174,7 @@ def test_two_devices_that_differ_are_refused_unless_mixed(tmp_path: Path) -> Non
 
 
 def test_shards_fill_the_file_that_one_would(tmp_path: Path) -> None:
-    from profiler.sweeps.order import part
+    from profiler.sweep.order import part
 
     path = tmp_path / "runs.jsonl"
     for number in (2, 1, 3):
@@ -220,7 +222,7 @@ def test_what_happens_is_told_with_the_estimate(tmp_path: Path) -> None:
 @pytest.fixture
 def invented(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands invent what they measure."""
-    monkeypatch.setattr("profiler.sweeps.processes.processes", lambda *_: one_worker())
+    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: one_worker())
 
 
 def run(*words: str) -> int:
@@ -269,7 +271,7 @@ def test_an_interrupt_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts = one_worker(until(5, KeyboardInterrupt()))
-    monkeypatch.setattr("profiler.sweeps.processes.processes", lambda *_: starts)
+    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: starts)
     path = tmp_path / "runs.jsonl"
     assert run("sweep", *SMALL, "--l", "2,3", "-o", str(path)) == 1
     said = f"interrupted: {path} holds 5 of 16 points; the same command goes on from there"
@@ -326,7 +328,7 @@ def test_a_worker_that_cannot_measure_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     starts = {"cpu": lambda: Thread(unfit="no measuring process: it ended")}
-    monkeypatch.setattr("profiler.sweeps.processes.processes", lambda *_: starts)
+    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: starts)
     assert run("sweep", *SMALL, "--l", "2", "-o", str(tmp_path / "runs.jsonl")) == 2
     assert "cpu: no measuring process: it ended" in capsys.readouterr().err
     with pytest.raises(MeasureError):
@@ -359,6 +361,6 @@ def test_real_modules_are_measured_by_a_process_and_replayed(
 def test_a_recorded_failure_has_no_ladder_and_says_why(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     swept(path, (sweeping.MEMORY,))
-    found, problems = session.ladders(read(path)[0])
+    found, problems = ladder.ladders(read(path)[0])
     assert found == [] and len(problems) == 6
     assert all("keeps a failure: me toeplitz (fp32): out of memory" in p for p in problems)

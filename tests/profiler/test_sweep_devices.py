@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from profiler.meters.energy import SensorError
-from profiler.sweeps import devices as module
-from profiler.sweeps.devices import Device, board_uuids, devices
-from profiler.work import MeasureError
+from profiler.meters.energy.protocol import SensorError
+from profiler.records.reading import MeasureError
+from profiler.sweep import devices as module
+from profiler.sweep.devices import Device, board_uuids, devices
 
 UUIDS = ["GPU-aaaa", "GPU-bbbb"]
 

@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given, strategies as st
 
-from profiler.sweeps.order import blocks, part, shard, volume
-from profiler.sweeps.points import Block, Point
-from profiler.work import MeasureError
+from profiler.records.reading import MeasureError
+from profiler.sweep.order import blocks, part, shard, volume
+from profiler.sweep.points import Block, Point
 from tests.sweeping import CANDIDATES, grid, points_of, request
 
 

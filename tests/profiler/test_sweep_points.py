@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from profiler.modules import implementations
-from profiler.sweeps.points import Point, described, key_of, request_of
-from profiler.work import MeasureError, Request, options_of
+from profiler.modules.registry import implementations
+from profiler.records.reading import MeasureError
+from profiler.run.plan import request_of
+from profiler.run.request import Request, described, options_of
+from profiler.sweep.points import Point, key_of
 from tests.sweeping import record_of, request
 
 

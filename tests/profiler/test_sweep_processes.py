@@ -14,16 +14,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from profiler import session
-from profiler.meters.latency import LatencyLimits
-from profiler.store import Measurement, read
-from profiler.sweeps.child import Measuring, printable, setup
-from profiler.sweeps.devices import Device, devices, recovered
-from profiler.sweeps.failures import DIED, FAULT, MEMORY, Failure
-from profiler.sweeps.points import Point, described, key_of
-from profiler.sweeps.processes import Child, processes
-from profiler.sweeps.results import Results
-from profiler.work import MeasureError
+from profiler.meters.sampler import LatencyLimits
+from profiler.records.reading import MeasureError
+from profiler.records.store import Measurement, read
+from profiler.run.request import described
+from profiler.sweep import session
+from profiler.sweep.child import Measuring, printable, setup
+from profiler.sweep.devices import Device, devices, recovered
+from profiler.sweep.failures import DIED, FAULT, MEMORY, Failure
+from profiler.sweep.points import Point, key_of
+from profiler.sweep.processes import Child, processes
+from profiler.sweep.results import Results
 from tests import sweeping
 from tests.sweeping import grid, keys_in, points_of, record_of, request
 
@@ -100,9 +101,9 @@ SWEEP = """
 import signal, sys, pathlib
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from profiler import session
-from profiler.sweeps.devices import Device
-from profiler.sweeps.processes import processes
-from profiler.sweeps.results import Results
+from profiler.sweep.devices import Device
+from profiler.sweep.processes import processes
+from profiler.sweep.results import Results
 from tests.sweeping import SLOW, grid
 SEED = int(sys.argv[2])
 results = Results(pathlib.Path(sys.argv[1]))

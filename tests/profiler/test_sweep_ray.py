@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 import cli
-from profiler import session
-from profiler.store import read
-from profiler.sweeps import ray_cluster
-from profiler.sweeps.failures import DIED, MEMORY, Failure
-from profiler.sweeps.ray_cluster import Actor, Cluster, connected, needs
-from profiler.sweeps.results import Results
-from profiler.work import MeasureError
+from profiler.records.reading import MeasureError
+from profiler.records.store import read
+from profiler.sweep import ray_cluster, session
+from profiler.sweep.failures import DIED, MEMORY, Failure
+from profiler.sweep.ray_cluster import Actor, Cluster, connected, needs
+from profiler.sweep.results import Results
 from tests import sweeping
 from tests.sweeping import grid, keys_in, points_of
 

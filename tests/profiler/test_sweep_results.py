@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.store import StoreError, append, line_of, read
-from profiler.sweeps.failures import (
+from profiler.records.store import StoreError, append, line_of, read
+from profiler.sweep.failures import (
     DIED,
     FAILED,
     FAULT,
@@ -18,8 +18,8 @@ from profiler.sweeps.failures import (
     Failure,
     failed_record,
 )
-from profiler.sweeps.points import Point
-from profiler.sweeps.results import MEASURED, Results
+from profiler.sweep.points import Point
+from profiler.sweep.results import MEASURED, Results
 from tests.sweeping import ENVIRONMENT, grid, keys_in, points_of, record_of, request
 
 

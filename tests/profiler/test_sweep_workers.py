@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from profiler.store import Measurement, StoreError
-from profiler.sweeps.failures import DIED, FAILED, FAULT, MEMORY, REFUSED, Failure
-from profiler.sweeps.points import Block, Point
-from profiler.sweeps.workers import Deal, Note, Outcome, Team, Worker
-from profiler.work import MeasureError
+from profiler.records.reading import MeasureError
+from profiler.records.store import Measurement, StoreError
+from profiler.sweep.failures import DIED, FAILED, FAULT, MEMORY, REFUSED, Failure
+from profiler.sweep.points import Block, Point
+from profiler.sweep.workers import Deal, Note, Outcome, Team, Worker
 from tests import sweeping
 from tests.sweeping import ENVIRONMENT, Thread, grid, points_of
 

@@ -12,19 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import costmodel as cm
-from profiler.counters.dispatch import count_dispatch
-from profiler.modules import Implementation, State, implementations
+from profiler.counting.dispatch import count_dispatch
+from profiler.host.device import DTYPES, default_device, device_name, dtype_name
+from profiler.modules.base import State
 from profiler.modules.extractor import MeToeplitz
-from profiler.work import (
-    DTYPES,
-    MeasureError,
-    Request,
-    default_device,
-    device_name,
-    dtype_name,
-    prepare,
-    trained,
-)
+from profiler.modules.registry import Implementation, implementations
+from profiler.records.reading import MeasureError
+from profiler.run.prepare import prepare, trained
+from profiler.run.request import Request
 from tests.implementations import equations, every, label
 from tests.small import complete
 

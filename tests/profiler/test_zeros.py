@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from profiler.counters.operations import NOTHING, Operations
-from profiler.counters.zeros import Zeros, less, mark, spent_on_zeros, there
+from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.zero_gradients import Zeros, less, mark, spent_on_zeros, there
 
 ROWS, WIDTH = 4, 3
 

@@ -12,9 +12,10 @@ from fractions import Fraction
 
 import pytest
 
-from costmodel.claims import Claim, PublishedError, load, validate
+from costmodel.claims.claim import Claim, load, validate
+from costmodel.claims.published import check, summary, unrecorded, verify
 from costmodel.data import data_dir
-from costmodel.published import check, summary, unrecorded, verify
+from costmodel.errors import PublishedError
 
 PATH = data_dir("published") / "terroa-2024.json"
 CLAIM = {claim.id.removeprefix("terroa."): claim for claim in load(PATH)}

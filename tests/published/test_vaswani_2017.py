@@ -11,10 +11,10 @@ from itertools import combinations
 
 import pytest
 
-from costmodel.claims import Claim, load
+from costmodel.claims.claim import Claim, load
+from costmodel.claims.published import check, summary, unrecorded, verify
 from costmodel.data import data_dir
-from costmodel.models import model
-from costmodel.published import check, summary, unrecorded, verify
+from costmodel.networks import model
 
 PATH = data_dir("published") / "vaswani-2017.json"
 CLAIM = {claim.id.removeprefix("vaswani."): claim for claim in load(PATH)}

@@ -12,9 +12,9 @@ from fractions import Fraction
 
 import pytest
 
-from costmodel.claims import Claim, load
+from costmodel.claims.claim import Claim, load
+from costmodel.claims.published import check, summary, unrecorded, verify
 from costmodel.data import data_dir
-from costmodel.published import check, summary, unrecorded, verify
 
 PATH = data_dir("published") / "yorsh-2021.json"
 CLAIM = {claim.id.removeprefix("yorsh."): claim for claim in load(PATH)}

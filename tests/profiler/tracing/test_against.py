@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 import costmodel as cm
-from costmodel.equations import Mixer
-from costmodel.polynomial import Poly
-from profiler.modules import implementations
+from costmodel.language.equations import Mixer
+from costmodel.symbolic.polynomial import Poly
 from profiler.modules.extractor import SheDirect
+from profiler.modules.registry import implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.tracing import trace
-from profiler.tracing.against import against, passes
-from profiler.tracing.render import as_markdown
+from profiler.tracing.compare_equations import against, passes
+from profiler.tracing.meta_run.target import TraceError
+from profiler.tracing.report import as_markdown
 from profiler.tracing.result import Break
-from profiler.tracing.target import TraceError
 from tests.profiler.tracing.test_trace import formula
 
 

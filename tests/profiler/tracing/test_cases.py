@@ -10,16 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from costmodel.polynomial import Poly
-from costmodel.rules.printing import conditions_words
-from profiler.modules import implementations
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import conditions_words
 from profiler.modules.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
-from profiler.tracing import TraceError, trace
-from profiler.tracing.against import Difference, against, passes
+from profiler.modules.registry import implementations
+from profiler.tracing import trace
 from profiler.tracing.cases import ByCases, thin
-from profiler.tracing.counted import minus
-from profiler.tracing.render import as_json, as_markdown
-from profiler.tracing.target import Target, variables
+from profiler.tracing.compare_equations import Difference, against, minus, passes
+from profiler.tracing.meta_run.target import Target, TraceError, variables
+from profiler.tracing.report import as_json, as_markdown
 from profiler.tracing.trace import within
 from tests.profiler.tracing.test_trace import formula
 

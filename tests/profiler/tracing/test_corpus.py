@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from benchmarks.traced_corpus import language, verdict
-from profiler.tracing import Trace, trace
+from profiler.tracing import trace
+from profiler.tracing.result import Trace
 from tests.profiler.tracing.test_trace import assert_classes, formula
 
 SMALL = {"num_hidden_layers": 2, "vocab_size": 61}

@@ -15,18 +15,18 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 import costmodel as cm
-from costmodel.constraints import Constraints
-from costmodel.equations import Mixer
-from costmodel.polynomial import Poly, call
-from costmodel.rules.printing import conditions_words
-from profiler.modules import implementations
-from profiler.tracing.against import Difference, by_case, passes
-from profiler.tracing.backends import BACKENDS
+from costmodel.language.equations import Mixer
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.printing import conditions_words
+from profiler.modules.registry import implementations
 from profiler.tracing.cases import Case, Traces
+from profiler.tracing.compare_equations import Difference, by_case, passes
 from profiler.tracing.divisions import Division, asked, cases, divided, floors, undone
-from profiler.tracing.observe import observe
+from profiler.tracing.meta_run.fused import BACKENDS
+from profiler.tracing.meta_run.observe import observe
+from profiler.tracing.meta_run.target import Target, TraceError, variables
 from profiler.tracing.result import Break, Trace
-from profiler.tracing.target import Target, TraceError, variables
 from profiler.tracing.trace import trace, within
 
 L, C, W, K = map(Poly.atom, "lCwk")

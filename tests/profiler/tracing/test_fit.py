@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from costmodel.polynomial import Poly, call, size
-from profiler.tracing.atoms import PRIME, axis_with_atoms, in_span, monomial_values
-from profiler.tracing.fit import Point, axis, degree_along, interpolate, powers, spans
+from costmodel.symbolic.polynomial import Poly, call, size
+from profiler.tracing.interpolation import Point, axis, degree_along, interpolate, powers, spans
+from profiler.tracing.step_functions import PRIME, axis_with_atoms, in_span, monomial_values
 
 LETTERS = ("l", "d", "n")
 

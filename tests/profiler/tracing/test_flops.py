@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor, nn
 
 from profiler.tracing import trace
-from profiler.tracing.flops import FlopCounter
+from profiler.tracing.meta_run.flop_counter import FlopCounter
 from tests.profiler.tracing import modules
 from tests.profiler.tracing.test_trace import convolution
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profiler.tracing import points as points_, trace
-from profiler.tracing.backends import BACKENDS
-from profiler.tracing.course import renumbered, whole_numbers, within
-from profiler.tracing.fit import Point
-from profiler.tracing.foreseen import foresight
-from profiler.tracing.kinds import Layout
-from profiler.tracing.points import Foresight, Points
+from profiler.tracing import size_samples as points_, trace
+from profiler.tracing.extrapolate import foresight
+from profiler.tracing.interpolation import Point
+from profiler.tracing.meta_run.fused import BACKENDS
+from profiler.tracing.meta_run.operation import Layout
+from profiler.tracing.meta_run.run_log import renumbered, whole_numbers, within
+from profiler.tracing.meta_run.target import Target, variables
 from profiler.tracing.result import Break
-from profiler.tracing.target import Target, variables
+from profiler.tracing.size_samples import Foresight, Points
 from tests.profiler.tracing import modules, test_proof
 
 

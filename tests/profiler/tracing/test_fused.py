@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from costmodel.polynomial import Poly
-from profiler.meters.memory_saved import keys, saving
+from costmodel.symbolic.polynomial import Poly
+from profiler.counting.saved_tensors import keys, saving
 from profiler.tracing import trace
-from profiler.tracing.backends import fused_backend
-from profiler.tracing.recorder import Recorder
+from profiler.tracing.meta_run.fused import fused_backend
+from profiler.tracing.meta_run.recorder import Recorder
 
 Layouts = list[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]
 

@@ -12,15 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from costmodel.polynomial import Poly
-from profiler.meters.memory import cpu_peak, profiler_sees_allocations
-from profiler.meters.memory_saved import key
-from profiler.tracing import Trace, trace
-from profiler.tracing.backends import math_backend
-from profiler.tracing.observe import COMPILER, PEAK, differentiable, observe
+from costmodel.symbolic.polynomial import Poly
+from profiler.counting.saved_tensors import key
+from profiler.meters.memory.allocator import cpu_peak, profiler_sees_allocations
+from profiler.tracing import trace
+from profiler.tracing.meta_run.fused import math_backend
+from profiler.tracing.meta_run.observe import COMPILER, PEAK, differentiable, observe
+from profiler.tracing.meta_run.target import Target
 from profiler.tracing.peak import greatest, outermost
-from profiler.tracing.render import as_json, as_markdown
-from profiler.tracing.target import Target
+from profiler.tracing.report import as_json, as_markdown
+from profiler.tracing.result import Trace
 from tests.profiler.tracing import modules
 from tests.profiler.tracing.test_trace import formula
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.tracing import points as points_
+from profiler.tracing import size_samples as points_
 from profiler.tracing.result import Break
 from profiler.tracing.trace import trace
 from tests.profiler.tracing.test_trace import formula

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profiler.tracing.backends import math_backend
-from profiler.tracing.kinds import kind_of
-from profiler.tracing.observe import PEAK, observe
-from profiler.tracing.recorder import Recorder
-from profiler.tracing.target import Target
+from profiler.tracing.meta_run.fused import math_backend
+from profiler.tracing.meta_run.observe import PEAK, observe
+from profiler.tracing.meta_run.operation import kind_of
+from profiler.tracing.meta_run.recorder import Recorder
+from profiler.tracing.meta_run.target import Target
 from tests.profiler.tracing.test_memory import Function
 
 ATEN = torch.ops.aten

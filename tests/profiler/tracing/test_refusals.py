@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profiler.tracing import TraceError, trace
+from profiler.tracing import trace
+from profiler.tracing.meta_run.target import TraceError
 from tests.profiler.tracing.test_memory import Function
 from tests.profiler.tracing.test_trace import assert_classes, formula
 

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.counters.backward_rules import LAYER_RULES, covered
-from profiler.counters.operations import NOTHING, Operations
-from profiler.counters.rules import RULES
-from profiler.tracing.backends import math_backend
-from profiler.tracing.observe import observe
-from profiler.tracing.target import Target, TraceError
+from profiler.counting.backward_rules import LAYER_RULES, covered
+from profiler.counting.forward_rules import RULES
+from profiler.counting.operations import NOTHING, Operations
+from profiler.tracing.meta_run.fused import math_backend
+from profiler.tracing.meta_run.observe import observe
+from profiler.tracing.meta_run.target import Target, TraceError
 
 
 class Function(nn.Module):

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from costmodel.polynomial import Poly
-from profiler.tracing import TraceError, trace
+from costmodel.symbolic.polynomial import Poly
+from profiler.tracing import trace
+from profiler.tracing.meta_run.target import TraceError
 from tests.profiler.tracing import modules
 from tests.profiler.tracing.test_memory import Function
 from tests.profiler.tracing.test_trace import formula

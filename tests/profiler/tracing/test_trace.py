@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from costmodel.formula_tree import poly as poly_of
-from costmodel.formulas import parse
-from costmodel.polynomial import Poly
-from profiler.tracing import Trace, TraceError, trace
-from profiler.tracing.render import as_markdown
+from costmodel.symbolic.formulas import parse, poly as poly_of
+from costmodel.symbolic.polynomial import Poly
+from profiler.tracing import trace
+from profiler.tracing.meta_run.target import TraceError
+from profiler.tracing.report import as_markdown
+from profiler.tracing.result import Trace
 from tests.profiler.tracing import modules
 
 
@@ -439,7 +440,7 @@ def test_equal_layers_count_as_many_times() -> None:
 def test_slow_modules_are_run_at_fewer_sizes(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same is found of them, where few sizes show no period and no window too."""
     plain = trace(make, over="l,d")
-    monkeypatch.setattr(import_module("profiler.tracing.points"), "SHORT_S", 0.0)
+    monkeypatch.setattr(import_module("profiler.tracing.size_samples"), "SHORT_S", 0.0)
     found = trace(make, over="l,d")
     assert_sound(found)
     assert found.quantities == plain.quantities

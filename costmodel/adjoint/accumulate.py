@@ -1,0 +1,362 @@
+"""How is what several readers hand to the gradient of an array added up, entry by entry?
+
+Which shares of a gradient are one and the same, written for the first row and for the rest?
+
+A mixer may say what holds for row 1 apart from what holds for later rows. What the two hand to an
+array is then often one expression: over all rows of the array, or one sum over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from costmodel.adjoint.transpose import Share, entries, moved_index, ranges, substituted
+from costmodel.errors import Unsupported
+from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, System, gradient_name
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Add, Array, First, Flat, Node, Ref, moved, position_value
+from costmodel.program.recurrences import references
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import region, whole
+from costmodel.symbolic.constraints import Constraints, implied, infeasible, irredundant, outside
+from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.printing import identifier
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A share of a gradient, and whether it is for each sequence or on weights alone."""
+
+    share: Share
+    sequence: bool
+
+
+@dataclass
+class Sums:
+    """The gradients of a system's arrays, and the equations that add them up."""
+
+    system: System
+    grads: dict[Array, Array] = field(default_factory=dict)
+    handed: dict[Array, list[Handed]] = field(default_factory=dict)
+    written: dict[Equation, str] = field(default_factory=dict)
+    numbers: dict[Array, int] = field(default_factory=dict)
+
+    def _gradient(self, array: Array, *, in_loop: bool) -> Array:
+        """The array that holds the gradient of an array.
+
+        That of an output which other equations read, too, is more than what is given.
+        """
+        shares = self.handed.get(array, [])
+        given = gradient_name(array) if array.role == "output" else ""
+        if given and len(shares) == 1 and not in_loop:
+            return self.system.mixer.arrays[given]
+        name = f"{given}.sum" if given else gradient_name(array)
+        return self._array(name, array.shape, array)
+
+    def _array(self, name: str, shape: tuple[Poly, ...], of: Array) -> Array:
+        owner = self.system.mixer
+        return Array(name, "intermediate", shape, owner, of.cite, bar(of, name), of.kernel)
+
+    def _next_name(self, array: Array) -> str:
+        self.numbers[array] = self.numbers.get(array, 0) + 1
+        return f"{gradient_name(array)}.{self.numbers[array]}"
+
+    def _collect(self, array: Array) -> None:
+        """The equations that add up what was handed to an array."""
+        target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
+        handed = [
+            Handed(share, sequence)
+            for sequence in (True, False)
+            for share in fused(
+                [h.share for h in self.handed.get(array, []) if h.sequence == sequence]
+            )
+        ]
+        if len(handed) > 1 and any(any(h.share.layout) for h in handed):
+            handed = [self._flattened(array, h) for h in handed]
+        if not handed:
+            return
+        layout = handed[0].share.layout
+        inside = entries(array, layout)
+        cells = [inside]
+        for where in dict.fromkeys(h.share.where for h in handed):
+            cells = [part for cell in cells for part in _split(cell, inside | where)]
+        for cell in cells:
+            present = [h for h in handed if all(implied(cell, c) for c in h.share.where)]
+            self._certain(array, present, handed)
+            if present:
+                for part, sequence in self._kinds(array, cell, handed[0].share):
+                    self._add(target, array, part, present, sequence=sequence)
+
+    def _certain(self, array: Array, present: Sequence[Handed], handed: Sequence[Handed]) -> None:
+        """Raise Unsupported where the number of additions depends on which entry is largest."""
+        firsts = [h for h in present if isinstance(h.share.value, First)]
+        elsewhere = any(h.share.where != first.share.where for first in firsts for h in handed)
+        if len(firsts) > 1 or elsewhere:
+            raise Unsupported(
+                f"the gradient of {array.name}: how much is added to the entry that a maximum is "
+                f"taken from depends on which one it is"
+            )
+
+    def _kinds(
+        self, array: Array, cell: Constraints, share: Share
+    ) -> list[tuple[Constraints, bool]]:
+        """A cell in parts that are for each sequence, or on weights alone.
+
+        Constants among the entries of an array that sequences give stand in it for each sequence.
+        """
+        constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
+        if constant and array in tokens(self.system).given:
+            return [(cell, True)]
+        return tokens(self.system).dependent_entries(Ref(array, share.positions), cell)
+
+    def _flattened(self, array: Array, handed: Handed) -> Handed:
+        """The same share in an array of its own, if it lies in a flattened layout."""
+        share = handed.share
+        if not any(share.layout):
+            return handed
+        target = self._array(self._next_name(array), array.shape, array)
+        kind = SEQUENCE if handed.sequence else STEP
+        self._write(target, array, entries(array, share.layout) | share.where, [share], kind)
+        layout = (None,) * len(array.shape)
+        plain = tuple(Poly.atom(f"@{k}") for k in range(len(array.shape)))
+        at = {f"#{k}": p for k, p in enumerate(plain)}
+        found, every = plain_region(share), whole(array)
+        where = frozenset(c.substitute(at) for c in found if not implied(every, c))
+        axes, hints = tuple(f"@{k}" for k in range(len(plain))), (None,) * len(plain)
+        return Handed(
+            Share(array, layout, axes, where, Ref(target, plain), (), hints), handed.sequence
+        )
+
+    def _add(
+        self,
+        target: Array,
+        array: Array,
+        cell: Constraints,
+        present: Sequence[Handed],
+        *,
+        sequence: bool,
+    ) -> None:
+        """The equation of a gradient at some entries; over the batch before weights alone."""
+        shares = [h.share for h in present]
+        if sequence:
+            self._write(target, array, cell, shares, SEQUENCE)
+            return
+        each = [h.share for h in present if h.sequence]
+        alone = [h.share for h in present if not h.sequence]
+        if not (each and alone):
+            self._write(target, array, cell, shares, JOINED if each else STEP)
+            return
+        joined = self._array(self._next_name(array), array.shape, array)
+        self._write(joined, array, cell, each, JOINED)
+        first = replace(alone[0], value=Ref(joined, alone[0].positions), over=(), scale=None)
+        self._write(target, array, cell, [first, *alone], STEP)
+
+    def _write(
+        self,
+        target: Array,
+        array: Array,
+        cell: Constraints,
+        shares: Sequence[Share],
+        kind: str,
+    ) -> None:
+        """The equation that adds shares up at the entries of a cell."""
+        names = self._axis_names(array, shares)
+        renamed = {old: Poly.atom("@" + new) for old, new in names.items()}
+        indices, _ = ranges(
+            frozenset(c.substitute(renamed) for c in cell), [f"@{n}" for n in names.values()]
+        )
+        guards = [c for c in cell if not c.variables and not implied(frozenset(), c)]
+        if guards and not indices:
+            raise Unsupported(f"the gradient of {array.name} exists for some sizes only")
+        if guards:
+            indices = (_guarded(indices[0], guards), *indices[1:])
+        fixed = {i.atom: i.lower[0] for i in indices if len({*i.lower, *i.upper}) == 1}
+        free = tuple(moved_index(i, fixed) for i in indices if i.atom not in fixed)
+        at = {old: new.substitute(fixed) for old, new in renamed.items()}
+        terms = [_expression(share, at, names) for share in shares]
+        value = terms[0]
+        for term in terms[1:]:
+            value = Add(value, term)
+        positions = tuple(moved(p, at) for p in shares[0].positions)
+        equation = Equation(target, positions, value, free, gradient_name(array))
+        self.written[equation] = kind
+
+    def _axis_names(self, array: Array, shares: Sequence[Share]) -> dict[str, str]:
+        """A name for each axis of an entry: what its equations, or its readers, call it."""
+        hints = list(zip(*(share.hints for share in shares), strict=True))
+        own = self._own_names(array, shares[0])
+        taken: set[str] = set()
+        names: dict[str, str] = {}
+        for axis, mine, theirs in zip(shares[0].axes, own, hints, strict=True):
+            wanted = [name for name in (mine, *theirs) if name and name not in taken]
+            name = wanted[0] if wanted else next(x for x in SPARE if x not in taken)
+            names[axis] = name
+            taken.add(name)
+        return names
+
+    def _own_names(self, array: Array, share: Share) -> list[str | None]:
+        if any(share.layout):
+            return [None] * len(share.axes)
+        for equation in self.system.defining.get(array, ()):
+            names = {index.as_poly(): index.name for index in equation.indices}
+            found = [
+                None if isinstance(p, Flat) else names.get(position_value(p))
+                for p in equation.positions
+            ]
+            if all(found):
+                return found
+        return [None] * len(share.axes)
+
+
+def bar(array: Array, name: str = "") -> str:
+    """How LaTeX prints the gradient of an array, or another array on the way to it by its name."""
+    part = name.removeprefix(gradient_name(array)).lstrip(".")
+    place = f"({part})" if part.isdecimal() else rf"\mathrm{{{part}}}"
+    return rf"\bar{{{array.latex or identifier(array.name)}}}" + (f"^{{{place}}}" if part else "")
+
+
+SPARE = "pqrsuvwzefg"
+"""Names for axes that no equation calls by an index of its own."""
+
+
+def plain_region(share: Share) -> Constraints:
+    """The entries that a share is handed to, in the axes of the array."""
+    around = entries(share.array, share.layout) | share.where
+    found = region(share.array, share.positions, around, share.axes)
+    assert found is not None
+    return found
+
+
+def _guarded(index: Index, guards: Iterable[Poly]) -> Index:
+    """An index whose range is empty for the sizes at which a guard is negative."""
+    low, upper = index.lower[0], index.upper
+    for guard in sorted(guards, key=str):
+        holds = call("Min", 1, call("Max", 0, guard + 1))
+        upper += (low - 1 + (index.upper[0] - low + 1) * holds,)
+    return Index(index.name, index.lower, upper)
+
+
+def _split(cell: Constraints, where: Constraints) -> list[Constraints]:
+    """A cell in the part inside a region and those outside it."""
+    inside = cell | where
+    if infeasible(inside):
+        return [cell]
+    return [irredundant(inside), *map(irredundant, outside(cell, [where]))]
+
+
+def _expression(share: Share, at: Mapping[str, Poly], names: Mapping[str, str]) -> Node:
+    """A share at entries called by new names; its own indices make way for these.
+
+    An index whose name is taken gets the one that the reader called that axis by, if it is free.
+    """
+    values = dict(at)
+    called = {names[axis]: hint for axis, hint in zip(share.axes, share.hints, strict=True)}
+    taken = {*names.values(), *(index.name for index in share.over)}
+    for index in share.over:
+        if index.name in called:
+            hint = called[index.name]
+            numbered = (f"{index.name}{k}" for k in range(2, 100))
+            new = next(n for n in (hint, *numbered) if n and n not in taken)
+            taken.add(new)
+            values[index.atom] = Poly.atom("@" + new)
+    return substituted(share.expression, values)
+
+
+def fused(shares: Sequence[Share]) -> list[Share]:
+    """The shares, with those that are one put together; their sum is the same."""
+    found: list[Share] = []
+    for share in shares:
+        for k, other in enumerate(found):
+            both = _one(other, share) or _one(share, other)
+            if both is not None:
+                found[k] = both
+                break
+        else:
+            found.append(share)
+    return found if len(found) == len(shares) else fused(found)
+
+
+def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
+    """The equations, with one in place of two that say the same of a first row and of the rest."""
+    found = dict(written)
+    for first in written:
+        for rest in list(found):
+            both = _same_rows(rest, first) if rest.array is first.array else None
+            if both is not None and first in found and found[rest] == found[first]:
+                found = {(both if e is rest else e): k for e, k in found.items() if e is not first}
+                break
+    return found
+
+
+def _same_rows(rest: Equation, first: Equation) -> Equation | None:
+    """Two equations of one array as one, if `first` is what `rest` would be one row earlier."""
+    for index in rest.indices:
+        at = {index.atom: index.lower[0] - 1}
+        others = tuple(i for i in rest.indices if i is not index)
+        if (
+            len(index.lower) == 1
+            and tuple(moved(p, at) for p in rest.positions) == first.positions
+            and _at(others, at) == first.indices
+            and substituted(rest.value, at) == first.value
+        ):
+            wider = Index(index.name, (index.lower[0] - 1,), index.upper)
+            indices = tuple(wider if i is index else i for i in rest.indices)
+            return replace(rest, indices=indices)
+    return None
+
+
+def _one(rest: Share, first: Share) -> Share | None:
+    """The two as one share, if `first` is what `rest` would be one row earlier."""
+    if rest.layout != first.layout or rest.scale != first.scale:
+        return None
+    return _rows(rest, first) or _sums(rest, first)
+
+
+def _rows(rest: Share, first: Share) -> Share | None:
+    """Two shares at different rows of the array."""
+    whole = entries(rest.array, rest.layout)
+    for axis in rest.axes:
+        entry = Poly.atom(axis)
+        for start in rest.where:
+            row = entry - start - 1
+            if entry.letters & row.letters or not _fixed(whole | first.where, entry - row):
+                continue
+            at = {axis: row}
+            same = substituted(rest.value, at) == substituted(first.value, at)
+            over = _at(rest.over, at) == _at(first.over, at)
+            others = _others(rest.where - {start}, at) == _others(first.where, at)
+            if same and over and others:
+                where = rest.where - {start} | {entry - row}
+                return replace(rest, where=frozenset(c for c in where if not implied(whole, c)))
+    return None
+
+
+def _sums(rest: Share, first: Share) -> Share | None:
+    """A sum over later rows of a reader, and its term at the row before them."""
+    if rest.where != first.where:
+        return None
+    for index in rest.over:
+        if len(index.lower) != 1:
+            continue
+        at = {index.atom: index.lower[0] - 1}
+        others = tuple(i for i in rest.over if i is not index)
+        if substituted(rest.value, at) == first.value and _at(others, at) == first.over:
+            wider = Index(index.name, (index.lower[0] - 1,), index.upper)
+            return replace(rest, over=tuple(wider if i is index else i for i in rest.over))
+    return None
+
+
+def _fixed(known: Constraints, difference: Poly) -> bool:
+    """Whether a difference is proven to be 0."""
+    return implied(known, difference) and implied(known, -difference)
+
+
+def _at(over: Sequence[Index], values: dict[str, Poly]) -> tuple[Index, ...]:
+    return tuple(moved_index(index, values) for index in over)
+
+
+def _others(where: Constraints, at: dict[str, Poly]) -> Constraints:
+    """Conditions at a row, without those that say nothing more there."""
+    moved = (c.substitute(at) for c in where)
+    return frozenset(c for c in moved if c.variables or not implied(frozenset(), c))

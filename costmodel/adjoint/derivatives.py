@@ -1,0 +1,93 @@
+"""What is the gradient of each operation, given that of its result?
+
+One table, part of every record of a training count. `a * b` gives g * b and g * a. `a / b` gives
+u = g / b and -u times the stored quotient. A function gives g times its slope, from the stored
+result where that saves work. A sum broadcasts its gradient, free; a maximum hands it to its first
+occurrence, which the forward pass has found. Nothing else is shared or simplified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from costmodel.language.nodes import Add, Call, Constant, Div, Mul, Neg, Node, Sub, Where
+from costmodel.symbolic.polynomial import Poly
+
+ONE, TWO, ZERO = (Constant(Poly.of(number)) for number in (1, 2, 0))
+
+
+def _exp(g: Node, y: Node) -> Node:
+    return Mul(g, y)
+
+
+def _sqrt(g: Node, y: Node) -> Node:
+    return Div(g, Mul(TWO, y))
+
+
+def _tanh(g: Node, y: Node) -> Node:
+    return Mul(g, Sub(ONE, Mul(y, y)))
+
+
+def _sigmoid(g: Node, y: Node) -> Node:
+    return Mul(Mul(g, y), Sub(ONE, y))
+
+
+def _relu(g: Node, y: Node) -> Node:
+    return Where(y, ZERO.base, g, ZERO)
+
+
+def _elu_plus_1(g: Node, y: Node) -> Node:
+    return Where(y, ONE.base, g, Mul(g, y))
+
+
+def _log(g: Node, x: Node) -> Node:
+    return Div(g, x)
+
+
+def _sin(g: Node, x: Node) -> Node:
+    return Mul(g, Call("cos", x))
+
+
+def _cos(g: Node, x: Node) -> Node:
+    return Neg(Mul(g, Call("sin", x)))
+
+
+def _softplus(g: Node, x: Node) -> Node:
+    return Mul(g, Call("sigmoid", x))
+
+
+def _slope(function: str) -> Callable[[Node, Node], Node]:
+    return lambda g, x: Mul(g, Call(function, x))
+
+
+OF_RESULT: Mapping[str, Callable[[Node, Node], Node]] = {
+    "exp": _exp,
+    "sqrt": _sqrt,
+    "tanh": _tanh,
+    "sigmoid": _sigmoid,
+    "relu": _relu,
+    "elu_plus_1": _elu_plus_1,
+}
+"""Function -> its gradient from that of its result and the stored result."""
+
+OF_OPERAND: Mapping[str, Callable[[Node, Node], Node]] = {
+    "log": _log,
+    "sin": _sin,
+    "cos": _cos,
+    "softplus": _softplus,
+    "erf": _slope("erf_slope"),
+    "silu": _slope("silu_slope"),
+    "gelu": _slope("gelu_slope"),
+}
+"""Function -> its gradient from that of its result and the stored operand."""
+
+
+def _both_of_elu_plus_1(g: Node, y: Node) -> Node:
+    return Add(Where(y, ONE.base, g, ZERO), Where(y, ONE.base, ZERO, Mul(g, y)))
+
+
+OF_BOTH: Mapping[str, Callable[[Node, Node], Node]] = {"elu_plus_1": _both_of_elu_plus_1}
+"""Function by cases -> its gradient where each branch has one of its own, zero where the other
+holds, and the two are added up; from the stored result."""
+
+CALLS = {**OF_RESULT, **OF_OPERAND}

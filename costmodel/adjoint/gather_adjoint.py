@@ -1,0 +1,174 @@
+"""What is the gradient of an entry that is read by number, as the score of a target class is?
+
+To a gradient it is what a maximum is: one entry of a range gets it. So it stands as a maximum while
+gradients are derived, and `restored` writes down which entry it is. That holds where no two points
+of an equation can read the same entry; elsewhere, which of them do depends on the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from costmodel.adjoint.residuals import active, extent
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index, outer_first
+from costmodel.language.nodes import (
+    Array,
+    First,
+    Gather,
+    IndexValue,
+    Node,
+    Reduce,
+    Ref,
+    moved,
+    names_in,
+    position_value,
+    rebuilt,
+    walk,
+)
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import identifier
+
+ONE = Poly.of(1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The axes of an array for what is read somewhere: one for each index that says where."""
+
+    indices: tuple[Index, ...]
+    shape: tuple[Poly, ...]
+
+    @property
+    def positions(self) -> tuple[Poly, ...]:
+        """The entry, at the indices."""
+        return tuple(index.as_poly() for index in self.indices)
+
+
+def place_of(ref: Ref, around: Iterable[Index]) -> Place:
+    """The axes of an array for what a reference reads, under the indices around it."""
+    named = {*names_in(ref.positions)}
+    indices = tuple(index for index in around if index.atom in named)
+    return Place(indices, tuple(extent(index, around) for index in indices))
+
+
+Replaced = tuple[Ref, list[Equation]]
+"""An entry that is read in place of another one, and the equations that define it."""
+
+
+def replaced(
+    system: System,
+    chosen: Callable[[Ref, list[Index]], bool],
+    made: Callable[[Equation, Ref, list[Index]], Replaced],
+) -> tuple[Equation, ...]:
+    """The equations, with other entries read in place of those that are chosen.
+
+    Args:
+        chosen: whether an entry is, by the indices around it.
+        made: what is read in its place, in an equation.
+    """
+    equations: list[Equation] = []
+    for equation in system.equations:
+        changed: dict[Ref, Ref] = {}
+        for entry, over in walk(equation.value):
+            around = outer_first([*equation.indices, *over])
+            if isinstance(entry, Ref) and entry not in changed and chosen(entry, around):
+                changed[entry], more = made(equation, entry, around)
+                equations += more
+        if changed:
+            equation = replace(equation, value=_with_refs(equation.value, changed))
+        equations.append(equation)
+    return tuple(equations)
+
+
+@dataclass(frozen=True)
+class Pick:
+    """An entry that is read by number, and the indices of the array that it stands in."""
+
+    indices: tuple[Index, ...]
+    read: Ref
+    axis: int
+
+    def first(self, node: First) -> First:
+        """The gradient of the maximum as that of the entry whose number is read."""
+        gather = self.read.positions[self.axis]
+        assert isinstance(gather, Gather)
+        at = {
+            index.atom: position_value(where)
+            for index, where in zip(self.indices, node.largest.positions, strict=True)
+        }
+        number = Ref(gather.at.array, tuple(moved(p, at) for p in gather.at.positions))
+        assert isinstance(node.entry, Ref)
+        here = IndexValue(position_value(node.entry.positions[self.axis]))
+        return replace(node, entry=here, largest=number)
+
+
+@dataclass
+class Picked:
+    """The entries of a system that are read by number, and the way back from their maxima."""
+
+    system: System
+    picks: dict[Array, Pick] = field(default_factory=dict)
+
+    def without_numbers(self) -> System:
+        """The system with maxima for the entries that are read by number."""
+        return replace(self.system, equations=replaced(self.system, self._chosen, self._made))
+
+    def _chosen(self, ref: Ref, around: list[Index]) -> bool:
+        """Whether an entry has a gradient, is read by one number, and by no two points."""
+        plain = [p for p in ref.positions if not isinstance(p, Gather)]
+        alone = {*plain} >= {index.as_poly() for index in around}
+        computed = ref.array in active(self.system) and ref.array.role != "parameter"
+        return computed and alone and len(plain) == len(ref.positions) - 1
+
+    def _made(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
+        place = place_of(ref, around)
+        taken = sum(array.name.startswith(f"{ref.array.name}.picked") for array in self.picks)
+        name = f"{ref.array.name}.picked" + (f".{taken + 1}" if taken else "")
+        of = ref.array.latex or identifier(ref.array.name)
+        latex = rf"{{{of}}}^{{\mathrm{{picked}}{taken + 1 if taken else ''}}}"
+        array = Array(name, "intermediate", place.shape, ref.array.owner, latex=latex)
+        (axis,) = (k for k, p in enumerate(ref.positions) if isinstance(p, Gather))
+        self.picks[array] = Pick(place.indices, ref, axis)
+        entry = Ref(array, place.positions)
+        largest = Reduce("max", *_every(ref, axis, around))
+        made = Equation(array, place.positions, largest, place.indices, equation.part_of)
+        return entry, [made]
+
+    def restored(self, step: System) -> System:
+        """The equations with entries read by number again, and their gradients at these entries."""
+        if not self.picks:
+            return step
+        return step.with_equations({e: replace(e, value=self._value(e)) for e in step.equations})
+
+    def _value(self, equation: Equation) -> Node:
+        if equation.array in self.picks:
+            return self.picks[equation.array].read
+        return self._with_numbers(equation.value)
+
+    def _with_numbers(self, node: Node) -> Node:
+        found: dict[str, Any] = {}
+        for part in fields(node) if not isinstance(node, Ref) else ():
+            value = getattr(node, part.name)
+            if isinstance(value, Node):
+                found[part.name] = self._with_numbers(value)
+        node = replace(node, **found) if found else node
+        if isinstance(node, First) and node.largest.array in self.picks:
+            return self.picks[node.largest.array].first(node)
+        return node
+
+
+def _every(ref: Ref, axis: int, around: Iterable[Index]) -> tuple[Node, tuple[Index, ...]]:
+    """Every entry on an axis, and the index that runs over it."""
+    taken = {index.name for index in around}
+    own = ("c", "e", "z", *(f"c{k}" for k in range(len(taken))))
+    name = next(n for n in own if n not in taken)
+    index = Index(name, (ONE,), (ref.array.shape[axis],))
+    positions = tuple(index.as_poly() if k == axis else p for k, p in enumerate(ref.positions))
+    return Ref(ref.array, positions), (index,)
+
+
+def _with_refs(node: Node, changed: Mapping[Ref, Ref]) -> Node:
+    return rebuilt(node, lambda ref: changed.get(ref, ref), lambda index: index)

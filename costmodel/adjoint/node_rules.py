@@ -1,0 +1,221 @@
+"""How does each kind of node hand its gradient on to what it is made of? One table, `RULES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from costmodel.adjoint.derivatives import OF_BOTH, OF_OPERAND, OF_RESULT
+from costmodel.adjoint.residuals import active, is_active
+from costmodel.adjoint.transpose import Scale, Share, inverted
+from costmodel.errors import Unsupported
+from costmodel.language.equations import SEQUENCE, STEP, Equation, System, gradient_name
+from costmodel.language.indices import Index, outer_first
+from costmodel.language.nodes import (
+    Add,
+    Array,
+    Call,
+    Constant,
+    Div,
+    Fft,
+    First,
+    Folded,
+    Joined,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Reduction,
+    Ref,
+    Sub,
+    names_in,
+    walk,
+)
+from costmodel.symbolic.constraints import Constraints
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where a gradient is taken: the points of an equation, and the indices summed over."""
+
+    equation: Equation
+    free: tuple[Index, ...]
+    around: Constraints
+    sequence: bool
+    over: tuple[Index, ...] = ()
+    scale: Scale | None = None
+    """What everything that is handed on is scaled by, once it is summed over its readers."""
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """All indices, outer ones first."""
+        return self.free + self.over
+
+    def inside(self, over: tuple[Index, ...]) -> Scope:
+        """Under a reduction."""
+        inner = self.around.union(*(index.constraints for index in over))
+        return replace(self, over=self.over + tuple(outer_first(over)), around=inner)
+
+
+class Reversal(Protocol):
+    """What the rules ask of the reversal that they are part of."""
+
+    system: System
+    rewrites: frozenset[str]
+    written: dict[Equation, str]
+
+    def hand(self, node: Node, gradient: Node, scope: Scope) -> None:
+        """Hand the gradient of an expression on to what it is made of."""
+        ...
+
+    def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
+        """Hand a gradient to the entry that a reference reads."""
+        ...
+
+    def keep(self, share: Share | None, scope: Scope) -> None:
+        """Note what is handed to an array, if anything is."""
+        ...
+
+    def named(self, gradient: Node, scope: Scope) -> Node:
+        """A gradient that is used more than once, in an array of its own; others as they are."""
+        ...
+
+    def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
+        """How a sum of scores is scaled, where what it hands on is to be scaled in its place."""
+        ...
+
+    def handed_by(self, array: Array) -> Array:
+        """A new array for a part of the gradient of an array."""
+        ...
+
+
+def is_free(gradient: Node) -> bool:
+    """Whether an expression takes no operation, so that it may be written more than once."""
+    if isinstance(gradient, (Neg, Folded)):
+        return is_free(gradient.body)
+    return isinstance(gradient, (Ref, Constant))
+
+
+def _ref(builder: Reversal, node: Ref, gradient: Node, scope: Scope) -> None:
+    builder.hand_to(node, gradient, scope)
+
+
+def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> None:
+    arrays = active(builder.system)
+    if is_active(node.left, arrays) and is_active(node.right, arrays):
+        gradient = builder.named(gradient, scope)
+    builder.hand(node.left, gradient, scope)
+    builder.hand(node.right, gradient if isinstance(node, Add) else Neg(gradient), scope)
+
+
+def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
+    if scale := builder.scale_of(node, scope):
+        builder.hand(node.left, gradient, replace(scope, scale=scale))
+        return
+    arrays = active(builder.system)
+    if is_active(node.left, arrays) and is_active(node.right, arrays):
+        gradient = builder.named(gradient, scope)
+    builder.hand(node.left, Mul(gradient, node.right), scope)
+    builder.hand(node.right, Mul(gradient, node.left), scope)
+
+
+def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
+    """u = g / b for the numerator; -u times the stored quotient for the denominator."""
+    if scale := builder.scale_of(node, scope):
+        builder.hand(node.left, gradient, replace(scope, scale=scale))
+        return
+    arrays = active(builder.system)
+    both = is_active(node.left, arrays) and is_active(node.right, arrays)
+    if "quotient-gradient" in builder.rewrites:
+        gradient = builder.named(gradient, scope) if both else gradient
+        builder.hand(node.left, Div(gradient, node.right), scope)
+        builder.hand(node.right, Neg(Mul(gradient, Div(node, node.right))), scope)
+        return
+    share: Node = Div(gradient, node.right)
+    if both:
+        share = builder.named(share, scope)
+    builder.hand(node.left, share, scope)
+    quotient = Ref(scope.equation.array, scope.equation.positions)
+    builder.hand(node.right, Neg(Mul(share, quotient)), scope)
+
+
+def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
+    """A function, from its stored result or its operand."""
+    if node.function in OF_RESULT:
+        by_cases = OF_BOTH if "cases-gradient" in builder.rewrites else {}
+        rule = by_cases.get(node.function, OF_RESULT[node.function])
+        known: Node = Ref(scope.equation.array, scope.equation.positions)
+    elif node.function in OF_OPERAND:
+        rule, known = OF_OPERAND[node.function], node.body
+    else:
+        raise Unsupported(f"the gradient of {node.function} is not known")
+    handed = rule(gradient, known)
+    if sum(part is gradient for part, _ in walk(handed)) > 1:
+        handed = rule(builder.named(gradient, scope), known)
+    builder.hand(node.body, handed, scope)
+
+
+def _reduce(builder: Reversal, node: Reduction, gradient: Node, scope: Scope) -> None:
+    """A sum broadcasts its gradient to every term; a maximum hands it to its first occurrence."""
+    gradient = builder.named(gradient, scope)
+    if node.kind == "sum":
+        for part in node.parts:
+            builder.hand(part.body, gradient, scope.inside(part.over))
+        return
+    if isinstance(node, Joined) or not isinstance(node.body, Ref) or len(node.over) > 1:
+        raise Unsupported(f"{scope.equation.name}: the gradient of a maximum over several ranges")
+    largest = Ref(scope.equation.array, scope.equation.positions)
+    first = First(gradient, node.body, largest, node.over)
+    builder.hand(node.body, first, scope.inside(node.over))
+
+
+def _negated(builder: Reversal, node: Neg, gradient: Node, scope: Scope) -> None:
+    builder.hand(node.body, Neg(gradient), scope)
+
+
+def _folded(builder: Reversal, node: Folded, gradient: Node, scope: Scope) -> None:
+    builder.hand(node.body, Folded(gradient, node.factor), scope)
+
+
+OF_LIBRARIES: Mapping[str, str] = {
+    "rfft-adjoint": "rfft-adjoint-complex",
+    "irfft-adjoint": "irfft-adjoint-doubled",
+}
+"""Transposed transform -> how libraries compute it."""
+
+
+def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
+    """The transposed transform, in an array of its own."""
+    assert isinstance(gradient, Ref)
+    read = set(names_in(node.body.positions))
+    made = tuple(i for i in scope.free if i.atom not in read)
+    by_place = names_in(scope.equation.positions)
+    made = tuple(sorted(made, key=lambda i: by_place.index(i.atom)))
+    indices = tuple(outer_first([*(i for i in scope.free if i.atom in read), *node.over]))
+    kind = f"{node.kind}-adjoint"
+    if "fft-gradient" in builder.rewrites:
+        kind = OF_LIBRARIES[kind]
+    value = Fft(kind, gradient, made, node.length)
+    array = builder.handed_by(node.body.array)
+    equation = Equation(array, node.body.positions, value, indices, gradient_name(node.body.array))
+    builder.written[equation] = SEQUENCE if scope.sequence else STEP
+    around = frozenset().union(*(index.constraints for index in indices))
+    share = inverted(node.body, indices, around, Ref(array, node.body.positions))
+    builder.keep(share, scope)
+
+
+RULES: Mapping[type[Node], Callable[..., None]] = {
+    Ref: _ref,
+    Add: _add,
+    Sub: _add,
+    Mul: _mul,
+    Div: _div,
+    Call: _call,
+    Reduce: _reduce,
+    Joined: _reduce,
+    Neg: _negated,
+    Folded: _folded,
+    Fft: _fft,
+}
+"""Node -> how it hands its gradient on."""

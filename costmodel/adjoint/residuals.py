@@ -1,0 +1,214 @@
+"""Which values of the forward pass does its gradient read, and does every one have an array?
+
+A product needs its other factor, a quotient itself, an exponential its result. Where such a value
+is part of a longer right side, it becomes an array of its own: what is kept for the backward pass
+has a name, and the operations stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from costmodel.adjoint.derivatives import OF_RESULT
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
+from costmodel.language.nodes import (
+    Array,
+    Binary,
+    Call,
+    Constant,
+    Div,
+    Fft,
+    Folded,
+    Joined,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Ref,
+)
+from costmodel.program.recurrences import in_order
+from costmodel.symbolic.constraints import implied
+from costmodel.symbolic.polynomial import Poly
+
+
+@cache
+def active(system: System) -> frozenset[Array]:
+    """The arrays that depend on something that gets a gradient; positions get none."""
+    found = {*system.wanted}
+    while True:
+        more = {
+            e.array
+            for e in system.equations
+            if e.array.below is None and _reads_any(e.value, found)
+        }
+        if more <= found:
+            return frozenset(found)
+        found |= more
+
+
+def is_active(node: Node, arrays: frozenset[Array]) -> bool:
+    """Whether a gradient flows into an expression."""
+    return _reads_any(node, arrays)
+
+
+def _reads_any(node: Node, arrays: Iterable[Array]) -> bool:
+    if isinstance(node, Ref):
+        return node.array in arrays
+    return any(_reads_any(child, arrays) for child in node.children)
+
+
+@dataclass
+class Shared:
+    """Arrays for what several equations of one array have in common: the same expression for its
+    first row and for the later ones is kept in one array."""
+
+    known: dict[tuple[Array, str, tuple[Poly, ...]], Array] = field(default_factory=dict)
+    used: set[tuple[Equation, Array]] = field(default_factory=set)
+
+    def array(
+        self,
+        of: Array,
+        value: Node,
+        shape: tuple[Poly, ...],
+        equation: Equation,
+        make: Callable[[], Array],
+    ) -> Array:
+        """The array for a value: one that another equation writes the like to, or a new one."""
+        key = (of, _outline(value), shape)
+        found = self.known.get(key)
+        if found is None or (equation, found) in self.used:
+            found = self.known[key] = make()
+        self.used.add((equation, found))
+        return found
+
+
+def _outline(node: Node) -> str:
+    """An expression without its positions."""
+    if isinstance(node, Ref):
+        return node.array.name
+    kind = getattr(node, "function", "") or type(node).__name__
+    return f"{kind}({', '.join(map(_outline, node.children))})"
+
+
+def stored(system: System, *, quotients: bool = True) -> System:
+    """The same equations, with an array for every value that a gradient reads: for the gradient of
+    a divisor the quotient, or else what was divided."""
+    equations: list[Equation] = []
+    shared = Shared()
+    for equation in system.equations:
+        splitter = _Splitter(equation, active(system), equations, shared, quotients)
+        whole = equation.value
+        if isinstance(whole, Fft):
+            equations.append(equation)
+        else:
+            equations.append(replace(equation, value=splitter.rewritten(whole, (), top=True)))
+    return replace(system, equations=in_order(replace(system, equations=tuple(equations))))
+
+
+@dataclass
+class _Splitter:
+    """Writes the values that the gradient of one equation reads into arrays."""
+
+    equation: Equation
+    active: frozenset[Array]
+    written: list[Equation]
+    shared: Shared
+    quotients: bool = True
+    made: dict[Node, Ref] = field(default_factory=dict)
+
+    def rewritten(self, node: Node, over: tuple[Index, ...], *, top: bool = False) -> Node:
+        """The expression, with the values that its own gradient needs as references."""
+        if not is_active(node, self.active):
+            return node
+        if isinstance(node, (Reduce, Joined)):
+            inner = over + tuple(outer_first(node.over))
+            largest = node.kind == "max"
+            reduced = replace(node, body=self._operand(node.body, inner, needed=largest))
+            return self._named(reduced, over) if largest and not top else reduced
+        if isinstance(node, Mul):
+            left, right = node.left, node.right
+            return Mul(
+                self._operand(left, over, needed=is_active(right, self.active)),
+                self._operand(right, over, needed=is_active(left, self.active)),
+            )
+        if isinstance(node, Div):
+            below = is_active(node.right, self.active)
+            quotient = Div(
+                self._operand(node.left, over, needed=below and not self.quotients),
+                self._operand(node.right, over, needed=True),
+            )
+            kept = below and self.quotients and not top
+            return self._named(quotient, over) if kept else quotient
+        if isinstance(node, Call):
+            result = node.function in OF_RESULT
+            called = replace(node, body=self._operand(node.body, over, needed=not result))
+            return self._named(called, over) if result and not top else called
+        if isinstance(node, Binary):
+            left, right = (self.rewritten(child, over) for child in node.children)
+            return type(node)(left, right)
+        if isinstance(node, (Neg, Folded)):
+            return replace(node, body=self.rewritten(node.body, over))
+        return node
+
+    def _operand(self, node: Node, over: tuple[Index, ...], *, needed: bool) -> Node:
+        """An operand, as a value that can be read again if the gradient needs it."""
+        kept = self.rewritten(node, over)
+        return self._value(kept, over) if needed else kept
+
+    def _value(self, node: Node, over: tuple[Index, ...]) -> Node:
+        if isinstance(node, (Ref, Constant)):
+            return node
+        if isinstance(node, (Neg, Folded)):
+            return replace(node, body=self._value(node.body, over))
+        return self._named(node, over)
+
+    def _named(self, node: Node, over: tuple[Index, ...]) -> Ref:
+        """An array of its own for a value, over the indices around it."""
+        if node in self.made:
+            return self.made[node]
+        indices = tuple(outer_first([*self.equation.indices, *over]))
+        ranges = tuple(i.hull if isinstance(i, UnionIndex) else i for i in indices)
+        of = self.equation.array
+        inner = ranges[len(self.equation.indices) :]
+        shape = of.shape + tuple(extent(index, ranges) for index in inner)
+        array = self.shared.array(of, node, shape, self.equation, lambda: self._new(of, shape))
+        positions = self.equation.positions + tuple(index.as_poly() for index in over)
+        self.written += [
+            Equation(array, positions, node, choice, self.equation.part_of)
+            for choice in one_by_one(indices)
+        ]
+        self.made[node] = Ref(array, positions)
+        return self.made[node]
+
+    def _new(self, of: Array, shape: tuple[Poly, ...]) -> Array:
+        taken = {e.array for e in self.written if e.name.startswith(f"{of.name}.")}
+        return Array(f"{of.name}.{len(taken) + 1}", "intermediate", shape, of.owner, of.cite)
+
+
+def extent(index: Index, outer: Iterable[Index]) -> Poly:
+    """The largest value that an index takes, in sizes; its smallest is proven to be 1 or more.
+
+    Raises:
+        Unsupported: an index that may be 0 or less, so that it numbers no entries.
+    """
+    by_atom: Mapping[str, Index] = {i.atom: i for i in outer}
+    around = frozenset().union(*(i.constraints for i in by_atom.values()))
+    if not implied(around, index.as_poly() - 1):
+        raise Unsupported(f"index {index.name} is not proven to be at least 1")
+    return next(_tops(index, by_atom))
+
+
+def _tops(index: Index, by_atom: Mapping[str, Index]) -> Iterator[Poly]:
+    """Upper ends in sizes alone, those without an outer index first."""
+    named = [[a for a in bound.letters if a in by_atom] for bound in index.upper]
+    for bound, names in sorted(zip(index.upper, named, strict=True), key=lambda pair: len(pair[1])):
+        top = bound
+        for name in names:
+            slope = top.coefficient(name).constant()
+            end = next(_tops(by_atom[name], by_atom)) if slope and slope > 0 else Poly.of(1)
+            top = top.substitute({name: end})
+        yield top

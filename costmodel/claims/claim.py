@@ -1,0 +1,282 @@
+"""How is a printed claim written down, and how is a file of claims read?
+
+A file is JSON or TOML; its keys are listed in tables/published/README.md.
+
+Which values does a printed figure stand for, rounded as it is?
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from itertools import product
+from math import ceil, floor
+from pathlib import Path
+from typing import Any
+
+from costmodel.errors import PublishedError
+from costmodel.program.conventions import convention
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.sizes import checked
+
+RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    ">": lambda a, b: bool(a > b),
+    "<": lambda a, b: bool(a < b),
+    "=": lambda a, b: bool(a == b),
+}
+
+
+COMPARED = ("ratio", "difference", "percent")
+"""What may be printed of two values a and b: a/b, a - b, 100*(a - b)/b."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One printed statement, as the data files hold it. `claimed` is verbatim, `gloss` English.
+
+    A claim with `unchecked` (the reason) is kept and not checked; `beside` is a quantity that is
+    derived and shown beside it, such as operations beside a measured time. `misprint` holds the
+    reason and the derived value of a disagreement that is known.
+    """
+
+    id: str
+    source: str
+    place: str
+    kind: str
+    claimed: str
+    gloss: str = ""
+    mixer: str = ""
+    model: str = ""
+    against: str = ""
+    against_mixer: str = ""
+    form: str = ""
+    phase: str = ""
+    quantity: str = ""
+    formula: str = ""
+    equals: str = ""
+    reconstruction: str = ""
+    steps: str = ""
+    value: str = ""
+    unit: str = ""
+    rounding: str = ""
+    compare: str = ""
+    relation: str = ""
+    letter: str = ""
+    vague: str = ""
+    remark: str = ""
+    unchecked: str = ""
+    beside: str = ""
+    sizes: Mapping[str, int | list[int]] = field(default_factory=dict)
+    misprint: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
+    convention: tuple[str, ...] = ("strict",)
+    citation: str = ""
+
+
+KEYS = ("id", "place", "kind", "claimed")
+"""What every claim has."""
+
+
+ABOUT = "mixer or model"
+
+
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "formula": (ABOUT, "quantity", "formula"),
+    "number": (ABOUT, "quantity", "sizes", "value"),
+    "path": ("mixer", "steps"),
+    "ordering": (ABOUT, "against", "quantity", "relation"),
+    "threshold": (ABOUT, "against", "quantity", "relation", "sizes"),
+    "ratio": (ABOUT, "against", "quantity", "value"),
+    "order": (ABOUT, "quantity", "formula"),
+    "model": ("model", "quantity", "value"),
+    "interval": (ABOUT, "quantity", "letter", "value"),
+    "intersection": ("claims",),
+    "value": ("formula", "value"),
+}
+"""Kind of claim -> the keys that it needs."""
+
+
+TYPES: Mapping[str, tuple[type[Any], str]] = {
+    "sizes": (dict, "an object"),
+    "misprint": (dict, "an object"),
+    "claims": (list, "a list"),
+    "convention": (list, "a list"),
+}
+"""The keys whose values are no texts."""
+
+
+def load(path: Path) -> list[Claim]:
+    """The claims of one file, TOML where its name ends so, else JSON.
+
+    Raises:
+        PublishedError: neither, an unknown or missing key, a value of another type, an unknown
+            kind, a bad formula.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
+    if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
+        raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
+    source, names = data.get("source"), data.get("convention", ["strict"])
+    if not isinstance(source, str) or not source:
+        raise PublishedError(f"{path}: 'source' says which paper the claims are printed in")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PublishedError(f"{path}: 'convention' is a list of names, such as [\"strict\"]")
+    citation = data.get("citation", "")
+    if not isinstance(citation, str):
+        raise PublishedError(f"{path}: 'citation' is a text, got {citation!r}")
+    if not isinstance(data["claims"], list):
+        raise PublishedError(f"{path}: 'claims' is a list of claims")
+    common = {"source": source, "convention": tuple(names), "citation": citation}
+    return [_claim(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
+
+
+def _entry(where: str, entry: Any) -> Mapping[str, Any]:
+    """The keys of a claim, each known, each of its type, none that every claim has missing."""
+    if not isinstance(entry, dict):
+        raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
+    missing = [key for key in KEYS if key not in entry]
+    if missing:
+        raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim has them")
+    known = {f.name for f in fields(Claim)} - {"source", "citation"}
+    if unknown := sorted(set(entry) - known):
+        choices = ", ".join(sorted(known))
+        raise PublishedError(f"{where}: unknown key {', '.join(unknown)}: known are {choices}")
+    for key, value in entry.items():
+        wanted, words = TYPES.get(key, (str, "a text"))
+        if not isinstance(value, wanted):
+            raise PublishedError(f"{where}: '{key}' is {words}, got {value!r}")
+        if wanted is list and not all(isinstance(item, str) for item in value):
+            raise PublishedError(f"{where}: '{key}' is a list of texts, got {value!r}")
+    lists = {key: tuple(entry[key]) for key in TYPES if isinstance(entry.get(key), list)}
+    return {**entry, **lists}
+
+
+def _claim(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
+    name = entry.get("id") if isinstance(entry, dict) else None
+    where = f"{path.name}, claim {name or f'number {number}'}"
+    claim = Claim(**{**common, **_entry(where, entry)})
+    try:
+        validate(claim)
+    except ValueError as reason:
+        raise PublishedError(f"{where}: {reason}") from None
+    return claim
+
+
+def validate(claim: Claim) -> None:
+    """Refuse a claim that lacks what its kind needs, or holds what cannot be read.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if claim.kind not in REQUIRED:
+        raise ValueError(f"kind '{claim.kind}' is none of {', '.join(REQUIRED)}")
+    if claim.beside and not claim.unchecked:
+        raise ValueError("'beside' is for a claim that is not checked: it lacks 'unchecked'")
+    if claim.beside or not claim.unchecked:
+        missing = [key for key in REQUIRED[claim.kind] if not _given(claim, key)]
+        if missing:
+            raise ValueError(f"a claim of kind {claim.kind} needs {', '.join(missing)}")
+    if claim.relation and claim.relation not in RELATIONS:
+        raise ValueError(f"relation '{claim.relation}' is none of > < =")
+    if claim.compare and claim.compare not in COMPARED:
+        raise ValueError(f"compare '{claim.compare}' is none of {', '.join(COMPARED)}")
+    if claim.misprint and set(claim.misprint) != {"reason", "derived"}:
+        raise ValueError("a misprint states its reason and the derived value")
+    for text in (claim.formula, claim.equals, claim.reconstruction):
+        if text:
+            parse(text, growing=claim.kind == "order")
+    if claim.value and not claim.unchecked:
+        printed(claim.value, claim.unit, claim.rounding)
+    list(instances(claim))
+    convention(claim.convention)
+
+
+def _given(claim: Claim, key: str) -> bool:
+    if key == ABOUT:
+        return bool(claim.mixer or claim.model)
+    if key == "sizes":
+        return bool(claim.sizes or claim.model)
+    return bool(getattr(claim, key))
+
+
+def instances(claim: Claim) -> Iterator[dict[str, int]]:
+    """The sizes that a claim speaks about: a list of values stands for each of them."""
+    values = [v if isinstance(v, list) else [v] for v in claim.sizes.values()]
+    for chosen in product(*values):
+        yield checked(dict(zip(claim.sizes, chosen, strict=True)))
+
+
+_LITERAL = re.compile(r"[+-]?\d+(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
+
+
+PRINTED = "printed"
+"""Rounded to the last digit that is printed."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A printed figure: its value, and the step to which it is rounded (0: it is exact)."""
+
+    value: Fraction
+    step: Fraction = Fraction(0)
+
+    @property
+    def low(self) -> Fraction:
+        """The least value that rounds to it; a value half way may be rounded either way."""
+        return self.value - self.step / 2
+
+    @property
+    def high(self) -> Fraction:
+        """The largest value that rounds to it."""
+        return self.value + self.step / 2
+
+    def holds(self, value: Fraction) -> bool:
+        """Whether a value is rounded to this figure.
+
+        >>> printed("3.3959", "1e6", "printed").holds(Fraction(3395924))
+        True
+        """
+        return self.low <= value <= self.high
+
+    def otherwise(self, value: Fraction) -> str:
+        """In which other way a value would have been rounded to this figure, or ""."""
+        if self.step and floor(value / self.step) * self.step == self.value:
+            return "rounded down"
+        if self.step and ceil(value / self.step) * self.step == self.value:
+            return "rounded up"
+        return ""
+
+
+def printed(value: str, unit: str = "", rounding: str = "") -> Figure:
+    """Read a figure as it is printed.
+
+    Args:
+        value: a number, or a formula without sizes.
+        unit: what it is a multiple of, such as 1e6 for millions; 1 if empty.
+        rounding: `printed` (to its last digit), a step in the same unit, or empty: exact.
+
+    Raises:
+        ValueError: what was expected and what came.
+    """
+    scale = parse(unit).at({}) if unit else Fraction(1)
+    number = parse(value).at({}) * scale
+    if not rounding:
+        return Figure(number)
+    if rounding != PRINTED:
+        step = parse(rounding).at({})
+    elif literal := _LITERAL.fullmatch(value):
+        decimals, exponent = literal[1] or "", int(literal[2] or 0)
+        step = Fraction(10) ** (exponent - len(decimals))
+    else:
+        raise ValueError(f"rounding '{PRINTED}' needs a value in digits, got '{value}'")
+    if step <= 0:
+        raise ValueError(f"rounding needs a positive step, got '{rounding}'")
+    return Figure(number, step * abs(scale))

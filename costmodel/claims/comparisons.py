@@ -1,0 +1,187 @@
+"""Does a printed formula, path or relation hold, read in one way, and where does it first fail?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+from costmodel.claims.claim import RELATIONS, Claim, instances
+from costmodel.claims.findings import Finding, Sizes, answers, fits
+from costmodel.claims.identities import SEARCHED, compare
+from costmodel.claims.interpretations import Reading
+from costmodel.claims.quantities import Answer, derive
+from costmodel.errors import Unanswered
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import conditions_words
+from costmodel.symbolic.thresholds import Condition, least, points, where_positive, where_zero
+
+
+def formula(claim: Claim, reading: Reading) -> Finding:
+    """The formula, and the simplification printed behind it, equal the derived count."""
+    (answer,) = answers(claim, reading)
+    note = ""
+    for what, text in (("the expression", claim.formula), ("its simplification", claim.equals)):
+        for sizes in instances(claim) if text else ():
+            given = answer.substitute(sizes)
+            found = compare(parse(text).given(sizes), given, lambda s: fits(claim, s))
+            note = found.text
+            if parting := found.parting:
+                return Finding(
+                    False,
+                    answer.text,
+                    {**sizes, **parting.sizes},
+                    f"{what} {note}",
+                    apart=found.apart,
+                    there=parting.there,
+                    parted=f"{what} {note}",
+                )
+    return Finding(True, answer.text, {}, note)
+
+
+def path_text(steps: Sequence[str]) -> str:
+    """A critical path on one line."""
+    return " - ".join(steps)
+
+
+_STEP = re.compile(r"\(([^()]+)\)\s*\*\s*\(([^()]+)\)|([^\s()]+)")
+
+
+def path_steps(text: str) -> tuple[str, ...]:
+    """The steps of a path as claims write them, `(l - 1)*(mul sum)` being repeated steps.
+
+    Raises:
+        ValueError: parentheses that are no repeated steps.
+
+    >>> path_steps("mul - sum - (-1 + l)*(mul sum) - sum")
+    ('mul', 'sum', '(l - 1)*(mul sum)', 'sum')
+    """
+    found = []
+    if _STEP.sub("", text).strip():
+        raise ValueError(
+            f"'{text}': expected names of steps, or (l - 1)*(mul sum) for repeated ones"
+        )
+    for match in _STEP.finditer(text):
+        times, repeated, step = match.groups()
+        if times:
+            found.append(f"({parse(times).poly()})*({' '.join(_words(repeated))})")
+        else:
+            found += _words(step)
+    return tuple(found)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split() if word != "-"]
+
+
+def path(claim: Claim, reading: Reading) -> Finding:
+    """A critical path has exactly these steps."""
+    derived = derive(claim.mixer, "critical_path", reading).steps
+    printed = path_steps(claim.steps)
+    if derived == printed:
+        return Finding(True, path_text(derived))
+    pairs = enumerate(zip(derived, printed, strict=False), 1)
+    step = next((k for k, (a, b) in pairs if a != b), min(len(derived), len(printed)) + 1)
+    note = f"printed {len(printed)} steps, derived {len(derived)}; they part at step {step}"
+    return Finding(False, path_text(derived), {"step": step}, note)
+
+
+def ordering(claim: Claim, reading: Reading) -> Finding:
+    """One quantity is larger than, smaller than or equal to another, at its sizes or at all."""
+    left, right = answers(claim, reading)
+    if left.steps and not (left.letters | right.letters):
+        return _shorter(claim, len(left.steps), len(right.steps))
+    condition = _condition(claim, left, right)
+    chosen = list(instances(claim))
+    if any((left.letters | right.letters) - sizes.keys() for sizes in chosen):
+        return _ordering_at_all(claim, left, right, chosen)
+    values = [(left.at(s), right.at(s)) for s in chosen]
+    failing = next((s for s in chosen if not _holds(claim, left, right, s)), None)
+    note = f"holds {condition.text}" if condition.always else f"in general iff {condition.text}"
+    factors = ", ".join(f"{float(max(pair) / min(pair)):.3f}" for pair in values if min(pair))
+    note += f"; '{claim.vague}' has no number: a factor of {factors}" if claim.vague else ""
+    text = ", ".join(f"{a} {_sign(a, b)} {b}" for a, b in values)
+    return Finding(failing is None, text, failing or {}, note)
+
+
+def _ordering_at_all(claim: Claim, left: Answer, right: Answer, chosen: Sequence[Sizes]) -> Finding:
+    """The relation at all values of the sizes that the claim leaves open."""
+    parts: list[str] = []
+    proven = True
+    for sizes in chosen:
+        some, other = left.substitute(sizes), right.substitute(sizes)
+        condition = _condition(claim, some, other)
+        where = "" if condition.always else "iff "
+        parts.append(f"{some.text} {claim.relation} {other.text}, {where}{condition.text}")
+        proven = proven and condition.always
+        first = None if condition.always else _first_failure(claim, some, other)
+        if first is not None:
+            return Finding(False, "; ".join(parts), {**sizes, **first})
+    note = "proven" if proven else f"holds at the {SEARCHED} smallest sizes; no proof for all"
+    return Finding(True, "; ".join(parts), {}, note)
+
+
+def _shorter(claim: Claim, left: int, right: int) -> Finding:
+    """Critical paths whose number of steps depends on no size."""
+    text = f"{left} steps {_sign(left, right)} {right} steps"
+    note = f"'{claim.vague}' has no number" if claim.vague else ""
+    return Finding(RELATIONS[claim.relation](left, right), text, {}, note)
+
+
+def threshold(claim: Claim, reading: Reading) -> Finding:
+    """A relation claimed for most sizes: where it holds is solved for, not typed."""
+    left, right = answers(claim, reading)
+    condition = _condition(claim, left, right)
+    if condition.always:
+        return Finding(True, condition.text)
+    letter = "t" if reading.phase == "inference" else "l"
+    cases = _excess(claim, left, right)
+    if len(cases) > 1:
+        raise Unanswered("a piecewise count: its threshold is not solved")
+    ((_, larger),) = cases
+    starts: dict[str, int | None] = {}
+    for sizes in instances(claim):
+        known = {k: v for k, v in sizes.items() if k != letter and k in larger.letters}
+        given = ", ".join(f"{k} = {v}" for k, v in known.items())
+        starts[f"at {given} " if given else ""] = least(larger, letter, known)
+    note = "; ".join(
+        f"{given}from {letter} = {start} on" if start else f"{given}not for good"
+        for given, start in starts.items()
+    )
+    holds = all(_holds(claim, left, right, sizes) for sizes in instances(claim))
+    failing = _first_failure(claim, left, right) or {}
+    in_limit = holds and None not in starts.values()
+    return Finding(False, f"iff {condition.text}", failing, note, in_limit)
+
+
+def _holds(claim: Claim, left: Answer, right: Answer, sizes: Sizes) -> bool:
+    return RELATIONS[claim.relation](left.at(sizes), right.at(sizes))
+
+
+def _first_failure(claim: Claim, left: Answer, right: Answer) -> dict[str, int] | None:
+    """The smallest sizes at which the relation does not hold; None where none is found."""
+    searched = islice(points(left.letters | right.letters), SEARCHED)
+    return next((s for s in searched if not _holds(claim, left, right, s)), None)
+
+
+def _excess(claim: Claim, left: Answer, right: Answer) -> list[tuple[Constraints, Poly]]:
+    """Polynomials that are positive exactly where the relation (not "=") holds, case by case."""
+    apart = right.exact - left.exact if claim.relation == "<" else left.exact - right.exact
+    return apart.chambers()
+
+
+def _condition(claim: Claim, left: Answer, right: Answer) -> Condition:
+    """Where the relation holds, case by case where counts have cases."""
+    solve = where_zero if claim.relation == "=" else where_positive
+    cases = [(guards, solve(poly)) for guards, poly in _excess(claim, left, right)]
+    if len(cases) == 1:
+        return cases[0][1]
+    parts = [f"{condition.text} where {conditions_words(guards)}" for guards, condition in cases]
+    every = all(condition.always for _, condition in cases)
+    return Condition("at every size" if every else "; ".join(parts), always=every)
+
+
+def _sign(left: object, right: object) -> str:
+    return next(sign for sign in "=><" if RELATIONS[sign](left, right))

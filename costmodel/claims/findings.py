@@ -1,0 +1,98 @@
+"""What is found when a claim is checked, and which answers does it ask for?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice, product
+
+from costmodel.claims.claim import Claim
+from costmodel.claims.interpretations import Reading
+from costmodel.claims.network_quantities import derive_network
+from costmodel.claims.quantities import Answer, derive, mixer_of
+from costmodel.errors import SizeError
+from costmodel.language.equations import Mixer
+from costmodel.program.chosen_sizes import fit
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.piecewise import Exact
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check of a claim, read in one way.
+
+    `in_limit`: it holds from some size on, or as some sizes grow beyond others, but not everywhere.
+    `under`: it holds in this further way, such as "rounded down". `apart` is derived - claimed.
+    `there`: what each gives at the counterexample.
+    """
+
+    holds: bool
+    derived: str
+    counterexample: Sizes = field(default_factory=dict)
+    note: str = ""
+    in_limit: bool = False
+    under: str = ""
+    apart: Exact | None = None
+    there: Mapping[str, str] = field(default_factory=dict)
+    parted: str = ""
+    """The part of the note that says what `there` holds."""
+
+
+def answers(claim: Claim, reading: Reading) -> tuple[Answer, ...]:
+    """The claim's quantity for its mixer or network, then for what it is compared with.
+
+    Of one sequence, unless the claim names the batch.
+    """
+    found = [_answer(claim.model, claim.mixer, claim, reading)]
+    if claim.against:
+        other = (claim.against, claim.against_mixer) if claim.model else ("", claim.against)
+        found.append(_answer(*other, claim, reading))
+    if "b" not in letters(claim):
+        found = [answer.substitute({"b": 1}) for answer in found]
+    return tuple(found)
+
+
+def _answer(model: str, mixer: str, claim: Claim, reading: Reading) -> Answer:
+    if model:
+        given = {(k, v) for k, v in claim.sizes.items() if isinstance(v, int) and k != claim.letter}
+        left_open = letters(claim) - {letter for letter, _ in given}
+        return derive_network(
+            model, mixer, claim.quantity, reading, frozenset(given), frozenset(left_open)
+        )
+    return derive(mixer, claim.quantity, reading)
+
+
+def letters(claim: Claim) -> frozenset[str]:
+    """The sizes that a claim names."""
+    texts = [text for text in (claim.formula, claim.equals) if text]
+    inside = [parse(text, growing=True).letters for text in texts]
+    return frozenset(claim.sizes).union(*inside, {claim.letter} - {""})
+
+
+def fits(claim: Claim, sizes: Sizes) -> bool:
+    """Whether the claim's mixer can have such sizes."""
+    return (
+        not claim.mixer or bool(claim.model) or completed(mixer_of(claim.mixer), sizes) is not None
+    )
+
+
+MOST_TRIED = 400
+"""Values of the sizes that are not given that are tried before a mixer is said not to fit."""
+
+
+def completed(mixer: Mixer, sizes: Sizes) -> dict[str, int] | None:
+    """The sizes with the smallest values for those that a mixer needs besides; None: none fit."""
+    missing = [x for x in dict.fromkeys(("l", *mixer.letters)) if x not in sizes]
+    values = sorted({1, *sizes.values()})
+    for chosen in islice(product(values, repeat=len(missing)), MOST_TRIED):
+        found = {**sizes, **dict(zip(missing, chosen, strict=True))}
+        if found["l"] < found.get("t", 1):
+            continue
+        try:
+            fit(mixer, found)
+        except SizeError:
+            continue
+        return found
+    return None

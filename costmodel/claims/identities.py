@@ -1,0 +1,192 @@
+"""Are a printed formula and a derived answer equal for all sizes, and where do they first part?
+
+Both are sums of polynomials under conditions (a maximum is one of its arguments); they are equal
+for all sizes where every case of their difference is the polynomial 0. That is the proof; besides,
+and where there is none, both are evaluated at the smallest sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+
+from costmodel.claims.quantities import Answer
+from costmodel.errors import FormulaError, NotPolynomial, Unsupported
+from costmodel.symbolic.constraints import Constraints, simplified
+from costmodel.symbolic.formulas import Formula
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Poly, call
+from costmodel.symbolic.printing import formula_words
+from costmodel.symbolic.thresholds import points
+
+POINTS = 60
+"""Sizes at which an identity is evaluated besides its proof, every sum run term by term."""
+
+SEARCHED = 5000
+"""Sizes tried, in increasing order, before a search for a counterexample gives up."""
+
+MOST_CASES = 64
+"""A difference of more cases than this is not printed, and proves nothing."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The smallest sizes at which two values part, and both; `claimed` is None without a value."""
+
+    sizes: Mapping[str, int]
+    derived: Fraction
+    claimed: Fraction | None
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """What each gives there."""
+        if self.claimed is None:
+            return f"has no value there: {self.reason}"
+        return f"gives {self.claimed} there, the equations {self.derived}"
+
+    @property
+    def there(self) -> dict[str, str]:
+        """The values by who gives them."""
+        given = {} if self.claimed is None else {"claimed": str(self.claimed)}
+        return {"derived": str(self.derived), **given}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a formula and an answer compare; `apart` is derived - claimed, where that is a sum of
+    polynomials."""
+
+    proven: bool
+    tried: int
+    apart: Exact | None = None
+    parting: Parting | None = None
+
+    @property
+    def text(self) -> str:
+        """What was found, as a phrase that follows the name of what was compared."""
+        if self.parting is not None:
+            return self.parting.text
+        if self.proven:
+            return "equal for all sizes (polynomial identity)"
+        return f"equal at the {self.tried} smallest sizes; no proof for all"
+
+
+def compare(
+    formula: Formula, answer: Answer, fits: Callable[[Mapping[str, int]], bool] = lambda _: True
+) -> Comparison:
+    """Compare a formula with what the equations give.
+
+    Args:
+        fits: whether sizes are possible at all; others are passed over.
+    """
+    apart = difference(formula, answer)
+    proven = apart is not None and _zero(apart)
+    tried = 0
+    most = POINTS if proven else SEARCHED
+    for sizes in islice(points(formula.letters | answer.letters), most):
+        if fits(sizes):
+            tried += 1
+            if parting := parting_at(formula, answer, sizes):
+                return Comparison(proven, tried, apart, parting)
+    return Comparison(proven, tried, apart)
+
+
+def parting_at(formula: Formula, answer: Answer, sizes: Mapping[str, int]) -> Parting | None:
+    """What the two give at some sizes, where that is not the same."""
+    derived = answer.at(sizes)
+    try:
+        claimed = formula.at(sizes)
+    except FormulaError as reason:
+        return Parting(sizes, derived, None, str(reason))
+    return None if claimed == derived else Parting(sizes, derived, claimed)
+
+
+def difference(formula: Formula, answer: Answer) -> Exact | None:
+    """Derived minus claimed, split into cases; None where the formula is no polynomial."""
+    try:
+        return _split(answer.exact) - _split(Exact.of(formula.poly()))
+    except (NotPolynomial, _TooManyCases):
+        return None
+
+
+class _TooManyCases(Exception):
+    pass
+
+
+def _zero(apart: Exact) -> bool:
+    """Whether every case of a difference is 0, which proves that there is none."""
+    try:
+        return not any(_at_equalities(*case).terms for case in apart.chambers())
+    except Unsupported:
+        return False
+
+
+def _at_equalities(guards: Constraints, value: Poly) -> Poly:
+    """The value where guards that pin a size to others are used: l = w."""
+    for guard in sorted(guards, key=str):
+        pinned = sorted(x for x in guard.atoms if abs(guard.terms.get(((x, 1),), 0)) == 1)
+        if -guard in guards and pinned and guard.atoms == guard.letters:
+            letter, sign = pinned[0], guard.terms[((pinned[0], 1),)]
+            value = value.substitute({letter: Poly.atom(letter) - guard * sign})
+    return value
+
+
+def in_words(apart: Exact | None) -> str:
+    """A difference in the notation of the formats, cases with their conditions; "" if unknown."""
+    if apart is None:
+        return ""
+    try:
+        return formula_words(apart)
+    except Unsupported:
+        return ""
+
+
+def _split(value: Exact) -> Exact:
+    """The same without `Max` and `Min`: the argument that is largest, where it is."""
+    waiting, done = list(value.pieces), Exact()
+    for tried in range(MOST_CASES + 1):
+        if not waiting:
+            return done
+        guards, poly = waiting.pop()
+        atom = next((a for p in (poly, *sorted(guards, key=str)) for a in _extrema(p)), None)
+        if atom is None:
+            done = done + Exact(((guards, poly),))
+            continue
+        for k, chosen in enumerate(atom.args):
+            sign = 1 if atom.function == "Max" else -1
+            others = [x for j, x in enumerate(atom.args) if j != k]
+            ties = [int(j < k) for j in range(len(atom.args)) if j != k]
+            best = {(chosen - x) * sign - tie for x, tie in zip(others, ties, strict=True)}
+            kept = simplified(frozenset(best | {_with(g, atom, chosen) for g in guards}))
+            if kept is not None:
+                waiting.append((kept, _with(poly, atom, chosen)))
+        if tried + len(waiting) > MOST_CASES:
+            break
+    raise _TooManyCases
+
+
+def _with(poly: Poly, atom: Fn, chosen: Poly) -> Poly:
+    """The polynomial with `chosen` for a function, inside other functions too."""
+    result = Poly()
+    for monomial, number in poly.terms.items():
+        term = Poly.of(number)
+        for one, power in monomial:
+            base = chosen if one == atom else Poly.atom(one)
+            if isinstance(one, Fn) and one != atom:
+                base = call(one.function, *(_with(x, atom, chosen) for x in one.args))
+            term = term * base**power
+        result = result + term
+    return result
+
+
+def _extrema(poly: Poly) -> list[Fn]:
+    """The innermost `Max` and `Min` in a polynomial."""
+    found = []
+    for atom in sorted(poly.atoms):
+        if isinstance(atom, Fn):
+            inside = [a for argument in atom.args for a in _extrema(argument)]
+            found += inside or ([atom] if atom.function in ("Max", "Min") else [])
+    return found

@@ -1,0 +1,74 @@
+"""How is a claim read from a line such as `mul = 4*l*d^2 + 2*l^2*d` or `total = O(l^2*d)`?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from costmodel.claims.claim import Claim, validate
+from costmodel.claims.comparisons import path_steps
+from costmodel.claims.quantities import Quantity, quantity
+from costmodel.errors import PublishedError
+
+EXAMPLES = "'mul = 4*l*d^2 + 2*l^2*d', 'total = O(l^2*d)'"
+
+_ORDER = re.compile(r"O\s*\((.*)\)", re.DOTALL)
+
+
+def claims_of(
+    texts: Sequence[str], mixer: str, phase: str, form: str = "", names: Sequence[str] = ("strict",)
+) -> list[Claim]:
+    """The claims about a mixer that some lines make.
+
+    Args:
+        mixer: a name, or FILE.py:NAME.
+        phase: training, inference, backward or training-step, where a quantity depends on it.
+        names: the convention.
+
+    Raises:
+        PublishedError: a line that cannot be read; the message says what was expected.
+    """
+    return [_claim(text, str(k), mixer, phase, form, names) for k, text in enumerate(texts, 1)]
+
+
+def _claim(text: str, name: str, mixer: str, phase: str, form: str, names: Sequence[str]) -> Claim:
+    left, *parts = (part.strip() for part in text.split("="))
+    try:
+        if not left or not all(parts) or len(parts) not in (1, 2):
+            raise ValueError(f"expected QUANTITY = FORMULA, such as {EXAMPLES}")
+        asked = quantity("_".join(re.split(r"[\s_-]+", left)))
+        claim = Claim(
+            id=name,
+            source="--claim",
+            place=name,
+            claimed=text,
+            mixer=mixer,
+            phase=_phase(asked, phase),
+            form=form,
+            quantity=asked.name,
+            convention=tuple(names),
+            **_stated(asked, parts),
+        )
+        validate(claim)
+        if claim.steps:
+            path_steps(claim.steps)
+    except ValueError as reason:
+        raise PublishedError(f"claim '{text}': {reason}") from None
+    return claim
+
+
+def _phase(asked: Quantity, phase: str) -> str:
+    """The phase of a quantity that exists in one only; none where it depends on no phase."""
+    return phase if len(asked.phases) > 1 else "".join(asked.phases)
+
+
+def _stated(asked: Quantity, parts: Sequence[str]) -> dict[str, Any]:
+    """The kind of claim, and what it states."""
+    if asked.name == "critical_path":
+        return {"kind": "path", "steps": " ".join(parts)}
+    if order := _ORDER.fullmatch(parts[0]):
+        if len(parts) > 1:
+            raise ValueError("O(...) stands alone: nothing equals it")
+        return {"kind": "order", "formula": order[1]}
+    return {"kind": "formula", "formula": parts[0], "equals": "".join(parts[1:])}

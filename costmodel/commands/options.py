@@ -1,0 +1,277 @@
+"""What do all commands share: options of sizes, choices, places of output, complaints?"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
+from costmodel.symbolic.sizes import LETTERS
+
+FAILED, MISUSED = 1, 2
+"""Exit codes: the job failed, or what was asked for cannot be."""
+
+
+class UsageError(ValueError):
+    """What was typed does not fit together; the message says what to type instead."""
+
+
+class Failed(Exception):
+    """The command printed its answer, and the answer is bad news."""
+
+
+Command = Callable[..., None]
+
+
+SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
+"""The options of sizes that have a name beside their letter."""
+
+
+def sized(command: Command, *, networks: bool = False) -> Command:
+    """Give a command one option a size letter; it receives them as one mapping `sizes`.
+
+    `networks`: also the letters that whole networks alone have.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    letters = [e for e in LETTERS.values() if e.letter != "h" and (networks or not e.networks)]
+
+    @functools.wraps(command)
+    def wrapped(**arguments: Any) -> None:
+        sizes = {entry.letter: arguments.pop(f"size_{entry.letter}") for entry in letters}
+        command(**arguments, sizes=sizes)
+
+    options = [
+        inspect.Parameter(
+            f"size_{entry.letter}",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                str | None,
+                typer.Option(
+                    *SIZE_NAMES.get(entry.letter, (f"--{entry.letter}",)),
+                    metavar="N",
+                    help=entry.meaning + (f" [{entry.default}]" if entry.default else ""),
+                    rich_help_panel="Sizes: 128, or 1,8,32, or 1:9:2, or 128:16384:x2",
+                ),
+            ],
+        )
+        for entry in letters
+    ]
+    own = [p for name, p in signature.parameters.items() if name != "sizes"]
+    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    wrapped.__signature__ = signature.replace(parameters=[*keyword, *options])  # type: ignore[attr-defined]
+    return wrapped
+
+
+Mixers = Annotated[
+    list[str] | None, typer.Argument(metavar="[MIXER]...", help="Names, or FILE.py:NAME.")
+]
+Form = Annotated[str | None, typer.Option("--form", metavar="NAME", help="A form, or all.")]
+Phase = Annotated[
+    str,
+    typer.Option(
+        "--phase", help="training, inference, both; backward, training-step; or all four."
+    ),
+]
+ConventionOption = Annotated[
+    str, typer.Option("--convention", metavar="A,B", help="An accounting and rewrites, or a peer.")
+]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
+Symbols = Annotated[
+    str,
+    typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in latex and markdown."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+Recompute = Annotated[
+    str | None,
+    typer.Option(
+        "--recompute", metavar="A,B", help="Of a backward pass: arrays computed again, or all."
+    ),
+]
+Only = Annotated[
+    str | None,
+    typer.Option("--only", help="Of a backward pass: gradients of parameters, or of inputs."),
+]
+Loss = Annotated[
+    str | None,
+    typer.Option("--loss", help="Of a backward pass: the loss it begins at, squared-error, "
+                 "cross-entropy; else the gradient of the output is given."),
+]  # fmt: skip
+Optimiser = Annotated[
+    str | None,
+    typer.Option(
+        "--optimiser", help="Of a training step: its state; none, sgd, momentum or adamw."
+    ),
+]
+
+
+def chosen(text: str, option: str, choices: Sequence[str]) -> str:
+    """One of the choices; UsageError lists them."""
+    if text not in choices:
+        raise UsageError(f"{option} '{text}': expected one of {', '.join(choices)}")
+    return text
+
+
+def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
+    """Refuse options that only some formats heed, such as `--symbols` in a plain table."""
+    for name, value in options.items():
+        if value and format_ not in formats:
+            wanted = " or ".join(formats)
+            raise UsageError(f"--{name} is for {wanted} only: add --format {formats[0]}")
+
+
+def phases(text: str) -> tuple[str, ...]:
+    """The phases that a name, an alias or `both` means."""
+    from costmodel.program.phases import PHASES as NAMES
+    from costmodel.report.mixer_table import EVERY, PHASES
+
+    several = {"both": PHASES, "all": EVERY}
+    return several.get(text) or (NAMES[chosen(text, "--phase", (*NAMES, *several))],)
+
+
+def trained(
+    given: Convention,
+    asked_for: Sequence[str],
+    recompute: str | None,
+    only: str | None,
+    loss: str | None,
+    optimiser: str | None,
+) -> Convention:
+    """The convention with what a backward pass computes again, of what it takes gradients, and the
+    loss that it begins at.
+
+    Raises:
+        UsageError: an unknown choice, or an optimiser without a phase that has one, or without
+            parameters that it changes.
+        ConventionError: something to recompute or to train, or a loss, without a phase that has
+            gradients.
+    """
+    from costmodel.program.phases import TRAINING_STEP
+    from costmodel.questions.peak import OPTIMISERS
+    from costmodel.questions.subject import Training, asked, of_the_backward_pass
+
+    if optimiser is not None:
+        chosen(optimiser, "--optimiser", list(OPTIMISERS))
+        if "training-step" not in asked_for:
+            raise UsageError("--optimiser is for a training step only: add --phase training-step")
+        if only == "inputs":
+            raise UsageError("--optimiser: no parameter gets a gradient with --only inputs")
+    with_gradients = [phase for phase in asked_for if phase in TRAINING_STEP]
+    if given.backward != Backward() and not with_gradients:
+        raise of_the_backward_pass(asked_for[0])
+    options = Training()
+    if recompute is not None:
+        options["recompute"] = recompute
+    if only is not None:
+        chosen(only, "--only", list(WANTED))
+        options["only"] = "parameters" if only == "parameters" else "inputs"
+    if loss is not None:
+        chosen(loss, "--loss", list(LOSSES))
+        options["loss"] = loss
+    return asked(given, (*with_gradients, asked_for[0])[0], options)
+
+
+def no_empty_word(typed: Sequence[str]) -> None:
+    """Refuse an empty value, which a variable that is not set leaves behind: it would mean
+    everything where a part was meant."""
+    for before, word in zip(["", *typed], typed, strict=False):
+        name, equals, value = word.partition("=")
+        if word and not (name.startswith("--") and equals and not value):
+            continue
+        option = name or before
+        after = f"{option} is empty" if option.startswith("-") else "an argument is empty"
+        raise UsageError(f"{after}: give it a value, or leave it out (is a variable not set?)")
+
+
+def no_source(output: Path | None, files: Sequence[Path]) -> None:
+    """Refuse to write over what is read: measurements are not overwritten, even with --force."""
+    for path in files:
+        if output is not None and output.exists() and path.exists() and output.samefile(path):
+            raise UsageError(f"{output} is read: write to another file, which loses none of it")
+
+
+def emit(text: str, output: Path | None, force: bool) -> None:
+    """Print, or write a file that does not exist yet."""
+    if output is None:
+        sys.stdout.write(text)
+        return
+    if output.exists() and not force:
+        raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
+    output.write_text(text, encoding="utf-8")
+    sys.stderr.write(f"wrote {output}\n")
+
+
+def screen(output: Path | None) -> tuple[int | None, bool]:
+    """The terminal's width and whether it shows colour; no width for a pipe or a file."""
+    if output is not None or not sys.stdout.isatty():
+        return None, False
+    colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return os.get_terminal_size(sys.stdout.fileno()).columns, colour
+
+
+def regenerating(context: typer.Context) -> str:
+    """The command line that was typed, without where its output goes."""
+    typed = iter(context.meta["typed"])
+    kept = []
+    for word in typed:
+        if word in ("-o", "--output"):
+            next(typed, None)
+        elif word != "--force" and not word.startswith(("--output=", "-o")):
+            kept.append(word)
+    return shlex.join(["costmodel", *kept])
+
+
+TABLE_FORMATS = ("rich", "markdown", "latex", "csv", "json")
+
+
+@contextmanager
+def bar() -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on a terminal, nothing in a pipe; the function to call as work goes on."""
+    if not sys.stderr.isatty():
+        yield lambda done, of, what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda done, of, what: shown.update(task, completed=done, total=of, description=what)
+
+
+def told(problems: Sequence[str]) -> None:
+    """Each problem as a sentence on standard error."""
+    for problem in problems:
+        complain(problem)
+
+
+def typed_beside(context: typer.Context, *known: str) -> list[str]:
+    """What was typed beside these parameters, as the command line names it."""
+    found = []
+    for parameter in context.command.params:
+        origin = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in known and origin is not None and origin.name == "COMMANDLINE":
+            name = parameter.opts[0]
+            found.append(name if name.startswith("-") else f"the {name}")
+    return found
+
+
+def apart(context: typer.Context, why: str, *known: str) -> None:
+    """Refuse what was typed beside these parameters."""
+    if beside := typed_beside(context, *known):
+        raise UsageError(f"{why}: leave out {', '.join(beside)}")
+
+
+def complain(sentence: str) -> int:
+    """One sentence on standard error."""
+    sys.stderr.write(f"costmodel: {' '.join(sentence.split())}\n")
+    return MISUSED

@@ -1,0 +1,541 @@
+"""How is a mixer written down? Equations in index notation over domains, as papers print them.
+
+An equation says: for every index in its domain, this array entry is that scalar expression.
+
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        j = f.index("j", 1, i)
+        y[i] = sum_(x[j] * w[i - j + 1], over=j)
+
+An index may run over a union of disjoint ranges, such as the first s rows and the last w: a sum
+over it is one sum, and an equation that it is free in stands for one equation per range.
+
+        j = f.index("j", union((1, min_(s, i)), (max_(s + 1, i - w + 1), i)))
+
+An array of positions, declared with `below=`, holds what argmax, top_k or sort chooses, and other
+arrays are read there.
+
+        at = f.array("at", l, below=u)
+        at[i] = argmax(scores[i, e], over=e)
+        y[i, b] = sum_(x[i, a] * W[at[i], a, b], over=a)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from costmodel.errors import EquationError
+from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, hashed_once, outer_first
+from costmodel.language.nodes import (
+    Array,
+    Composite,
+    Constant,
+    Div,
+    Fft,
+    Flat,
+    Gather,
+    Node,
+    Position,
+    Reduce,
+    Ref,
+    Select,
+    names_in,
+    walk,
+)
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.polynomial import Poly, size
+from costmodel.symbolic.sizes import LETTERS
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Equation:
+    """For every index in the domain, `array[positions]` is `value`."""
+
+    array: Array
+    positions: tuple[Position, ...]
+    value: Node
+    indices: tuple[Index, ...]
+    """The free indices of the left side, outer ones first."""
+    part_of: str
+    """The name of the array that the file defines (composites are written out under it)."""
+
+    @property
+    def name(self) -> str:
+        """The array's name."""
+        return self.array.name
+
+    @property
+    def written(self) -> object:
+        """What equations have in common that are one in the file, for several ranges of a union."""
+        return self.array, self.positions, self.value
+
+    @cached_property
+    def domain(self) -> Constraints:
+        """The constraints on the free indices."""
+        return frozenset().union(*(index.constraints for index in self.indices))
+
+
+TRAINED = ("input", "context", "parameter")
+"""The roles of what gets a gradient."""
+SEQUENCE, JOINED, STEP = "sequence", "joined", "step"
+"""How often a batch needs an equation of a gradient: for each sequence; for each sequence, its
+results added up over the batch; once a training step, where it is about weights alone."""
+
+
+def gradient_name(array: Array) -> str:
+    """What the gradient of an array is called."""
+    return f"{array.name}.grad"
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """Equations in the order in which they are written; no composites are left in them."""
+
+    mixer: Mixer
+    form: str
+    equations: tuple[Equation, ...]
+
+    backward: Mapping[Equation, str] = field(default_factory=dict)
+    """The equations of the gradients, if there are any, each with how often a batch needs it."""
+
+    trained: tuple[str, ...] = TRAINED
+    """The roles of what gets a gradient."""
+
+    fixed: frozenset[Array] = frozenset()
+    """Arrays of these roles that get none: the gradient that is given, a loss's target."""
+
+    beyond: bool = False
+    """Whether references may read outside of their arrays, where there are zeros: a rewrite made it
+    so, no author may write it."""
+
+    def with_equations(self, changed: Mapping[Equation, Equation]) -> System:
+        """The same system with every equation replaced by another one."""
+        backward = {changed[e]: kind for e, kind in self.backward.items()}
+        equations = tuple(changed[e] for e in self.equations)
+        return replace(self, equations=equations, backward=backward)
+
+    @cached_property
+    def forward(self) -> System:
+        """The forward pass alone."""
+        if not self.backward:
+            return self
+        equations = tuple(e for e in self.equations if e not in self.backward)
+        return System(self.mixer, self.form, equations, beyond=self.beyond)
+
+    @cached_property
+    def wanted(self) -> tuple[Array, ...]:
+        """The arrays that get a gradient if the result depends on them; positions get none."""
+        arrays = self.mixer.arrays.values()
+        return tuple(
+            a for a in arrays if a.role in self.trained and a.below is None and a not in self.fixed
+        )
+
+    @cached_property
+    def weights(self) -> frozenset[Array]:
+        """The gradients that are the same for all sequences of a batch."""
+        return frozenset(e.array for e, kind in self.backward.items() if kind != SEQUENCE)
+
+    def results(self, phase: str) -> frozenset[Array]:
+        """What a phase leaves: the output of a forward pass, the gradients of inputs, contexts and
+        parameters of a backward pass."""
+        names = {gradient_name(a) for a in self.mixer.arrays.values() if a.role in TRAINED}
+        found = {e.array for e in self.backward if e.name in names}
+        return frozenset(found if phase == "backward" else found | {self.mixer.role("output")})
+
+    @cached_property
+    def defining(self) -> Mapping[Array, tuple[Equation, ...]]:
+        """The equations of each array."""
+        found: dict[Array, tuple[Equation, ...]] = {}
+        for equation in self.equations:
+            found[equation.array] = (*found.get(equation.array, ()), equation)
+        return found
+
+    @cached_property
+    def written(self) -> tuple[tuple[Equation, ...], ...]:
+        """The equations as they are written: those for the ranges of one union together."""
+        found: dict[object, tuple[Equation, ...]] = {}
+        for equation in self.equations:
+            found[equation.written] = (*found.get(equation.written, ()), equation)
+        return tuple(found.values())
+
+
+@dataclass(eq=False)
+class Form:
+    """One way to compute a mixer: indices, intermediate arrays, and equations."""
+
+    mixer: Mixer
+    name: str
+    indices: dict[str, Index] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    equations: list[Equation] = field(default_factory=list)
+
+    def index(self, name: str, lower: Any, upper: Any = None) -> Index:
+        """Declare an index that runs over lower..upper, both included, or over a `union`."""
+        _check_name(name, self.mixer)
+        if isinstance(lower, Ranges) == (upper is not None):
+            raise EquationError(
+                f"index {name} of form '{self.name}' takes a lower and an upper bound, or one union"
+            )
+        if isinstance(lower, Ranges):
+            index: Index = UnionIndex(name, (), (), tuple(_range(name, *r) for r in lower.of))
+        else:
+            index = _range(name, lower, upper)
+        if self.indices.setdefault(name, index) != index:
+            raise EquationError(f"index {name} of form '{self.name}' already has another range")
+        return index
+
+    def array(
+        self,
+        name: str,
+        *shape: Any,
+        cite: str = "",
+        latex: str = "",
+        kernel: str = "contraction",
+        below: Any = None,
+    ) -> Array:
+        """Declare an intermediate array; `cite` is the equation's number in the source.
+
+        Args:
+            below: the entries are positions in 1..below, which argmax, top_k or sort chooses.
+        """
+        _check_name(name, self.mixer)
+        if name in self.arrays or name in self.mixer.arrays:
+            raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
+        extents = tuple(map(Poly.of, shape))
+        top = None if below is None else Poly.of(below)
+        self.arrays[name] = Array(
+            name, "intermediate", extents, self.mixer, cite, latex, kernel, top
+        )
+        return self.arrays[name]
+
+
+class Mixer:
+    """A token mixer: its sizes, arrays and forms. The first form is the default.
+
+    Args:
+        name: kebab-case name.
+        title: how tables print it.
+        source: paper and equation numbers.
+        group: the family that `--group` selects.
+        aliases: other names for the same mixer.
+        references: somebody else's code that its module was held against, and equals in float64;
+            empty where the mixer rests on our own reading of the source.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        title: str = "",
+        source: str = "",
+        group: str = "user",
+        aliases: Sequence[str] = (),
+        references: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.title = title or name
+        self.source = source
+        self.group = group
+        self.aliases = tuple(aliases)
+        self.references = tuple(references)
+        self.origin = name
+        """How a user names it: the name, or FILE.py:NAME for a mixer in a user's own file."""
+        self.checked = False
+        """Whether its forms are known to be well formed, as the tests show of built-in mixers."""
+        self.home = ""
+        """The Python module of a user's own file; empty for a built-in mixer."""
+        self.base = name
+        """The name without options."""
+        self.options: tuple[str, ...] = ()
+        """The options that the mixer is written with."""
+        self.offers: Mapping[str, str] = {}
+        """Option -> what it means, for every option that may follow the name."""
+        self.letters: tuple[str, ...] = ()
+        self.arrays: dict[str, Array] = {}
+        self.forms: dict[str, Form] = {}
+        self._active: Form | None = None
+
+    def __repr__(self) -> str:
+        return f"Mixer({self.name!r})"
+
+    def sizes(self, letters: str) -> tuple[Poly, ...]:
+        """Declare sizes by their letters, separated by spaces; h means d/n."""
+        names = tuple(letters.split())
+        for taken, meaning in (("b", "the batch"), ("t", "the position of a new token")):
+            if taken in names:
+                raise EquationError(
+                    f"{self.name} declares size '{taken}', which is {meaning} of every mixer: its "
+                    f"equations do not name it"
+                )
+        for letter in names:
+            if letter in LETTERS and LETTERS[letter].networks:
+                raise EquationError(
+                    f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, which whole "
+                    f"networks alone have: no command about a mixer takes it"
+                )
+        self.letters += tuple(x for x in names if x != "h" and x not in self.letters)
+        return tuple(size(letter) for letter in names)
+
+    def _declare(
+        self,
+        name: str,
+        role: str,
+        shape: tuple[Any, ...],
+        cite: str = "",
+        latex: str = "",
+        below: Any = None,
+    ) -> Array:
+        _check_name(name, self)
+        if name in self.arrays:
+            raise EquationError(f"array {name} is declared twice in {self.name}")
+        top = None if below is None else Poly.of(below)
+        array = Array(name, role, tuple(map(Poly.of, shape)), self, cite, latex, below=top)
+        self.arrays[name] = array
+        return array
+
+    def input(self, name: str, *shape: Any, below: Any = None) -> Array:
+        """The input sequence: its first axis is the token axis.
+
+        Args:
+            below: the entries are integers in 1..below that gather entries of another array.
+        """
+        return self._declare(name, "input", shape, below=below)
+
+    def context(self, name: str, *shape: Any) -> Array:
+        """A second input that is whole before the first token, such as an encoder's output.
+
+        What depends on it and on no token is done once a sequence, and held.
+        """
+        return self._declare(name, "context", shape)
+
+    def output(self, name: str, *shape: Any, cite: str = "") -> Array:
+        """The output sequence: its first axis is the token axis."""
+        return self._declare(name, "output", shape, cite)
+
+    def parameter(self, name: str, *shape: Any, latex: str = "") -> Array:
+        """A trainable array."""
+        return self._declare(name, "parameter", shape, latex=latex)
+
+    def buffer(self, name: str, *shape: Any, latex: str = "", below: Any = None) -> Array:
+        """A constant table: it costs nothing and is no parameter; `below` as for `input`."""
+        return self._declare(name, "buffer", shape, latex=latex, below=below)
+
+    @contextmanager
+    def form(self, name: str) -> Iterator[Form]:
+        """Write the equations of one form inside a `with` block."""
+        if name in self.forms:
+            raise EquationError(f"form '{name}' of {self.name} is written twice")
+        form = Form(self, name)
+        self._active = form
+        try:
+            yield form
+        finally:
+            self._active = None
+        if not any(e.array.role == "output" for e in form.equations):
+            raise EquationError(f"form '{name}' of {self.name} never defines its output")
+        self.forms[name] = form
+
+    @property
+    def default_form(self) -> str:
+        """The name of the first form."""
+        if not self.forms:
+            raise EquationError(f"{self.name} has no form: write its equations in `with form(...)`")
+        return next(iter(self.forms))
+
+    @property
+    def parameters(self) -> tuple[Array, ...]:
+        """The trainable arrays, in the order of declaration."""
+        return tuple(a for a in self.arrays.values() if a.role == "parameter")
+
+    @property
+    def contexts(self) -> tuple[Array, ...]:
+        """The inputs that are whole before the first token, in the order of declaration."""
+        return tuple(a for a in self.arrays.values() if a.role == "context")
+
+    def role(self, role: str) -> Array:
+        """The one array with this role (input or output)."""
+        found = [a for a in self.arrays.values() if a.role == role]
+        if len(found) != 1:
+            raise EquationError(f"{self.name} needs exactly one {role}, it has {len(found)}")
+        return found[0]
+
+    def position(self, part: Any) -> Position:
+        """An index expression, with `(j-1)*h + c` recognised as a flattening, or a gather."""
+        if isinstance(part, Ref):
+            if part.array.below is None:
+                raise EquationError(
+                    f"{part.array.name} of {self.name} holds no positions: declare it with below="
+                )
+            return Gather(part)
+        if isinstance(part, Node):
+            raise EquationError(
+                f"{self.name} has an expression for an index: give it an array of its own, "
+                f"declared with below="
+            )
+        poly = Poly.of(part)
+        if any(Poly.atom(atom).variables - {atom} for atom in poly.atoms):
+            raise EquationError(
+                f"index '{poly}' in {self.name} is not affine: an index stands inside a function; "
+                f"write rows of chunks as (p - 1)*C + e, with an index p and an index e"
+            )
+        scaled = [
+            (v, c)
+            for v in sorted(a for a in poly.atoms if a.startswith("@"))
+            if (c := poly.coefficient(v)).constant() is None
+        ]
+        if not scaled:
+            return poly
+        variable, extent = scaled[0]
+        outer = Poly.atom(variable)
+        inner = poly - (outer - 1) * extent
+        inner_index = self._index_of(inner)
+        if len(scaled) > 1 or inner_index is None or not self._within(inner_index, extent):
+            raise EquationError(
+                f"index '{poly}' in {self.name} is not affine: only a flattening (j-1)*h+c of an "
+                f"index c within 1..h is allowed"
+            )
+        return Flat(outer, inner, extent)
+
+    def _within(self, index: Index, extent: Poly) -> bool:
+        """Whether an index is at most `extent`: by its own bounds or those of an outer index."""
+        return all(
+            extent in piece.upper
+            or any(
+                other is not None and self._within(other, extent)
+                for other in map(self._index_of, piece.upper)
+            )
+            for piece in index.pieces
+        )
+
+    def _index_of(self, poly: Poly) -> Index | None:
+        if self._active is None:
+            return None
+        return next((x for x in self._active.indices.values() if x.as_poly() == poly), None)
+
+    def define(self, array: Array, positions: tuple[Position, ...], value: Node) -> None:
+        """Record an equation of the form being written."""
+        form = self._active
+        if form is None:
+            raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
+        if array.role not in ("intermediate", "output"):
+            raise EquationError(f"{array.name} is of role {array.role} and cannot be defined")
+        names = names_in(positions)
+        by_atom = {index.atom: index for index in form.indices.values()}
+        indices = tuple(outer_first([by_atom[n] for n in names]))
+        equation = Equation(array, positions, value, indices, array.name)
+        _check_bound(equation)
+        form.equations.append(_with_rank(equation))
+
+
+def _range(name: str, lower: Any, upper: Any) -> Index:
+    low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
+    return Index(name, low, up)
+
+
+def _check_name(name: str, mixer: Mixer) -> None:
+    """Names of arrays and indices are identifiers: every format prints them as they are."""
+    if not (name.isascii() and name.isidentifier()):
+        raise EquationError(
+            f"'{name}' in {mixer.name} is no name: expected a letter, then letters, digits and _"
+        )
+
+
+WHOLE = (Fft, Select, Composite)
+"""What stands alone on the right side of an equation (a scale may stand anywhere)."""
+
+
+def _check_bound(equation: Equation) -> None:
+    """Every index on the right side is free on the left or reduced over, and not both."""
+    free = {i.atom for i in equation.indices}
+    for entry, over in walk(equation.value):
+        bound = free | {i.atom for i in over}
+        _check_ranges(equation, over, bound)
+        if isinstance(entry, (Reduce, Select)) and any(i.atom in free for i in entry.over):
+            twice = next(i.name for i in entry.over if i.atom in free)
+            raise EquationError(
+                f"{equation.name}: index {twice} is on the left side and reduced over; take another"
+            )
+        if isinstance(entry, Div) and entry.right == Constant(Poly()):
+            raise EquationError(f"{equation.name}: a division by 0")
+        if isinstance(entry, WHOLE) and _spans(entry) and entry is not equation.value:
+            name = entry.name if isinstance(entry, Composite) else entry.kind
+            raise EquationError(
+                f"{equation.name}: {name} stands alone on its right side; give it an array of its "
+                f"own first"
+            )
+        if isinstance(entry, Ref):
+            for name in names_in(entry.positions):
+                if name not in bound:
+                    raise EquationError(
+                        f"{equation.name}: index {name[1:]} of {entry.array.name} is unbound; "
+                        f"put it on the left side or reduce over it"
+                    )
+
+
+def _with_rank(equation: Equation) -> Equation:
+    """The equation; one that chooses positions with the index that numbers them.
+
+    Raises:
+        EquationError: what is chosen does not stand in an array of positions, or something else
+            does, or no index of the left side, or several, number the positions of a row.
+    """
+    chosen = equation.value
+    if not isinstance(chosen, Select):
+        if equation.array.below is not None:
+            raise EquationError(
+                f"{equation.name} holds positions: define it by argmax, top_k or sort alone"
+            )
+        return equation
+    if equation.array.below is None:
+        raise EquationError(
+            f"{equation.name}: {chosen.kind} gives positions; declare their array with "
+            f"f.array(..., below=)"
+        )
+    if chosen.kind == "argmax":
+        return equation
+    (over,) = chosen.over
+    around = {*names_in(chosen.body.positions)} - {over.atom} | _named(over)
+    for index in reversed(equation.indices):
+        around |= _named(index) if index.atom in around else set()
+    left = [index for index in equation.indices if index.atom not in around]
+    if len(left) != 1:
+        raise EquationError(
+            f"{equation.name}: {chosen.kind} takes one index more on the left side, which numbers "
+            f"the positions; got {', '.join(index.name for index in left) or 'none'}"
+        )
+    return replace(equation, value=replace(chosen, rank=left[0].atom))
+
+
+def _named(index: Index) -> set[str]:
+    """The letters in the bounds of an index."""
+    return {letter for end in index.ends for letter in end.letters}
+
+
+def rank(equation: Equation) -> Index | None:
+    """The index that numbers the positions chosen in a row; None of an argmax, which has one."""
+    assert isinstance(equation.value, Select)
+    return next((i for i in equation.indices if i.atom == equation.value.rank), None)
+
+
+def rows(equation: Equation) -> tuple[Index, ...]:
+    """The indices of the rows in each of which positions are chosen, outer ones first."""
+    return tuple(index for index in equation.indices if index != rank(equation))
+
+
+def _spans(entry: Fft | Select | Composite) -> bool:
+    return bool(entry.over)
+
+
+def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:
+    for index in over:
+        for name in {a for b in index.ends for a in b.letters if a[0] == "@"}:
+            if name not in bound:
+                raise EquationError(
+                    f"{equation.name}: the range of {index.name} names {name[1:]}, which is "
+                    f"neither on the left side nor reduced over"
+                )

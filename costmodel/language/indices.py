@@ -1,0 +1,177 @@
+"""Over which ranges does an index run?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, TypeVar
+
+from costmodel.errors import EquationError
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.polynomial import Poly
+
+T = TypeVar("T")
+
+
+def hashed_once(kind: type[T]) -> type[T]:
+    """A frozen dataclass whose hash is computed when it is first asked for: tables of rules and
+    answers look the same few expressions up many thousand times."""
+    whole = kind.__hash__
+
+    def remembered(self: T) -> int:
+        known: dict[str, int] = self.__dict__
+        if "hash" not in known:
+            known["hash"] = whole(self)
+        return known["hash"]
+
+    kind.__hash__ = remembered  # type: ignore[assignment,method-assign]
+    return kind
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """A bound that is the largest (`max_`) or smallest (`min_`) of several affine expressions."""
+
+    kind: str
+    of: tuple[Poly, ...]
+
+
+def max_(*bounds: Any) -> Extremum:
+    """A lower bound such as max(1, i-w+1)."""
+    return Extremum("max", tuple(map(Poly.of, bounds)))
+
+
+def min_(*bounds: Any) -> Extremum:
+    """An upper bound such as min(l, i+r)."""
+    return Extremum("min", tuple(map(Poly.of, bounds)))
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Several ranges that one index runs over, as (lower, upper) pairs."""
+
+    of: tuple[tuple[Any, Any], ...]
+
+
+def union(*ranges: tuple[Any, Any]) -> Ranges:
+    """Disjoint ranges in ascending order, such as the sinks of row i and its window:
+    `union((1, min_(s, i)), (max_(s + 1, i - w + 1), i))`. A range may be empty at some points.
+
+    Raises:
+        EquationError: not at least two (lower, upper) pairs.
+    """
+    if len(ranges) < 2 or any(not isinstance(r, tuple) or len(r) != 2 for r in ranges):
+        raise EquationError(
+            "union takes two or more ranges, each a pair (lower, upper): "
+            "union((1, s), (s + 2, i)); a single range is index(name, lower, upper)"
+        )
+    return Ranges(ranges)
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Index:
+    """An index and the range it runs over, both ends included; bounds may name outer indices."""
+
+    name: str
+    lower: tuple[Poly, ...]
+    upper: tuple[Poly, ...]
+
+    @property
+    def atom(self) -> str:
+        """The variable that stands for the index in polynomials."""
+        return "@" + self.name
+
+    def as_poly(self) -> Poly:
+        """The index as a polynomial."""
+        return Poly.atom(self.atom)
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """lower <= index <= upper, each as a polynomial that is at least 0."""
+        v = self.as_poly()
+        return frozenset([v - low for low in self.lower] + [up - v for up in self.upper])
+
+    @property
+    def ends(self) -> tuple[Poly, ...]:
+        """Every bound, lower ones first."""
+        return self.lower + self.upper
+
+    @property
+    def pieces(self) -> tuple[Index, ...]:
+        """The ranges one by one: the index itself, unless it runs over a union."""
+        return (self,)
+
+    def __add__(self, other: Any) -> Poly:
+        return self.as_poly() + Poly.of(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Poly:
+        return self.as_poly() - Poly.of(other)
+
+    def __rsub__(self, other: Any) -> Poly:
+        return Poly.of(other) - self.as_poly()
+
+    def __mul__(self, other: Any) -> Poly:
+        return self.as_poly() * Poly.of(other)
+
+    __rmul__ = __mul__
+
+
+@hashed_once
+@dataclass(frozen=True)
+class UnionIndex(Index):
+    """An index that runs over several ranges, which are disjoint and in ascending order.
+
+    It has no bounds of its own: `composites.lower` and `Joined` take its ranges one by one, each an
+    index of the same name.
+    """
+
+    ranges: tuple[Index, ...] = ()
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """There are none: a union is no conjunction."""
+        raise EquationError(f"the ranges of {self.name} are a union, to be taken one by one")
+
+    @property
+    def ends(self) -> tuple[Poly, ...]:
+        """Every bound of every range."""
+        return tuple(end for index in self.ranges for end in index.ends)
+
+    @property
+    def pieces(self) -> tuple[Index, ...]:
+        """The ranges, in ascending order."""
+        return self.ranges
+
+    @property
+    def hull(self) -> Index:
+        """The one range from the beginning of the first range to the end of the last."""
+        return Index(self.name, self.ranges[0].lower, self.ranges[-1].upper)
+
+
+def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
+    """The same indices over one range each: every choice of a range for each union."""
+    return product(*(index.pieces for index in indices))
+
+
+def outer_first(indices: Sequence[Index]) -> list[Index]:
+    """Order indices so that a bound names only earlier ones."""
+    ordered: list[Index] = []
+    waiting = list(indices)
+    while waiting:
+        known = {i.atom for i in ordered}
+        pending = {i.atom for i in waiting}
+        ready = [
+            i
+            for i in waiting
+            if not ({a for b in i.ends for a in b.letters} & pending - known - {i.atom})
+        ]
+        if not ready:
+            raise EquationError(f"indices {', '.join(i.name for i in waiting)} bound each other")
+        ordered.append(ready[0])
+        waiting.remove(ready[0])
+    return ordered

@@ -1,0 +1,29 @@
+"""Which usual combinations (softmax, norms, gates, positions) are there, and what writes each?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from costmodel.language.equations import Equation
+from costmodel.language.macros import gates, norms, positions
+from costmodel.language.macros.softmax import write_softmax
+from costmodel.language.nodes import Composite
+
+Writer = Callable[[Equation, Composite, Sequence[str]], list[Equation]]
+"""What writes a composite out, under the rewrites in force."""
+
+
+def _under_any(write: Callable[[Equation, Composite], list[Equation]]) -> Writer:
+    """What writes a composite out in the same way under all rewrites."""
+    return lambda equation, composite, rewrites: write(equation, composite)
+
+
+STANDING = {**norms.STANDING, **positions.STANDING, **gates.STANDING}
+"""The composites of other files, which no rewrite changes."""
+
+
+WRITTEN: Mapping[str, Writer] = {
+    "softmax": write_softmax,
+    **{name: _under_any(standing.write) for name, standing in STANDING.items()},
+}
+"""Composite -> what writes it out where it stands alone on a right side."""

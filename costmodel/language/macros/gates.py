@@ -1,0 +1,48 @@
+"""Which activations are no single function of functions.TABLE, in the language's own parts?
+
+sigmoid, silu, softplus, relu, tanh and gelu with the error function are functions: they may stand
+anywhere in an expression, `function("silu", ...)`. What reads its operand several times stands
+alone on a right side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from costmodel.language.equations import Equation
+from costmodel.language.macros.macro import Parts, Standing
+from costmodel.language.nodes import Composite, Constant, Node, Ref, node
+from costmodel.language.writing import function
+from costmodel.symbolic.polynomial import Poly
+
+SQRT_2_OVER_PI = Constant(Poly.of(Fraction("0.7978845608028654")))
+"""sqrt(2/pi) in double precision, one constant."""
+
+CUBIC = Constant(Poly.of(Fraction("0.044715")))
+HALF = Constant(Poly.of(Fraction(1, 2)))
+
+
+def gelu_tanh(x: Node) -> Node:
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x x x))), the approximation of gelu.
+
+    Counted for each entry: 6 mul, 2 add, 1 tanh. The operand may be any expression; one that is no
+    array entry gets an array of its own, since it is read five times.
+
+    Source: Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2;
+    torch.nn.functional.gelu(approximate="tanh").
+    """
+    return Composite("gelu_tanh", node(x))
+
+
+def _gelu_tanh(equation: Equation, composite: Composite) -> list[Equation]:
+    parts, x = Parts(equation), composite.body
+    if not isinstance(x, Ref):
+        x = parts.define("in", x)
+    inner = SQRT_2_OVER_PI * (x + CUBIC * x * x * x)
+    return parts.finish(HALF * x * (1 + function("tanh", inner)))
+
+
+STANDING: Mapping[str, Standing] = {
+    "gelu_tanh": Standing(r"\mathrm{gelu}_{\tanh}", _gelu_tanh),
+}

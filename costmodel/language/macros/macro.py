@@ -1,0 +1,176 @@
+"""How is a composite that stands alone on a right side written out?
+
+It stands for equations of the array that it defines: intermediate arrays that are named after that
+array, and last the array itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.errors import EquationError
+from costmodel.language.equations import Equation
+from costmodel.language.indices import Index, outer_first
+from costmodel.language.nodes import Array, Composite, Flat, Gather, Node, Position, Ref, names_in
+from costmodel.symbolic.polynomial import Poly
+
+Place = tuple[Position, Poly]
+"""A position and the extent of its axis."""
+
+
+class Operands(Node):
+    """What a composite of several operands takes; its children are they, as they are printed."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A composite that stands alone: its name in LaTeX, and what writes it out."""
+
+    latex: str
+    write: Callable[[Equation, Composite], list[Equation]]
+
+
+class Parts:
+    """The equations that a composite stands for, in the order of computation.
+
+    Args:
+        equation: the one that the composite stands in.
+        inner: indices of parts that the equation itself does not have.
+    """
+
+    def __init__(self, equation: Equation, *inner: Index) -> None:
+        self.equation = equation
+        self.written: list[Equation] = []
+        self._indices = {index.atom: index for index in (*equation.indices, *inner)}
+
+    def places(self, without: Index | None = None) -> list[Place]:
+        """The axes of the equation's own array, without that of an index."""
+        whole = self.equation
+        places = list(zip(whole.positions, whole.array.shape, strict=True))
+        if without is None:
+            return places
+        return [kept for place in places for kept in _spared(whole, place, without)]
+
+    def array(self, suffix: str, places: Sequence[Place]) -> Ref:
+        """An intermediate array with these axes, named after the equation's own; its entry."""
+        own = self.equation.array
+        shape = tuple(extent for _, extent in places)
+        array = Array(f"{own.name}.{suffix}", "intermediate", shape, own.owner, own.cite)
+        return Ref(array, tuple(position for position, _ in places))
+
+    def add(self, entry: Ref, value: Node) -> None:
+        """The equation that defines an entry."""
+        found = [self._indices[atom] for atom in names_in(entry.positions)]
+        indices = tuple(outer_first(found))
+        part_of = self.equation.part_of
+        self.written.append(Equation(entry.array, entry.positions, value, indices, part_of))
+
+    def define(self, suffix: str, value: Node, without: Index | None = None) -> Ref:
+        """Define an intermediate array that stands where the equation's own does; its entry.
+
+        Args:
+            without: an index that the part has no axis for, since it is reduced over.
+        """
+        found = self.array(suffix, self.places(without))
+        self.add(found, value)
+        return found
+
+    def finish(self, value: Node) -> list[Equation]:
+        """The parts, and last the equation itself with this value."""
+        return [*self.written, replace(self.equation, value=value)]
+
+
+def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
+    """What is left of an axis of the left side without an index."""
+    position, extent = place
+    if index.atom not in names_in([position]):
+        return [place]
+    if position == index.as_poly():
+        return []
+    if isinstance(position, Flat) and position.inner == index.as_poly():
+        return [(position.outer, extent / position.extent)]
+    if isinstance(position, Flat) and position.outer == index.as_poly():
+        return [(position.inner, position.extent)]
+    raise EquationError(
+        f"{equation.name}: a composite runs over {index.name}, which stands on the left side by "
+        f"itself or flattened with another index, not inside '{position}'"
+    )
+
+
+def entry(name: str, body: Node, index: Index) -> Ref:
+    """The operand of a composite, an array entry with this index.
+
+    Raises:
+        EquationError: it is an expression, or has no such index.
+    """
+    if not isinstance(body, Ref):
+        raise EquationError(f"{name} takes an array entry: define its operand first")
+    if index.atom not in names_in(body.positions):
+        raise EquationError(
+            f"{name} runs over {index.name}, which is no index of its operand {body.array.name}: "
+            f"expected one of {_listed(body)}"
+        )
+    return body
+
+
+def axis_entry(name: str, body: Node, index: Index) -> Ref:
+    """The operand of a composite, an array entry with an axis for an index alone.
+
+    Raises:
+        EquationError: it is an expression, or has no such axis.
+    """
+    ref = entry(name, body, index)
+    if index.as_poly() not in ref.positions:
+        raise EquationError(
+            f"{name} reads parts of the axis of {index.name}: index {ref.array.name} with "
+            f"{index.name} by itself"
+        )
+    return ref
+
+
+def _listed(ref: Ref) -> str:
+    names = [atom.lstrip("@") for atom in names_in(ref.positions)]
+    return ", ".join(names) if names else "its own, and it has none"
+
+
+def row_index(equation: Equation, composite: Composite) -> Index:
+    """The index that a composite runs over, one of the left side's.
+
+    Raises:
+        EquationError: the left side lacks it.
+    """
+    index = composite.over[0]
+    if index not in equation.indices:
+        raise EquationError(
+            f"{equation.name}: {composite.name} runs over {index.name}, an index of its row: put "
+            f"{index.name} on the left side"
+        )
+    return index
+
+
+def length_of(name: str, index: Index) -> Poly:
+    """The number of values of an index, in sizes.
+
+    Raises:
+        EquationError: it differs from row to row, or the index runs over several ranges.
+    """
+    if len(index.pieces) == 1 and len(index.lower) == len(index.upper) == 1:
+        length = index.upper[0] - index.lower[0] + 1
+        if not any(atom.startswith("@") for atom in length.letters):
+            return length
+    raise EquationError(
+        f"{name} runs over {index.name}, whose length is no size of the mixer: give it one range "
+        f"with bounds in sizes alone"
+    )
+
+
+def moved(ref: Ref, index: Index, place: Position) -> Ref:
+    """An array entry with another position on the axis of an index, and in what it gathers."""
+
+    def at(position: Position) -> Position:
+        if isinstance(position, Gather):
+            return Gather(moved(position.at, index, place))
+        return place if position == index.as_poly() else position
+
+    return Ref(ref.array, tuple(map(at, ref.positions)))

@@ -1,0 +1,198 @@
+"""What are layer, RMS and l2 normalisation, in the language's own parts?
+
+A row of m entries is divided by a number of its own: m divisions, as the papers print it, where a
+kernel may take one reciprocal and m products instead. Every function stands alone on a right side:
+
+    y[i, b] = layer_norm(x[i, b], over=b, gain=gain[b], bias=bias[b])
+
+Squares have an array of their own, since no matrix product computes their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from costmodel.errors import EquationError
+from costmodel.language.equations import Equation
+from costmodel.language.indices import Index
+from costmodel.language.macros.macro import (
+    Operands,
+    Parts,
+    Standing,
+    entry,
+    length_of,
+    moved,
+    row_index,
+)
+from costmodel.language.nodes import Composite, Constant, Node, Ref, node
+from costmodel.language.writing import function, max_over, sum_
+from costmodel.symbolic.polynomial import Poly
+
+ONE = Poly.of(1)
+
+LAYER_EPS = Fraction(1, 100_000)
+"""The default of torch.nn.functional.layer_norm."""
+
+RMS_EPS = Fraction(1, 2**23)
+"""The default of torch.nn.functional.rms_norm for float32: that type's machine epsilon."""
+
+LEAST_LENGTH = Fraction(1, 10**12)
+"""The default of torch.nn.functional.normalize."""
+
+
+@dataclass(frozen=True)
+class Normed(Operands):
+    """A row's entry, what it is multiplied by and what is added to it, and two small constants."""
+
+    x: Ref
+    gain: Node | None
+    bias: Node | None
+    eps: Poly
+    least: Poly = Poly()
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return tuple(part for part in (self.x, self.gain, self.bias) if part is not None)
+
+
+def layer_norm(
+    x: Node, over: Index, *, gain: Any = None, bias: Any = None, eps: Any = LAYER_EPS
+) -> Node:
+    """(x - mean) / sqrt(variance + eps) * gain + bias, mean and variance along `over`.
+
+    Counted for each row of m entries: m-1 add and 1 div (mean), m add (x - mean), m mul, m-1 add
+    and 1 div (variance), 1 add (eps), 1 sqrt, m div; then m mul (gain) and m add (bias). What is
+    left out is not counted: no gain, no bias, an eps of 0.
+
+    Source: Ba et al. 2016, arXiv 1607.06450, eq. (3), which has no eps; with it as in
+    torch.nn.functional.layer_norm.
+
+    Raises:
+        EquationError: x is an expression or lacks the index `over`; eps is negative.
+    """
+    return _composite("layer_norm", x, over, gain, bias, eps)
+
+
+def rms_norm(
+    x: Node, over: Index, *, gain: Any = None, bias: Any = None, eps: Any = RMS_EPS
+) -> Node:
+    """x / sqrt(mean of squares + eps) * gain + bias, the mean along `over`.
+
+    Counted for each row of m entries: m mul, m-1 add and 1 div (mean of squares), 1 add (eps),
+    1 sqrt, m div; then m mul (gain) and m add (bias). What is left out is not counted.
+
+    Source: Zhang and Sennrich 2019, arXiv 1910.07467, eq. (4), which has no eps; with it as in
+    torch.nn.functional.rms_norm, whose default is that of x's own type.
+
+    Raises:
+        EquationError: as for `layer_norm`.
+    """
+    return _composite("rms_norm", x, over, gain, bias, eps)
+
+
+def l2_norm(
+    x: Node,
+    over: Index,
+    *,
+    gain: Any = None,
+    bias: Any = None,
+    eps: Any = 0,
+    least: Any = LEAST_LENGTH,
+) -> Node:
+    """x / max(sqrt(sum of squares + eps), least) * gain + bias, the sum along `over`.
+
+    Counted for each row of m entries: m mul, m-1 add, 1 add (eps), 1 sqrt, 1 compare (least),
+    m div; then m mul (gain) and m add (bias). What is left out, or 0, is not counted.
+
+    Source: torch.nn.functional.normalize, whose `eps` is `least` here; kernels of linear attention
+    add a constant under the root instead: least=0 and eps.
+
+    Raises:
+        EquationError: as for `layer_norm`.
+    """
+    return _composite("l2_norm", x, over, gain, bias, eps, least)
+
+
+def _composite(
+    name: str, x: Node, over: Index, gain: Any, bias: Any, eps: Any, least: Any = 0
+) -> Node:
+    factor, offset = (None if part is None else node(part) for part in (gain, bias))
+    small = _small(name, "eps", eps), _small(name, "least", least)
+    return Composite(name, Normed(entry(name, x, over), factor, offset, *small), (over,))
+
+
+def _small(name: str, what: str, value: Any) -> Poly:
+    """A constant of at least 0, exactly as it is typed: 1e-5 is 1/100000."""
+    try:
+        number = Fraction(str(value))
+    except ValueError:
+        number = Fraction(-1)
+    if number < 0:
+        raise EquationError(f"{name}: {what} is a number of at least 0, got {value!r}")
+    return Poly.of(number)
+
+
+def _layer_norm(equation: Equation, composite: Composite) -> list[Equation]:
+    operands, index, parts = _taken(equation, composite)
+    length = length_of(composite.name, index)
+    mean = parts.define("mean", sum_(operands.x, over=index) / length, without=index)
+    centred = parts.define("centred", operands.x - mean)
+    square = parts.define("square", centred * centred)
+    variance = parts.define("variance", sum_(square, over=index) / length, without=index)
+    return _divided(parts, operands, centred, _root(parts, operands, variance, index))
+
+
+def _rms_norm(equation: Equation, composite: Composite) -> list[Equation]:
+    operands, index, parts = _taken(equation, composite)
+    length = length_of(composite.name, index)
+    square = parts.define("square", operands.x * operands.x)
+    mean = parts.define("mean", sum_(square, over=index) / length, without=index)
+    return _divided(parts, operands, operands.x, _root(parts, operands, mean, index))
+
+
+def _l2_norm(equation: Equation, composite: Composite) -> list[Equation]:
+    operands, index, parts = _taken(equation, composite)
+    square = parts.define("square", operands.x * operands.x)
+    total = parts.define("sum", sum_(square, over=index), without=index)
+    length = _root(parts, operands, total, index)
+    if operands.least != Poly():
+        length = _at_least(parts, length, operands.least, index)
+    return _divided(parts, operands, operands.x, length)
+
+
+def _taken(equation: Equation, composite: Composite) -> tuple[Normed, Index, Parts]:
+    operands = composite.body
+    assert isinstance(operands, Normed)
+    return operands, row_index(equation, composite), Parts(equation)
+
+
+def _root(parts: Parts, operands: Normed, of: Ref, index: Index) -> Ref:
+    inside = of if operands.eps == Poly() else of + operands.eps
+    return parts.define("root", function("sqrt", inside), without=index)
+
+
+def _at_least(parts: Parts, length: Ref, least: Poly, index: Index) -> Ref:
+    """The larger one of a length and a constant: a maximum over an array of the two."""
+    which = Index(f"{index.name}'", (ONE,), (ONE * 2,))
+    rows = parts.places(index)
+    both = parts.array("both", [*rows, (which.as_poly(), ONE * 2)])
+    for number, value in ((ONE, length), (ONE * 2, Constant(least))):
+        parts.add(moved(both, which, number), value)
+    return parts.define("length", max_over(both, over=which), without=index)
+
+
+def _divided(parts: Parts, operands: Normed, above: Ref, below: Ref) -> list[Equation]:
+    """The quotients, times the gain and plus the bias where they are given."""
+    value = above / below
+    value = value if operands.gain is None else value * operands.gain
+    return parts.finish(value if operands.bias is None else value + operands.bias)
+
+
+STANDING: Mapping[str, Standing] = {
+    "layer_norm": Standing(r"\mathrm{LayerNorm}", _layer_norm),
+    "rms_norm": Standing(r"\mathrm{RMSNorm}", _rms_norm),
+    "l2_norm": Standing(r"\mathrm{L2Norm}", _l2_norm),
+}

@@ -1,0 +1,191 @@
+"""What are a short convolution and a rotary embedding, in the language's own parts?
+
+Both act on rows by where they stand: the first reads the rows before, the second turns a row's
+channels in pairs by angles of its position. Each stands alone on a right side:
+
+    u[i, b] = short_convolution(x[i, b], W[s, b], along=i, taps=s, bias=bias[b])
+    r[j, i, c] = rotary(q[j, i, c], over=c, pairs=p, cos=cos[i, c], sin=sin[i, c])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from costmodel.errors import EquationError
+from costmodel.language.equations import Equation
+from costmodel.language.indices import Index
+from costmodel.language.macros.macro import (
+    Operands,
+    Parts,
+    Standing,
+    axis_entry,
+    length_of,
+    moved,
+    row_index,
+)
+from costmodel.language.nodes import Composite, Flat, Node, Ref, node
+from costmodel.language.writing import sum_
+from costmodel.symbolic.polynomial import Poly
+
+ONE = Poly.of(1)
+
+
+@dataclass(frozen=True)
+class Convolved(Operands):
+    """An entry of a row, the weight of a tap, and what is added to the sum."""
+
+    x: Ref
+    weight: Ref
+    bias: Node | None
+    along: Index
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return tuple(part for part in (self.x, self.weight, self.bias) if part is not None)
+
+
+def short_convolution(
+    x: Node, weight: Node, *, along: Index, taps: Index, bias: Any = None
+) -> Node:
+    """The sum of the last k rows, each times a weight, plus a bias: causal, depthwise.
+
+    Tap s weighs the row s-1 back, so weight[1] is the last tap of torch.nn.functional.conv1d, which
+    is padded by k-1 zeros in front and has as many groups as channels. A tap that reaches before
+    row 1 has no term. Counted for each entry of row i, with R = min(k, i): R mul, R-1 add; then
+    1 add (bias).
+
+    Args:
+        x: an entry of the rows, at row `along`.
+        weight: the entry of a parameter at tap `taps`.
+        along: the index of the rows.
+        taps: an index over 1..k that the left side does not have.
+
+    Raises:
+        EquationError: x or the weight is an expression or lacks an axis for its index alone, or
+            the weights' axis has another extent than `taps` has values.
+    """
+    name = "short_convolution"
+    rows, tap = axis_entry(name, x, along), axis_entry(name, weight, taps)
+    width = tap.array.shape[tap.positions.index(taps.as_poly())]
+    if taps.lower != (ONE,) or length_of(name, taps) != width:
+        raise EquationError(
+            f"{name} has {width} taps in {tap.array.name}, but {taps.name} does not run over "
+            f"1..{width}: declare it with this range"
+        )
+    offset = None if bias is None else node(bias)
+    return Composite(name, Convolved(rows, tap, offset, along), (taps,))
+
+
+def _short_convolution(equation: Equation, composite: Composite) -> list[Equation]:
+    operands = composite.body
+    assert isinstance(operands, Convolved)
+    (taps,), along = composite.over, operands.along
+    seen = Index(f"{taps.name}_{along.name}'", (ONE,), (*taps.upper, along.as_poly()))
+    row = moved(operands.x, along, along - seen + 1)
+    value = sum_(row * moved(operands.weight, taps, seen.as_poly()), over=seen)
+    value = value if operands.bias is None else value + operands.bias
+    return [replace(equation, value=value)]
+
+
+@dataclass(frozen=True)
+class Turned(Operands):
+    """An entry of a row, the cosine and sine of its pair's angle, and how pairs are laid out."""
+
+    x: Ref
+    cos: Ref
+    sin: Ref
+    layout: str
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.x, self.cos, self.sin)
+
+
+def rotary(
+    x: Node, *, over: Index, pairs: Index, cos: Node, sin: Node, layout: str = "halves"
+) -> Node:
+    """A row whose channels are turned in pairs: (u, v) to (u cos - v sin, v cos + u sin).
+
+    It is the row times the cosines, plus the row with its pairs swapped, and the sign of v turned,
+    times the sines. Counted for each row of m channels: 2m mul, m add. To swap channels is free,
+    and so are the tables, which are buffers.
+
+    Args:
+        x: an entry of a row at channel `over`.
+        over: the index of the channels, an even number of them.
+        pairs: an index over 1..m/2 that the left side does not have.
+        cos: the entry of a table at channel `over`, the same for both of a pair; sin likewise.
+        layout: `halves` pairs channel p with p + m/2, as GPT-NeoX and Llama do; `interleaved` pairs
+            2p-1 with 2p, as in the paper.
+
+    Source: Su et al. 2021, arXiv 2104.09864, eq. (34).
+
+    Raises:
+        EquationError: an operand is an expression or lacks an axis for the channels alone, `pairs`
+            does not run over half of them, or the layout is unknown.
+    """
+    if layout not in LAYOUTS:
+        raise EquationError(f"rotary has no layout '{layout}': expected {' or '.join(LAYOUTS)}")
+    row, cosine, sine = (axis_entry("rotary", operand, over) for operand in (x, cos, sin))
+    channels, half = length_of("rotary", over), length_of("rotary", pairs)
+    if pairs.lower != (ONE,) or half * 2 != channels:
+        raise EquationError(
+            f"rotary turns the {channels} channels of {over.name} in pairs, but {pairs.name} does "
+            f"not run over 1..{channels / 2}: declare it with this range"
+        )
+    return Composite("rotary", Turned(row, cosine, sine, layout), (over, pairs))
+
+
+def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
+    operands = composite.body
+    assert isinstance(operands, Turned)
+    channel, (_, pair) = row_index(equation, composite), composite.over
+    parts = Parts(equation, pair, _side(channel))
+    first, half = channel.lower[0], length_of("rotary", pair)
+    swapped = parts.array("swapped", [*parts.places(channel), (channel - first + 1, half * 2)])
+    LAYOUTS[operands.layout](parts, operands.x, swapped, channel, pair)
+    return parts.finish(operands.x * operands.cos + swapped * operands.sin)
+
+
+def _side(channel: Index) -> Index:
+    """The first or the second channel of a pair."""
+    return Index(f"{channel.name}'", (ONE,), (ONE * 2,))
+
+
+def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
+    """Channels p and p + m/2."""
+    half, first = length_of("rotary", pair), channel.lower[0] - 1 + pair
+    u, v = first, first + half
+    parts.add(moved(swapped, channel, u), -moved(x, channel, v))
+    parts.add(moved(swapped, channel, v), moved(x, channel, u))
+
+
+def _interleaved(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
+    """Channels 2p-1 and 2p: the axis is taken apart into pairs of two, and put together again."""
+    side, two = _side(channel), ONE * 2
+    flat = Flat(pair.as_poly(), side.as_poly(), two)
+    axes = [
+        *parts.places(channel),
+        (pair.as_poly(), length_of("rotary", pair)),
+        (side.as_poly(), two),
+    ]
+    pairs, turned = (parts.array(suffix, axes) for suffix in ("pairs", "turned"))
+    parts.add(pairs, moved(x, channel, flat))
+    parts.add(moved(turned, side, ONE), -moved(pairs, side, two))
+    parts.add(moved(turned, side, two), moved(pairs, side, ONE))
+    parts.add(moved(swapped, channel, flat), turned)
+
+
+LAYOUTS: Mapping[str, Callable[[Parts, Ref, Ref, Index, Index], None]] = {
+    "halves": _halves,
+    "interleaved": _interleaved,
+}
+"""Layout -> what defines the row with its pairs swapped."""
+
+
+STANDING: Mapping[str, Standing] = {
+    "short_convolution": Standing(r"\mathrm{ShortConv}", _short_convolution),
+    "rotary": Standing(r"\mathrm{RoPE}", _rotary),
+}

@@ -1,0 +1,385 @@
+"""How are equations printed, in LaTeX and in plain text?
+
+One table of rules per kind of node, two notations. Equations are printed as the file writes them,
+composites as the papers write them; h stands for d/n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation
+from costmodel.language.functions import TABLE
+from costmodel.language.indices import Index, UnionIndex
+from costmodel.language.macros import STANDING
+from costmodel.language.macros.macro import Operands
+from costmodel.language.nodes import (
+    Add,
+    Array,
+    Binary,
+    Call,
+    Composite,
+    Constant,
+    Div,
+    Fft,
+    First,
+    Flat,
+    Folded,
+    Gather,
+    IndexValue,
+    Joined,
+    Mul,
+    Neg,
+    Node,
+    Position,
+    Reduce,
+    Reduction,
+    Ref,
+    Select,
+    Sub,
+    Where,
+    moved,
+)
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import (
+    Names,
+    conditions_latex,
+    conditions_words,
+    identifier,
+    ordered_text,
+    poly_latex,
+    symbol,
+    with_head_width,
+)
+
+REDUCTION, SUM, PRODUCT, ATOM = range(4)
+"""How tightly an expression binds, loosest first."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A printed expression and how tightly it binds."""
+
+    text: str
+    binding: int
+
+
+@dataclass(frozen=True)
+class Notation:
+    """One way to print: LaTeX or plain text. Rules below combine its parts."""
+
+    latex: bool
+    names: Names
+
+    def poly(self, poly: Poly) -> str:
+        """A bound, a position or a constant, with h for d/n."""
+        short = with_head_width(poly)
+        return poly_latex(short, self.names) if self.latex else ordered_text(short)
+
+    def array(self, array: Array) -> str:
+        """An array's name."""
+        if not self.latex:
+            return array.name
+        return array.latex or identifier(array.name)
+
+    def position(self, position: Position) -> str:
+        """An index expression; a flattened axis is written (j-1)h+c."""
+        if isinstance(position, Gather):
+            return self.entry(position.at.array, position.at.positions)
+        if isinstance(position, Flat):
+            parts = (position.outer - 1, position.extent, position.inner)
+            outer, extent, inner = (self.poly(part).replace(" ", "") for part in parts)
+            return f"({outer}){extent}+{inner}" if self.latex else f"({outer})*{extent}+{inner}"
+        return self.poly(position).replace(" ", "")
+
+    def entry(self, array: Array, positions: tuple[Position, ...]) -> str:
+        """An array entry."""
+        inside = ",".join(self.position(p) for p in positions)
+        name = self.array(array)
+        return f"{name}_{{{inside}}}" if self.latex else f"{name}[{inside}]"
+
+    def bounds(self, index: Index) -> tuple[str, str]:
+        """The ends of an index's range."""
+        low, up = (tuple(map(self.poly, ends)) for ends in (index.lower, index.upper))
+        return self._extreme("max", low), self._extreme("min", up)
+
+    def _extreme(self, kind: str, ends: tuple[str, ...]) -> str:
+        if len(ends) == 1:
+            return ends[0]
+        return f"\\{kind}({', '.join(ends)})" if self.latex else f"{kind}({', '.join(ends)})"
+
+    def range(self, index: Index) -> str:
+        """`i = 1..l`, and `j = 1..s and s + 2..i` for a union."""
+        if self.latex and isinstance(index, UnionIndex):
+            return self._element(index)
+        if self.latex:
+            return f"{symbol(index.name, {})}={self._dots(index)}"
+        ranges = ("{}..{}".format(*self.bounds(piece)) for piece in index.pieces)
+        return f"{index.name} = {' and '.join(ranges)}"
+
+    def _dots(self, index: Index) -> str:
+        low, up = self.bounds(index)
+        return rf"{low},\dots,{up}"
+
+    def _element(self, index: UnionIndex) -> str:
+        ranges = r" \cup ".join(rf"\{{{self._dots(piece)}\}}" for piece in index.pieces)
+        return rf"{symbol(index.name, {})} \in {ranges}"
+
+    def conditions(self, guards: frozenset[Poly]) -> str:
+        """`t <= 1` for 1 - t >= 0."""
+        return conditions_latex(guards, self.names) if self.latex else conditions_words(guards)
+
+    def reduction(self, kind: str, over: tuple[Index, ...], body: str) -> str:
+        """A sum or a maximum."""
+        if not self.latex:
+            return f"{kind}({', '.join(map(self.range, over))}) {body}"
+        signs = {"sum": r"\sum", "max": r"\max"}
+        parts = []
+        for index in over:
+            if isinstance(index, UnionIndex):
+                parts.append(f"{signs[kind]}_{{{self._element(index)}}}")
+                continue
+            low, up = self.bounds(index)
+            name = symbol(index.name, {})
+            between = (
+                rf"_{{{name}={low}}}^{{{up}}}"
+                if kind == "sum"
+                else (rf"_{{{low} \le {name} \le {up}}}")
+            )
+            parts.append(signs[kind] + between)
+        return f"{' '.join(parts)} {body}"
+
+    def wrapped(self, piece: Piece, least: int) -> str:
+        """The expression in parentheses where it binds more loosely than `least`."""
+        if piece.binding >= least:
+            return piece.text
+        return rf"\left({piece.text}\right)" if self.latex else f"({piece.text})"
+
+    def fraction(self, above: Piece, below: Piece) -> Piece:
+        """A quotient."""
+        if self.latex:
+            return Piece(rf"\frac{{{above.text}}}{{{below.text}}}", PRODUCT)
+        return Piece(f"{self.wrapped(above, PRODUCT)} / {self.wrapped(below, ATOM)}", PRODUCT)
+
+    def root(self, body: str) -> str:
+        """A square root."""
+        return rf"\sqrt{{{body}}}" if self.latex else f"sqrt({body})"
+
+
+def _constant(notation: Notation, node: Constant) -> Piece:
+    text = notation.poly(node.base)
+    positive = all(number > 0 for number in node.base.terms.values())
+    single = PRODUCT if {*text.replace("**", "")} & {*"*/"} else ATOM
+    binding = single if len(node.base.terms) <= 1 and positive else SUM
+    if node.half_power == 2:
+        return Piece(text, binding)
+    root = notation.root(text)
+    if abs(node.half_power) != 1:
+        exponent = Fraction(node.half_power, 2)
+        body = notation.wrapped(Piece(text, binding), ATOM)
+        return Piece(
+            f"{body}^{{{exponent}}}" if notation.latex else f"{body}**({exponent})", PRODUCT
+        )
+    if node.half_power == 1:
+        return Piece(root, ATOM)
+    return notation.fraction(Piece("1", ATOM), Piece(root, ATOM))
+
+
+def _number(notation: Notation, node: IndexValue) -> Piece:
+    return Piece(notation.position(node.place), ATOM if len(node.place.terms) == 1 else SUM)
+
+
+def _ref(notation: Notation, node: Ref) -> Piece:
+    return Piece(notation.entry(node.array, node.positions), ATOM)
+
+
+def _sum(sign: str) -> Callable[[Notation, Binary], Piece]:
+    def rule(notation: Notation, node: Binary) -> Piece:
+        left = notation.wrapped(printed(notation, node.left), SUM)
+        right = notation.wrapped(printed(notation, node.right), PRODUCT)
+        return Piece(f"{left} {sign} {right}", SUM)
+
+    return rule
+
+
+def _mul(notation: Notation, node: Mul) -> Piece:
+    left = notation.wrapped(printed(notation, node.left), PRODUCT)
+    right = notation.wrapped(printed(notation, node.right), ATOM)
+    return Piece(rf"{left} \, {right}" if notation.latex else f"{left} * {right}", PRODUCT)
+
+
+def _div(notation: Notation, node: Div) -> Piece:
+    return notation.fraction(printed(notation, node.left), printed(notation, node.right))
+
+
+def _neg(notation: Notation, node: Neg) -> Piece:
+    return Piece(f"-{notation.wrapped(printed(notation, node.body), PRODUCT)}", SUM)
+
+
+def _call(notation: Notation, node: Call) -> Piece:
+    body = printed(notation, node.body).text
+    if notation.latex:
+        return Piece(TABLE[node.function].latex.format(body), ATOM)
+    return Piece(f"{node.function}({body})", ATOM)
+
+
+def _reduce(notation: Notation, node: Reduction) -> Piece:
+    body = notation.wrapped(printed(notation, node.body), PRODUCT)
+    return Piece(notation.reduction(node.kind, node.over, body), REDUCTION)
+
+
+def _where(notation: Notation, node: Where) -> Piece:
+    on, then, otherwise = (printed(notation, child).text for child in node.children)
+    above = notation.poly(node.above)
+    if notation.latex:
+        cases = rf"{then} & {on} > {above} \\ {otherwise} & \text{{else}}"
+        return Piece(rf"\begin{{cases}} {cases} \end{{cases}}", ATOM)
+    return Piece(f"({then} if {on} > {above} else {otherwise})", ATOM)
+
+
+def _first(notation: Notation, node: First) -> Piece:
+    body, entry, largest = (printed(notation, child).text for child in node.children)
+    only = isinstance(node.entry, IndexValue)
+    if notation.latex:
+        otherwise = r"0 & \text{else}"
+        first = "" if only else r" \text{, first}"
+        cases = rf"{body} & {entry} = {largest}{first} \\ {otherwise}"
+        return Piece(rf"\begin{{cases}} {cases} \end{{cases}}", ATOM)
+    equal = f"{entry} {'is' if only else 'is the first to equal'} {largest}"
+    return Piece(f"({body} where {equal}, else 0)", ATOM)
+
+
+def _folded(notation: Notation, node: Folded) -> Piece:
+    return _mul(notation, Mul(node.body, node.factor))
+
+
+def _fft(notation: Notation, node: Fft) -> Piece:
+    body = printed(notation, node.body).text
+    over = ",".join(index.name for index in node.over)
+    length = notation.poly(node.length)
+    if notation.latex:
+        name, adjoint, _ = node.kind.partition("-adjoint")
+        name = rf"\overline{{\mathrm{{{name}}}}}" if adjoint else rf"\mathrm{{{name}}}"
+        return Piece(rf"{name}_{{{over}}}^{{{length}}}\left({body}\right)", ATOM)
+    return Piece(f"{node.kind}({body}, over {over}, {length} points)", ATOM)
+
+
+def _select(notation: Notation, node: Select) -> Piece:
+    body = printed(notation, node.body).text
+    if notation.latex:
+        (index,) = node.over
+        low, up = notation.bounds(index)
+        between = rf"{low} \le {symbol(index.name, {})} \le {up}"
+        return Piece(rf"\mathrm{{{node.kind}}}_{{{between}}}\left({body}\right)", ATOM)
+    return Piece(f"{node.kind}({', '.join(map(notation.range, node.over))}) {body}", REDUCTION)
+
+
+def _scaled(notation: Notation, node: Composite) -> Piece:
+    below = Piece(notation.root(notation.poly(node.by)), ATOM)
+    body = printed(notation, node.body)
+    if not notation.latex:
+        body = Piece(notation.wrapped(body, PRODUCT), PRODUCT)
+    return notation.fraction(body, below)
+
+
+def _softmax(notation: Notation, node: Composite) -> Piece:
+    """e^z over the sum of e^z, with a primed index in the sum, as in eq. (14) of Chen 2023 v2."""
+    (index,) = node.over
+    assert isinstance(node.body, Ref)
+    primed = replace(index, name=index.name + "'")
+    other = Ref(
+        node.body.array,
+        tuple(moved(p, {index.atom: primed.as_poly()}) for p in node.body.positions),
+    )
+    above, below = (printed(notation, Call("exp", part)) for part in (node.body, other))
+    total = Piece(notation.reduction("sum", (primed,), below.text), REDUCTION)
+    return notation.fraction(above, total)
+
+
+def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
+    """The rule that prints a composite as its name, what it runs over, and its operands."""
+
+    def rule(notation: Notation, node: Composite) -> Piece:
+        operands = node.body.children if isinstance(node.body, Operands) else (node.body,)
+        texts = [printed(notation, operand).text for operand in operands]
+        over = ",".join(index.name for index in node.over)
+        if notation.latex:
+            called = f"{name}_{{{over}}}" if over else name
+            return Piece(rf"{called}\left({', '.join(texts)}\right)", ATOM)
+        ranges = [f"over {over}"] if over else []
+        return Piece(f"{node.name}({', '.join([*texts, *ranges])})", ATOM)
+
+    return rule
+
+
+COMPOSITES: Mapping[str, Callable[[Notation, Composite], Piece]] = {
+    "scaled": _scaled,
+    "softmax": _softmax,
+    **{name: _by_name(standing.latex) for name, standing in STANDING.items()},
+}
+
+
+def _composite(notation: Notation, node: Composite) -> Piece:
+    if node.name not in COMPOSITES:
+        raise Unsupported(f"composite '{node.name}' has no rule in latex")
+    return COMPOSITES[node.name](notation, node)
+
+
+RULES: Mapping[type[Node], Callable[..., Piece]] = {
+    Constant: _constant,
+    IndexValue: _number,
+    Ref: _ref,
+    Add: _sum("+"),
+    Sub: _sum("-"),
+    Mul: _mul,
+    Div: _div,
+    Neg: _neg,
+    Call: _call,
+    Reduce: _reduce,
+    Joined: _reduce,
+    Folded: _folded,
+    Where: _where,
+    First: _first,
+    Fft: _fft,
+    Select: _select,
+    Composite: _composite,
+}
+
+
+def printed(notation: Notation, node: Node) -> Piece:
+    """A scalar expression in a notation; Unsupported where a node has no rule."""
+    try:
+        rule = RULES[type(node)]
+    except KeyError:
+        raise Unsupported(f"{type(node).__name__} has no rule in latex") from None
+    return rule(notation, node)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """An equation: its two sides, the ranges of its free indices, its number in the source."""
+
+    left: str
+    right: str
+    ranges: tuple[str, ...]
+    cite: str
+
+
+def equation(value: Equation, *, latex: bool = True, names: Names | None = None) -> Printed:
+    """An equation as papers print it.
+
+    >>> import costmodel as cm
+    >>> shown = equation(cm.mixer("me").forms["direct"].equations[0], latex=False)
+    >>> shown.left, shown.right
+    ('y[i,b]', 'sum(j = 1..i) x[j,b] * w_ext[i-j+1]')
+    """
+    notation = Notation(latex, names or {})
+    return Printed(
+        notation.entry(value.array, value.positions),
+        printed(notation, value.value).text,
+        tuple(notation.range(index) for index in value.indices),
+        value.array.cite,
+    )

@@ -1,0 +1,158 @@
+"""Which options may follow a mixer's name, and which mixer does `self-attention+bias` name?
+
+A file of equations declares what its mixer offers, and writes the mixer with what is chosen:
+
+    @offering({"bias": "a bias on the output"})
+    def gate(chosen: Chosen) -> Mixer:
+        m = Mixer("gate")
+        ...
+        if "bias" in chosen: ...
+        return m
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from types import ModuleType
+
+from costmodel.errors import EquationError, UnknownMixer
+from costmodel.language.equations import Mixer
+
+SEPARATOR = "+"
+
+
+Chosen = frozenset[str]
+"""The options that a mixer is written with."""
+
+
+def split(name: str) -> tuple[str, tuple[str, ...]]:
+    """A name without its options, and the options as typed.
+
+    >>> split("self-attention+bias+wide"), split("she")
+    (('self-attention', ('bias', 'wide')), ('she', ()))
+    """
+    base, *options = name.split(SEPARATOR)
+    return base, tuple(options)
+
+
+def joined(base: str, options: Iterable[str]) -> str:
+    """A name with its options.
+
+    >>> joined("self-attention", ("bias", "wide"))
+    'self-attention+bias+wide'
+    """
+    return SEPARATOR.join((base, *options))
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A mixer and its variants: one for every set of options that go together."""
+
+    make: Callable[[Chosen], Mixer]
+    """Writes the mixer with the chosen options, under its plain name."""
+    offers: Mapping[str, str]
+    """Option -> what it means, in the order in which names print them."""
+    apart: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Two options that do not go together -> why."""
+    _made: dict[tuple[str, ...], Mixer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a name that could not be typed."""
+        for option in self.offers:
+            if not option or not all(part.isalnum() for part in option.split("-")):
+                raise EquationError(f"an option is named in letters and hyphens, got '{option}'")
+        for option in (name for pair in self.apart for name in pair):
+            if option not in self.offers:
+                raise EquationError(f"'{option}' is kept apart from another, but is no option")
+
+    @cached_property
+    def plain(self) -> Mixer:
+        """The mixer without options."""
+        return self.of(())
+
+    def of(self, options: Sequence[str]) -> Mixer:
+        """The mixer with these options, in any order; the same object for the same ones.
+
+        Raises:
+            UnknownMixer: an option that is unknown, named twice, or kept apart from another.
+        """
+        if options:
+            self._refuse(options)
+        ordered = tuple(option for option in self.offers if option in options)
+        if ordered not in self._made:
+            self._made[ordered] = self._written(ordered)
+        return self._made[ordered]
+
+    def choices(self) -> Iterator[tuple[str, ...]]:
+        """Every set of options that go together, the empty one first."""
+        for number in range(len(self.offers) + 1):
+            for options in combinations(self.offers, number):
+                if not any(set(pair) <= set(options) for pair in self.apart):
+                    yield options
+
+    def _written(self, options: tuple[str, ...]) -> Mixer:
+        mixer = self.make(frozenset(options))
+        mixer.base, mixer.options, mixer.offers = mixer.name, options, self.offers
+        mixer.name = mixer.origin = joined(mixer.base, options)
+        mixer.aliases = tuple(joined(alias, options) for alias in mixer.aliases)
+        if options:
+            mixer.title = f"{mixer.title} ({', '.join(options)})"
+        return mixer
+
+    def _refuse(self, options: Sequence[str]) -> None:
+        name = self.plain.name
+        for option in options:
+            if option not in self.offers:
+                near = difflib.get_close_matches(option, self.offers, 1)
+                hint = f"; did you mean '{near[0]}'? It" if near else ": it"
+                listed = ", ".join(f"{known} ({means})" for known, means in self.offers.items())
+                raise UnknownMixer(f"{name} has no option '{option}'{hint} takes {listed}")
+            if options.count(option) > 1:
+                raise UnknownMixer(f"{joined(name, options)} names the option '{option}' twice")
+        for pair, reason in self.apart.items():
+            if set(pair) <= set(options):
+                one, two = pair
+                raise UnknownMixer(f"{name} takes '{one}' or '{two}', not both: {reason}")
+
+
+def offering(
+    offers: Mapping[str, str], apart: Mapping[tuple[str, str], str] | None = None
+) -> Callable[[Callable[[Chosen], Mixer]], Family]:
+    """Make the decorated function, which writes a mixer with chosen options, a family.
+
+    Args:
+        offers: option -> what it means; names print options in this order.
+        apart: two options that do not go together -> why.
+    """
+
+    def decorate(make: Callable[[Chosen], Mixer]) -> Family:
+        return Family(make, dict(offers), dict(apart or {}))
+
+    return decorate
+
+
+def defined(module: ModuleType) -> dict[str, Mixer]:
+    """What a file calls its mixers -> the mixers; a family is its mixer without options."""
+    found: dict[str, Mixer] = {}
+    for key, value in vars(module).items():
+        if isinstance(value, (Mixer, Family)):
+            found[key] = value.plain if isinstance(value, Family) else value
+    return found
+
+
+def variant(module: ModuleType, mixer: Mixer, options: Sequence[str]) -> Mixer:
+    """A mixer of a file with these options.
+
+    Raises:
+        UnknownMixer: the mixer does not offer them; the message lists what it offers.
+    """
+    if not options:
+        return mixer
+    for value in vars(module).values():
+        if isinstance(value, Family) and value.plain is mixer:
+            return value.of(options)
+    raise UnknownMixer(f"{mixer.name} takes no options, got '{SEPARATOR.join(options)}'")

@@ -1,0 +1,114 @@
+"""Where does a name lead: to a built-in mixer, or to a mixer in a user's own file?"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import traceback
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from costmodel.errors import UnknownMixer
+from costmodel.language.equations import Mixer
+from costmodel.language.options import defined, joined, split, variant
+from costmodel.mixers import builtin, names as builtin_names
+
+USER = "costmodel_user_"
+"""What the Python modules of users' files are called, before their path."""
+
+
+def mixer(name: str | Mixer) -> Mixer:
+    """The mixer with this name or alias, or of a user's `path/to/file.py:NAME`.
+
+    Options may follow the name, each after a `+`.
+
+    Raises:
+        UnknownMixer: no such name, file, mixer in the file, or option; the message says what was
+            found.
+    """
+    if isinstance(name, Mixer):
+        return name
+    path, separator, attribute = name.rpartition(":")
+    if separator and attribute and path.endswith(".py"):
+        return _in_file(Path(path), attribute)
+    file = name.removesuffix(":")
+    if file.endswith(".py"):
+        raise UnknownMixer(_unnamed(Path(file)))
+    try:
+        return builtin(name)
+    except UnknownMixer as error:
+        if Path(f"{file}.py").is_file():
+            raise UnknownMixer(f"unknown mixer '{name}': {_unnamed(Path(f'{file}.py'))}") from error
+        raise
+
+
+def _unnamed(path: Path) -> str:
+    """What to type instead of a file alone."""
+    names = sorted({value.name for value in defined(user_module(path)).values()})
+    if not names:
+        return f"{path} defines no mixer: write `x = cm.Mixer(...)` in it, and give {path}:x"
+    return f"{path} is a file: give {path}:NAME, it defines {', '.join(names)}"
+
+
+def _in_file(path: Path, attribute: str) -> Mixer:
+    module = user_module(path)
+    found = defined(module)
+    base, options = split(attribute)
+    for key, plain in found.items():
+        if base in (key, plain.name):
+            if plain.name in builtin_names():
+                raise UnknownMixer(
+                    f"{path} calls its mixer '{plain.name}', which is the name of a built-in one: "
+                    f"choose another"
+                )
+            value = variant(module, plain, options)
+            value.origin = joined(f"{path}:{base}", value.options)
+            value.home = module.__name__
+            return value
+    names = sorted({value.name for value in found.values()})
+    if not names:
+        raise UnknownMixer(f"{path} defines no mixer: write `{base} = cm.Mixer(...)` in it")
+    near = difflib.get_close_matches(base, names, 1)
+    hint = f"; did you mean '{near[0]}'? It" if near else ": it"
+    raise UnknownMixer(f"{path} has no mixer '{attribute}'{hint} defines {', '.join(names)}")
+
+
+def user_module(path: Path) -> ModuleType:
+    """Import a user's file, once per process.
+
+    Raises:
+        UnknownMixer: the file is missing or does not import; one sentence with the cause and the
+            line of the file.
+    """
+    if not path.is_file():
+        raise UnknownMixer(f"no file '{path}': a mixer of your own is given as FILE.py:NAME")
+    name = f"{USER}{path.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        where = f" (line {line})" if (line := _line(error, path)) else ""
+        said = error.msg if isinstance(error, SyntaxError) else error
+        raise UnknownMixer(
+            f"{path} does not import: {type(error).__name__}: {said}{where}"
+        ) from error
+    return module
+
+
+def _line(error: BaseException, path: Path) -> int | None:
+    """The last line of a file that led to an error."""
+    if isinstance(error, SyntaxError) and _same(error.filename, path):
+        return error.lineno
+    entries = traceback.extract_tb(error.__traceback__)
+    return next((e.lineno for e in reversed(entries) if _same(e.filename, path)), None)
+
+
+def _same(file: str | None, path: Path) -> bool:
+    return file is not None and Path(file).resolve() == path.resolve()

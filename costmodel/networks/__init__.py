@@ -1,0 +1,119 @@
+"""What does a whole network cost, built from mixers and the parts around them?
+
+from costmodel import networks
+networks.model("gpt-2").parameters().at()  # 124439808
+networks.model("chen-v1", mixers=("she",)).count("inference").at(t=128).total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from costmodel.errors import ModelError as ModelError
+from costmodel.networks import huggingface
+from costmodel.networks.assembly import Use as Use
+from costmodel.networks.choices import Choices as Choices
+from costmodel.networks.generation import Generation as Generation, generation as generation
+from costmodel.networks.memory_budget import Holding as Holding
+from costmodel.networks.network import Network as Network, network as network
+from costmodel.networks.part_costs import (
+    Counting as Counting,
+    PartCost as PartCost,
+    counting as counting,
+)
+from costmodel.networks.presets import names as names, preset as preset, presets as presets
+
+
+def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) -> Network:
+    """The network with this name, with sizes and choices changed as asked.
+
+    Args:
+        sizes: letter -> value, in place of the network's own.
+        changes: fields of `Choices`, such as `mixers=("she",)` or `norm="none"`.
+
+    Raises:
+        ModelError: an unknown network or choice; UnknownMixer: an unknown mixer.
+    """
+    choices = preset(name)
+    if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
+        known = ", ".join(Choices.__dataclass_fields__)
+        raise ModelError(f"{name}: a network has no choice '{unknown[0]}': its choices are {known}")
+    return network(replace(choices, **changes), **(sizes or {}))
+
+
+def asked(name: str | None, config: Path | None) -> Choices:
+    """The choices of a network by its name, or of a published model's `config.json`.
+
+    Raises:
+        ModelError: neither or both are given, or what is given cannot be read.
+    """
+    if (name is None) == (config is None):
+        raise ModelError(
+            "give the name of a network (`costmodel model --list` shows them all), or --hf "
+            "config.json: one of the two"
+        )
+    return preset(name) if name is not None else huggingface.read(config)  # type: ignore[arg-type]
+
+
+def holding(phases: tuple[str, ...], **typed: str | None) -> Holding:
+    """How a training step holds what it holds, as a command line types it.
+
+    Raises:
+        ModelError: an unknown name, or one that no asked phase has a use for.
+    """
+    there = {name: value for name, value in typed.items() if value is not None}
+    for name in there:
+        step = "training-step" in phases
+        if not (step or (name == "recompute" and "backward" in phases)):
+            raise ModelError(f"--{name} is about what a training step holds: it needs "
+                             f"--phase training-step")  # fmt: skip
+    return Holding(**there)
+
+
+MANY = ("mixers", "encoder_mixers")
+"""The choices that take several names, with commas between them."""
+
+
+def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choices:
+    """The choices with those changed that are not None, as a command line types them.
+
+    `biases` stands for those of FFN, norms and head together.
+
+    Raises:
+        ModelError: an unknown choice.
+    """
+    typed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    for name in MANY:
+        if name in typed:
+            typed[name] = tuple(part.strip() for part in typed[name].split(",") if part.strip())
+    if "biases" in typed:
+        typed["norm_bias"] = typed["biases"]
+        typed["head_bias"] = choices.head_bias and typed["biases"]
+    if typed.get("head", choices.head) != "vocabulary" and "tied" not in typed:
+        typed["tied"] = False
+    return replace(choices, **typed)
+
+
+__all__ = [
+    "Choices",
+    "Counting",
+    "Generation",
+    "Holding",
+    "ModelError",
+    "Network",
+    "PartCost",
+    "Use",
+    "asked",
+    "changed",
+    "counting",
+    "generation",
+    "holding",
+    "model",
+    "names",
+    "network",
+    "preset",
+    "presets",
+]

@@ -1,0 +1,241 @@
+"""What is a network made of? Choices by name, sizes by letter: a configuration, no derived figure.
+
+Choices are strings, numbers and yes or no, so that a table of presets, a published model's own
+configuration and a command line all come to the same record.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from costmodel.errors import FormulaError, ModelError, NotPolynomial
+from costmodel.networks.parts import ACTIVATIONS
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import LETTERS, checked
+
+Size = int | tuple[int, ...]
+"""The value of a size, or the values that a sweep takes."""
+
+
+VALUES: Mapping[str, Mapping[str, str]] = {
+    "kind": {
+        "decoder": "one stack of layers, a token at a time where its mixers allow it",
+        "encoder": "one stack of layers over a whole sequence",
+        "encoder-decoder": "an encoder of e tokens, a decoder that attends to its output",
+    },
+    "embedding": {
+        "look-up": "a token's row of the table is read: no operation",
+        "one-hot": "the product of one-hot rows with the table, as printed",
+    },
+    "scale": {
+        "none": "embedded tokens as they are",
+        "tokens": "each entry of an embedded token times sqrt(d)",
+        "all": "learned positions times sqrt(d) as well",
+    },
+    "positions": {
+        "learned": "a row of parameters for each position",
+        "sinusoidal": "a row of a constant table for each position",
+        "none": "no positions",
+    },
+    "norm": {
+        "pre": "a layer norm before each sublayer, and one at the end",
+        "post": "a layer norm after each residual sum",
+        "none": "no norm",
+    },
+    "activation": dict.fromkeys(ACTIVATIONS, ""),
+    "head": {
+        "vocabulary": "a score for every entry of the vocabulary",
+        "classes": "the first position, a hidden layer of width f, a score for each of z classes",
+        "none": "no head: the last layer's output",
+    },
+    "output": {
+        "scores": "the head's scores; cross-entropy takes their log-softmax",
+        "probabilities": "the softmax of the scores; cross-entropy takes logarithms of it",
+    },
+    "transform": {"none": "", **dict.fromkeys(ACTIVATIONS, "")},
+}
+"""Choice -> the names it may have, and what they mean where the name does not say it."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A network's choices; `costmodel.networks.network` writes out what they come to.
+
+    Args:
+        mixers: the mixers of the layers, in turn: layer i has the mixer i mod their number.
+        encoder_mixers: those of the encoder of an encoder-decoder.
+        cross: the mixer that reads the encoder's output.
+        form: a form of the mixers, where they have it.
+        shared_vocabulary: an encoder-decoder's source and target share one embedding.
+        segments: kinds of segments that have a row each, 0 for none.
+        embedding_norm: a layer norm after the embedding.
+        norm_bias, norm_eps: a layer norm's bias, and the constant under its root.
+        ffn: whether a layer has a feed-forward sublayer; it is f wide.
+        biases: those of FFN, pooler, transform and classifier; a mixer's own are its options.
+        dropout: after the embedding and after each sublayer.
+        towers: sequences that pass one after another through the same encoder, before the head.
+        hidden: hidden layers of a classifier; each after the first is half as wide.
+        pooler: a linear map and tanh of the first position.
+        transform: activation of a linear map and a layer norm before the head, or "none".
+        tied: the head's weights are the embedding's.
+        head_bias: a bias on the scores.
+        loss: cross-entropy, in a training forward pass.
+        smoothing: label smoothing in the cross-entropy.
+        sizes: letter -> value, or the values of a sweep.
+        widths: letter -> formula in other letters, such as f -> 4*d.
+        assumed: choice or letter -> where it is taken from, if the source does not print it.
+    """
+
+    name: str = "network"
+    title: str = ""
+    source: str = ""
+    place: str = ""
+    remark: str = ""
+    kind: str = "decoder"
+    mixers: tuple[str, ...] = ("self-attention",)
+    encoder_mixers: tuple[str, ...] = ("self-attention+bidirectional",)
+    cross: str = "self-attention+cross"
+    form: str = ""
+    embedding: str = "look-up"
+    shared_vocabulary: bool = False
+    scale: str = "none"
+    positions: str = "learned"
+    segments: int = 0
+    embedding_norm: bool = False
+    norm: str = "pre"
+    norm_bias: bool = True
+    norm_eps: bool = True
+    ffn: bool = True
+    activation: str = "relu"
+    biases: bool = True
+    dropout: bool = False
+    towers: int = 1
+    pooler: bool = False
+    head: str = "vocabulary"
+    hidden: int = 1
+    transform: str = "none"
+    tied: bool = False
+    head_bias: bool = False
+    output: str = "scores"
+    loss: bool = True
+    smoothing: bool = False
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    widths: Mapping[str, str] = field(default_factory=dict)
+    assumed: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse choices that are unknown or do not go together."""
+        for name, known in VALUES.items():
+            value = getattr(self, name)
+            if value not in known:
+                near = difflib.get_close_matches(str(value), known, 1)
+                hint = f"; did you mean '{near[0]}'? It" if near else ": it"
+                raise ModelError(f"{self.name}: {name} '{value}' is unknown{hint} is one of "
+                                 f"{', '.join(known)}")  # fmt: skip
+        if not self.mixers or not self.encoder_mixers:
+            raise ModelError(f"{self.name}: name at least one mixer for the layers")
+        for name, least in (("segments", 0), ("towers", 1), ("hidden", 1)):
+            if getattr(self, name) < least:
+                raise ModelError(f"{self.name}: {name} must be at least {least}")
+        for letter, values in self.sizes.items():
+            for value in values if isinstance(values, tuple) else (values,):
+                checked({letter: value})
+        self._apart()
+        _ = self.formulas
+
+    def _apart(self) -> None:
+        """Choices that need one another."""
+        if self.head == "classes" and self.kind != "encoder":
+            raise ModelError(f"{self.name}: a classifier (head classes) stands on an encoder, "
+                             f"this is of kind {self.kind}")  # fmt: skip
+        if self.pooler and self.kind != "encoder":
+            raise ModelError(f"{self.name}: a pooler stands on an encoder, this is of kind "
+                             f"{self.kind}")  # fmt: skip
+        if self.towers > 1 and self.head != "classes":
+            raise ModelError(f"{self.name}: {self.towers} towers need a classifier (head classes)")
+        if self.smoothing and self.output != "scores":
+            raise ModelError(f"{self.name}: label smoothing is written for output scores, this is "
+                             f"'{self.output}'")  # fmt: skip
+        if self.tied and self.head != "vocabulary":
+            raise ModelError(f"{self.name}: only a head over the vocabulary is tied to the "
+                             f"embedding, this one is '{self.head}'")  # fmt: skip
+
+    @property
+    def formulas(self) -> dict[str, Poly]:
+        """The sizes that follow from others, as polynomials.
+
+        Raises:
+            ModelError: a letter that is none, or a formula that is no polynomial in other letters.
+        """
+        found: dict[str, Poly] = {}
+        for letter, text in self.widths.items():
+            if letter not in LETTERS:
+                raise ModelError(f"{self.name}: unknown size '{letter}' in widths: the letters are "
+                                 f"{', '.join(LETTERS)}")  # fmt: skip
+            try:
+                poly = parse(text).poly()
+            except (FormulaError, NotPolynomial) as reason:
+                raise ModelError(f"{self.name}: the width {letter} = {text}: {reason}") from None
+            if inside := sorted(poly.letters & {*self.widths}):
+                raise ModelError(f"{self.name}: the width {letter} = {text} names {inside[0]}, "
+                                 f"which follows from other sizes itself")  # fmt: skip
+            found[letter] = poly
+        return found
+
+    def with_sizes(self, **given: Size) -> Choices:
+        """The same with other sizes; a width that is given no longer follows from others."""
+        widths = {letter: text for letter, text in self.widths.items() if letter not in given}
+        return replace(self, sizes={**self.sizes, **given}, widths=widths)
+
+    @property
+    def patterned(self) -> bool:
+        """Whether layers differ, so that their number must be known."""
+        stacks = [self.mixers] + ([self.encoder_mixers] if self.kind == "encoder-decoder" else [])
+        return any(len(set(mixers)) > 1 for mixers in stacks)
+
+
+LISTS = ("mixers", "encoder_mixers")
+
+
+MAPPINGS = ("sizes", "widths", "assumed")
+
+
+def read(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
+    """The choices of `base`, changed as an entry of a data file says.
+
+    Raises:
+        ModelError: an unknown key, or a value of another type; `where` names the entry.
+    """
+    known = {f.name for f in fields(Choices)}
+    if unknown := sorted(set(entry) - known):
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(known))}"
+        raise ModelError(f"{where}: unknown key '{unknown[0]}': {hint}")
+    changed: dict[str, Any] = {}
+    for key, value in entry.items():
+        now = getattr(base, key)
+        wanted = list if key in LISTS else dict if key in MAPPINGS else type(now)
+        if type(value) is not wanted:
+            kind = {list: "a list", dict: "an object", bool: "true or false", int: "a number"}
+            raise ModelError(f"{where}: '{key}' is {kind.get(wanted, 'a text')}, got {value!r}")
+        if key in LISTS:
+            changed[key] = tuple(value)
+        elif key in MAPPINGS:
+            many = {x: tuple(v) if isinstance(v, list) else v for x, v in entry[key].items()}
+            changed[key] = {**now, **many}
+        else:
+            changed[key] = value
+    own = entry.get("sizes", {})
+    changed["widths"] = {
+        letter: text
+        for letter, text in changed.get("widths", base.widths).items()
+        if letter not in own
+    }
+    try:
+        return replace(base, **changed)
+    except (TypeError, ValueError) as reason:
+        raise ModelError(f"{where}: {reason}") from None

@@ -1,0 +1,197 @@
+"""What network does a published model's own configuration file describe?
+
+A file `config.json` of the transformers library names an architecture and its sizes. It is read
+where every part of that architecture is one of ours; what is none is refused by its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from costmodel.errors import ModelError
+from costmodel.networks.choices import Choices
+
+Config = Mapping[str, Any]
+
+ACTIVATIONS: Mapping[str, str] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "tanh": "tanh",
+}
+"""An activation's name there -> its name here."""
+
+FOREIGN: Mapping[str, str] = {
+    "rope_theta": "rotary positions",
+    "rope_scaling": "rotary positions",
+    "rope_parameters": "rotary positions",
+    "rotary_dim": "rotary positions",
+    "rms_norm_eps": "RMS normalisation",
+    "relative_attention_num_buckets": "relative positions",
+    "num_local_experts": "a mixture of experts",
+    "num_experts": "a mixture of experts",
+    "state_size": "a state-space mixer",
+    "sliding_window": "a sliding window",
+    "alibi": "positions as biases of the scores",
+}
+"""A key that only an architecture with a part that is none of ours sets -> that part."""
+
+
+def read(path: Path) -> Choices:
+    """The network of a `config.json`.
+
+    Raises:
+        ModelError: not JSON, an architecture or a part that is not known, a size that is missing.
+    """
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ModelError(f"{path} is not a readable configuration: {reason}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or bert")
+    kind = config["model_type"]
+    if kind not in READERS:
+        raise ModelError(f"{path}: {_foreign(kind, config)}")
+    return READERS[kind](path, config)
+
+
+def _foreign(kind: str, config: Config) -> str:
+    """What of an unknown architecture is none of our parts."""
+    parts = [part for key, part in FOREIGN.items() if config.get(key)]
+    heads = (config.get("num_attention_heads"), config.get("num_key_value_heads"))
+    if None not in heads and heads[0] != heads[1]:
+        parts.append("keys and values shared by several heads")
+    if config.get("hidden_act") == "silu":
+        parts.append("an FFN with a SiLU gate")
+    known = " and ".join(READERS)
+    if not parts:
+        return f"model_type '{kind}' is not known: {known} are"
+    listed = ", ".join(dict.fromkeys(parts))
+    return f"model_type '{kind}' is not known ({known} are): no part of a network here is {listed}"
+
+
+def _size(path: Path, config: Config, *names: str) -> int:
+    """A size under the first of its names that the configuration has."""
+    for name in names:
+        value = config.get(name)
+        if value is not None:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{path}: '{name}' must be a positive integer, got {value!r}")
+            return value
+    raise ModelError(f"{path}: the size '{names[0]}' is missing")
+
+
+def _activation(path: Path, config: Config, name: str, usual: str) -> str:
+    found = config.get(name, usual)
+    if found not in ACTIVATIONS:
+        raise ModelError(f"{path}: {name} '{found}' is unknown: it is one of "
+                         f"{', '.join(ACTIVATIONS)}")  # fmt: skip
+    return ACTIVATIONS[found]
+
+
+def _plain(path: Path, config: Config, wanted: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse a setting that would change the parts."""
+    for name, allowed in wanted.items():
+        value = config.get(name, allowed[0])
+        if value not in allowed:
+            raise ModelError(f"{path}: {name} = {value!r} is not known here: expected "
+                             f"{' or '.join(map(repr, allowed))}")  # fmt: skip
+
+
+def _architecture(path: Path, config: Config, known: Mapping[str, Mapping[str, Any]]) -> str:
+    """The class of the model, the first known one where none is named."""
+    named = config.get("architectures") or [next(iter(known))]
+    name = named[0] if isinstance(named, list) else named
+    if name not in known:
+        raise ModelError(f"{path}: architecture '{name}' is not known here: expected one of "
+                         f"{', '.join(known)}")  # fmt: skip
+    return str(name)
+
+
+def _named(path: Path, config: Config) -> str:
+    name = config.get("_name_or_path")
+    return name if isinstance(name, str) and name else path.parent.name or config["model_type"]
+
+
+GPT2: Mapping[str, Mapping[str, Any]] = {
+    "GPT2LMHeadModel": {"head": "vocabulary"},
+    "GPT2Model": {"head": "none", "loss": False},
+}
+
+
+def _gpt2(path: Path, config: Config) -> Choices:
+    """The parts of transformers' GPT2LMHeadModel and GPT2Model."""
+    _plain(path, config, {"scale_attn_weights": (True,), "add_cross_attention": (False,),
+                          "scale_attn_by_inverse_layer_idx": (False,)})  # fmt: skip
+    head = GPT2[_architecture(path, config, GPT2)]
+    d = _size(path, config, "n_embd", "hidden_size")
+    inner = config.get("n_inner")
+    sizes = {
+        "L": _size(path, config, "n_layer", "num_hidden_layers"),
+        "d": d,
+        "n": _size(path, config, "n_head", "num_attention_heads"),
+        "l": _size(path, config, "n_positions", "n_ctx", "max_position_embeddings"),
+        "u": _size(path, config, "vocab_size"),
+        **({} if inner is None else {"f": _size(path, config, "n_inner")}),
+    }
+    return Choices(
+        name=_named(path, config),
+        source=f"{path.name}, model_type gpt2",
+        kind="decoder",
+        mixers=("self-attention+bias",),
+        positions="learned",
+        norm="pre",
+        activation=_activation(path, config, "activation_function", "gelu_new"),
+        dropout=any(config.get(name, 0.1) for name in ("resid_pdrop", "embd_pdrop")),
+        tied=head["head"] == "vocabulary" and bool(config.get("tie_word_embeddings", True)),
+        sizes=sizes,
+        widths={"f": "4*d"} if inner is None else {},
+        **head,
+    )
+
+
+BERT: Mapping[str, Mapping[str, Any]] = {
+    "BertModel": {"head": "none", "pooler": True, "loss": False},
+    "BertForMaskedLM": {"head": "vocabulary", "head_bias": True},
+}
+
+
+def _bert(path: Path, config: Config) -> Choices:
+    """The parts of transformers' BertModel and BertForMaskedLM."""
+    _plain(path, config, {"position_embedding_type": ("absolute",), "is_decoder": (False,),
+                          "add_cross_attention": (False,)})  # fmt: skip
+    head = BERT[_architecture(path, config, BERT)]
+    activation = _activation(path, config, "hidden_act", "gelu")
+    scored = head["head"] == "vocabulary"
+    return Choices(
+        name=_named(path, config),
+        source=f"{path.name}, model_type bert",
+        kind="encoder",
+        mixers=("self-attention+bias+bidirectional",),
+        positions="learned",
+        segments=_size(path, {"type_vocab_size": 2, **config}, "type_vocab_size"),
+        embedding_norm=True,
+        norm="post",
+        activation=activation,
+        dropout=bool(config.get("hidden_dropout_prob", 0.1)),
+        transform=activation if scored else "none",
+        tied=scored and bool(config.get("tie_word_embeddings", True)),
+        sizes={
+            "L": _size(path, config, "num_hidden_layers"),
+            "d": _size(path, config, "hidden_size"),
+            "n": _size(path, config, "num_attention_heads"),
+            "f": _size(path, config, "intermediate_size"),
+            "l": _size(path, config, "max_position_embeddings"),
+            "u": _size(path, config, "vocab_size"),
+        },
+        **head,
+    )
+
+
+READERS: Mapping[str, Callable[[Path, Config], Choices]] = {"gpt2": _gpt2, "bert": _bert}
+"""model_type -> the reader of its configuration."""

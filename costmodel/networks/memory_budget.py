@@ -1,0 +1,346 @@
+"""What does a network hold, in a training step or while it generates, line by line?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from costmodel.errors import ModelError, Unanswered, Unsupported
+from costmodel.networks.assembly import Use
+from costmodel.networks.network import Network
+from costmodel.networks.part_costs import Counting, part_sizes
+from costmodel.networks.schedule import Run, Wire, schedule
+from costmodel.networks.training import (
+    RECOMPUTE,
+    Graph,
+    Kept,
+    activations_of,
+    gradient_elements,
+    graph_of,
+    kept,
+)
+from costmodel.questions.peak import OPTIMISERS, held_arrays, steps_of
+from costmodel.questions.registry import Missing
+from costmodel.questions.traffic import element_bytes
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+
+STEP = "training-step"
+
+
+@dataclass(frozen=True)
+class Most:
+    """The largest live set, in elements, and the part that runs while it is held."""
+
+    elements: int
+    when: str
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """What a part holds of its own, step by step, besides the arrays between parts."""
+
+    forward: tuple[int, ...]
+    """At each equation of its forward pass."""
+    backward: tuple[int, ...]
+    """At each equation of its gradients; the gradients that it hands on are among them."""
+    between: int
+    """After its forward pass, until its gradients."""
+
+
+@dataclass(frozen=True)
+class _Event:
+    """A part's forward pass or its gradients; a forward pass that keeps nothing is run again."""
+
+    kind: str
+    run: int
+    keeps: bool = True
+
+
+def most(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> Most:
+    """The largest live set of a training step at integer sizes of the network, b among them.
+
+    Raises:
+        Unsupported: a part whose gradients are not derived.
+        SizeError: a size without a value.
+    """
+    return _Simulation(graph, sizes, recompute).most()
+
+
+class _Simulation:
+    """The live set, event by event."""
+
+    def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str) -> None:
+        self.graph, self.sizes = graph, sizes
+        self.batch = sizes.get("b", 1)
+        self.runs = schedule(graph.network, graph.network.layers or sizes["L"])
+        self.events = tuple(_events(self.runs, recompute))
+        self.inside = {use: self._inside(use) for use in {run.use for run in self.runs}}
+        self.live: dict[object, int] = {}
+        self.needed = self._needed()
+
+    def most(self) -> Most:
+        """The largest live set."""
+        found = Most(0, "")
+        for k, event in enumerate(self.events):
+            run = self.runs[event.run]
+            held = self._during(event, run)
+            if held > found.elements:
+                words = "forward pass of" if event.kind == "forward" else "gradients of"
+                found = Most(held, f"{words} {run.use.name}")
+            self._after(k, event, run)
+        return found
+
+    def _during(self, event: _Event, run: Run) -> int:
+        inside = self.inside[run.use]
+        if event.kind == "forward":
+            for wire in _parents(run):
+                self.live.setdefault(wire, self._size(wire))
+            self.live[run.writes] = self._size(run.writes)
+            return self._total() + max(inside.forward, default=0)
+        self.live.setdefault(_Gradient(run.writes), self._size(run.writes))
+        self.live.pop(event.run, None)
+        return self._total() + max(inside.backward, default=inside.between)
+
+    def _after(self, k: int, event: _Event, run: Run) -> None:
+        if event.kind == "forward":
+            if event.keeps:
+                self.live[event.run] = self.inside[run.use].between
+        else:
+            self.live.pop(_Gradient(run.writes))
+            for wire in _parents(run):
+                if not wire.source:
+                    self.live[_Gradient(wire)] = self._size(wire)
+        for wire in [w for w in self.live if isinstance(w, Wire)]:
+            if not wire.source and not self._later(k, wire):
+                del self.live[wire]
+
+    def _later(self, k: int, wire: Wire) -> bool:
+        """Whether an event after this one reads a wire as it is now."""
+        following = next(((at, makes) for at, makes in self.needed[wire] if at > k), None)
+        return following is not None and not following[1]
+
+    def _needed(self) -> dict[Wire, list[tuple[int, bool]]]:
+        """The events that touch each wire, and whether they write it anew."""
+        found: dict[Wire, list[tuple[int, bool]]] = {}
+        for k, event in enumerate(self.events):
+            run = self.runs[event.run]
+            touched: list[tuple[Wire, bool]] = []
+            if event.kind == "forward":
+                touched = [(w, False) for w in _parents(run)] + [(run.writes, True)]
+            else:
+                arrays = activations_of(self.graph, run.use).arrays
+                for name, wires in run.reads.items():
+                    if not arrays.get(name, Exact()).is_zero:
+                        touched += [(w, False) for w in _through(wires)]
+                if not arrays.get(run.use.mixer.role("output").name, Exact()).is_zero:
+                    touched.append((run.writes, False))
+            for wire, makes in touched:
+                found.setdefault(wire, []).append((k, makes))
+        return found
+
+    def _total(self) -> int:
+        return sum(self.live.values())
+
+    def _size(self, wire: Wire) -> int:
+        return wire.entries.at(self.sizes) * self.batch
+
+    def _inside(self, use: Use) -> _Inside:
+        own, sizes = self.graph.gradients(use), part_sizes(use, self.sizes)
+        system = own.system
+        steps = steps_of(system, STEP)
+        first = sum(step[0] not in system.backward for step in steps)
+        apart = {
+            a for a in system.mixer.arrays.values() if a.role in ("input", "context", "output")
+        }
+        held = [h for h in held_arrays(system, STEP, steps) if h.array not in apart]
+        numbers = [h.number.at(sizes) * (1 if h.once else self.batch) for h in held]
+
+        lives = [(h.first, h.last, number) for h, number in zip(held, numbers, strict=True)]
+        at = [sum(n for start, end, n in lives if start <= k <= end) for k in range(len(steps))]
+        between = sum(number for start, end, number in lives if start < first <= end)
+        return _Inside(tuple(at[:first]), tuple(at[first:]), between)
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """The gradient of a wire."""
+
+    of: Wire
+
+
+def _through(wires: Sequence[Wire]) -> Iterator[Wire]:
+    """Wires, and those whose first row they are in place of it."""
+    for wire in wires:
+        yield from wire.first or (wire,)
+
+
+def _parents(run: Run) -> list[Wire]:
+    return [w for wires in run.reads.values() for w in _through(wires)]
+
+
+def _events(runs: Sequence[Run], recompute: str) -> Iterator[_Event]:
+    """Forward passes in order, then gradients in reverse, a layer's forward pass before them if it
+    is run again."""
+    again = recompute == "layers"
+    for k, run in enumerate(runs):
+        yield _Event("forward", k, keeps=not (again and run.layer is not None))
+    done: set[object] = set()
+    for k in reversed(range(len(runs))):
+        layer = runs[k].layer
+        if again and layer is not None and layer not in done:
+            done.add(layer)
+            for j, run in enumerate(runs):
+                if run.layer == layer:
+                    yield _Event("forward", j)
+        yield _Event("backward", k)
+
+
+BATCH = Poly.atom("b")
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How a training step holds what it holds.
+
+    Args:
+        optimiser: one of `OPTIMISERS`.
+        dtype: the type of every element; None for elements alone.
+        recompute: one of `RECOMPUTE`.
+
+    Raises:
+        ModelError: an unknown name.
+    """
+
+    optimiser: str = "adamw"
+    dtype: str | None = None
+    recompute: str = "none"
+
+    def __post_init__(self) -> None:
+        for name, known in (("optimiser", OPTIMISERS), ("recompute", RECOMPUTE)):
+            if (value := getattr(self, name)) not in known:
+                raise ModelError(f"--{name} '{value}': expected one of {', '.join(known)}")
+        try:
+            _ = self.bytes_each
+        except ValueError as reason:
+            raise ModelError(f"--dtype: {reason}") from None
+
+    @property
+    def bytes_each(self) -> int | None:
+        """The size of an element in bytes, where a type is given."""
+        return None if self.dtype is None else element_bytes(self.dtype)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A line: what is held, how many elements, and what a reader has to know of it."""
+
+    name: str
+    elements: Exact | int | Missing
+    says: tuple[str, ...] = ()
+
+    def at(self, sizes: Mapping[str, int], *, settled: bool) -> Held:
+        """The same with some sizes replaced; a number where all are."""
+        if not isinstance(self.elements, Exact):
+            return self
+        if settled:
+            return replace(self, elements=self.elements.at(sizes))
+        values = {letter: Poly.of(value) for letter, value in sizes.items()}
+        return replace(self, elements=self.elements.substitute(values))
+
+    def times(self, size: int) -> Exact | int | Missing:
+        """The bytes at a size of an element."""
+        return self.elements if isinstance(self.elements, Missing) else self.elements * size
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a training step of a network holds; `sizes` are None where some are letters."""
+
+    network: Network
+    counting: Counting
+    holding: Holding
+    sizes: Mapping[str, int] | None
+
+    def _attempt(self, question: Callable[[], Exact]) -> Exact | Missing:
+        try:
+            return question()
+        except (Unanswered, Unsupported) as reason:
+            return Missing(str(reason))
+
+    @cached_property
+    def _all_kept(self) -> Kept | Missing:
+        try:
+            return kept(graph_of(self.network, self.counting), self.holding.recompute)
+        except (Unanswered, Unsupported) as reason:
+            return Missing(str(reason))
+
+    @property
+    def kept(self) -> Exact | Missing:
+        """Activations kept, of b sequences."""
+        found = self._all_kept
+        return found if isinstance(found, Missing) else found.each * BATCH + found.alone
+
+    def kept_by(self, name: str) -> Exact | Missing:
+        """Those that a part keeps."""
+        found = self._all_kept
+        if isinstance(found, Missing):
+            return found
+        each, once = found.of(name)
+        return each * BATCH + once
+
+    @cached_property
+    def parameters(self) -> Exact:
+        """The trainable numbers."""
+        return self.network.parameters().exact
+
+    @cached_property
+    def gradients(self) -> Exact | Missing:
+        """The entries of their gradients."""
+        graph = graph_of(self.network, self.counting)
+        return self._attempt(lambda: Exact.of(gradient_elements(graph)))
+
+    @property
+    def optimiser(self) -> Exact:
+        """What the optimiser keeps besides."""
+        return self.parameters * OPTIMISERS[self.holding.optimiser]
+
+    @property
+    def apart(self) -> Exact | Missing:
+        """Parameters, gradients and the optimiser's state."""
+        grads = self.gradients
+        return grads if isinstance(grads, Missing) else self.parameters + grads + self.optimiser
+
+    def _peak(self) -> tuple[Exact | Missing, str]:
+        """The largest live set, and which part runs then."""
+        if self.sizes is None:
+            return Missing("live sets are compared at numbers: give all sizes"), ""
+        try:
+            found = most(graph_of(self.network, self.counting), self.sizes, self.holding.recompute)
+        except (Unanswered, Unsupported) as reason:
+            return Missing(str(reason)), ""
+        return Exact.of(Poly.of(found.elements)), found.when
+
+    def lines(self) -> tuple[Held, ...]:
+        """What is held apart, what is kept, and the largest live set, each with their sum."""
+        most_held, when = self._peak()
+        says = (
+            f"largest live set: during the {when}, the parts' equations one after another; the "
+            f"network's input, arrays between parts and their gradients are among it"
+        )
+        return (
+            Held("parameters", self.parameters),
+            Held("their gradients", self.gradients),
+            Held(f"state of the optimiser ({self.holding.optimiser})", self.optimiser),
+            Held("activations", self.kept),
+            Held("these together", _sum(self.apart, self.kept)),
+            Held("largest live set", most_held, (says,) if when else ()),
+            Held("with parameters, gradients and optimiser", _sum(self.apart, most_held)),
+        )
+
+
+def _sum(one: Exact | Missing, two: Exact | Missing) -> Exact | Missing:
+    if isinstance(one, Missing):
+        return one
+    return two if isinstance(two, Missing) else one + two

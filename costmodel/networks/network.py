@@ -1,0 +1,128 @@
+"""What does a whole network cost? The sums of what its parts cost, by the rules that count them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from costmodel.errors import ModelError, Unanswered
+from costmodel.networks import training
+from costmodel.networks.assembly import Assembly
+from costmodel.networks.choices import Choices
+from costmodel.networks.part_costs import (
+    Counting,
+    NetworkCounts,
+    NetworkParameters,
+    PartCost,
+    _answers,
+    _shown,
+    cost,
+    counting,
+    own_parameters,
+    part_sizes,
+    summed,
+)
+from costmodel.program.chosen_sizes import fit
+from costmodel.program.phases import TRAINING_STEP, phase_name
+from costmodel.questions.registry import Missing
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import checked
+
+
+@dataclass(frozen=True, eq=False)
+class Network(Assembly):
+    """A network, and what its users ask: parameters, costs, state."""
+
+    def parameters(self) -> NetworkParameters:
+        """The trainable numbers of every part and in total.
+
+        >>> from costmodel.networks import model
+        >>> model("gpt-2").parameters().at()
+        124439808
+        """
+        found: dict[str, Poly] = {}
+        for use in self.uses:
+            found[use.name] = found.get(use.name, Poly()) + own_parameters(use)
+        tables = frozenset(use.name for use in self.uses if use.table)
+        return NetworkParameters(found, tables, self.own)
+
+    def costs(
+        self, phase: str = "training", convention: str | Counting = "strict"
+    ) -> list[PartCost]:
+        """What each part costs in a phase, in the order of a forward pass.
+
+        Args:
+            phase: `training` (a forward pass over l tokens, with the loss), `inference` (one new
+                token at t), `backward` (the gradients of a forward pass, and what joins those of
+                different parts), or `training-step` (both).
+            convention: as for mixers, and `dropout=free` or `dropout=mul`.
+        """
+        counted, phase = counting(convention), phase_name(phase)
+        if phase in TRAINING_STEP:
+            return training.costs(self, phase, counted)
+        stage = "inference" if phase == "inference" else "training"
+        return [cost(use, phase, counted) for use in self.uses if _shown(use, stage, counted)]
+
+    def count(
+        self, phase: str = "training", convention: str | Counting = "strict"
+    ) -> NetworkCounts:
+        """The operations of a phase in total; see `costs`.
+
+        Raises:
+            Unanswered: a part does not have the phase; the reason is the part's own.
+        """
+        return summed(self.costs(phase, convention), self.own)
+
+    def state(self) -> Exact:
+        """Elements held after t tokens, in all layers, for one sequence.
+
+        Raises:
+            Unanswered: a mixer has no one-token inference.
+        """
+        result = Exact()
+        for part in self.costs("inference"):
+            if isinstance(part.state, Missing):
+                raise Unanswered(f"{part.use.name}: {part.state.reason}")
+            result = result + part.state
+        return result
+
+    def fit(self, sizes: Mapping[str, int]) -> None:
+        """Refuse sizes at which an extent of a part is no whole number.
+
+        Raises:
+            SizeError: names the part, the extent and the sizes.
+        """
+        for use in self.uses:
+            fit(use.mixer, part_sizes(use, sizes))
+
+    def beyond(self, sizes: Mapping[str, int], convention: Counting) -> str | None:
+        """Why position t lies beyond what the weights cover at these sizes, or None."""
+        for use in self.uses:
+            if "inference" in use.when:
+                found = _answers(use, "inference", convention)
+                own = part_sizes(use, sizes) | {"t": sizes["t"]}
+                if not found.unanswered and (reason := found.beyond(own)):
+                    return f"{use.name}: {reason}"
+        return None
+
+
+def network(choices: Choices, **sizes: int) -> Network:
+    """The network that some choices describe.
+
+    Args:
+        sizes: sizes that take the place of the choices' own.
+
+    Raises:
+        ModelError: layers that differ without a number of them; UnknownMixer: no such mixer.
+    """
+    chosen = choices.with_sizes(**checked(sizes)) if sizes else choices
+    layers = chosen.sizes.get("L") if chosen.patterned else None
+    if chosen.patterned and not isinstance(layers, int):
+        raise ModelError(
+            f"{chosen.name}: its layers differ ({', '.join(chosen.mixers)} in turn), so their "
+            f"number must be one number: give --L"
+        )
+    found = Network(chosen, layers if isinstance(layers, int) else None)
+    _ = found.uses
+    return found

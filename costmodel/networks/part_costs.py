@@ -1,0 +1,227 @@
+"""What does one part of a network cost, and what do the parts cost together?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from costmodel.errors import ConventionError, SizeError, Unanswered
+from costmodel.networks.assembly import OwnSizes, Use
+from costmodel.program.conventions import Backward, Convention, convention as named_convention
+from costmodel.questions.counts import Counts, CountsAt
+from costmodel.questions.parameters import parameters
+from costmodel.questions.registry import Answers, Missing, answers
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, sum_of
+from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sympy_form import Quantity, to_sympy
+
+if TYPE_CHECKING:
+    import sympy
+
+
+DROPOUTS: Mapping[str, str] = {
+    "dropout=free": "dropout costs nothing",
+    "dropout=mul": "dropout is one multiplication per entry of a training forward pass",
+}
+"""What dropout costs, by the name of the convention; the first is the default."""
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How a network's operations are counted: as a mixer's are, and what dropout costs."""
+
+    convention: Convention = Convention()
+    dropout: str = "dropout=free"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names as given on the command line; what is the default is left out."""
+        free = self.dropout == next(iter(DROPOUTS))
+        return self.convention.names if free else (*self.convention.names, self.dropout)
+
+    def caption(self, *, dropout: bool) -> str:
+        """What a caption says about it; `dropout`: whether the network has any."""
+        ours = f"; {DROPOUTS[self.dropout]}" if dropout else ""
+        return f"{self.convention.caption}{ours}"
+
+
+def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
+    """Read `a,b`: an accounting, rewrites or a peer, as for mixers, and what dropout costs.
+
+    Raises:
+        ConventionError: an unknown name, or two of one kind.
+    """
+    if isinstance(names, Counting):
+        return names
+    given = names.split(",") if isinstance(names, str) else list(names)
+    parts = [part.strip() for part in given if part.strip()]
+    chosen = [part for part in dict.fromkeys(parts) if part.startswith("dropout")]
+    if len(chosen) > 1 or any(part not in DROPOUTS for part in chosen):
+        raise ConventionError(
+            f"'{','.join(chosen)}': what dropout costs is one of {', '.join(DROPOUTS)}"
+        )
+    others = [part for part in parts if part not in chosen]
+    found = named_convention(",".join(others) if others or not chosen else "strict")
+    if found.backward != Backward():
+        raise ConventionError(
+            "recompute=, only= and loss= are about a mixer by itself: of a network, --recompute "
+            "layers computes layers again, and --loss or --no-loss says whether its own is counted"
+        )
+    return Counting(found, *chosen)
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """What one part of a network costs in a phase, all its runs together, for one sequence.
+
+    Where the phase does not exist for the part, counts and state are Missing, with the reason.
+    """
+
+    use: Use
+    runs: Poly
+    """How often it runs in the phase."""
+    parameters: Poly
+    counts: Counts | Missing
+    state: Exact | Missing = Exact()
+    """Elements held after t tokens; of a phase that is no token, none."""
+
+    @property
+    def total(self) -> Exact | Missing:
+        """Every operation, each counted 1, with the work done once."""
+        return self.counts if isinstance(self.counts, Missing) else self.counts.exact_total
+
+
+@dataclass(frozen=True)
+class NetworkParameters(Quantity):
+    """The parameters of every part, by its name; exact. `tables` are the embeddings' parts."""
+
+    parts: Mapping[str, Poly]
+    tables: frozenset[str] = frozenset()
+    own: OwnSizes = OwnSizes()
+
+    @property
+    def poly(self) -> Poly:
+        """The total as a polynomial in sizes."""
+        return sum_of(self.parts.values())
+
+    @property
+    def exact(self) -> Exact:
+        """The total as an exact sum."""
+        return Exact.of(self.poly)
+
+    @property
+    def without_tables(self) -> NetworkParameters:
+        """The same without tokens', positions' and segments' tables of embeddings."""
+        kept = {name: poly for name, poly in self.parts.items() if name not in self.tables}
+        return replace(self, parts=kept)
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The total as a sympy expression."""
+        return to_sympy(self.poly)
+
+    def at(self, **sizes: int) -> int:
+        """The total at integer sizes."""
+        return self.poly.at(self.own.with_given(sizes))
+
+
+@dataclass(frozen=True)
+class NetworkCounts(Counts):
+    """Operations of a network; `at` takes the network's own sizes where it is given no others."""
+
+    own: OwnSizes = OwnSizes()
+
+    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
+        """Integers at given sizes; work on the input is done for each of `b` sequences."""
+        return super().at(b=b, **self.own.with_given(sizes))
+
+
+def _shown(use: Use, stage: str, convention: Counting) -> bool:
+    """Whether a part stands in the table of a stage: it runs there, or holds parameters."""
+    if use.regularises:
+        return stage in use.when and convention.dropout == "dropout=mul"
+    return stage in use.when or bool(own_parameters(use).terms)
+
+
+def part_sizes(use: Use, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a part's own letters at sizes of the network.
+
+    Raises:
+        SizeError: a size is missing, or comes out fractional.
+    """
+    found: dict[str, int] = {}
+    for letter in ("l", *use.mixer.letters):
+        poly = use.sizes.get(letter, Poly.atom(letter))
+        if missing := sorted(poly.letters - set(sizes)):
+            raise SizeError(f"{use.name}: no value for size {missing[0]}: give --{missing[0]}")
+        value = poly.rational(sizes)
+        if not isinstance(value, int):
+            raise SizeError(f"{use.name}: {LETTERS[letter].meaning} {poly} is {value}, no whole "
+                            f"number")  # fmt: skip
+        found[letter] = value
+    return found
+
+
+def own_parameters(use: Use) -> Poly:
+    """The parameters that a part brings: not those that another part has already."""
+    arrays = parameters(use.mixer).arrays
+    own = sum_of(extent for name, extent in arrays.items() if name not in use.shared)
+    return own.substitute(use.sizes) * use.copies
+
+
+def _answers(use: Use, phase: str, convention: Counting) -> Answers:
+    chosen = convention.convention
+    return answers(use.mixer, use.form_under(chosen.rewrites), phase, chosen)
+
+
+def cost(use: Use, phase: str, convention: Counting, runs: Poly | None = None) -> PartCost:
+    """What a part costs in a phase of mixers, all its runs together."""
+    own = own_parameters(use)
+    stage = "inference" if phase == "inference" else "training"
+    if stage not in use.when:
+        return PartCost(use, Poly(), own, Counts({}, Counts({}), convention.convention.peer))
+    runs = use.runs if runs is None else runs
+    found = _answers(use, phase, convention)
+    if found.unanswered:
+        missing = Missing(found.unanswered)
+        return PartCost(use, runs, own, missing, missing)
+    counts = found.counts
+    if not isinstance(counts, Missing):
+        counts = scaled(counts, use.sizes, runs)
+    state: Exact | Missing = Exact()
+    if phase == "inference":
+        held = found.state
+        one = {**use.sizes, "b": Poly.of(1)}
+        state = held if isinstance(held, Missing) else held.substitute(one) * runs
+    return PartCost(use, runs, own, counts, state)
+
+
+def scaled(counts: Counts, sizes: Mapping[str, Poly], runs: Poly) -> Counts:
+    """Counts at other sizes, so many times."""
+    classes = {name: value.substitute(sizes) * runs for name, value in counts.classes.items()}
+    once = None if counts.once is None else scaled(counts.once, sizes, runs)
+    kept = {c: v for c, v in classes.items() if not v.is_zero}
+    return Counts(kept, once, counts.peer, counts.joined.substitute(sizes) * runs)
+
+
+def summed(costs: Iterable[PartCost], own: OwnSizes) -> NetworkCounts:
+    """The counts of parts together.
+
+    Raises:
+        Unanswered: a part has none; the reason is the part's own.
+    """
+    classes: dict[str, Exact] = {}
+    once: dict[str, Exact] = {}
+    peer, joined = None, Exact()
+    for part in costs:
+        if isinstance(part.counts, Missing):
+            raise Unanswered(f"{part.use.name}: {part.counts.reason}")
+        peer = part.counts.peer
+        for name, value in part.counts.classes.items():
+            classes[name] = classes.get(name, Exact()) + value
+        for name, value in part.counts.once.classes.items() if part.counts.once else ():
+            once[name] = once.get(name, Exact()) + value
+        joined = joined + part.counts.joined
+    return NetworkCounts(classes, Counts(once, peer=peer), peer, joined, own)

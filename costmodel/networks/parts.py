@@ -1,0 +1,262 @@
+"""What are the equations of a network's parts beside its mixers: embedding, norm, FFN, head, loss?
+
+Each part is a small system in the language of the mixers, x (l, d) to y (l, d) unless it says
+otherwise, so that the same rules answer for it. A network says with its own sizes how wide a part
+is: the letters here are the part's own. Inputs with values in 1..u are token numbers: reading the
+row that they name is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros import gates, norms
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.nodes import Array, Constant, Node
+from costmodel.language.writing import function, sum_
+from costmodel.program import losses
+from costmodel.symbolic.polynomial import Poly
+
+Width = tuple[Index, Index]
+"""An index of the tokens and one of the entries of a row."""
+
+
+def _part(name: str, title: str, source: str = "") -> Mixer:
+    return Mixer(name, title=title, source=source, group="part of a network")
+
+
+def _rows(f: Form, tokens: Poly, width: Poly) -> Width:
+    return f.index("i", 1, tokens), f.index("b", 1, width)
+
+
+def _sqrt(size: Poly) -> Constant:
+    """The square root of a size, known before the input."""
+    return Constant(size, 1)
+
+
+@cache
+def look_up(scaled: bool = False) -> Mixer:
+    """Rows of E (u, d) that the tokens (l) name; `scaled` multiplies them by sqrt(d).
+
+    The scale: Vaswani et al. 2017, arXiv 1706.03762, section 3.4; one multiplication an entry.
+    """
+    m = _part("look-up", "Embedding, look-up", "rows that are read by number")
+    l, d, u = m.sizes("l d u")
+    tokens = m.input("tokens", l, below=u)
+    y, E = m.output("y", l, d), m.parameter("E", u, d)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = E[tokens[i], b] * _sqrt(d) if scaled else E[tokens[i], b]
+    return m
+
+
+@cache
+def one_hot(scaled: bool = False) -> Mixer:
+    """The product of one-hot rows (l, u) with E (u, d); `scaled` as in `look_up`."""
+    source = "Chen 2023, arXiv 2308.07661v1, eq. (4)"
+    m = _part("one-hot", "Embedding, one-hot product", source)
+    l, d, u = m.sizes("l d u")
+    x = m.input("x", l, u)
+    y, E = m.output("y", l, d, cite="(4)"), m.parameter("E", u, d)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        a = f.index("a", 1, u)
+        product = sum_(x[i, a] * E[a, b], over=a)
+        y[i, b] = product * _sqrt(d) if scaled else product
+    return m
+
+
+@cache
+def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
+    """A row for each position, added to the tokens' rows.
+
+    Args:
+        kind: `learned` (P is a parameter) or `sinusoidal` (P is a table).
+        product: learned rows are the product of one-hot rows with P, as Chen 2023 prints it
+            (arXiv 2308.07661v1, eqs. (5) and (6)): work on parameters alone, done once.
+        scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5)).
+    """
+    m = _part("positions", f"Positions, {kind}")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    P = (m.parameter if kind == "learned" else m.buffer)("P", l, d)
+    one_hot_rows = m.buffer("I", l, l) if product else None
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        rows: Array = P
+        if one_hot_rows is not None or scaled:
+            rows = f.array("rows", l, d)
+            value: Node = P[i, b]
+            if one_hot_rows is not None:
+                a = f.index("a", 1, l)
+                value = sum_(one_hot_rows[i, a] * P[a, b], over=a)
+            rows[i, b] = value * _sqrt(d) if scaled else value
+        y[i, b] = x[i, b] + rows[i, b]
+    return m
+
+
+@cache
+def segments(kinds: int) -> Mixer:
+    """A row for the segment that a token stands in, added to its own; S is (kinds, d)."""
+    source = "Devlin et al. 2018, arXiv 1810.04805, figure 2"
+    m = _part("segments", "Segments", source)
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    S, which = m.parameter("S", kinds, d), m.buffer("which", l, below=kinds)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = x[i, b] + S[which[i], b]
+    return m
+
+
+@cache
+def layer_norm(bias: bool = True, eps: bool = True) -> Mixer:
+    """Layer normalisation with a gain; `bias` and the constant under the root, `eps`, as asked.
+
+    Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps.
+    """
+    m = _part("layer-norm", "Layer norm", "Ba et al. 2016, arXiv 1607.06450")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    gain, offset = m.parameter("gain", d), m.parameter("offset", d) if bias else None
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = norms.layer_norm(
+            x[i, b],
+            over=b,
+            gain=gain[b],
+            bias=None if offset is None else offset[b],
+            eps=norms.LAYER_EPS if eps else 0,
+        )
+    return m
+
+
+@cache
+def residual() -> Mixer:
+    """The sum of a sublayer's input and output, x (l, 2, d) to y (l, d)."""
+    m = _part("residual", "Residual sum")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, 2, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = x[i, 1, b] + x[i, 2, b]
+    return m
+
+
+@cache
+def dropout() -> Mixer:
+    """The product with a mask of 0 and 1/(1-p): one multiplication an entry.
+
+    Chen 2023, arXiv 2308.07661v2, eq. (6); a network counts it under `dropout=mul` alone.
+    """
+    m = _part("dropout", "Dropout", "Chen 2023, arXiv 2308.07661v2, eq. (6)")
+    l, d = m.sizes("l d")
+    x, y, mask = m.input("x", l, d), m.output("y", l, d), m.buffer("mask", l, d)
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        y[i, b] = x[i, b] * mask[i, b]
+    return m
+
+
+ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
+    "none": lambda x: x,
+    "relu": lambda x: function("relu", x),
+    "gelu": lambda x: function("gelu", x),
+    "gelu-tanh": gates.gelu_tanh,
+    "tanh": lambda x: function("tanh", x),
+}
+"""Name -> the activation of one entry."""
+
+
+@cache
+def dense(activation: str = "none", bias: bool = True) -> Mixer:
+    """A linear map of each row, x (l, d) to y (l, f), and an activation."""
+    m = _part("dense", "Linear map")
+    l, d, width = m.sizes("l d f")
+    x, y = m.input("x", l, d), m.output("y", l, width)
+    W, b_out = m.parameter("W", d, width), m.parameter("b", width) if bias else None
+    with m.form("direct") as f:
+        i, c = f.index("i", 1, l), f.index("c", 1, width)
+        a = f.index("a", 1, d)
+        product = sum_(x[i, a] * W[a, c], over=a)
+        y[i, c] = ACTIVATIONS[activation](product if b_out is None else product + b_out[c])
+    return m
+
+
+@cache
+def ffn(activation: str = "relu", bias: bool = True) -> Mixer:
+    """The feed-forward sublayer: d to f, an activation, f to d.
+
+    Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2).
+    """
+    m = _part("ffn", "FFN", "Chen 2023, arXiv 2308.07661v1, eq. (15)")
+    l, d, width = m.sizes("l d f")
+    x, y = m.input("x", l, d), m.output("y", l, d, cite="(15)")
+    W_1, W_2 = m.parameter("W_1", d, width), m.parameter("W_2", width, d)
+    b_1, b_2 = (m.parameter(name, extent) if bias else None
+                for name, extent in (("b_1", width), ("b_2", d)))  # fmt: skip
+    with m.form("direct") as f:
+        i, b = _rows(f, l, d)
+        a, c = f.index("a", 1, d), f.index("c", 1, width)
+        hidden = f.array("hidden", l, width, cite="(15)")
+        first = sum_(x[i, a] * W_1[a, c], over=a)
+        hidden[i, c] = ACTIVATIONS[activation](first if b_1 is None else first + b_1[c])
+        second = sum_(hidden[i, c] * W_2[c, b], over=c)
+        y[i, b] = second if b_2 is None else second + b_2[b]
+    return m
+
+
+@cache
+def head(tied: bool = False, bias: bool = False) -> Mixer:
+    """A score for every entry of the vocabulary, x (l, d) to y (l, u).
+
+    `tied`: the weights are the embedding's E (u, d), counted there; else W (d, u) is the head's.
+    """
+    m = _part("head", "Head", "Chen 2023, arXiv 2308.07661v1, eq. (16)")
+    l, d, u = m.sizes("l d u")
+    x, y = m.input("x", l, d), m.output("y", l, u)
+    W = m.parameter("E", u, d) if tied else m.parameter("W", d, u)
+    b_out = m.parameter("b", u) if bias else None
+    with m.form("direct") as f:
+        i, c = f.index("i", 1, l), f.index("c", 1, u)
+        a = f.index("a", 1, d)
+        product = sum_(x[i, a] * (W[c, a] if tied else W[a, c]), over=a)
+        y[i, c] = product if b_out is None else product + b_out[c]
+    return m
+
+
+@cache
+def probabilities() -> Mixer:
+    """The softmax of the scores, x (l, u) to y (l, u)."""
+    m = _part("probabilities", "Softmax over the vocabulary",
+              "Chen 2023, arXiv 2308.07661v1, eq. (16)")  # fmt: skip
+    l, u = m.sizes("l u")
+    x, y = m.input("x", l, u), m.output("y", l, u, cite="(16)")
+    with m.form("direct") as f:
+        i, c = f.index("i", 1, l), f.index("c", 1, u)
+        y[i, c] = softmax(x[i, c], over=c)
+    return m
+
+
+def loss_of_scores(smoothed: bool = False) -> Mixer:
+    """Cross-entropy of the scores (l, u), as a mixer by itself may have it too; see there."""
+    return losses.cross_entropy((Poly.atom("l"), Poly.atom("u")), smoothed)
+
+
+@cache
+def loss_of_probabilities() -> Mixer:
+    """Cross-entropy of probabilities (l, u): the mean of the targets' negative logarithm."""
+    source = "Chen 2023, arXiv 2308.07661v1, eq. (3)"
+    m = _part("loss", "Cross-entropy of probabilities", source)
+    l, u = m.sizes("l u")
+    x, y = m.input("x", l, u), m.output("y", 1, cite="(3)")
+    target = m.buffer("target", l, below=u)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        logs = f.array("logs", l)
+        logs[i] = function("log", x[i, target[i]])
+        y[1] = -sum_(logs[i], over=i) / l
+    return m

@@ -1,0 +1,92 @@
+"""Which networks have a name, where is each printed, and how is a file of them read?"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from costmodel.data import data_dir
+from costmodel.errors import ModelError
+from costmodel.networks.choices import Choices, read
+
+
+def load(path: Path) -> dict[str, Choices]:
+    """The networks of one file, by name.
+
+    Raises:
+        ModelError: not JSON, an unknown or missing key, a value of another type, a name that is
+            taken or that another entry builds on before it is there.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as reason:
+        raise ModelError(f"{path} is not a readable file of networks: {reason}") from None
+    if not isinstance(data, dict) or data.get("schema") != 1:
+        raise ModelError(f"{path}: expected an object with schema 1 and a list of models")
+    citation, entries = data.get("citation"), data.get("models")
+    if not isinstance(citation, str) or not citation:
+        raise ModelError(f"{path}: 'citation' says where the networks are printed")
+    if not isinstance(entries, list):
+        raise ModelError(f"{path}: 'models' is a list of networks")
+    found: dict[str, Choices] = {}
+    for number, entry in enumerate(entries, 1):
+        choices = _choices(f"{path.name}, network number {number}", entry, found, citation)
+        found[choices.name] = choices
+    return found
+
+
+def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str) -> Choices:
+    """One entry: what it changes of the entry that it builds on, or of the usual choices."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise ModelError(f"{where}: expected an object with a name, got {entry!r}")
+    name, source = entry["name"], entry.get("from")
+    where = f"{where.partition(',')[0]}, {name}"
+    if name in found:
+        raise ModelError(f"{where}: the name is taken already")
+    if source is not None and source not in found:
+        raise ModelError(f"{where}: it builds on '{source}', which no entry above it defines")
+    base = Choices(source=citation) if source is None else found[source]
+    own = {key: value for key, value in entry.items() if key != "from"}
+    return read(where, own, base)
+
+
+@cache
+def presets() -> dict[str, Choices]:
+    """Every network that comes with the project, by name, file by file.
+
+    Raises:
+        ModelError: a file that cannot be read, or one name in two files.
+    """
+    found: dict[str, Choices] = {}
+    for path in sorted(data_dir("models").glob("*.json"), key=_plain_first):
+        for name, choices in load(path).items():
+            if name in found:
+                raise ModelError(f"{path.name}: '{name}' stands in another file as well")
+            found[name] = choices
+    return found
+
+
+def _plain_first(path: Path) -> tuple[bool, str]:
+    return path.stem != "plain", path.stem
+
+
+def names() -> tuple[str, ...]:
+    """The names of all networks."""
+    return tuple(presets())
+
+
+def preset(name: str) -> Choices:
+    """The choices of the network with this name.
+
+    Raises:
+        ModelError: no such network, with the nearest known name.
+    """
+    if name in presets():
+        return presets()[name]
+    near = difflib.get_close_matches(name, names(), 1)
+    hint = f"; did you mean '{near[0]}'? `" if near else ": `"
+    raise ModelError(f"unknown network '{name}'{hint}costmodel model --list` shows them all")

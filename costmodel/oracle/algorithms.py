@@ -1,0 +1,248 @@
+"""What does a radix-2 Fourier transform do, operation by operation, and what comes out of it?
+
+A genuine recursive transform over complex numbers that tally their real operations. Every twiddle
+is multiplied (4 multiplications, 2 additions), the trivial ones too; a real one is half of it.
+
+What do argmax, top-k and sort do, comparison by comparison, and which positions come out?
+
+Genuine algorithms over contenders that know how many comparisons deep they are: a knockout, a
+knockout for each position with the earlier winners masked, and Batcher's bitonic network. Of equal
+values the first counts as the larger one where the largest is sought, and as the smaller one where
+entries are sorted.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.errors import TransformError
+
+Bins = dict[tuple[int, ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Complex:
+    """A complex number that knows how many real operations deep it is."""
+
+    value: complex
+    depth: int = 0
+
+
+class Tally:
+    """Real operations of a complex transform; the real transform is half of it by definition."""
+
+    def __init__(self) -> None:
+        self.operations: Counter[str] = Counter()
+        self.deepest = 0
+
+    def add(self, left: Complex, right: Complex) -> Complex:
+        return self._step(left.value + right.value, left, right, 1, add=2)
+
+    def subtract(self, left: Complex, right: Complex) -> Complex:
+        return self._step(left.value - right.value, left, right, 1, add=2)
+
+    def multiply(self, left: Complex, right: Complex) -> Complex:
+        return self._step(left.value * right.value, left, right, 2, mul=4, add=2)
+
+    def _step(
+        self, value: complex, left: Complex, right: Complex, deep: int, **operations: int
+    ) -> Complex:
+        self.operations.update(operations)
+        depth = max(left.depth, right.depth) + deep
+        self.deepest = max(self.deepest, depth)
+        return Complex(value, depth)
+
+    def halved(self) -> dict[str, int]:
+        if any(number % 2 for number in self.operations.values()):
+            raise TransformError("a complex transform with an odd number of operations")
+        return {name: number // 2 for name, number in self.operations.items()}
+
+
+def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
+    """Radix-2 decimation in time, every twiddle multiplied, the trivial ones too."""
+    points = len(signal)
+    if points == 1:
+        return signal
+    if points % 2:
+        raise TransformError(f"a radix-2 transform needs a power of two, got a factor {points}")
+    even, odd = _fft(signal[::2], sign, tally), _fft(signal[1::2], sign, tally)
+    turned = [
+        tally.multiply(Complex(cmath.exp(sign * 2j * cmath.pi * k / points)), odd[k])
+        for k in range(points // 2)
+    ]
+    return [tally.add(e, o) for e, o in zip(even, turned, strict=True)] + [
+        tally.subtract(e, o) for e, o in zip(even, turned, strict=True)
+    ]
+
+
+def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The real transform of entries padded with zeros to `points`, by (bin, part)."""
+    if len(operands) > points:
+        raise TransformError(f"a transform of {points} points over {len(operands)} entries")
+    signal = [Complex(complex(operands.get((k + 1,), 0.0))) for k in range(points)]
+    bins = _fft(signal, -1, tally)[: points // 2 + 1]
+    return {
+        (k + 1, part): value
+        for k, found in enumerate(bins)
+        for part, value in ((1, found.value.real), (2, found.value.imag))
+    }
+
+
+def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The inverse of `rfft`, scaled by 1/points."""
+    half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
+    half[0], half[-1] = complex(half[0].real), complex(half[-1].real)
+    full = half + [v.conjugate() for v in reversed(half[1:-1])]
+    signal = _fft([Complex(v) for v in full], 1, tally)
+    return {(k + 1,): found.value.real / points for k, found in enumerate(signal)}
+
+
+def rfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The transpose of `rfft`: what the bins' gradients hand to each of `points` positions."""
+    half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
+    full = half + [0j] * (points - len(half))
+    signal = _fft([Complex(v) for v in full], 1, tally)
+    return {(k + 1,): found.value.real for k, found in enumerate(signal)}
+
+
+def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The transpose of `irfft`: every bin but the first and the last stands for two."""
+    bins = rfft(operands, points, tally)
+    last = points // 2 + 1
+    for bin_, part in bins:
+        ends = bin_ in (1, last)
+        bins[bin_, part] *= (0 if ends and part == 2 else 1 if ends else 2) / points
+    return bins
+
+
+def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The same by a complex transform, no half of which is spared."""
+    found = rfft_adjoint(operands, points, tally)
+    tally.operations.update(dict(tally.operations))
+    return found
+
+
+def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The same, every part of a bin that stands for two multiplied by 2; the tally is of twice
+    what is counted."""
+    found = irfft_adjoint(operands, points, tally)
+    tally.operations["mul"] += 2 * sum(1 for bin_, _ in found if 1 < bin_ < points // 2 + 1)
+    tally.deepest += 1
+    return found
+
+
+ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = {
+    "rfft": (1, 2, rfft),
+    "irfft": (2, 1, irfft),
+    "rfft-adjoint": (2, 1, rfft_adjoint),
+    "irfft-adjoint": (1, 2, irfft_adjoint),
+    "rfft-adjoint-complex": (2, 1, rfft_adjoint_complex),
+    "irfft-adjoint-doubled": (1, 2, irfft_adjoint_doubled),
+}
+"""Kind -> how many indices it transforms, how many it adds, and how."""
+
+
+NOWHERE = 0
+"""The position of what is found where nothing is left: outside every array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An entry at a position, how deep in comparisons it is, and whether it is out of the race."""
+
+    value: float
+    position: int
+    depth: int = 0
+    out: bool = False
+
+
+class Comparisons:
+    """How many comparisons were made, and how deep the deepest is."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.deepest = 0
+
+    def compared(self, *pair: Contender) -> tuple[Contender, ...]:
+        """Two contenders after they were compared, both one comparison deeper."""
+        self.number += 1
+        depth = 1 + max(contender.depth for contender in pair)
+        self.deepest = max(self.deepest, depth)
+        return tuple(replace(contender, depth=depth) for contender in pair)
+
+
+def _knockout(contenders: Sequence[Contender], made: Comparisons) -> Contender:
+    """The largest contender: neighbours meet, the winners' neighbours meet, until one is left."""
+    left = list(contenders)
+    while len(left) > 1:
+        pairs = zip(left[::2], left[1::2], strict=False)
+        winners = [max(made.compared(*pair), key=_size) for pair in pairs]
+        left = winners + left[len(left) - len(left) % 2 :]
+    return left[0]
+
+
+def _size(contender: Contender) -> tuple[bool, float, int]:
+    return not contender.out, contender.value, -contender.position
+
+
+def argmax(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
+    """The position of the largest entry."""
+    return [_knockout(entries, made).position]
+
+
+def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
+    """The positions of the largest entries; each search waits for the mask of the one before."""
+    found: list[int] = []
+    left = list(entries)
+    for _ in range(kept):
+        winner = _knockout(left, made)
+        found.append(NOWHERE if winner.out else winner.position)
+        left = [
+            replace(c, depth=winner.depth, out=c.out or c.position == winner.position) for c in left
+        ]
+    return found
+
+
+def sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
+    """The positions from the smallest entry to the largest, through a bitonic network.
+
+    It is padded to a power of two with entries that are larger than all, compared like any other.
+    """
+    lines = list(entries)
+    end = max(c.position for c in lines)
+    while len(lines) & (len(lines) - 1):
+        lines.append(Contender(math.inf, end + len(lines), out=True))
+    run = 2
+    while run <= len(lines):
+        apart = run // 2
+        while apart:
+            _column(lines, run, apart, made)
+            apart //= 2
+        run *= 2
+    return [contender.position for contender in lines[: len(entries)]]
+
+
+def _column(lines: list[Contender], run: int, apart: int, made: Comparisons) -> None:
+    """Comparators between lines some way apart; every second run falls."""
+    for low in range(len(lines)):
+        if low & apart:
+            continue
+        high = low + apart
+        pair = sorted(made.compared(lines[low], lines[high]), key=_place)
+        lines[low], lines[high] = pair[::-1] if low & run else pair
+
+
+def _place(contender: Contender) -> tuple[bool, float, int]:
+    return contender.out, contender.value, contender.position
+
+
+CHOICES: Mapping[str, Callable[[Sequence[Contender], int, Comparisons], list[int]]] = {
+    "argmax": argmax,
+    "top-k": top_k,
+    "sort": sort,
+}
+"""Kind -> the positions chosen among entries, as many as are kept."""

@@ -1,0 +1,256 @@
+"""What does it cost to execute a mixer's equations, tallied over a record of their execution?
+
+The equations are run entry by entry with tallying scalars (tallying.py); every answer is a
+plain tally over what the instances did, read and wrote. Nothing here is shared with the rules:
+there are no polynomials, no closed sums and no cases.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from costmodel.errors import OracleError
+from costmodel.language.equations import Equation, Form, System
+from costmodel.oracle.interpreter import Run, Values
+from costmodel.oracle.scalars import Entry, Instance
+from costmodel.program.lowering import lower
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Compulsory:
+    """Entries moved when everything is read once and written once."""
+
+    inputs: int
+    weights: int
+    state: int
+    outputs: int
+    state_written: int
+
+
+@dataclass(frozen=True)
+class Unfused:
+    """Entries that one equation reads and writes; `weights` are those of token 0."""
+
+    array: str
+    activations: int
+    weights: int
+    state: int
+
+
+def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+    """Values in -1..1 for every input, parameter and buffer, the same for the same name."""
+    import numpy as np
+
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, array in form.mixer.arrays.items():
+        if array.role != "output":
+            generator = np.random.default_rng(zlib.crc32(name.encode()))
+            shape = tuple(e.at(sizes) for e in array.shape)
+            if array.below is None:
+                arrays[name] = generator.uniform(-1, 1, shape)
+            else:
+                arrays[name] = generator.integers(1, array.below.at(sizes) + 1, shape)
+    return arrays
+
+
+def execute(
+    form: Form,
+    sizes: Mapping[str, int],
+    *,
+    rewrites: Sequence[str] = (),
+    length: int | None = None,
+    accounting: str = "strict",
+    arrays: Values | None = None,
+) -> Execution:
+    """Lower a form under some rewrites and run it."""
+    system = lower(form, tuple(rewrites))
+    dense = bool({"dense", "zero-state"} & {*rewrites})
+    return run(system, sizes, length=length, accounting=accounting, dense=dense, arrays=arrays)
+
+
+def run(
+    system: System,
+    sizes: Mapping[str, int],
+    *,
+    length: int | None = None,
+    accounting: str = "strict",
+    dense: bool = False,
+    arrays: Values | None = None,
+    ready: Collection[Equation] = (),
+) -> Execution:
+    """Execute a lowered system.
+
+    Args:
+        length: the number of tokens, in place of the size l.
+        accounting: "strict" (R-1 additions in a sum of R terms) or "mac" (R).
+        dense: entries that lie outside an array, or are never defined, are zeros that are
+            multiplied like any other; otherwise reading one is an error.
+        arrays: values by name, for inputs, parameters and buffers; random ones by default.
+        ready: equations whose results are there before: they are run, but cost nothing.
+
+    Raises:
+        OracleError: an entry is read before it is defined, defined twice, never defined though it
+            is part of the output, or lies outside its array.
+    """
+    given = dict(sizes) if length is None else {**sizes, "l": length}
+    form = system.mixer.forms[system.form]
+    values = random_arrays(form, given) if arrays is None else arrays
+    done = frozenset(k for k, equation in enumerate(system.equations) if equation in ready)
+    return Execution(system, given, accounting, dense, values, done)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What happened while a system ran, and every answer that can be read off it."""
+
+    system: System
+    sizes: Mapping[str, int]
+    accounting: str
+    dense: bool
+    arrays: Values
+    ready: frozenset[int] = frozenset()
+    """The numbers of the equations whose results are there before."""
+
+    @cached_property
+    def trace(self) -> Run:
+        """The record of the run."""
+        return Run(self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready)
+
+    @cached_property
+    def instances(self) -> list[Instance]:
+        """Every instance, in the order of execution, without those that are ready before."""
+        return [i for i in self.trace.instances if i.equation not in self.ready]
+
+    def token(self, entry: Entry) -> int:
+        """The latest input row that an entry depends on."""
+        return self.trace.memory[entry].token
+
+    def _tally(self, wanted: Callable[[Instance], bool]) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for instance in self.instances:
+            if wanted(instance):
+                total.update(instance.operations)
+        return {name: number for name, number in sorted(total.items()) if number}
+
+    def counts(self) -> dict[str, int]:
+        """Operations per class of a forward pass that depend on the input or on a context."""
+        return self._tally(lambda instance: instance.given)
+
+    def once(self) -> dict[str, int]:
+        """Operations per class that depend on weights alone."""
+        return self._tally(lambda instance: not instance.given)
+
+    def counts_inference(self, t: int) -> dict[str, int]:
+        """Operations per class of the instances that belong to token t."""
+        return self._tally(lambda instance: instance.token == t)
+
+    def span(self) -> int:
+        """The longest chain of operations of a forward pass."""
+        return max(instance.depth for instance in self.instances)
+
+    def span_inference(self, t: int) -> int:
+        """The longest chain among the instances of token t, all that is older being ready."""
+        return self.trace.deepest(t)
+
+    @cached_property
+    def causal(self) -> bool:
+        """Whether no output row depends on a later input row."""
+        return all(self.token(e) <= e[1][0] for e in self.trace.memory if e[0].role == "output")
+
+    @property
+    def output(self) -> np.ndarray[Any, Any]:
+        """The output array."""
+        import numpy as np
+
+        array = self.system.mixer.role("output")
+        result = np.full(self.trace.shape(array), np.nan)
+        for (owner, where), scalar in self.trace.memory.items():
+            if owner is array:
+                result[tuple(p - 1 for p in where)] = scalar.value
+        return result
+
+    def _read_by(self, wanted: Callable[[int], bool]) -> set[Entry]:
+        return {e for i in self.instances if wanted(i.token) for e in i.reads}
+
+    def state(self, t: int) -> int:
+        """Entries of tokens 1..t that any later instance reads; run with a length well past t."""
+        if not self.causal or self.sizes["l"] <= t:
+            raise OracleError(f"state({t}) needs a causal form that runs past token {t}")
+        return sum(self._held(e, t) for e in self._read_by(lambda token: token > t))
+
+    def _held(self, entry: Entry, t: int) -> bool:
+        """Whether an entry belongs to a token up to t, or to the context alone."""
+        scalar = self.trace.memory[entry]
+        return scalar.given and scalar.token <= t
+
+    def kept(self) -> set[Entry]:
+        """The entries of inputs, contexts and ready equations that are read, weights left out."""
+        ready = {self.system.equations[k].array for k in self.ready}
+        return {
+            entry
+            for entry in self._read_by(lambda token: True)
+            if entry[0].role in ("input", "context") or entry[0] in ready
+        }
+
+    def compulsory(self) -> Compulsory:
+        """A forward pass: inputs and weights read once, outputs written once."""
+        read = self._read_by(lambda token: True)
+        outputs = sum(e[0].role == "output" for e in self.trace.memory)
+        inputs = _of_role(read, "input", "context")
+        return Compulsory(inputs, _of_role(read, *_WEIGHTS), 0, outputs, 0)
+
+    def compulsory_inference(self, t: int) -> Compulsory:
+        """Token t alone, with the state of the tokens before it; run with a length past t."""
+        read = self._read_by(lambda token: token == t)
+        later = self._read_by(lambda token: token > t)
+        return Compulsory(
+            inputs=sum(e[0].role == "input" and self.token(e) == t for e in read),
+            weights=sum(not self.trace.memory[e].given for e in read),
+            state=sum(self._held(e, t - 1) for e in read),
+            outputs=sum(
+                e[0].role == "output" and s.token == t for e, s in self.trace.memory.items()
+            ),
+            state_written=sum(self.token(e) == t for e in later),
+        )
+
+    def unfused(self) -> list[Unfused]:
+        """A forward pass in which every equation reads its operands and writes its result."""
+        return self._unfused(lambda token: True, None)
+
+    def unfused_inference(self, t: int) -> list[Unfused]:
+        """Token t alone, every equation by itself; the inputs kept for later come last."""
+        later = self._read_by(lambda token: token > t)
+        kept = sum(e[0].role == "input" and self.token(e) == t for e in later)
+        return [*self._unfused(lambda token: token == t, t), Unfused("state", 0, 0, kept)]
+
+    def _unfused(self, wanted: Callable[[int], bool], t: int | None) -> list[Unfused]:
+        rows = []
+        numbers: dict[object, list[int]] = {}
+        for number, equation in enumerate(self.system.equations):
+            left = equation.array, equation.positions
+            numbers.setdefault((left, equation.value), []).append(number)
+        for same in numbers.values():
+            equation = self.system.equations[same[0]]
+            of_it = [i for i in self.instances if i.equation in same and wanted(i.token)]
+            read = {e for i in of_it for e in i.reads}
+            moved = [self.trace.memory[e].given for e in read]
+            moved += [i.given for i in of_it for _ in i.writes]
+            state = 0 if t is None else sum(self._held(e, t - 1) for e in read)
+            weights = moved.count(False)
+            rows.append(Unfused(equation.name, len(moved) - weights - state, weights, state))
+        return rows
+
+
+_WEIGHTS = ("parameter", "buffer")
+
+
+def _of_role(entries: set[Entry], *roles: str) -> int:
+    return sum(array.role in roles for array, _ in entries)

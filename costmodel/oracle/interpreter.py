@@ -1,0 +1,459 @@
+"""What happens when equations are run at every point with scalars that remember their history?
+
+A tallying scalar is a number that remembers its depth and its token. `Run` executes the equations
+in the order in which they are written and keeps, for every instance, what it did, read and wrote.
+Each equation is turned into functions of a point first, as it is run at many.
+
+Which arrays does an equation need, and which need themselves or a sequence's input?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from costmodel.errors import OracleError
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index
+from costmodel.language.nodes import (
+    Array,
+    Binary,
+    Call,
+    Constant,
+    Fft,
+    First,
+    Flat,
+    Folded,
+    Gather,
+    IndexValue,
+    Joined,
+    Neg,
+    Node,
+    Position,
+    Reduce,
+    Reduction,
+    Ref,
+    Select,
+    Where,
+)
+from costmodel.oracle.algorithms import ALGORITHMS, CHOICES, Comparisons, Contender, Tally
+from costmodel.oracle.places import Places, Point
+from costmodel.oracle.scalars import (
+    Entry,
+    Instance,
+    Scalar,
+    Step,
+    after,
+    arithmetic,
+    called,
+    placed,
+    times,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+Values = Mapping[str, "np.ndarray[Any, Any]"]
+
+
+Results = Callable[[Point, Sequence[Point], Instance], list[Scalar]]
+"""What one instance gives at each of its entries' points."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How an equation is executed: one instance at each of `points`, which defines an entry at each
+    of the points `added` to it."""
+
+    array: Array
+    points: Callable[[Point], list[Point]]
+    added: Callable[[Point], list[Point]]
+    place: Callable[[Point], tuple[int, ...]]
+    results: Results
+
+
+def levels(terms: int) -> int:
+    """How often a row of terms is halved, pair by pair, until one is left.
+
+    >>> [levels(r) for r in (1, 2, 3, 4, 5, 9)]
+    [0, 1, 2, 2, 3, 4]
+    """
+    steps = 0
+    while terms > 1:
+        terms = (terms + 1) // 2
+        steps += 1
+    return steps
+
+
+class Run:
+    """One execution: the memory of defined entries and the instances that defined them.
+
+    `ready`: the numbers of the equations whose entries count as ready, at depth 0.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        sizes: Mapping[str, int],
+        accounting: str,
+        dense: bool,
+        values: Values,
+        ready: Container[int] = (),
+    ) -> None:
+        self.sizes = sizes
+        self.accounting = accounting
+        self.dense = dense
+        self.ready = ready
+        self.places = Places(sizes)
+        self.names = [equation.name for equation in system.equations]
+        self.memory: dict[Entry, Scalar] = {}
+        self.zeros: dict[Entry, str] = {}
+        self.instances: list[Instance] = []
+        self.of_a_sequence = of_a_sequence(system)
+        for array in system.mixer.arrays.values():
+            if array.role != "output":
+                self._load(array, values[array.name])
+        self.work = [self._work(equation) for equation in system.equations]
+        self.waiting: dict[Entry, tuple[int, Point]] = {}
+        """Entries of loops that are not computed yet: who defines them, and at which point."""
+        looped = in_loops(system)
+        for number in looped:
+            self._wait(number)
+        for number, work in enumerate(self.work):
+            for point in work.points({}):
+                if number not in looped or self._waits(work, point):
+                    self._execute(number, point)
+        self._finish(system.mixer.role("output"))
+
+    def deepest(self, t: int) -> int:
+        """The longest chain of operations among the instances of token t, all that is older being
+        ready: they are executed again, in the same order."""
+        again = [instance for instance in self.instances if instance.token == t]
+        written = {entry for instance in again for entry in instance.writes}
+        whole = self.memory, self.instances
+        self.memory = {
+            entry: scalar._replace(depth=0) if scalar.token < t else scalar
+            for entry, scalar in self.memory.items()
+            if entry not in written
+        }
+        self.instances = []
+        for instance in again:
+            self._execute(instance.equation, instance.point)
+        depths = [instance.depth for instance in self.instances]
+        self.memory, self.instances = whole
+        return max(depths, default=0)
+
+    def shape(self, array: Array) -> tuple[int, ...]:
+        """The extents of an array at the sizes of this run."""
+        return self.places.shape(array)
+
+    def _load(self, array: Array, values: np.ndarray[Any, Any]) -> None:
+        if values.shape != self.shape(array):
+            raise OracleError(f"{array.name}: got {values.shape}, expected {self.shape(array)}")
+        given = array.role in ("input", "context")
+        for where in product(*(range(extent) for extent in values.shape)):
+            position = tuple([p + 1 for p in where])
+            token = position[0] if array.role == "input" else 0
+            self.memory[array, position] = Scalar(float(values[where]), 0, token, given)
+
+    def _finish(self, output: Array) -> None:
+        for entry in product(*(range(extent) for extent in self.shape(output))):
+            where = tuple(p + 1 for p in entry)
+            if (output, where) not in self.memory:
+                said = self.places.said()
+                raise OracleError(f"{output.name}{list(where)} is never defined {said}")
+        for entry_read, reader in self.zeros.items():
+            if entry_read in self.memory:
+                name, place = entry_read[0].name, list(entry_read[1])
+                raise OracleError(f"{reader} reads {name}{place} before it is defined")
+
+    def _work(self, equation: Equation) -> Work:
+        """How an equation is executed."""
+        value, place = equation.value, self.places.entry(equation.positions)
+        shared, added = list(equation.indices), []
+        if isinstance(value, Fft):
+            inside = {a for p in value.body.positions for a in _letters(p)}
+            inside -= {index.atom for index in value.over}
+            named = [
+                i for p in equation.positions for i in equation.indices if i.atom in _letters(p)
+            ]
+            shared = [index for index in equation.indices if index.atom in inside]
+            added = [index for index in named if index not in shared]
+            results = self._transformed(equation, value, added)
+        elif isinstance(value, Select):
+            shared = [index for index in equation.indices if index.atom != value.rank]
+            added = [index for index in equation.indices if index.atom == value.rank]
+            results = self._chosen(equation, value)
+        else:
+            results = _alone(self._step(value))
+        points = self.places.points
+        return Work(equation.array, points(shared), points(added), place, results)
+
+    def _entries(self, work: Work, point: Point) -> list[tuple[Entry, Point]]:
+        """The entries that one instance defines, each with its point."""
+        return [((work.array, work.place(at)), at) for at in work.added(point)]
+
+    def _wait(self, number: int) -> None:
+        """Note which instance of a loop defines which entry: it runs when it is first needed."""
+        work = self.work[number]
+        for point in work.points({}):
+            for entry, at in self._entries(work, point):
+                if entry in self.waiting:
+                    raise self._twice(entry, at)
+                self.waiting[entry] = number, point
+
+    def _waits(self, work: Work, point: Point) -> bool:
+        """Whether an instance of a loop was not needed before."""
+        return any(entry in self.waiting for entry, _ in self._entries(work, point))
+
+    def _execute(self, number: int, point: Point) -> None:
+        """Run one instance, and what it needs before."""
+        work, instance = self.work[number], Instance(number, point)
+        entries = self._entries(work, point)
+        for entry, _ in entries:
+            self.waiting.pop(entry, None)
+        results = work.results(point, [at for _, at in entries], instance)
+        for (entry, at), scalar in zip(entries, results, strict=True):
+            self._write(entry, at, scalar, instance)
+        self.instances.append(instance)
+
+    def _write(self, entry: Entry, point: Point, result: Scalar, instance: Instance) -> None:
+        array, where = entry
+        extents = self.shape(array)
+        if not all(1 <= p <= extent for p, extent in zip(where, extents, strict=True)):
+            said = self.places.said(point)
+            raise OracleError(f"{array.name}: defines {list(where)} outside {extents} {said}")
+        if entry in self.memory:
+            raise self._twice(entry, point)
+        depth = 0 if instance.equation in self.ready else result.depth
+        self.memory[entry] = Scalar(result.value, depth, result.token, result.given)
+        instance.writes.append(entry)
+        _, instance.depth, instance.token, instance.given, _ = result
+
+    def _twice(self, entry: Entry, point: Point) -> OracleError:
+        array, where = entry
+        said = self.places.said(point)
+        return OracleError(f"{array.name}{list(where)} is defined twice {said}")
+
+    def _step(self, expression: Node) -> Step:
+        """An expression as a function of a point."""
+        if isinstance(expression, Ref):
+            return self._reading(expression)
+        if isinstance(expression, Binary):
+            return arithmetic(expression, self._step(expression.left), self._step(expression.right))
+        if isinstance(expression, (Reduce, Joined)):
+            return self._reduction(expression)
+        if isinstance(expression, Constant):
+            constant = Scalar(self._constant(expression))
+            return lambda point, instance: constant
+        if isinstance(expression, IndexValue):
+            place = self.places.value(expression.place)
+            return lambda point, instance: Scalar(place(point))
+        if isinstance(expression, First):
+            return self._first(expression)
+        if isinstance(expression, Where):
+            return self._choice(expression)
+        if isinstance(expression, (Neg, Folded)):
+            factor = -1.0 if isinstance(expression, Neg) else self._constant(expression.factor)
+            return times(factor, self._step(expression.body))
+        if isinstance(expression, Call):
+            return called(expression.function, self._step(expression.body))
+        raise OracleError(f"cannot execute a {type(expression).__name__} inside an expression")
+
+    def _constant(self, expression: Constant) -> float:
+        return float(float(expression.base.rational(self.sizes)) ** (expression.half_power / 2))
+
+    def _first(self, expression: First) -> Step:
+        parts = [self._step(child) for child in expression.children]
+        entry_of, atoms = parts[1], [index.atom for index in expression.over]
+        points = self.places.points(expression.over)
+
+        def step(point: Point, instance: Instance) -> Scalar:
+            every = [part(point, instance) for part in parts]
+            body, entry, largest = every
+            won = entry.value == largest.value
+            around = {k: v for k, v in point.items() if k not in atoms}
+            for other in points(around):
+                if all(other[atom] == point[atom] for atom in atoms):
+                    break
+                won = won and entry_of(other, Instance(0, other)).value != largest.value
+            value, empty = (body.value, body.empty) if won else (0.0, True)
+            return after(every, value)._replace(empty=empty)
+
+        return step
+
+    def _choice(self, expression: Where) -> Step:
+        parts = [self._step(child) for child in expression.children]
+        above = expression.above.at(self.sizes)
+
+        def step(point: Point, instance: Instance) -> Scalar:
+            every = [part(point, instance) for part in parts]
+            on, then, otherwise = every
+            return after(every, (then if on.value > above else otherwise).value)
+
+        return step
+
+    def _reading(self, ref: Ref) -> Step:
+        if any(isinstance(position, Gather) for position in ref.positions):
+            return self._gathering(ref)
+        array, place = ref.array, self.places.entry(ref.positions)
+        return lambda point, instance: self._read((array, place(point)), point, instance)
+
+    def _gathering(self, ref: Ref) -> Step:
+        steps = [
+            self._reading(p.at) if isinstance(p, Gather) else placed(self.places.position(p))
+            for p in ref.positions
+        ]
+
+        def step(point: Point, instance: Instance) -> Scalar:
+            chosen = [step(point, instance) for step in steps]
+            where = tuple([int(scalar.value) for scalar in chosen])
+            found = self._read((ref.array, where), point, instance)
+            return after([found, *chosen], found.value)
+
+        return step
+
+    def _read(self, entry: Entry, point: Point, instance: Instance) -> Scalar:
+        """What an entry holds; an entry of a loop is computed when it is first needed."""
+        found = self.memory.get(entry)
+        if found is None and entry in self.waiting:
+            self._execute(*self.waiting[entry])
+            found = self.memory[entry]
+        if found is not None:
+            instance.reads.add(entry)
+            return found
+        array, where = entry
+        if self.dense:
+            self.zeros[entry] = self.names[instance.equation]
+            return Scalar(0.0, given=array in self.of_a_sequence)
+        inside = all(1 <= p <= e for p, e in zip(where, self.shape(array), strict=True))
+        reason = (
+            "which is not defined yet" if inside else f"outside its extents {self.shape(array)}"
+        )
+        raise OracleError(
+            f"{self.names[instance.equation]} reads {array.name}{list(where)}, {reason}, "
+            f"{self.places.said(point)}"
+        )
+
+    def _reduction(self, expression: Reduction) -> Step:
+        body, points = self._step(expression.body), self.places.points(expression.over)
+        kind, spared = expression.kind, self.accounting == "strict"
+        if kind not in ("sum", "max"):
+            raise OracleError(f"unknown reduction '{kind}'")
+
+        def step(point: Point, instance: Instance) -> Scalar:
+            every = [body(inner, instance) for inner in points(point)]
+            terms = [term for term in every if not term.empty]
+            if not terms and kind == "sum":
+                return after(every, 0.0)._replace(depth=0, empty=True)
+            if not terms:
+                raise OracleError(f"a maximum over no term {self.places.said(point)}")
+            values = [term.value for term in terms]
+            if kind == "sum":
+                instance.operations["add"] += len(terms) - spared
+            else:
+                instance.operations["compare"] += len(terms) - 1
+            value = math.fsum(values) if kind == "sum" else max(values)
+            deepest = max([term.depth for term in terms]) + levels(len(terms))
+            return after(every, value)._replace(depth=deepest)
+
+        return step
+
+    def _transformed(self, equation: Equation, transform: Fft, added: Sequence[Index]) -> Results:
+        if transform.kind not in ALGORITHMS:
+            raise OracleError(f"unknown transform '{transform.kind}'")
+        summed_number, added_number, algorithm = ALGORITHMS[transform.kind]
+        if len(transform.over) != summed_number or len(added) != added_number:
+            raise OracleError(
+                f"{equation.name}: a {transform.kind} with other indices than its own"
+            )
+        length = transform.length.at(self.sizes)
+        read, points = self._reading(transform.body), self.places.points(transform.over)
+
+        def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
+            operands = {
+                tuple(p[i.atom] for i in transform.over): read(p, instance) for p in points(point)
+            }
+            tally = Tally()
+            made = algorithm({k: s.value for k, s in operands.items()}, length, tally)
+            instance.operations.update(tally.halved())
+            _, depth, token, given, _ = after(operands.values(), 0.0)
+            return [
+                Scalar(made[tuple(p[i.atom] for i in added)], depth + tally.deepest, token, given)
+                for p in at
+            ]
+
+        return results
+
+    def _chosen(self, equation: Equation, select: Select) -> Results:
+        (over,) = select.over
+        read, points = self._reading(select.body), self.places.points(select.over)
+
+        def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
+            found = {p[over.atom]: read(p, instance) for p in points(point)}
+            said = self.places.said(point)
+            if not found:
+                raise OracleError(f"{equation.name}: {select.kind} among no entries {said}")
+            made = Comparisons()
+            contenders = [Contender(scalar.value, position) for position, scalar in found.items()]
+            chosen = CHOICES[select.kind](contenders, len(at), made)
+            if len(chosen) != len(at):
+                raise OracleError(
+                    f"{equation.name}: {select.kind} gives {len(chosen)} positions, {len(at)} are "
+                    f"defined {said}"
+                )
+            instance.operations["compare"] += made.number
+            _, depth, token, given, _ = after(found.values(), 0.0)
+            return [Scalar(position, depth + made.deepest, token, given) for position in chosen]
+
+        return results
+
+
+def _alone(step: Step) -> Results:
+    """The one result of an expression."""
+    return lambda point, at, instance: [step(point, instance)]
+
+
+def _letters(position: Position) -> frozenset[str]:
+    if isinstance(position, Gather):
+        return frozenset().union(*map(_letters, position.at.positions))
+    parts = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
+    return frozenset().union(*(part.letters for part in parts))
+
+
+def of_a_sequence(system: System) -> set[Array]:
+    """The arrays that each sequence has its own of: zeros around them are its own, too."""
+    found = {a for a in system.mixer.arrays.values() if a.role in ("input", "context")}
+    for _ in system.equations:
+        for equation in system.equations:
+            if not found.isdisjoint(_arrays(equation.value)):
+                found.add(equation.array)
+    return found
+
+
+def in_loops(system: System) -> list[int]:
+    """The equations whose array needs itself, directly or through others."""
+    needs: dict[Array, set[Array]] = {}
+    for equation in system.equations:
+        needs.setdefault(equation.array, set()).update(_arrays(equation.value))
+
+    def reached(array: Array) -> set[Array]:
+        found: set[Array] = set()
+        fresh = needs[array]
+        while fresh:
+            found |= fresh
+            fresh = set().union(*(needs.get(a, set()) for a in fresh)) - found
+        return found
+
+    return [k for k, e in enumerate(system.equations) if e.array in reached(e.array)]
+
+
+def _arrays(expression: Node) -> Iterator[Array]:
+    if isinstance(expression, Ref):
+        yield expression.array
+    for child in expression.children:
+        yield from _arrays(child)

@@ -1,0 +1,151 @@
+"""Which entries and points do positions and ranges name, once the sizes are known?
+
+Positions, bounds and ranges become functions of a point: an integer for every index around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+
+from costmodel.errors import OracleError
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Array, Flat, Gather, Position
+from costmodel.symbolic.polynomial import Poly
+
+Point = dict[str, int]
+
+
+At = Callable[[Point], int]
+
+
+Ends = tuple[list[At], list[At]]
+"""The lower and the upper bounds of a range."""
+
+
+class Places:
+    """Positions, ranges and extents at some sizes."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self._values: dict[Poly, At] = {}
+        self._shapes: dict[Array, tuple[int, ...]] = {}
+
+    def said(self, point: Point | None = None) -> str:
+        """The sizes and a point, in words."""
+        where = ", ".join(f"{k.lstrip('@')}={v}" for k, v in (point or {}).items())
+        return f"at sizes {dict(self.sizes)}" + (f", {where}" if where else "")
+
+    def shape(self, array: Array) -> tuple[int, ...]:
+        """The extents of an array."""
+        if array not in self._shapes:
+            self._shapes[array] = tuple(extent.at(self.sizes) for extent in array.shape)
+        return self._shapes[array]
+
+    def value(self, poly: Poly) -> At:
+        """The value of a position or bound that is affine in the indices."""
+        if poly not in self._values:
+            self._values[poly] = _with_sizes(poly, self.sizes)
+        return self._values[poly]
+
+    def position(self, position: Position) -> At:
+        """Where a position lies on its axis.
+
+        Raises:
+            OracleError: a gather, which lies where the values say.
+        """
+        if isinstance(position, Gather):
+            raise OracleError(f"{position.at.array.name} gathers where an entry is defined")
+        if not isinstance(position, Flat):
+            return self.value(position)
+        outer, inner, extent = map(self.value, (position.outer, position.inner, position.extent))
+        return lambda point: (outer(point) - 1) * extent(point) + inner(point)
+
+    def entry(self, positions: Sequence[Position]) -> Callable[[Point], tuple[int, ...]]:
+        """Where an entry lies on the axes of its array."""
+        places = [self.position(position) for position in positions]
+        return lambda point: tuple([place(point) for place in places])
+
+    def points(self, indices: Sequence[Index]) -> Callable[[Point], list[Point]]:
+        """Every point of nested ranges; an index waits for the ones that its bounds name."""
+        nested = [(index.atom, self._range(index)) for index in self._outer_first(indices)]
+
+        def every(point: Point) -> list[Point]:
+            found = [point]
+            for atom, values in nested:
+                found = [{**around, atom: v} for around in found for v in values(around)]
+            return found
+
+        return every
+
+    def _outer_first(self, indices: Sequence[Index]) -> list[Index]:
+        waiting, found = list(indices), []
+        while waiting:
+            names = {index.atom for index in waiting}
+            for index in waiting:
+                if not names & {atom for bound in index.ends for atom in bound.letters}:
+                    break
+            else:
+                raise OracleError(f"ranges of {sorted(names)} name each other")
+            waiting.remove(index)
+            found.append(index)
+        return found
+
+    def _range(self, index: Index) -> Callable[[Point], Sequence[int]]:
+        """The values of an index, those of all ranges of a union."""
+        parts: list[Ends] = [
+            ([*map(self.value, piece.lower)], [*map(self.value, piece.upper)])
+            for piece in index.pieces
+        ]
+        if len(parts) == 1:
+            ends = parts[0]
+            return lambda point: _between(ends, point)
+
+        def united(point: Point) -> list[int]:
+            found = [value for ends in parts for value in _between(ends, point)]
+            if len(found) > len({*found}):
+                raise OracleError(f"the ranges of {index.name} overlap {self.said(point)}")
+            return found
+
+        return united
+
+
+def _between(ends: Ends, point: Point) -> range:
+    lower, upper = ends
+    return range(max([b(point) for b in lower]), min([b(point) for b in upper]) + 1)
+
+
+def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:
+    """Evaluate the sizes of an affine expression once, leaving its indices open."""
+    open_atoms = sorted(a for a in poly.letters if a.startswith("@"))
+    zero = dict.fromkeys(open_atoms, 0)
+    constant = poly.rational({**sizes, **zero})
+    slopes = []
+    for atom in open_atoms:
+        one, two = ({**sizes, **zero, atom: v} for v in (1, 2))
+        slope = poly.rational(one) - constant
+        if poly.rational(two) - constant != 2 * slope:
+            raise OracleError(f"{poly} is not affine in {atom[1:]}")
+        slopes.append((atom, slope))
+
+    def checked(point: Point) -> int:
+        result = constant + sum([slope * point[atom] for atom, slope in slopes])
+        if result != int(result):
+            raise OracleError(f"{poly} is {result}, not a whole position, at {point}")
+        return int(result)
+
+    if isinstance(constant, int) and all(isinstance(slope, int) for _, slope in slopes):
+        return _whole(constant, [(atom, int(slope)) for atom, slope in slopes])
+    return checked
+
+
+def _whole(constant: int, slopes: Sequence[tuple[str, int]]) -> At:
+    """An affine expression with whole coefficients; most are an index or a number."""
+    if not slopes:
+        return lambda point: constant
+    (first, steps), *others = slopes
+    if others:
+        return lambda point: constant + sum([slope * point[atom] for atom, slope in slopes])
+    if (constant, steps) == (0, 1):
+        return itemgetter(first)
+    return lambda point: constant + steps * point[first]

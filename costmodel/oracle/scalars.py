@@ -1,0 +1,135 @@
+"""What becomes of a number that remembers what was done to it, when more is done to it?
+
+A `Scalar` remembers its depth and its token; an `Instance` notes the operations. Every operation is
+a function of a point, made of those of its operands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from costmodel.language.functions import TABLE
+from costmodel.language.nodes import Add, Array, Binary, Div, Mul, Sub
+from costmodel.oracle.places import At, Point
+
+Entry = tuple[Array, tuple[int, ...]]
+
+
+class Scalar(NamedTuple):
+    """A number that remembers what it took: `depth` operations in a chain, rows up to `token`."""
+
+    value: float
+    depth: int = 0
+    token: int = 0
+    given: bool = False
+    """Whether it depends on a row of the input or on a context."""
+    empty: bool = False
+    """The result of a reduction over no term: adding it or multiplying by it is free."""
+
+
+@dataclass
+class Instance:
+    """One equation at one point (for a transform or a choice: at one point of the indices that all
+    of its results share)."""
+
+    equation: int
+    point: Point
+    operations: Counter[str] = field(default_factory=Counter)
+    reads: set[Entry] = field(default_factory=set)
+    writes: list[Entry] = field(default_factory=list)
+    token: int = 0
+    depth: int = 0
+    given: bool = False
+
+
+Step = Callable[[Point, Instance], Scalar]
+"""The value of an expression at a point, noted in the instance that asks."""
+
+
+def after(scalars: Collection[Scalar], value: float) -> Scalar:
+    """A value that was made of others, without an operation."""
+    if not scalars:
+        return Scalar(value)
+    _, depths, tokens, given, _ = zip(*scalars, strict=True)
+    return Scalar(value, max(depths), max(tokens), any(given))
+
+
+def placed(place: At) -> Step:
+    """A position as a scalar."""
+    return lambda point, instance: Scalar(place(point))
+
+
+def times(factor: float, body: Step) -> Step:
+    """A value times a number, which costs nothing."""
+
+    def step(point: Point, instance: Instance) -> Scalar:
+        scalar = body(point, instance)
+        return scalar._replace(value=scalar.value * factor)
+
+    return step
+
+
+def called(function: str, body: Step) -> Step:
+    """A named function of a value, which takes the operations of `functions.TABLE`."""
+    steps, value = Counter(TABLE[function].steps), FUNCTIONS[function]
+
+    def step(point: Point, instance: Instance) -> Scalar:
+        scalar = body(point, instance)
+        for name, number in steps.items():
+            instance.operations[name] += number
+        return Scalar(value(scalar.value), scalar.depth + steps.total(), scalar.token, scalar.given)
+
+    return step
+
+
+def arithmetic(expression: Binary, left: Step, right: Step) -> Step:
+    """An operation on two values; on a sum over no term it is none."""
+    kind = type(expression)
+    name, operation, sums = _NAMES[kind], _ARITHMETIC[kind], kind in (Add, Sub)
+
+    def step(point: Point, instance: Instance) -> Scalar:
+        one, two = left(point, instance), right(point, instance)
+        token, given = max(one.token, two.token), one.given or two.given
+        value = operation(one.value, two.value)
+        if not (one.empty or two.empty):
+            instance.operations[name] += 1
+            return Scalar(value, max(one.depth, two.depth) + 1, token, given)
+        if not sums:
+            return Scalar(0.0, 0, token, given, empty=True)
+        kept = two if one.empty else one
+        return Scalar(value, kept.depth, token, given, kept.empty)
+
+    return step
+
+
+_NAMES: Mapping[type, str] = {Add: "add", Sub: "add", Mul: "mul", Div: "div"}
+_ARITHMETIC: Mapping[type, Callable[[float, float], float]] = {
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    Div: lambda a, b: a / b,
+}
+FUNCTIONS: Mapping[str, Callable[[float], float]] = {
+    "exp": math.exp,
+    "sqrt": math.sqrt,
+    "log": math.log,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "relu": lambda v: max(v, 0.0),
+    "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
+    "silu": lambda v: v / (1 + math.exp(-v)),
+    "softplus": lambda v: math.log(1 + math.exp(v)),
+    "elu_plus_1": lambda v: v + 1 if v > 0 else math.exp(v),
+    "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
+    "silu_slope": lambda v: (1 + math.exp(-v) * (1 + v)) / (1 + math.exp(-v)) ** 2,
+    "erf_slope": lambda v: 2 / math.sqrt(math.pi) * math.exp(-v * v),
+    "gelu_slope": lambda v: (
+        (1 + math.erf(v / math.sqrt(2))) / 2 + v * math.exp(-v * v / 2) / math.sqrt(2 * math.pi)
+    ),
+}

@@ -1,0 +1,1 @@
+"""How far: longest paths and reachability in the unrolled equations."""

@@ -1,0 +1,301 @@
+"""How deep is every entry of every array, if each kind of node says how deep an expression is?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, cached_property, partial
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation, System
+from costmodel.language.nodes import Array, Gather, Node, Ref, position_value
+from costmodel.paths.loop_rows import (
+    ROW,
+    at_rows,
+    check_rows,
+    first_row,
+    in_turn,
+    last_row,
+    later_row,
+    points_of,
+    rows,
+    rows_written,
+)
+from costmodel.program.dependence import at_token
+from costmodel.program.phases import Instances, T
+from costmodel.program.recurrences import Block, ascending, blocks, references
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import axes_of, region, whole
+from costmodel.symbolic.constraints import (
+    Constraints,
+    infeasible,
+    irredundant,
+    projected,
+    simplified,
+    variables_of,
+)
+from costmodel.symbolic.piecewise_max import Depth, Level, guarded, maxima, proven, pruned, settled
+from costmodel.symbolic.polynomial import Poly, by_text
+
+Rules = Mapping[type[Node], Callable[..., Depth]]
+"""Kind of node -> its depth, from the depths so far, the node, the instances that it is in, and
+what is known of the indices around it."""
+
+
+class Depths:
+    """The depth of every array's entries in a phase, in the axes of the array.
+
+    Args:
+        rules: how deep each kind of node is; `question` names whose they are.
+    """
+
+    def __init__(self, system: System, phase: str, rules: Rules, question: str) -> None:
+        self.system = system = ascending(system)
+        self.phase = phase
+        self.rules = rules
+        self.question = question
+        self.arrays: dict[Array, Depth] = {}
+        self.before: dict[Equation, dict[Ref, Depth]] = {}
+        """The references of a loop to the row before, while its rows are being solved."""
+        self.parts = Counter(p.equation.array for p in points_of(system, phase))
+        self._ends: dict[Array, list[Level]] = {}
+        for block in blocks(system):
+            parts = [p for p in points_of(system, phase) if p.equation in block.equations]
+            if in_turn(block, parts, system, phase):
+                self._loop(block, parts)
+            else:
+                for part in parts:
+                    self._equation(part)
+
+    @cached_property
+    def latest(self) -> tuple[Poly, ...]:
+        """How deep the deepest entry of all arrays is: the largest of these."""
+        return self.deepest(*self._ends)
+
+    def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
+        """How deep the deepest entry of some arrays is: the largest of these."""
+        ends = [level for array in arrays for level in self._ends.get(array, ())]
+        return tuple(guarded(end) for end in settled(ends)) or (Poly(),)
+
+    def _levels(self, part: Instances) -> Depth:
+        """The depth of an equation's value, in its free indices."""
+        try:
+            return self.depth(part.equation.value, part, part.constraints)
+        except Unsupported as error:
+            raise Unsupported(f"{part.equation.part_of}: {error}") from error
+
+    def _equation(self, part: Instances, *, split: bool = False) -> None:
+        equation, levels = part.equation, self._levels(part)
+        split = split or self.parts[equation.array] > 1
+        found = tuple(x for level in levels for x in on_axes(part, level, split=split))
+        known = self.arrays.get(equation.array, ())
+        self.arrays[equation.array] = pruned(frozenset(), known + found)
+        for level in levels:
+            self._end(equation.array, level, part.variables, part.constraints)
+
+    def _end(
+        self, array: Array, level: Level, variables: tuple[str, ...], constraints: Constraints
+    ) -> None:
+        """Note the largest value of a depth, and the sizes for which it exists."""
+        known = constraints | level.where
+        variables = (*variables, *sorted(variables_of([level.depth, *known]) - {*variables}))
+        tops = maxima(Level(level.depth), variables, known)
+        exists = simplified(projected(known, reversed(variables)))
+        if exists is not None:
+            for top in tops:
+                where = irredundant(exists | top.where)
+                self._ends.setdefault(array, []).append(Level(top.depth, where))
+
+    def _loop(self, block: Block, parts: Sequence[Instances]) -> None:
+        """The depths of a loop: its rows, and its last row by itself if that is computed otherwise,
+        as where a gradient reaches the first row of a recurrence."""
+        for part in parts:
+            check_rows(block, part)
+        last = last_row(block, parts)
+        if last is None:
+            self._alike(block, parts, block.last_rows)
+            return
+        before = [at_rows(block, p, lambda row: {last - 1 - row}) for p in parts]
+        self._alike(block, [p for p in before if p], dict.fromkeys(block.axes, last - 1))
+        for part in parts:
+            for sizes in (last - 2, 1 - last):
+                end = at_rows(block, part, lambda row: {row - last, last - row})
+                if end is not None and not infeasible(end.constraints | {sizes}):
+                    self._equation(replace(end, constraints=end.constraints | {sizes}), split=True)
+
+    def _alike(
+        self, block: Block, parts: Sequence[Instances], number: Mapping[Array, Poly]
+    ) -> None:
+        """The depths of rows that are all alike: the first row, one further row in terms of the row
+        before, and from these every row."""
+        first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
+        marked = {array: (Level(Poly.atom("^" + array.name)),) for array in block.axes}
+        self.before = {
+            e: {r: marked[r.array] for r in references(e) if block.lag(e, r) == 1}
+            for e in block.equations
+        }
+        later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
+        self.before = {}
+        for array, levels in rows(first, later, number).items():
+            row = Poly.atom(f"#{block.axes[array]}")
+            there = [x.substitute({ROW: row}) for x in levels]
+            if number[array] != array.shape[block.axes[array]]:
+                there = [Level(x.depth, x.where | {number[array] - row}) for x in there]
+            self.arrays[array] = pruned(frozenset(), there)
+            for level in self.arrays[array]:
+                self._end(array, level, axes_of(array), whole(array))
+
+    def _rows(self, block: Block, parts: Sequence[Instances]) -> dict[Array, Depth]:
+        """The depths of the arrays of a loop at some rows, in the row `#row` and sizes alone."""
+        for array in block.axes:
+            self.arrays.pop(array, None)
+        found: dict[Array, Depth] = {}
+        several = Counter(part.equation.array for part in parts)
+        for part in parts:
+            array, row = part.equation.array, f"#{block.axes[part.equation.array]}"
+            levels = tuple(x for y in self._levels(part) for x in on_axes(part, y, split=False))
+            if several[array] > 1:
+                there = rows_written(block, part, row)
+                levels = tuple(Level(x.depth, x.where | there) for x in levels)
+            self.arrays[array] = found[array] = found.get(array, ()) + levels
+            for level in levels:
+                if variables_of([level.depth, *level.where]) - {row}:
+                    raise Unsupported(f"{array.name}: a depth that differs inside a row of a loop")
+        for array in found:
+            del self.arrays[array]
+        named = {a: {f"#{axis}": Poly.atom(ROW)} for a, axis in block.axes.items()}
+        return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
+
+    def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
+        """The points at which a referenced entry is computed in this phase, not ready before it."""
+        if ref.array not in self.arrays:
+            return ()
+        if self.phase != "inference":
+            return (constraints,)
+        return at_token(constraints, tokens(self.system).at(ref), T)
+
+    def may_be_fresh(self, ref: Ref) -> bool:
+        """Whether it depends on the values of positions if an entry is computed in this phase."""
+        fresh = ref.array in self.arrays and self.phase == "inference"
+        return fresh and tokens(self.system).hidden(ref)
+
+    def depth(self, node: Node, part: Instances, constraints: Constraints) -> Depth:
+        """The depth at which an expression is known."""
+        try:
+            rule = self.rules[type(node)]
+        except KeyError:
+            raise Unsupported(f"{type(node).__name__} has no rule in {self.question}") from None
+        return pruned(constraints, rule(self, node, part, constraints))
+
+
+def on_axes(part: Instances, level: Level, *, split: bool) -> Iterator[Level]:
+    """A depth in the axes of the array that the equation defines; where several equations do
+    (`split`), at the entries of this one.
+
+    Indices inside a flattened axis, as the place in a chunk, have names of their own there if the
+    depth depends on them; of others it takes the largest.
+    """
+    equation = part.equation
+    values = _solved(equation)
+    placed = _placed(equation, variables_of([level.depth, *level.where]) - values.keys())
+    others = [v for v in part.variables if v not in values and v not in placed]
+    entries: Constraints = frozenset()
+    if split:
+        names = sorted(part.variables, reverse=True)
+        entries = region(equation.array, equation.positions, part.constraints, names) or entries
+    there: Constraints = frozenset()
+    if placed:
+        known = projected(part.constraints, sorted(others, reverse=True))
+        apart = _positions(equation, placed)
+        entries = frozenset(c for c in entries if not variables_of([c]) & variables_of(apart))
+        there = frozenset([c for c in known if c.letters & placed]) | apart
+        values = {**values, **{v: Poly.atom(f"{v} of {equation.name}") for v in placed}}
+    for found in maxima(level, others, part.constraints):
+        where = frozenset([c.substitute(values) for c in found.where | there])
+        yield Level(found.depth.substitute(values), entries | where)
+
+
+@cache
+def _solved(equation: Equation) -> Mapping[str, Poly]:
+    """The free indices that stand alone on an axis, in the axes of the array."""
+    values: dict[str, Poly] = {}
+    for axis, position in enumerate(equation.positions):
+        poly = position_value(position)
+        free = [a for a in poly.letters if a[0] == "@"]
+        slope = poly.coefficient(free[0]) if len(free) == 1 else Poly()
+        if slope in (1, -1):
+            values[free[0]] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(free[0]))) * slope
+    return values
+
+
+def _placed(equation: Equation, used: set[str]) -> set[str]:
+    """The free indices that some of them share an axis with."""
+    solved = _solved(equation)
+    axes = [{*variables_of([position_value(p)])} - solved.keys() for p in equation.positions]
+    return set().union(*(axis for axis in axes if axis & used))
+
+
+def _positions(equation: Equation, placed: set[str]) -> Constraints:
+    """On which entries of the array such indices stand."""
+    found: set[Poly] = set()
+    for axis, position in enumerate(equation.positions):
+        if placed & position_value(position).letters:
+            apart = Poly.atom(f"#{axis}") - position_value(position)
+            found |= {apart, -apart}
+    return frozenset(found)
+
+
+def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
+    """A depth of an array at a reference, whose own indices take the place of those inside a
+    flattened axis where they are proven to be the same; None where it does not hold there."""
+    values = {
+        f"#{k}": position_value(p) for k, p in enumerate(ref.positions) if not isinstance(p, Gather)
+    }
+    where = frozenset([c.substitute(values) for c in level.where])
+    if infeasible(around | where):
+        return None
+    here = Level(level.depth.substitute(values), where)
+    for apart in by_text(level.where):
+        if -apart in level.where and variables_of([apart]) & values.keys():
+            for name, value in _same_place(apart.substitute(values), around):
+                known, further = around | here.where, Poly.atom(name) - value
+                if proven(known, further) and proven(known, -further):
+                    here = here.substitute({name: value})
+    return Level(here.depth, here.where - {Poly()})
+
+
+def _same_place(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
+    """What the indices of one flattening may be, so that it equals another one."""
+    names = variables_of([apart])
+    outer = variables_of(around)
+    own = sorted(names - outer)
+    slopes = {name: apart.coefficient(name) for name in names}
+    values = {name: _partner(name, slopes, names & outer) for name in own}
+    rest = apart.substitute(values)
+    if variables_of([rest]):
+        return
+    for name in sorted(own, key=lambda name: slopes[name] in (1, -1)):
+        if len(slopes[name].terms) == 1:
+            shift = _quotient(rest, slopes[name])
+            rest = rest - shift * slopes[name]
+            yield name, values[name] - shift
+
+
+def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
+    """The index around that an own one moves with, or against; 0 if there is none."""
+    for sign in (1, -1):
+        for other in sorted(others):
+            if slopes[other] * sign == -slopes[name]:
+                return Poly.atom(other) * sign
+    return Poly()
+
+
+def _quotient(above: Poly, below: Poly) -> Poly:
+    """The quotient by a product of sizes where that is whole, else 0."""
+    quotient = above / below
+    whole = all(
+        isinstance(number, int) and all(power > 0 for _, power in monomial)
+        for monomial, number in quotient.terms.items()
+    )
+    return quotient if whole else Poly()

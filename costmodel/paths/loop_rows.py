@@ -1,0 +1,430 @@
+"""Which rows of a loop follow one another, and how deep is each of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import System
+from costmodel.language.nodes import Array
+from costmodel.program.dependence import at_token
+from costmodel.program.phases import Instances, T, instances
+from costmodel.program.recurrences import Block, references
+from costmodel.program.tokens import tokens
+from costmodel.symbolic.constraints import (
+    ONE,
+    Constraints,
+    bounds,
+    implied,
+    infeasible,
+    nonnegative,
+    projected,
+    simplified,
+    variables_of,
+)
+from costmodel.symbolic.piecewise_max import (
+    MOST,
+    Depth,
+    Level,
+    dominates,
+    proven,
+    pruned,
+    the_tightest,
+    tightest,
+)
+from costmodel.symbolic.polynomial import Fn, Poly
+
+
+def points_of(system: System, phase: str) -> tuple[Instances, ...]:
+    """The points that a phase executes, whether they depend on an input or not."""
+    if phase == "training":
+        return tuple(Instances(e, e.domain, once=False) for e in system.equations)
+    return instances(system, phase)
+
+
+def in_turn(block: Block, parts: Sequence[Instances], system: System, phase: str) -> bool:
+    """Whether the rows of a block are computed one after another in a phase.
+
+    For one token they are not where the row before belongs to an older token.
+    """
+    if not block.is_loop or phase != "inference":
+        return bool(parts) and block.is_loop
+    fresh = [
+        (part, at_token(part.constraints, tokens(system).at(ref), T))
+        for part in parts
+        for ref in references(part.equation)
+        if block.lag(part.equation, ref) == 1
+    ]
+    if any(found != [part.constraints] for part, found in fresh if found):
+        raise Unsupported("a loop of which one token computes some rows")
+    return any(found for _, found in fresh)
+
+
+ROW = "#row"
+"""The row of a loop, in the depths of its arrays."""
+
+
+def rows_written(block: Block, part: Instances, row: str) -> Constraints:
+    """The rows of a loop that one of several equations of an array writes."""
+    here = block.row(part.equation)
+    of_row = {a for a in here.letters if a[0] == "@"}
+    hidden = sorted({*part.variables} - of_row, reverse=True)
+    written = projected(part.constraints | {Poly.atom(row) - here, here - Poly.atom(row)}, hidden)
+    return projected(written, sorted(of_row))
+
+
+def last_row(block: Block, parts: Sequence[Instances]) -> Poly | None:
+    """The number of the last row of a loop if that is computed otherwise than the rows before."""
+    ends = {*block.last_rows.values()}
+    for part in parts:
+        row, end = block.row(part.equation), block.last_rows[part.equation.array]
+        number = row.constant() is not None
+        if (row == end and not number) or (
+            not number and infeasible(part.constraints | {row - end})
+        ):
+            if len(ends) > 1:
+                raise Unsupported(f"{part.equation.name}: a loop of rows of different numbers")
+            return end
+    return None
+
+
+def at_rows(block: Block, part: Instances, where: Callable[[Poly], set[Poly]]) -> Instances | None:
+    """The instances of a loop at some of its rows, if there are any."""
+    joined = part.constraints | {c for c in where(block.row(part.equation)) if c.terms}
+    kept = None if infeasible(joined) else simplified(joined)
+    return None if kept is None else replace(part, constraints=kept)
+
+
+def first_row(block: Block, part: Instances) -> Instances | None:
+    """The instances of the first row of a loop, if there are any."""
+    row = block.row(part.equation)
+    joined = part.constraints | {row - 1, 1 - row}
+    if row.constant() not in (None, 1):
+        raise Unsupported(f"{part.equation.name}: a loop with more than one first row")
+    return None if infeasible(joined) else replace(part, constraints=joined)
+
+
+def later_row(block: Block, part: Instances) -> Instances | None:
+    """The instances of the rows from 2 on, which are all alike."""
+    row = block.row(part.equation)
+    if not variables_of([row]):
+        return None
+    joined = part.constraints | {row - 2}
+    if infeasible(joined):
+        return None
+    if not all(implied(frozenset({row - 2}), c) for c in joined if _starts(row, c)):
+        raise Unsupported(f"{part.equation.name}: a loop whose rows begin after the second")
+    return replace(part, constraints=joined)
+
+
+def check_rows(block: Block, part: Instances) -> None:
+    """Raise Unsupported unless all rows of a part are those of its equation."""
+    row, domain = block.row(part.equation), part.equation.domain
+    if any(c.letters & variables_of([row]) for c in part.constraints - domain):
+        raise Unsupported(f"{part.equation.name}: a loop whose rows are not computed alike")
+
+
+def _starts(row: Poly, constraint: Poly) -> bool:
+    """Whether a constraint is a lower bound of the row alone."""
+    (index,) = (a for a in row.letters if a[0] == "@")
+    return constraint.coefficient(index) == Poly.of(1) and constraint.letters == {index}
+
+
+Row = Mapping[Array, tuple[Poly, ...]]
+"""How deep each array is in one row of a loop: the largest of these, in sizes alone."""
+
+
+Steps = Mapping[Array, Sequence[tuple[Array, Poly]]]
+"""For each array of a loop, the arrays of the row before that it reads, and how much deeper it is
+than each."""
+
+
+@dataclass(frozen=True)
+class Entering:
+    """A depth, in the row, that an array has by its own operands at the rows from `low` on."""
+
+    array: Array
+    depth: Poly
+    low: Poly
+    high: Poly | None
+    """The last of the rows, if it is not the last of the loop."""
+    where: Constraints
+    """Conditions in sizes."""
+    number: Poly
+    """How many rows the array has."""
+
+    @property
+    def rows(self) -> Constraints:
+        """The rows at which it holds."""
+        ends = {Poly.atom(ROW) - self.low} | ({self.high - Poly.atom(ROW)} if self.high else set())
+        return self.where | ends
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Some rows, one after another, and how much deeper each is after the last of them; nothing
+    follows from the last where that is None."""
+
+    rows: tuple[Row, ...]
+    rate: Poly | None
+
+    def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
+        """The depths in the row, the first of the rows being `low`."""
+        for number, row in enumerate(self.rows):
+            here = Poly.atom(ROW) - low - number
+            going_on = self.rate if number == len(self.rows) - 1 else None
+            these = where | ({here} if going_on is not None else {here, -here})
+            for array, depths in row.items():
+                for depth in depths:
+                    grown = depth if going_on is None else depth + here * going_on
+                    yield array, Level(grown, these)
+
+
+def rows(
+    first: Mapping[Array, Depth], later: Mapping[Array, Depth], number: Mapping[Array, Poly]
+) -> Mapping[Array, Sequence[Level]]:
+    """The depth of every row of a loop, in the row.
+
+    A row is as deep as its own operands, or some levels deeper than what it reads of the row
+    before. So its depth is the largest of those that enter at some row and go on from there. Where
+    operands get deeper more slowly than the loop does, it is those of their first row that count;
+    where they do so faster, those of the row itself.
+
+    Args:
+        first: depths at row 1.
+        later: depths at a row from 2 on, `^name` standing for the array's depth one row before.
+        number: how many rows there are.
+    """
+    steps = _steps(later)
+    entering = [
+        entry
+        for array, levels in later.items()
+        for level in levels
+        if (entry := _entering(array, level, number[array])) is not None
+    ]
+    starts: dict[tuple[Poly, Constraints], dict[Array, list[Poly]]] = {}
+    found: list[tuple[Array, Level]] = []
+    for array, levels in first.items():
+        for level in levels:
+            where = frozenset(c.substitute({ROW: ONE}) for c in level.where)
+            _start(starts, array, level.depth, ONE, where)
+    for entry in entering:
+        slow = _slow(entry, entering, steps)
+        fast = not slow and _fast(entry, entering, steps)
+        if fast:
+            found.append((entry.array, Level(entry.depth, entry.rows)))
+        else:
+            found += () if slow else _on_the_way(entry, steps)
+            _start(starts, entry.array, entry.depth, entry.low, _ends(entry))
+        if not slow and entry.high is not None:
+            _start(starts, entry.array, entry.depth, entry.high, _ends(entry))
+    for low, where, begun in _runs(starts):
+        found += _growth(steps, begun).levels(low, where)
+    result: dict[Array, list[Level]] = {array: [] for array, _ in found}
+    for array, level in found:
+        result[array].append(level)
+    return result
+
+
+Starts = dict[tuple[Poly, Constraints], dict[Array, list[Poly]]]
+"""What enters at a row, under conditions in sizes, to go on from there."""
+
+
+def _start(starts: Starts, array: Array, depth: Poly, row: Poly, where: Constraints) -> None:
+    """Note that a depth enters at a row, if there is such a row."""
+    kept = simplified(where)
+    if kept is not None:
+        entries = starts.setdefault((row, kept), {}).setdefault(array, [])
+        entries.append(depth.substitute({ROW: row}))
+
+
+def _runs(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[Row]]]:
+    """The first row of each run through a loop, its conditions and what enters row by row.
+
+    What enters at numbered rows without conditions is one run from row 1.
+    """
+    joint: dict[int, Row] = {}
+    for (low, where), entries in starts.items():
+        row = {array: _deepest(depths) for array, depths in entries.items()}
+        number = low.constant()
+        if where or not isinstance(number, int):
+            yield low, where, [row]
+        else:
+            joint[number] = row
+    if joint:
+        yield ONE, frozenset(), [joint.get(k, {}) for k in range(1, max(joint) + 1)]
+
+
+def _steps(later: Mapping[Array, Depth]) -> Steps:
+    found: dict[Array, list[tuple[Array, Poly]]] = {}
+    named = {"^" + array.name: array for array in later}
+    for array, levels in later.items():
+        for level in levels:
+            for mark in sorted(level.depth.atoms & named.keys()):
+                rate = level.depth - Poly.atom(mark)
+                known = frozenset({Poly.atom(ROW) - 2})
+                if ROW in rate.letters or not all(proven(known, c) for c in level.where):
+                    raise Unsupported("a loop whose rows do not all go on in the same way")
+                found.setdefault(array, []).append((named[mark], rate))
+    return found
+
+
+def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
+    """A depth that goes on from no row before, with the rows where it holds."""
+    if any(atom[0] == "^" for atom in level.depth.atoms):
+        return None
+    lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
+    if any(scale != ONE for scale, _ in lower + upper):
+        raise Unsupported("a loop some of whose rows lie at a stride")
+    where = frozenset(rest)
+    lows, highs = ([end for _, end in side] for side in (lower, upper))
+    if tightest(lows, where, 1) is None or (highs and tightest(highs, where, -1) is None):
+        where |= {number - 2}
+    low = the_tightest(lows, where, 1)
+    high = the_tightest(highs, where, -1) if highs else None
+    return Entering(array, level.depth, low, high, where, number)
+
+
+def _ends(entry: Entering) -> Constraints:
+    """The conditions under which an operand has a row."""
+    return entry.where | ({entry.high - entry.low} if entry.high is not None else frozenset())
+
+
+def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
+    """Whether, after its first row, an operand is proven to be no deeper than what goes on from the
+    row before."""
+    around = _followed(entry)
+    following = _at_most(entry.depth, around)
+    return any(
+        rival.array is origin
+        and all(proven(around, c) for c in rival.rows)
+        and dominates(around, rival.depth + rate, following)
+        for origin, rate in steps.get(entry.array, ())
+        for rival in entering
+    )
+
+
+def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
+    """Whether what goes on from an operand is proven to be no deeper than one of the next row."""
+    around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
+    return all(
+        any(
+            rival.array is array
+            and all(proven(around, c.substitute(following)) for c in rival.rows)
+            and dominates(around, rival.depth.substitute(following), entry.depth + rate)
+            for rival in entering
+        )
+        for array, sources in steps.items()
+        for origin, rate in sources
+        if origin is entry.array
+    )
+
+
+def _followed(entry: Entering) -> Constraints:
+    """The rows of an operand after which it has another one."""
+    ends = [entry.number] if entry.high is None else [entry.number, entry.high]
+    return entry.rows | {end - Poly.atom(ROW) - 1 for end in ends}
+
+
+def _at_most(depth: Poly, around: Constraints) -> Poly:
+    """A bound on a depth one row later: a logarithm grows by at most 1 if its argument at most
+    doubles."""
+    logs = [
+        atom
+        for atom in sorted(depth.atoms)
+        if isinstance(atom, Fn)
+        and atom.function == "ceil_log2"
+        and ROW in Poly.atom(atom).letters
+        and _at_most_doubles(atom.args[0], around)
+    ]
+    kept: dict[str, Poly] = {atom: Poly.atom(f"^log {k}") for k, atom in enumerate(logs)}
+    moved = depth.substitute(kept).substitute({ROW: Poly.atom(ROW) + 1})
+    return moved.substitute({f"^log {k}": Poly.atom(atom) + 1 for k, atom in enumerate(logs)})
+
+
+def _at_most_doubles(argument: Poly, around: Constraints) -> bool:
+    """Whether a number of terms is proven to be at most twice as large one row later."""
+    least = [a for a in argument.atoms if isinstance(a, Fn) and ROW in Poly.atom(a).letters]
+    if not least:
+        moved = argument.substitute({ROW: Poly.atom(ROW) + 1})
+        return proven(around, argument * 2 - moved)
+    (atom, *others) = least
+    factor = argument.coefficient(atom)
+    rest = argument - Poly.atom(atom) * factor
+    if others or atom.function != "Min" or not nonnegative(factor):
+        return False
+    return all(_at_most_doubles(factor * term + rest, around) for term in atom.args)
+
+
+def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
+    """What goes on from an operand that gets deeper by the same number of levels in each row.
+
+    Of the rows where it can have entered, the first or one of the last is the best; this is for the
+    last ones.
+    """
+    slope = entry.depth.coefficient(ROW)
+    if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
+        raise Unsupported("a loop whose operands get deeper from row to row")
+    for number, row in enumerate(_growth(steps, [{entry.array: (Poly(),)}]).rows):
+        before = {ROW: Poly.atom(ROW) - number}
+        where = frozenset(c.substitute(before) for c in entry.rows)
+        for array, depths in row.items():
+            for depth in depths:
+                yield array, Level(entry.depth.substitute(before) + depth, where)
+
+
+def _growth(steps: Steps, begun: Sequence[Row]) -> Growth:
+    """Rows are worked out until each array is equally much deeper in the next one."""
+    known: list[Row] = []
+    while len(known) < len(begun) + MOST:
+        row = dict(_next_row(known[-1], steps)) if known else {}
+        for array, depths in begun[len(known)].items() if len(known) < len(begun) else ():
+            row[array] = _deepest((*row.get(array, ()), *depths))
+        known.append(row)
+        if len(known) < len(begun):
+            continue
+        following = _next_row(row, steps)
+        rate = _rate(row, following)
+        if rate is not None or not following:
+            return Growth(tuple(known), rate)
+    raise Unsupported("the deepest chain through the rows of a loop changes from row to row")
+
+
+def _deepest(depths: Iterable[Poly]) -> tuple[Poly, ...]:
+    return tuple(level.depth for level in pruned(frozenset(), map(Level, depths)))
+
+
+def _next_row(before: Row, steps: Steps) -> Row:
+    """The depths of a row that go on from those of the row before it."""
+    found = {
+        array: _deepest(
+            depth + rate for origin, rate in sources for depth in before.get(origin, ())
+        )
+        for array, sources in steps.items()
+    }
+    return {array: depths for array, depths in found.items() if depths}
+
+
+def _rate(row: Row, following: Row) -> Poly | None:
+    """How much deeper the next row is, if it is so for every array; None if that is not proven."""
+    if row.keys() != following.keys():
+        return None
+    rates = [deep - depth for a in list(row)[:1] for deep in following[a] for depth in row[a]]
+    return next(
+        (
+            rate
+            for rate in rates
+            if all(_equally_deep(following[a], [depth + rate for depth in row[a]]) for a in row)
+        ),
+        None,
+    )
+
+
+def _equally_deep(one: Sequence[Poly], two: Sequence[Poly]) -> bool:
+    """Whether the largest of some depths is the largest of others, for all sizes."""
+    return all(
+        any(dominates(frozenset(), rival, depth) for rival in rivals)
+        for depths, rivals in ((one, two), (two, one))
+        for depth in depths
+    )

@@ -1,0 +1,1 @@
+"""A form made ready to ask."""

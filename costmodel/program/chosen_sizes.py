@@ -1,0 +1,207 @@
+"""Which sizes does a command line ask for, and what is taken where it names none?
+
+values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+
+from costmodel.errors import SizeError
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.nodes import (
+    Composite,
+    Constant,
+    Fft,
+    Gather,
+    Node,
+    Position,
+    Ref,
+    position_value,
+    walk,
+)
+from costmodel.symbolic.polynomial import Number, Poly
+from costmodel.symbolic.sizes import LETTERS, checked
+
+MOST = 100_000
+"""More values or rows than this are refused as a typing error."""
+
+Given = Mapping[str, tuple[int, ...]]
+"""Size letter -> the values that a user gave for it."""
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+
+
+def values(letter: str, text: str) -> tuple[int, ...]:
+    """The values of one size as typed: numbers and ranges, separated by commas.
+
+    >>> values("l", "1,8:64:x2"), values("l", "1:9:2"), values("l", "3:5")
+    ((1, 8, 16, 32, 64), (1, 3, 5, 7, 9), (3, 4, 5))
+
+    Raises:
+        SizeError: what was expected and what came.
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        for value in _range(letter, part.strip()):
+            checked({letter: value})
+            found[value] = None
+            if len(found) > MOST:
+                raise SizeError(f"size {letter}: '{text}' has more than {MOST} values")
+    return tuple(found)
+
+
+def _range(letter: str, part: str) -> Iterator[int]:
+    """The numbers of `first:last`, `first:last:step` or `first:last:xfactor`, or one number."""
+    ends = part.split(":")
+    if len(ends) == 1:
+        yield _whole(letter, part)
+        return
+    if len(ends) > 3:
+        raise SizeError(f"size {letter}: expected first:last:step, got '{part}'")
+    value, last = _whole(letter, ends[0]), _whole(letter, ends[1])
+    step = ends[2] if len(ends) == 3 else "1"
+    factor = step.startswith("x")
+    change = _whole(letter, step[1:] if factor else step)
+    if change < (2 if factor else 1) or value < 1 or last < value:
+        raise SizeError(
+            f"size {letter}: '{part}' is no range: expected first <= last and a step of at least 1 "
+            f"or a factor of at least x2"
+        )
+    checked({letter: last})
+    while value <= last:
+        yield value
+        value = value * change if factor else value + change
+
+
+def _whole(letter: str, text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise SizeError(
+            f"size {letter} must be a positive integer, a list 1,8,32 or a range 128:16384:x2, "
+            f"got '{text}'"
+        )
+    return int(text)
+
+
+def given_sizes(typed: Mapping[str, str | None]) -> Given:
+    """The values of every size that was typed; None where it was not."""
+    return {letter: values(letter, text) for letter, text in typed.items() if text is not None}
+
+
+def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, ...]:
+    """The sizes that a mixer's rows depend on: its own, the batch, t for one new token.
+
+    Its own are those of one form where that is named: a chunked form has a chunk, and the rows of
+    the other forms do not depend on it.
+    """
+    named = mixer.letters if form is None else _letters_in(mixer, mixer.forms[form])
+    own = ("b", *named, *(("t",) if phase == "inference" else ()))
+    return tuple(letter for letter in LETTERS if letter in own)
+
+
+@cache
+def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
+    """The sizes of a mixer that its arrays, or the indices and equations of a form, name."""
+    polys = [extent for array in mixer.arrays.values() for extent in array.shape]
+    polys += [extent for array in form.arrays.values() for extent in array.shape]
+    polys += [bound for index in form.indices.values() for bound in index.ends]
+    for equation in form.equations:
+        polys += _places(equation.positions)
+        polys += [poly for node, _ in walk(equation.value) for poly in _named(node)]
+    found = {letter for poly in polys for letter in poly.letters}
+    return tuple(letter for letter in mixer.letters if letter in found)
+
+
+def _named(node: Node) -> list[Poly]:
+    """The expressions in sizes and indices that a node holds itself."""
+    if isinstance(node, Ref):
+        return _places(node.positions)
+    if isinstance(node, Constant):
+        return [node.base]
+    if isinstance(node, Composite):
+        return [node.by]
+    return [node.length] if isinstance(node, Fft) else []
+
+
+def _places(positions: Sequence[Position]) -> list[Poly]:
+    return [position_value(p) for p in positions if not isinstance(p, Gather)]
+
+
+def default(letter: str, sizes: Mapping[str, int]) -> int:
+    """The value of a size that was not given; t is the last position, l."""
+    value = sizes["l"] if letter == "t" else LETTERS[letter].default
+    if value is None:
+        raise SizeError(f"size {letter} has no default: give --{letter}")
+    return value
+
+
+def combinations(letters: Sequence[str], given: Given) -> list[dict[str, int]]:
+    """The cross product of the values given for these sizes, defaults filled in.
+
+    >>> combinations(["b", "l", "t"], {"l": (2, 4), "n": (1, 8)})
+    [{'b': 1, 'l': 2, 't': 2}, {'b': 1, 'l': 4, 't': 4}]
+
+    Raises:
+        SizeError: more than 100,000 of them.
+    """
+    named = [letter for letter in letters if letter in given]
+    number = 1
+    for letter in named:
+        number *= len(given[letter])
+    if number > MOST:
+        raise SizeError(f"{number} combinations of sizes are asked for; at most {MOST} are made")
+    found = []
+    for chosen in product(*(given[letter] for letter in named)):
+        sizes = dict(zip(named, chosen, strict=True))
+        for letter in letters:
+            if letter not in sizes:
+                sizes[letter] = default(letter, {"l": 1, **sizes})
+        found.append({letter: sizes[letter] for letter in letters})
+    return found
+
+
+def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
+    """The sizes of a mixer where a command takes one value of each.
+
+    Raises:
+        SizeError: a size that was given several values.
+    """
+    for letter, found in given.items():
+        if len(found) > 1:
+            raise SizeError(f"size {letter}: one value is taken here, got {len(found)}")
+    (sizes,) = combinations(letters_of(mixer, "inference"), given)
+    return sizes
+
+
+def fit(mixer: Mixer, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes at which an extent of a mixer is no whole number.
+
+    An extent in a size that is not among them, that of another form, is not asked for.
+
+    Raises:
+        SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
+    """
+    arrays = [*mixer.arrays.values(), *(a for f in mixer.forms.values() for a in f.arrays.values())]
+    extents = {extent: None for array in arrays for extent in array.shape}
+    for form in mixer.forms.values():
+        for index in form.indices.values():
+            fixed = [b for b in index.ends if not any(a[0] == "@" for a in b.letters)]
+            extents.update(dict.fromkeys(fixed))
+    for extent in extents:
+        if not extent.letters <= sizes.keys():
+            continue
+        value = extent.rational(sizes)
+        if not isinstance(value, int):
+            raise SizeError(_not_whole(mixer, extent, value, sizes))
+
+
+def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int]) -> str:
+    where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(extent.letters))
+    below = sorted({a for m in extent.terms for a, p in m if p < 0})
+    above = sorted({a for m in extent.terms for a, p in m if p > 0})
+    advice = f"choose {' and '.join(above)} divisible by {' and '.join(below)}" if above else ""
+    found = f"{mixer.name} needs {extent} to be whole, got {value} ({where})"
+    return f"{found}; {advice or 'change them'}"

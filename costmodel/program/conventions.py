@@ -1,0 +1,334 @@
+"""How are operations counted? Named accountings, rewrites and peers; the first is the default."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from costmodel.errors import ConventionError
+
+ACCOUNTINGS: Mapping[str, str] = {
+    "strict": "a sum of R terms takes R-1 additions",
+    "mac": "a sum of R terms takes R additions (one per multiply-add)",
+}
+
+
+KERNEL_CLASSES: Mapping[str, str] = {
+    "contraction": "a matrix product",
+    "einsum": "a matrix product through torch.einsum",
+    "convolution": "a convolution over the padded sequence",
+    "complex-contraction": "a matrix product of complex numbers",
+    "fused-attention": "scores, softmax and weighted sum in one operation",
+    "softmax": "a softmax over rows",
+    "elementwise": "one operation per entry",
+    "complex-elementwise": "one complex operation per entry",
+    "reduction": "products and their sum in separate operations",
+    "running-sum": "the sums up to every row in one operation, of terms written before",
+    "fft": "a Fourier transform",
+    "recurrent-layer": "all rows of a recurrence in one operation",
+    "move": "copies only",
+}
+"""What may carry an equation in an implementation: a closed list."""
+
+
+@dataclass(frozen=True)
+class KernelRule:
+    """What a peer counts for a kernel class, per real product of the equation's reductions.
+
+    `per_product` is None where the peer does not count the class at all; `masked` says that it
+    counts the pairs that a causal bound leaves out; `digits` that it rounds twice its figure to so
+    many significant digits.
+    """
+
+    per_product: Fraction | None
+    meaning: str
+    masked: bool = False
+    digits: int | None = None
+
+    def rounded(self, figure: int) -> int:
+        """What the peer prints for an exact figure."""
+        if self.digits is None:
+            return figure
+        return int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another tool's counter: a table from kernel class (and backend) to what it counts."""
+
+    name: str
+    meaning: str
+    additions: bool
+    """Whether a multiply-add counts as two operations."""
+    kernels: Mapping[str | tuple[str, str], KernelRule]
+    """(class, backend) goes before class; a class of neither kind is not counted."""
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The classes that it counts; the others are unknown to it, which is not zero."""
+        return ("mul", "add") if self.additions else ("mul",)
+
+    @staticmethod
+    def words(name: str) -> str:
+        """How a reason names a class that is not counted."""
+        return _UNCOUNTED.get(name, f"operations of class '{name}'")
+
+    def rule(self, kernel: str, backend: str, known: Collection[str] = ()) -> KernelRule:
+        """The rule for a kernel class on a backend (cpu, cuda).
+
+        `known` are classes that it was seen to print figures for: there it has the formula that
+        another version of it lacks on some backend, and the class's own rule holds.
+
+        Raises:
+            ValueError: a class outside the closed list.
+        """
+        if kernel not in KERNEL_CLASSES:
+            raise ValueError(
+                f"unknown kernel class '{kernel}': expected one of {', '.join(KERNEL_CLASSES)}"
+            )
+        found = None if kernel in known else self.kernels.get((kernel, backend))
+        found = found or self.kernels.get(kernel)
+        return found or KernelRule(None, f"operations of kernel class {kernel} are not counted")
+
+
+_UNCOUNTED: Mapping[str, str] = {
+    "add": "additions",
+    "div": "divisions",
+    "exp": "exponentiations",
+    "other": "comparisons and other operations",
+    "once": "the work on weights alone apart",
+}
+
+
+PEERS: Mapping[str, Peer] = {
+    "torch": Peer(
+        "torch",
+        "FlopCounterMode: 2 per multiply-add of dense contractions, nothing else",
+        True,
+        {
+            "contraction": KernelRule(Fraction(2), "R additions for a sum of R terms"),
+            "einsum": KernelRule(Fraction(2), "R additions for a sum of R terms"),
+            "convolution": KernelRule(Fraction(2), "R additions for a sum of R terms"),
+            "complex-contraction": KernelRule(
+                Fraction(1, 2), "a complex multiply-add counts as a real one"
+            ),
+            "fused-attention": KernelRule(
+                Fraction(2), "R additions for a sum of R terms", masked=True
+            ),
+            ("fused-attention", "cpu"): KernelRule(
+                None, "FlopCounterMode has no formula for attention on a CPU"
+            ),
+            "recurrent-layer": KernelRule(
+                None, "FlopCounterMode has no formula for a fused recurrence"
+            ),
+            ("recurrent-layer", "cpu"): KernelRule(Fraction(2), "R additions for a sum of R terms"),
+        },
+    ),
+    "fvcore": Peer(
+        "fvcore",
+        "FlopCountAnalysis: 1 per multiply-add of dense contractions, nothing else",
+        False,
+        {
+            "contraction": KernelRule(Fraction(1), "a multiply-add counts once"),
+            "einsum": KernelRule(Fraction(1), "a multiply-add counts once", digits=4),
+            "convolution": KernelRule(Fraction(1), "a multiply-add counts once"),
+            "complex-contraction": KernelRule(
+                Fraction(1, 4), "a complex multiply-add counts as one"
+            ),
+            "fused-attention": KernelRule(
+                None, "fvcore does not support scaled_dot_product_attention"
+            ),
+            "recurrent-layer": KernelRule(None, "fvcore does not support recurrent layers"),
+        },
+    ),
+}
+
+
+RECOMPUTE, ONLY, LOSS = "recompute=", "only=", "loss="
+"""How the names begin that choose what a backward pass computes, and what it begins from."""
+
+
+WANTED: Mapping[str, tuple[str, ...]] = {
+    "parameters": ("parameter",),
+    "inputs": ("input", "context"),
+}
+"""What may stand after `only=` -> the roles of the arrays that get a gradient."""
+
+
+LOSSES: Mapping[str, str] = {
+    "squared-error": "the mean of (y - t)^2 over the entries of the output y",
+    "cross-entropy": "the mean of -log(softmax(y)[t]) over the rows of the output y",
+}
+"""What may stand after `loss=` -> the loss of one sequence, with its output y and target t."""
+
+
+_ONE_OF: Mapping[str, tuple[Collection[str], str]] = {
+    ONLY: (WANTED, "neither: both is the default"),
+    LOSS: (LOSSES, "none: then the gradient of the output is given"),
+}
+"""Beginning of a name -> how it may end, and what leaving it out means."""
+
+
+@dataclass(frozen=True)
+class Backward:
+    """What a backward pass computes, as names among the rewrites say it.
+
+    `recompute` names arrays of the forward pass that are computed again in place of being kept;
+    `only` is one of `WANTED`, or empty for the gradients of all inputs, contexts and parameters;
+    `loss` is one of `LOSSES`, or empty where the gradient of the output is given.
+    """
+
+    recompute: tuple[str, ...] = ()
+    only: str = ""
+    loss: str = ""
+
+    @property
+    def caption(self) -> Sequence[str]:
+        """What a caption says about it."""
+        said = []
+        if self.recompute:
+            every = "all that it reads of the forward pass"
+            named = every if "all" in self.recompute else ", ".join(self.recompute)
+            said.append(f"the backward pass computes {named} again, in place of keeping it")
+        said += [f"gradients of {self.only} only"] * bool(self.only)
+        if self.loss:
+            said.append(f"loss {self.loss}: {LOSSES[self.loss]}")
+        return said
+
+    @property
+    def given(self) -> str:
+        """Where the gradients begin, as captions say it."""
+        if not self.loss:
+            return "the gradient of the output is given: no loss is counted"
+        return (
+            f"loss {self.loss}: each sequence has one of its own, counted with its gradients; its "
+            "target and the gradient of the loss itself, one number, are given"
+        )
+
+
+def parted(rewrites: Sequence[str]) -> tuple[tuple[str, ...], Backward]:
+    """The rewrites of the equations, and what a backward pass computes."""
+    again = tuple(r.removeprefix(RECOMPUTE) for r in rewrites if r.startswith(RECOMPUTE))
+    only = "".join(r.removeprefix(ONLY) for r in rewrites if r.startswith(ONLY))
+    loss = "".join(r.removeprefix(LOSS) for r in rewrites if r.startswith(LOSS))
+    others = tuple(r for r in rewrites if not r.startswith((RECOMPUTE, ONLY, LOSS)))
+    return others, Backward(again, only, loss)
+
+
+@dataclass(frozen=True)
+class Convention:
+    """One accounting and any rewrites, or one peer alone."""
+
+    accounting: str = "strict"
+    rewrites: tuple[str, ...] = ()
+    peer: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names as given on the command line."""
+        return (self.peer,) if self.peer else (self.accounting, *self.rewrites)
+
+    @property
+    def caption(self) -> str:
+        """What a caption says about it."""
+        if self.peer:
+            return PEERS[self.peer].meaning
+        parts = [ACCOUNTINGS[self.accounting]]
+        scale = next((r for r in self.rewrites if r in SCALES), SCALES[0])
+        parts.append(REWRITES[scale])
+        if "safe-softmax" in self.rewrites:
+            parts.append(REWRITES["safe-softmax"])
+        else:
+            parts.append("no maximum is subtracted in softmax")
+        if "dense" in self.rewrites:
+            parts.append(REWRITES["dense"])
+        else:
+            parts.append("masked pairs are not computed")
+        parts += [REWRITES[r] for r in ("zero-state", *OF_GRADIENTS) if r in self.rewrites]
+        return "; ".join([*parts, *self.backward.caption])
+
+    @property
+    def backward(self) -> Backward:
+        """What a backward pass computes."""
+        return parted(self.rewrites)[1]
+
+
+def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
+    """Read `a,b` or a sequence of names: one accounting and any rewrites, or one peer alone.
+
+    Raises:
+        ConventionError: an unknown name (with the nearest known one) or a mixture with a peer.
+    """
+    if isinstance(names, Convention):
+        return names
+    parts = names.split(",") if isinstance(names, str) else list(names)
+    parts = list(dict.fromkeys(p.strip() for p in parts if p.strip()))
+    if isinstance(names, str) and not parts:
+        raise ConventionError(f"an empty convention: the default is {next(iter(ACCOUNTINGS))}")
+    choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
+    known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
+    for part in parts:
+        if part not in known and not (part.startswith(RECOMPUTE) and part != RECOMPUTE):
+            near = difflib.get_close_matches(part, known, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else "."
+            raise ConventionError(
+                f"unknown convention '{part}'{hint} One accounting ({', '.join(ACCOUNTINGS)}) and "
+                f"any rewrites ({', '.join(REWRITES)}), or one peer alone ({', '.join(PEERS)}); "
+                f"for a backward pass {RECOMPUTE}all, {RECOMPUTE}ARRAY, {' or '.join(choices)}."
+            )
+    peers = [p for p in parts if p in PEERS]
+    accountings = [p for p in parts if p in ACCOUNTINGS]
+    scales = [p for p in parts if p in SCALES]
+    if peers and len(parts) > 1:
+        raise ConventionError(f"peer '{peers[0]}' stands alone: it cannot be combined")
+    if len(accountings) > 1 or len(scales) > 1:
+        raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
+    padded = [p for p in parts if p in PADDINGS]
+    if len(padded) > 1 or (padded and "dense" not in parts):
+        raise ConventionError(
+            f"{' or '.join(PADDINGS)} says how zeros are stored that are multiplied: choose one, "
+            f"beside dense"
+        )
+    for begin, (_, without) in _ONE_OF.items():
+        chosen = [p for p in parts if p.startswith(begin)]
+        if len(chosen) > 1:
+            raise ConventionError(f"choose one of {', '.join(chosen)}, or {without}")
+    if peers:
+        return Convention(peer=peers[0])
+    rewrites = tuple(sorted(p for p in parts if p not in (*ACCOUNTINGS, SCALES[0])))
+    return Convention(accountings[0] if accountings else "strict", rewrites)
+
+
+SCALES = ("scale=per-score", "scale=mul", "scale=folded")
+
+
+REWRITES: Mapping[str, str] = {
+    "dense": "masked pairs computed, which a causal bound leaves out",
+    "safe-softmax": "the row's maximum is subtracted before the exponentials",
+    "scale=per-score": "one division per score",
+    "scale=mul": "one multiplication per score",
+    "scale=folded": "the scale is folded into the weights",
+    "softmax-gradient": "the gradient of a softmax comes from its result alone: (g - sum of g y) y",
+    "weighted-sum-gradient": "a softmax's sum of g y is that of what it weighs: sum of g_o o",
+    "logsumexp-gradient": "a softmax is computed again: exp(s - L), L the logarithm of its sum",
+    "scale-gradient": "the scale of scores is applied to the gradients of what they are made of",
+    "quotient-gradient": "the gradient of a divisor b takes a / b again: -g (a / b) / b",
+    "cases-gradient": "the gradients of both branches of a function by cases are added up",
+    "padded": "the zeros around an array are part of it, and their gradients are computed",
+    "padded-rows": "the sequence stands between rows of zeros, whose gradients are computed",
+    "fft-gradient": "gradients of real transforms by complex ones, those of inverses doubled",
+    "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
+}
+
+
+PADDINGS = ("padded", "padded-rows")
+
+
+OF_GRADIENTS = (
+    "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
+    "quotient-gradient", "cases-gradient", "fft-gradient", *PADDINGS,
+)  # fmt: skip
+"""Rewrites that change what a backward pass computes. Paddings also write zeros around arrays in
+the forward pass, which moves more bytes and computes nothing."""

@@ -1,0 +1,171 @@
+"""What are the equations of a loss of an output? They join those of a forward pass.
+
+A loss is a small system in the language of the mixers: the output that it reads is its input x, a
+target is given beside it, and y is one number for each sequence. Its gradients are derived with all
+others, and begin at that number.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache
+
+from costmodel.errors import Unanswered
+from costmodel.language.equations import Equation, Form, Mixer, System
+from costmodel.language.nodes import Array, Constant, Node, reading
+from costmodel.language.writing import exp, function, max_over, sum_
+from costmodel.program.lowering import lower
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import identifier
+
+Shape = tuple[Poly, ...]
+
+SMOOTHING = Fraction(1, 10)
+"""How much label smoothing takes off the target; its value changes no count."""
+
+
+def _loss(title: str, shape: Shape) -> Mixer:
+    m = Mixer("loss", title=title, group="part of a network")
+    m.sizes(" ".join(sorted(frozenset().union(*(extent.letters for extent in shape)))))
+    return m
+
+
+@cache
+def squared_error(shape: Shape) -> Mixer:
+    """The mean of the squared differences between x and a target, both of this shape."""
+    m = _loss("Mean squared error", shape)
+    x, target, y = m.input("x", *shape), m.buffer("target", *shape), m.output("y", 1)
+    entries = Poly.of(1)
+    for extent in shape:
+        entries = entries * extent
+    with m.form("direct") as f:
+        names = ("i", "b", *(f"b{k}" for k in range(2, len(shape))))
+        at = tuple(f.index(name, 1, top) for name, top in zip(names, shape, strict=False))
+        difference = f.array("difference", *shape)
+        difference[at] = x[at] - target[at]
+        y[1] = sum_(difference[at] * difference[at], over=at) / entries
+    return m
+
+
+@cache
+def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
+    """Cross-entropy of scores (l, u): the log-softmax of each row, the mean of the targets'
+    negative.
+
+    Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's
+    maximum first. `smoothed`: a tenth of the target is spread over the classes (label smoothing,
+    Szegedy et al. 2015, arXiv 1512.00567, section 7), its two factors known before the input.
+    """
+    m = _loss("Cross-entropy of scores", shape)
+    l, u = shape
+    x, y, target = m.input("x", l, u), m.output("y", 1), m.buffer("target", l, below=u)
+    for name in ("plain", "stable"):
+        with m.form(name) as f:
+            i, c = f.index("i", 1, l), f.index("c", 1, u)
+            scores = x
+            if name == "stable":
+                largest, scores = f.array("largest", l), f.array("scores", l, u)
+                largest[i] = max_over(x[i, c], over=c)
+                scores[i, c] = x[i, c] - largest[i]
+            powers, total = f.array("powers", l, u), f.array("total", l)
+            log_total, log_shares = f.array("log_total", l), f.array("log_shares", l, u)
+            powers[i, c] = exp(scores[i, c])
+            total[i] = sum_(powers[i, c], over=c)
+            log_total[i] = function("log", total[i])
+            log_shares[i, c] = scores[i, c] - log_total[i]
+            row: Node = log_shares[i, target[i]]
+            if smoothed:
+                kept, spread = Constant(Poly.of(1 - SMOOTHING)), Constant(Poly.of(SMOOTHING) / u)
+                row = kept * row + spread * sum_(log_shares[i, c], over=c)
+            y[1] = -sum_(row, over=i) / l
+    return m
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of an output of any shape, or of one with so many axes."""
+
+    of: Callable[[Shape], Mixer]
+    axes: int | None = None
+    forms_under: Mapping[str, str] = field(default_factory=dict)
+    """Rewrite -> the form that it asks for, in place of the first one."""
+
+    def written(self, shape: Shape, rewrites: tuple[str, ...]) -> System:
+        """Its equations for an output of a shape, under some rewrites."""
+        mixer = self.of(shape)
+        asked = [self.forms_under[r] for r in rewrites if r in self.forms_under]
+        return lower(mixer.forms[(*asked, mixer.default_form)[0]], rewrites)
+
+
+FORMS_OF_SCORES: Mapping[str, str] = {"safe-softmax": "stable"}
+"""Rewrite -> the form of `cross_entropy` that it asks for."""
+
+BY_NAME: Mapping[str, Loss] = {
+    "squared-error": Loss(squared_error),
+    "cross-entropy": Loss(cross_entropy, axes=2, forms_under=FORMS_OF_SCORES),
+}
+"""Name, as conventions have it -> the loss."""
+
+
+SYMBOL = r"\mathcal{L}"
+"""A loss in LaTeX."""
+
+
+@cache
+def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
+    """A forward pass whose output y is followed by its loss, `y.loss`, which is the result now.
+
+    The target, `y.target`, is given with each sequence and gets no gradient.
+
+    Raises:
+        Unanswered: an output that has not the axes which the loss is one of.
+    """
+    loss, output = BY_NAME[name], system.mixer.role("output")
+    if loss.axes not in (None, len(output.shape)):
+        raise Unanswered(
+            f"loss {name} takes an output with {loss.axes} axes, and {output.name} of "
+            f"{system.mixer.name} has {len(output.shape)}"
+        )
+    written = loss.written(output.shape, rewrites)
+    mixer: Mixer = copy.copy(system.mixer)
+    scored = replace(output, role="intermediate", owner=mixer)
+    named = _renamed(written, scored, mixer)
+    added = {a.name: a for old, a in named.items() if old.role in ("buffer", "output")}
+    kept = {n: a for n, a in mixer.arrays.items() if a is not output}
+    mixer.arrays = {**kept, **added}
+    form = mixer.forms[system.form]
+    mixer.forms = {form.name: Form(mixer, form.name, form.indices, form.arrays, form.equations)}
+    whole = mixer.role("output").name
+    equations = (
+        *(_reading(e, {output: scored}) for e in system.equations),
+        *(replace(_reading(e, named), part_of=whole) for e in written.equations),
+    )
+    targets = frozenset(a for a in added.values() if a.role == "context")
+    return replace(system, mixer=mixer, equations=equations, fixed=targets)
+
+
+def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
+    """The arrays of a loss -> those of the mixer that it is the loss of."""
+    name, latex = output.name, output.latex or identifier(output.name)
+    found = {loss.mixer.role("input"): output}
+    for array in (*loss.mixer.arrays.values(), *loss.defining):
+        if array.role == "intermediate":
+            part = array.name.replace("_", ",")
+            named = replace(array, name=f"{name}.loss.{array.name}", owner=owner,
+                            latex=rf"{SYMBOL}^{{[\mathrm{{{part}}}]}}")  # fmt: skip
+        elif array.role == "buffer":
+            named = replace(array, name=f"{name}.{array.name}", role="context", owner=owner,
+                            latex=rf"{{{latex}}}^{{\ast}}")  # fmt: skip
+        else:
+            named = replace(array, name=f"{name}.loss", owner=owner, latex=SYMBOL)
+        found.setdefault(array, named)
+    return found
+
+
+def _reading(equation: Equation, others: Mapping[Array, Array]) -> Equation:
+    """The same equation of other arrays."""
+    array = others.get(equation.array, equation.array)
+    return replace(equation, array=array, value=reading(equation.value, others))

@@ -1,0 +1,391 @@
+"""What are softmax, scaled scores and the other usual combinations, in the language's own parts?
+
+A file of equations names a composite; `lower` writes it out, under the rewrites in force, so that
+a convention such as `safe-softmax` applies to every mixer without naming any.
+
+What if the zeros around an array are part of it, as where a kernel needs whole rows?
+
+Under `dense`, entries outside an array are zeros that are multiplied. An implementation copies the
+array between zeros first: moves, free in the forward pass. The gradients of the zeros are computed
+like all others, and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from costmodel.errors import EquationError
+from costmodel.language.equations import Equation, Form, System
+from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
+from costmodel.language.macros import WRITTEN
+from costmodel.language.nodes import (
+    Array,
+    Binary,
+    Call,
+    Composite,
+    Constant,
+    Div,
+    Fft,
+    Flat,
+    Folded,
+    Joined,
+    Mul,
+    Neg,
+    Node,
+    Position,
+    Reduce,
+    Ref,
+    Select,
+    moved,
+    rebuilt,
+    walk,
+)
+from costmodel.program.conventions import REWRITES, SCALES
+from costmodel.program.recurrences import Block, blocks
+from costmodel.symbolic.constraints import Constraints, implied
+from costmodel.symbolic.polynomial import Poly
+
+
+@lru_cache(maxsize=1024)
+def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
+    """Write every composite of a form out, applying the named rewrites.
+
+    Raises:
+        ValueError: an unknown rewrite; the message lists the known ones.
+    """
+    for name in rewrites:
+        if name not in REWRITES:
+            raise ValueError(f"unknown rewrite '{name}': expected one of {', '.join(REWRITES)}")
+    written: list[Equation] = []
+    for equation in form.equations:
+        for part in _written_out(equation, rewrites):
+            value = _rewrite(part.value, lambda c: _SCALES[_scale(rewrites)](c))
+            written.append(replace(part, value=value))
+    system = System(form.mixer, form.name, tuple(written))
+    system = _dense(_filled(system)) if "dense" in rewrites else _range_by_range(system)
+    if "padded" in rewrites or "padded-rows" in rewrites:
+        system = padded(system, rows="padded-rows" in rewrites)
+    return _zero_state(system) if "zero-state" in rewrites else system
+
+
+def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
+    """The equations that the composite on a right side stands for; else the equation itself.
+
+    Raises:
+        EquationError: a composite that should stand alone is inside an expression.
+    """
+    value, parts = equation.value, [equation]
+    if isinstance(value, Composite) and value.name in WRITTEN:
+        parts = WRITTEN[value.name](equation, value, rewrites)
+    for inner in (found for part in parts for found, _ in walk(part.value)):
+        if isinstance(inner, Composite) and inner.name in WRITTEN:
+            raise EquationError(
+                f"{equation.name}: {inner.name} stands alone on its right side; give it an array "
+                f"of its own first"
+            )
+    return parts
+
+
+def _scale(rewrites: Sequence[str]) -> str:
+    chosen = [name for name in rewrites if name in SCALES]
+    if len(chosen) > 1:
+        raise ValueError(f"choose one of {', '.join(chosen)}")
+    return chosen[0] if chosen else SCALES[0]
+
+
+_SCALES: Mapping[str, Callable[[Composite], Node]] = {
+    "scale=per-score": lambda c: Div(c.body, Constant(c.by, 1)),
+    "scale=mul": lambda c: Mul(c.body, Constant(c.by, -1)),
+    "scale=folded": lambda c: Folded(c.body, Constant(c.by, -1)),
+}
+
+
+def _rewrite(expression: Node, scale: Callable[[Composite], Node]) -> Node:
+    """Write out the composites that stay inside one expression."""
+    if isinstance(expression, Binary):
+        left, right = (_rewrite(child, scale) for child in expression.children)
+        return type(expression)(left, right)
+    if isinstance(expression, (Neg, Call, Reduce, Joined, Folded)):
+        return replace(expression, body=_rewrite(expression.body, scale))
+    if isinstance(expression, Composite) and expression.name == "scaled":
+        return _rewrite(scale(expression), scale)
+    return expression
+
+
+def _range_by_range(system: System) -> System:
+    """Equations of which a free index runs over a union, written once per range."""
+    return replace(
+        system,
+        equations=tuple(
+            replace(equation, indices=indices)
+            for equation in system.equations
+            for indices in one_by_one(equation.indices)
+        ),
+    )
+
+
+def _filled(system: System) -> System:
+    """Unions of ranges with the gaps between them computed too: masked like what lies around."""
+    return replace(
+        system,
+        equations=tuple(
+            replace(
+                equation,
+                indices=tuple(_hull(index) for index in equation.indices),
+                value=_without_gaps(equation.value),
+            )
+            for equation in system.equations
+        ),
+    )
+
+
+def _hull(index: Index) -> Index:
+    return index.hull if isinstance(index, UnionIndex) else index
+
+
+def _without_gaps(expression: Node) -> Node:
+    if isinstance(expression, Binary):
+        left, right = (_without_gaps(child) for child in expression.children)
+        return type(expression)(left, right)
+    if isinstance(expression, (Reduce, Joined)):
+        over = tuple(_hull(index) for index in expression.over)
+        return Reduce(expression.kind, _without_gaps(expression.body), over)
+    if isinstance(expression, (Neg, Call, Folded)):
+        return replace(expression, body=_without_gaps(expression.body))
+    return expression
+
+
+def _dense(system: System) -> System:
+    """Widen every causal upper bound, and every window, to the full axis.
+
+    An index that numbers rows within a chunk keeps its range: the last chunk ends with the rows.
+    """
+    by_atom = {
+        index.atom: index for equation in system.equations for index in _all_indices(equation)
+    }
+    rows = {
+        atom
+        for equation in system.equations
+        for position in equation.positions
+        if isinstance(position, Flat)
+        for atom in position.inner.letters
+    }
+    wide = {
+        atom: index if atom in rows else _widened(index, by_atom) for atom, index in by_atom.items()
+    }
+    return replace(
+        system,
+        equations=tuple(
+            replace(
+                equation,
+                indices=tuple(wide[i.atom] for i in equation.indices),
+                value=_reindexed(equation.value, wide),
+            )
+            for equation in system.equations
+        ),
+        beyond=True,
+    )
+
+
+def _zero_state(system: System) -> System:
+    """Start the later rows of every loop at row 1, in place of what is written for row 1 alone.
+
+    What they read of row 0 lies outside its array: zeros.
+    """
+    started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
+    kept = (started[equation] for equation in system.equations)
+    equations = tuple(equation for equation in kept if equation)
+    return replace(system, equations=equations, beyond=True)
+
+
+def _from_row_1(block: Block, equation: Equation) -> Equation | None:
+    """An equation of a loop as it stands for all rows, None if it is that of row 1 alone."""
+    if not block.is_loop:
+        return equation
+    row = block.row(equation)
+    if implied(equation.domain, 1 - row):
+        return None
+    (index,) = (i for i in equation.indices if i.atom in row.letters)
+    first = index + 1 - row
+    lower = tuple(first if bound == first + 1 else bound for bound in index.lower)
+    started = replace(index, lower=lower)
+    indices = tuple(started if i is index else i for i in equation.indices)
+    return replace(equation, indices=indices)
+
+
+def _all_indices(equation: Equation) -> set[Index]:
+    return {*equation.indices, *(i for _, over in walk(equation.value) for i in over)}
+
+
+def _widened(index: Index, by_atom: Mapping[str, Index]) -> Index:
+    """An index without its causal upper bound, and without the window that clips its range.
+
+    A bound that names an outer index is left out where one in sizes stands beside it; alone, an
+    upper bound becomes what it is at the outer index's own end.
+    """
+
+    def named(bound: Poly) -> list[Index]:
+        return [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
+
+    upper = [bound for bound in index.upper if not named(bound)]
+    lower = tuple(bound for bound in index.lower if not named(bound)) or index.lower
+    for bound in () if upper else index.upper:
+        outer = named(bound)[0]
+        for top in _widened(outer, by_atom).upper:
+            upper.append(bound.substitute({outer.atom: top}))
+    return replace(index, lower=lower, upper=tuple(dict.fromkeys(upper)))
+
+
+def _reindexed(expression: Node, wide: Mapping[str, Index]) -> Node:
+    if isinstance(expression, Binary):
+        left, right = (_reindexed(child, wide) for child in expression.children)
+        return type(expression)(left, right)
+    if isinstance(expression, (Reduce, Fft, Select)):
+        over = tuple(wide[i.atom] for i in expression.over)
+        body = _reindexed(expression.body, wide)
+        return replace(expression, body=body, over=over)  # type: ignore[arg-type]
+    if isinstance(expression, (Neg, Call, Folded)):
+        return replace(expression, body=_reindexed(expression.body, wide))
+    return expression
+
+
+ONE = Poly.of(1)
+
+
+Window = tuple[int, Poly, Poly]
+"""An axis, and the first and the last of its positions that are read."""
+
+
+def padded(system: System, *, rows: bool = False) -> System:
+    """The same equations, reading arrays between zeros wherever they read outside of one.
+
+    Args:
+        rows: sums run over the entries of a weight that is read outside of its range, so that the
+            rows beside it are (a convolution pads the sequence, and not its taps).
+    """
+    equations = [_by_taps(e) if rows else e for e in system.equations]
+    pads = _Pads()
+    changed = []
+    for equation in equations:
+        value = _between_zeros(equation, pads)
+        changed += [*pads.new(), replace(equation, value=value)]
+    return replace(system, equations=tuple(changed))
+
+
+@dataclass
+class _Pads:
+    """The arrays with zeros around them, each written before what reads it first."""
+
+    known: dict[tuple[Array, Window], Array] = field(default_factory=dict)
+    waiting: list[Equation] = field(default_factory=list)
+
+    def new(self) -> list[Equation]:
+        """The equations of those that were made since."""
+        found, self.waiting = self.waiting, []
+        return found
+
+    def array(self, of: Array, window: Window) -> Array:
+        """An array whose axis holds the whole window."""
+        if (of, window) not in self.known:
+            taken = sum(known is of for known, _ in self.known)
+            self.known[of, window] = self._made(of, window, f"{of.name}.pad{taken or ''}")
+        return self.known[of, window]
+
+    def _made(self, of: Array, window: Window, name: str) -> Array:
+        axis, first, last = window
+        shape = (*of.shape[:axis], last - first + 1, *of.shape[axis + 1 :])
+        made = Array(name, "intermediate", shape, of.owner, of.cite)
+        others = [Index(f"p{k}", (ONE,), (extent,)) for k, extent in enumerate(of.shape)]
+        inside = Index("q", (ONE, 2 - first), (last - first + 1, of.shape[axis] + 1 - first))
+        before = Index("q", (ONE,), (-first + 1,))
+        behind = Index("q", (of.shape[axis] + 2 - first,), (last - first + 1,))
+        for index in (inside, before, behind):
+            places = [i.as_poly() for i in others]
+            value: Node = Constant(Poly())
+            if index is inside:
+                source = [*places[:axis], index.as_poly() + first - 1, *places[axis + 1 :]]
+                value = Ref(of, tuple(source))
+            positions = (*places[:axis], index.as_poly(), *places[axis + 1 :])
+            indices = (*others[:axis], index, *others[axis + 1 :])
+            self.waiting.append(Equation(made, positions, value, indices, name))
+        return made
+
+
+def _between_zeros(equation: Equation, pads: _Pads) -> Node:
+    """A right side that reads the padded array where it reads outside of one."""
+    at: dict[Ref, Ref] = {}
+    for node, over in walk(equation.value):
+        if not isinstance(node, Ref):
+            continue
+        indices = (*equation.indices, *over)
+        ref = node
+        for window in _windows(node, indices):
+            axis, first, _ = window
+            place = ref.positions[axis]
+            assert isinstance(place, Poly)
+            positions = (*ref.positions[:axis], place - first + 1, *ref.positions[axis + 1 :])
+            ref = Ref(pads.array(ref.array, window), positions)
+        at[node] = ref
+    return rebuilt(equation.value, lambda ref: at.get(ref, ref), lambda index: index)
+
+
+def _windows(ref: Ref, indices: tuple[Index, ...]) -> Iterator[Window]:
+    """The axes along which a reference reads outside of its array."""
+    around: Constraints = frozenset().union(*(index.constraints for index in indices))
+    for axis, (place, extent) in enumerate(zip(ref.positions, ref.array.shape, strict=True)):
+        if isinstance(place, Poly) and not _within(place, extent, around):
+            ends = _ends(place, indices)
+            if ends is not None:
+                yield axis, *ends
+
+
+def _within(place: Position, extent: Poly, around: Constraints) -> bool:
+    assert isinstance(place, Poly)
+    return implied(around, place - 1) and implied(around, extent - place)
+
+
+def _ends(place: Poly, indices: tuple[Index, ...]) -> tuple[Poly, Poly] | None:
+    """The smallest and the largest value of a position whose indices have plain ranges; None for
+    another one."""
+    first = last = place
+    for index in indices:
+        slope = place.coefficient(index.atom).constant()
+        if not slope:
+            continue
+        if len(index.ends) != 2 or any(a[0] == "@" for end in index.ends for a in end.letters):
+            return None
+        low, high = index.lower[0], index.upper[0]
+        small, large = (low, high) if slope > 0 else (high, low)
+        first, last = first.substitute({index.atom: small}), last.substitute({index.atom: large})
+    return first, last
+
+
+def _by_taps(equation: Equation) -> Equation:
+    """A sum over rows, of weights that are read outside of their range, as one over the weights."""
+    value = equation.value
+    if not isinstance(value, Reduce):
+        return equation
+    for node, over in walk(value):
+        if isinstance(node, Ref) and node.array.role == "parameter":
+            indices = (*equation.indices, *over)
+            for axis, _, _ in _windows(node, indices):
+                place, extent = node.positions[axis], node.array.shape[axis]
+                for row in value.over:
+                    if isinstance(place, Poly) and place.coefficient(row.atom) == Poly.of(-1):
+                        return replace(equation, value=_turned(value, row, place, extent))
+    return equation
+
+
+def _turned(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
+    """The sum over an index of its own in place of a row, which is read so far back."""
+    tap = Index(row.name, (ONE,), (extent,))
+    at = {row.atom: place}
+    body = rebuilt(
+        value.body,
+        lambda ref: Ref(ref.array, tuple(moved(p, at) for p in ref.positions)),
+        lambda index: index,
+    )
+    over = tuple(tap if index is row else index for index in value.over)
+    return replace(value, body=body, over=tuple(outer_first(over)))

@@ -1,0 +1,194 @@
+"""What does a phase count: which equations, and which of their points?
+
+A forward pass executes every point, one new token those that belong to it, a backward pass the
+equations of the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import JOINED, STEP, Equation, System
+from costmodel.language.indices import hashed_once
+from costmodel.language.nodes import Array, Fft, Flat, Gather, Select, walk
+from costmodel.program.dependence import Read, at_token, reads
+from costmodel.program.lowering import lower
+from costmodel.program.tokens import tokens
+from costmodel.symbolic.constraints import Constraints, infeasible, projected
+from costmodel.symbolic.polynomial import Poly
+
+T = Poly.atom("t")
+
+
+PHASES: Mapping[str, str] = {
+    "training": "training",
+    "forward": "training",
+    "prefill": "training",
+    "inference": "inference",
+    "decode": "inference",
+    "backward": "backward",
+    "training-step": "training-step",
+}
+"""Phase names and aliases."""
+
+
+TRAINING_STEP = ("backward", "training-step")
+"""The phases whose equations are those of the forward pass and of its gradients."""
+
+
+def phase_name(phase: str) -> str:
+    """The phase that a name or alias means."""
+    if phase not in PHASES:
+        raise ValueError(f"unknown phase '{phase}': expected one of {', '.join(PHASES)}")
+    return PHASES[phase]
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Instances:
+    """The points of one equation that a phase executes."""
+
+    equation: Equation
+    constraints: Constraints
+    once: bool
+    """Whether they depend on no input and no context: done once a forward pass."""
+    joined: bool = False
+    """Whether their results are added up over the sequences of a batch, as gradients of weights
+    are."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The free indices, outer ones first."""
+        return tuple(index.atom for index in self.equation.indices)
+
+
+def underivable(system: System) -> str | None:
+    """Why the tokens of a system cannot be derived, or None."""
+    return tokens(system).underivable
+
+
+def _has_inference(system: System) -> bool:
+    return underivable(system) is None and tokens(system).causal
+
+
+def inference_reason(system: System) -> str | None:
+    """Why one new token has no incremental cost in this form, or None."""
+    if why := underivable(system):
+        return f"tokens could not be derived: {why}"
+    known = tokens(system)
+    if known.causal:
+        return None
+    mixer = system.mixer
+    others = [
+        name
+        for name in mixer.forms
+        if name != system.form and _has_inference(lower(mixer.forms[name]))
+    ]
+    hint = f"; form '{others[0]}' has it" if others else ""
+    for equation in system.equations:
+        for part, _ in walk(equation.value):
+            if isinstance(part, Fft | Select) and known.spanned(part, equation):
+                word = "transforms" if isinstance(part, Fft) else "chooses from"
+                return (
+                    f"form '{system.form}' {word} the whole token axis at once "
+                    f"({equation.name}){hint}"
+                )
+    return f"not causal: an output depends on later tokens{hint}"
+
+
+@cache
+def instances(system: System, phase: str) -> tuple[Instances, ...]:
+    """The points that a phase executes, with the work that depends on no input marked `once`.
+
+    Raises:
+        Unanswered: `inference` of a form that has none; the reason names a form that does.
+        Unsupported: `inference` of a form in which it depends on where the sequence ends.
+        ValueError: an unknown phase.
+    """
+    if phase == "training":
+        return _of_forward(system)
+    if phase in TRAINING_STEP:
+        forward = () if phase == "backward" else _of_forward(system.forward)
+        backward = (
+            Instances(equation, equation.domain, once=kind == STEP, joined=kind == JOINED)
+            for equation, kind in system.backward.items()
+        )
+        return (*forward, *backward)
+    if phase != "inference":
+        raise ValueError(f"unknown phase '{phase}': expected one of {', '.join(PHASES)}")
+    known = tokens(system)
+    if reason := inference_reason(system):
+        raise Unanswered(reason)
+    if known.ending:
+        raise Unsupported(known.ending)
+    return tuple(
+        Instances(equation, constraints, False)
+        for equation in system.equations
+        if equation.array in known.dynamic
+        for constraints in at_token(known.unbounded(equation), known.instance(equation), T)
+    )
+
+
+def _of_forward(system: System) -> tuple[Instances, ...]:
+    known = tokens(system)
+    return tuple(
+        Instances(equation, constraints, not given)
+        for equation in system.equations
+        for constraints, given in known.dependent(equation)
+    )
+
+
+NOW = Poly.atom("now")
+"""t where nothing says that t <= l."""
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """An axis of weights that token t reads past its end where all `conditions` are >= 0."""
+
+    array: Array
+    axis: int
+    conditions: Constraints
+
+    def at(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it happens at these sizes, t among them."""
+        values = {**sizes, "now": sizes["t"]}
+        return all(condition.rational(values) >= 0 for condition in self.conditions)
+
+    def reason(self, sizes: Mapping[str, int]) -> str:
+        """Why there is no answer at these sizes."""
+        extent = self.array.shape[self.axis]
+        return (
+            f"position t = {sizes['t']} would read past the end of {self.array.name}, which covers "
+            f"{extent} = {extent.at(sizes)} positions"
+        )
+
+
+@cache
+def overruns(system: System) -> tuple[Overrun, ...]:
+    """Where one new token reads weights, or work on weights, past their end if t is too large.
+
+    Raises:
+        Unanswered: a form that has no one-token inference.
+    """
+    found: dict[Overrun, None] = {}
+    for part in instances(system, "inference"):
+        for read in reads(part.equation):
+            if read.ref.array not in tokens(system).dynamic:
+                found.update(dict.fromkeys(_past_the_end(part, read)))
+    return tuple(found)
+
+
+def _past_the_end(part: Instances, read: Read) -> Iterator[Overrun]:
+    hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
+    now = {"t": NOW}
+    around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)
+    for axis, position in enumerate(read.ref.positions):
+        if isinstance(position, (Flat, Gather)):
+            continue
+        past = around | {position.substitute(now) - read.ref.array.shape[axis] - 1}
+        if not infeasible(past):
+            yield Overrun(read.ref.array, axis, projected(past, hidden))

@@ -1,0 +1,323 @@
+"""Which equations need each other, and along which axis do they run, row by row?
+
+Equations that need each other form one loop. Within a loop every reference reads the row before
+(`S[i-1]`) or the same row of what is written earlier; the axis that the rows lie on is derived from
+the references, never declared. A loop runs upward, or, where rows need the one after them
+(`S[i+1]`, as gradients do), downward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from costmodel.errors import EquationError, Unsupported
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Array, Flat, Gather, Position, Ref, moved, rebuilt, walk
+from costmodel.symbolic.constraints import Constraints, implied, infeasible
+from costmodel.symbolic.polynomial import Poly
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Equations that are computed together: a loop over rows, or one array by itself."""
+
+    equations: tuple[Equation, ...]
+    axes: Mapping[Array, int]
+    """The axis of each array on which the rows lie; empty where nothing needs itself."""
+    step: int = 1
+    """1 where a row needs the one before it, -1 where it needs the one after it."""
+
+    @cached_property
+    def last_rows(self) -> Mapping[Array, Poly]:
+        """The last row of each array that the loop computes: its extent, where the bounds of the
+        rows do not tell a smaller one."""
+        extents = {array: array.shape[axis] for array, axis in self.axes.items()}
+        if len({*extents.values()}) == 1:
+            ends = [_ends(self.row(equation), equation) for equation in self.equations]
+            lone = [end[0] for end in ends if len(end) == 1]
+            last = next((x for x in lone if all(_reaches(x, other) for other in ends)), None)
+            if last is not None:
+                return dict.fromkeys(extents, last)
+        return extents
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether rows are computed one after another."""
+        return bool(self.axes)
+
+    def row(self, equation: Equation) -> Poly:
+        """The row that an equation of the loop defines, in its free indices."""
+        return _row(self.axes, equation)
+
+    def lag(self, equation: Equation, ref: Ref) -> int | None:
+        """How many rows back a reference reads (0 or 1); None if it reads outside the loop."""
+        if ref.array not in self.axes:
+            return None
+        lag = _lag(self.axes, equation, ref)
+        assert isinstance(lag, int)
+        return lag * self.step
+
+
+@cache
+def blocks(system: System) -> tuple[Block, ...]:
+    """The blocks of a system, in the order of computation: that of the file, each block where its
+    last equation stands.
+
+    Raises:
+        EquationError: an array is read before it is complete, or defined at gathered positions.
+        Unsupported: a loop that reads another row than the one before, or equations that read each
+            other in a way that no order of rows can satisfy.
+    """
+    found = [_block(system, arrays) for arrays in _components(system)]
+    order = {equation: k for k, equation in enumerate(system.equations)}
+    found.sort(key=lambda block: max(order[equation] for equation in block.equations))
+    _check_order(system, found)
+    return tuple(found)
+
+
+def references(equation: Equation) -> Iterator[Ref]:
+    """Every reference on an equation's right side."""
+    return (entry for entry, _ in walk(equation.value) if isinstance(entry, Ref))
+
+
+def _components(system: System) -> list[list[Array]]:
+    """Arrays that need each other, in the order in which the file starts to define them."""
+    needs: dict[Array, set[Array]] = {
+        array: {r.array for e in equations for r in references(e) if r.array in system.defining}
+        for array, equations in system.defining.items()
+    }
+    while True:
+        wider = {a: found.union(*(needs[x] for x in found)) for a, found in needs.items()}
+        if wider == needs:
+            break
+        needs = wider
+    parts: list[list[Array]] = []
+    for array in system.defining:
+        for part in parts:
+            if part[0] in needs[array] and array in needs[part[0]]:
+                part.append(array)
+                break
+        else:
+            parts.append([array])
+    return parts
+
+
+def in_order(system: System) -> tuple[Equation, ...]:
+    """The equations, arrays that need each other together, each after what it reads."""
+    waiting = _components(system)
+    found: list[Equation] = []
+    done: set[Array] = set()
+    while waiting:
+        ready = next(
+            part
+            for part in waiting
+            if all(
+                ref.array in done or ref.array in part or ref.array not in system.defining
+                for array in part
+                for equation in system.defining[array]
+                for ref in references(equation)
+            )
+        )
+        waiting.remove(ready)
+        done |= {*ready}
+        found += [equation for equation in system.equations if equation.array in ready]
+    return tuple(found)
+
+
+def _block(system: System, arrays: Sequence[Array]) -> Block:
+    equations = tuple(e for e in system.equations if e.array in arrays)
+    inside = [(e, r) for e in equations for r in references(e) if r.array in arrays]
+    if not inside:
+        return Block(equations, {})
+    for step in (1, -1):
+        for axes in _axes(arrays, inside, equations, step):
+            if _possible(axes, inside, equations):
+                return Block(equations, axes, step)
+    names = ", ".join(a.name for a in arrays)
+    raise Unsupported(
+        f"{names} {'needs itself' if len(arrays) == 1 else 'need each other'}: a recurrence reads "
+        f"the row before, at index i-1 of one axis, or the same row of what is written earlier"
+    )
+
+
+def _axes(
+    arrays: Sequence[Array],
+    inside: Sequence[tuple[Equation, Ref]],
+    equations: Sequence[Equation],
+    step: int,
+) -> Iterator[Mapping[Array, int]]:
+    """The axes under which every reference reads the same row or the one a step back."""
+
+    def fits(axes: Mapping[Array, int]) -> bool:
+        plain = all(
+            not isinstance(e.positions[axes[e.array]], (Flat, Gather))
+            for e in equations
+            if e.array in axes
+        )
+        return plain and all(
+            _lag(axes, e, ref) in (0, step)
+            for e, ref in inside
+            if e.array in axes and ref.array in axes
+        )
+
+    def chosen(
+        axes: Mapping[Array, int], waiting: Sequence[Array]
+    ) -> Iterator[Mapping[Array, int]]:
+        if not waiting:
+            yield axes
+            return
+        for axis in range(len(waiting[0].shape)):
+            more = {**axes, waiting[0]: axis}
+            if fits(more):
+                yield from chosen(more, waiting[1:])
+
+    yield from chosen({}, _linked(arrays, inside))
+
+
+def _linked(arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]]) -> list[Array]:
+    """The arrays of a loop, each linked by a reference to one before it."""
+    found, waiting = [arrays[0]], list(arrays[1:])
+    pairs = {(e.array, ref.array) for e, ref in inside}
+    while waiting:
+        near = next(a for a in waiting if any((a, b) in pairs or (b, a) in pairs for b in found))
+        found.append(near)
+        waiting.remove(near)
+    return found
+
+
+def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> object:
+    here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
+    if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
+        return None
+    back = here - there
+    fixed = (lag for lag in (0, 1, -1) if _equal(equation.domain, back, lag))
+    return back.constant() if back.constant() is not None else next(fixed, None)
+
+
+def _equal(known: Constraints, value: Poly, number: int) -> bool:
+    """Whether a value is proven to be a number."""
+    return implied(known, value - number) and implied(known, number - value)
+
+
+def _possible(
+    axes: Mapping[Array, int],
+    inside: Sequence[tuple[Equation, Ref]],
+    equations: Sequence[Equation],
+) -> bool:
+    """Whether what is read in the same row is written by earlier equations."""
+    order = {equation: k for k, equation in enumerate(equations)}
+    for reader, ref in inside:
+        if _lag(axes, reader, ref) != 0:
+            continue
+        for other in equations:
+            late = other.array is ref.array and order[other] >= order[reader]
+            if late and _share_a_row(axes, reader, other):
+                return False
+    return True
+
+
+def _share_a_row(axes: Mapping[Array, int], one: Equation, two: Equation) -> bool:
+    """Whether two equations of a loop may define entries of the same row."""
+    renamed = {index.atom: Poly.atom(index.atom + "'") for index in two.indices}
+    apart = _row(axes, one) - _row(axes, two).substitute(renamed)
+    other = frozenset(c.substitute(renamed) for c in two.domain)
+    return not infeasible(one.domain | other | {apart, -apart})
+
+
+def _row(axes: Mapping[Array, int], equation: Equation) -> Poly:
+    return _plain(equation.positions[axes[equation.array]])
+
+
+def _ends(row: Poly, equation: Equation) -> tuple[Poly, ...]:
+    """What the rows of an equation are at most, in sizes; the last one is the least of these."""
+    if not row.variables:
+        return (row,)
+    index = next((i for i in equation.indices if {i.atom} == row.variables), None)
+    if index is None or row.coefficient(index.atom) != 1:
+        return ()
+    ends = tuple(row.substitute({index.atom: end}) for end in index.upper)
+    return () if any(end.variables for end in ends) else ends
+
+
+def _reaches(last: Poly, ends: Sequence[Poly]) -> bool:
+    """Whether rows with these ends are proven to be no later than one."""
+    return any(implied(frozenset(), last - end) for end in ends)
+
+
+def _plain(position: Position) -> Poly:
+    assert not isinstance(position, (Flat, Gather))
+    return position
+
+
+def _check_order(system: System, found: Sequence[Block]) -> None:
+    """Outside loops, what an equation reads is complete before it in the file."""
+    block_of = {e: block for block in found for e in block.equations}
+    order = {e: k for k, e in enumerate(system.equations)}
+    last = {array: order[es[-1]] for array, es in system.defining.items()}
+    given = ("input", "context", "parameter", "buffer")
+    for equation in system.equations:
+        for position in equation.positions:
+            if isinstance(position, Gather):
+                raise EquationError(
+                    f"{equation.name} is defined at positions that {position.at.array.name} holds; "
+                    f"define it at indices and gather where it is read"
+                )
+        for ref in references(equation):
+            if ref.array.role in given or ref.array in block_of[equation].axes:
+                continue
+            if last.get(ref.array, len(order)) > order[equation]:
+                raise EquationError(
+                    f"{equation.name} reads {ref.array.name} before it is complete; write "
+                    f"equations in the order of computation"
+                )
+
+
+@cache
+def ascending(system: System) -> System:
+    """The same system with every loop running upward: rows that need the one after them are
+    numbered from the last one that is computed."""
+    turned = {
+        array: (axis, block.last_rows[array])
+        for block in blocks(system)
+        if block.step < 0
+        for array, axis in block.axes.items()
+    }
+    if not turned:
+        return system
+    return system.with_equations({e: _turned(turned, e) for e in system.equations})
+
+
+def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equation:
+    """An equation with the rows of some arrays numbered from the last one."""
+    values: dict[str, Poly] = {}
+    if equation.array in turned:
+        axis, last = turned[equation.array]
+        row = _plain(equation.positions[axis])
+        values = {a: last + 1 - Poly.atom(a) for a in row.letters if a[0] == "@"}
+
+    def entry(ref: Ref) -> Ref:
+        return Ref(ref.array, place(ref.array, ref.positions))
+
+    def place(array: Array, positions: Sequence[Position]) -> tuple[Position, ...]:
+        found = [moved(position, values) for position in positions]
+        if array in turned:
+            axis, last = turned[array]
+            found[axis] = last + 1 - _plain(found[axis])
+        return tuple(found)
+
+    def index(of: Index) -> Index:
+        low, high = ([b.substitute(values) for b in bounds] for bounds in (of.lower, of.upper))
+        if of.atom not in values:
+            return Index(of.name, tuple(low), tuple(high))
+        end = values[of.atom] + of
+        return Index(of.name, tuple(end - b for b in of.upper), tuple(end - b for b in of.lower))
+
+    return replace(
+        equation,
+        positions=place(equation.array, equation.positions),
+        value=rebuilt(equation.value, entry, index),
+        indices=tuple(map(index, equation.indices)),
+    )

@@ -1,0 +1,316 @@
+"""Which token does each array entry belong to?
+
+An entry belongs to tau = the latest input row that it depends on; what depends on parameters and
+buffers alone belongs to token 0. tau is derived from bounds and indices and kept as a maximum of
+affine terms, each at the points where it is reached: in the axes (`#0`, `#1`) of an array, in the
+free indices of an equation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Array, Fft, Gather, Ref, Select, position_value
+from costmodel.program.dependence import (
+    SOMETHING,
+    Term,
+    Terms,
+    bounded_by,
+    hidden,
+    in_parts,
+    joined_terms,
+    latest,
+    read_term,
+    reads,
+)
+from costmodel.program.nonempty import may_be_empty
+from costmodel.program.recurrences import Block, blocks
+from costmodel.symbolic.constraints import Constraints, implied, variables_of
+from costmodel.symbolic.polynomial import Poly
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The tokens of a system's arrays and equations."""
+
+    system: System
+
+    @cached_property
+    def dynamic(self) -> frozenset[Array]:
+        """The arrays that depend on the input (tau >= 1)."""
+        return self._depending({self.system.mixer.role("input")})
+
+    @cached_property
+    def given(self) -> frozenset[Array]:
+        """The arrays that depend on the input or on a context: work on them is for one sequence."""
+        return self._depending(
+            {a for a in self.system.mixer.arrays.values() if a.role in ("input", "context")}
+        )
+
+    def _depending(self, found: set[Array]) -> frozenset[Array]:
+        """The arrays that depend on any of some."""
+        while True:
+            more = {
+                equation.array
+                for equation in self.system.equations
+                if any(read.ref.array in found for read in reads(equation))
+            }
+            if more <= found:
+                return frozenset(found)
+            found = found | more
+
+    @cached_property
+    def _terms(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        return self._derived({self.system.mixer.role("input"): (Term(Poly.atom("#0")),)})
+
+    @cached_property
+    def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        given = dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),))
+        return self._derived({**given}, zeros=self.system.beyond)
+
+    @cached_property
+    def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        """Where arrays and equations depend on an input or a context, in a sequence that ends.
+
+        Near the end the token may be another one than in a sequence that goes on, or none. Zeros
+        that are read outside of an array stand before and after the rows of each sequence: they
+        depend on what the array does.
+        """
+        given = (self.system.mixer.role("input"), *self.system.mixer.contexts)
+        return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
+
+    def _derived(
+        self, arrays: dict[Array, Terms], *, zeros: bool = False
+    ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        """The tokens of all arrays and equations, given those of some arrays."""
+        equations: dict[Equation, Terms] = {}
+        for block in blocks(self.system) if arrays else ():
+            self._settle(block, arrays, equations, zeros)
+        return arrays, equations
+
+    def _settle(
+        self,
+        block: Block,
+        arrays: dict[Array, Terms],
+        equations: dict[Equation, Terms],
+        zeros: bool,
+    ) -> None:
+        """The tokens of a block; those of a loop are refined until they repeat themselves.
+
+        They are first thought to be alike in all rows. What repeats itself is right, however it was
+        found: every row follows from the row before.
+        """
+        alike = block.is_loop
+        for _ in range(len(block.equations) + 4):
+            before = [equations.get(equation) for equation in block.equations]
+            for equation in block.equations:
+                equations[equation] = latest(equation, arrays, self.length, self.system, zeros)
+                known = {e: equations[e] for e in block.equations if equations.get(e)}
+                if alike and known:
+                    arrays[equation.array] = joined_terms(equation.array, known)
+            settled = before == [equations[equation] for equation in block.equations]
+            if settled or not alike:
+                for array in {equation.array for equation in block.equations}:
+                    complete = {e: equations[e] for e in block.equations if e.array is array}
+                    arrays[array] = joined_terms(array, complete)
+            if not block.is_loop or (settled and not alike):
+                return
+            alike = alike and not settled
+        raise Unsupported(f"the tokens of {block.equations[0].name} do not settle")
+
+    def of(self, array: Array) -> Terms:
+        """tau of an array's entry as a maximum of terms in its axes; () is token 0."""
+        return self._terms[0].get(array, ())
+
+    def at(self, ref: Ref) -> Terms:
+        """tau of a referenced entry, in the indices of the reference."""
+        return tuple(read_term(ref, term) for term in self.of(ref.array))
+
+    def hidden(self, ref: Ref) -> bool:
+        """Whether tau of a referenced entry depends on the values of positions."""
+        return hidden(ref, self.of(ref.array))
+
+    def spanned(self, node: Fft | Select, equation: Equation) -> bool:
+        """Whether an opaque step runs over the token axis, a choice alike for all rows."""
+        by_row = variables_of(term.token for term in self.instance(equation))
+        over = any(index.atom in self._indices_of(node.body) for index in node.over)
+        return over and not (isinstance(node, Select) and by_row)
+
+    def _indices_of(self, ref: Ref) -> frozenset[str]:
+        """The indices that tau of a referenced entry depends on, by the positions that are plain:
+        others are read themselves."""
+        axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
+        return frozenset().union(
+            *(
+                position_value(position).letters
+                for axis, position in enumerate(ref.positions)
+                if f"#{axis}" in axes and not isinstance(position, Gather)
+            )
+        )
+
+    def instance(self, equation: Equation) -> Terms:
+        """tau of an equation's instance, in its free indices."""
+        return self._terms[1][equation]
+
+    def dependent(self, equation: Equation) -> list[tuple[Constraints, bool]]:
+        """The points of an equation, in parts that depend on an input or a context, or on none."""
+        if equation.array not in self.given:
+            return [(equation.domain, False)]
+        if equation.array in self._whole:
+            return [(equation.domain, True)]
+        if self.underivable:
+            return [(equation.domain, self._throughout(equation))]
+        return in_parts(equation.domain, self._dependence[1].get(equation, ()), ())
+
+    def dependent_entries(
+        self, ref: Ref, around: Constraints, *, ends: bool = True
+    ) -> list[tuple[Constraints, bool]]:
+        """The points around a reference, in parts at which the entry that is read depends on an
+        input or a context, or on none; `ends` says that the sequence does not go on."""
+        if ref.array not in self.given:
+            return [(around, False)]
+        if self.underivable:
+            return [(around, all(map(self._throughout, self.system.defining.get(ref.array, ()))))]
+        if ends:
+            here = self._dependence[0].get(ref.array, ())
+            return in_parts(around, tuple(read_term(ref, term) for term in here), ())
+        context = self._from_context[0].get(ref.array, ())
+        return in_parts(around, self.at(ref), tuple(read_term(ref, term) for term in context))
+
+    @cached_property
+    def underivable(self) -> str | None:
+        """Why the tokens cannot be derived, or None."""
+        try:
+            _ = self.causal, self._from_context, self._dependence
+        except Unsupported as error:
+            return str(error)
+        return None
+
+    def _throughout(self, equation: Equation) -> bool:
+        """True, once it is proven that every point of an equation depends on an input or a context.
+
+        Raises:
+            Unsupported: it is not proven, and tokens are not there to tell.
+        """
+        if equation.array not in self._whole:
+            raise Unsupported(
+                f"which entries depend on the input is not derived: {self.underivable}"
+            )
+        return True
+
+    @cached_property
+    def _whole(self) -> frozenset[Array]:
+        """Arrays of which every entry depends on an input or a context."""
+        found = set(self.given)
+        while True:
+            partly = {
+                equation.array
+                for equation in self.system.equations
+                if not any(
+                    read.ref.array in found and not (read.over and may_be_empty(equation))
+                    for read in reads(equation)
+                )
+            }
+            if not partly & found:
+                return frozenset(found)
+            found -= partly
+
+    @cached_property
+    def causal(self) -> bool:
+        """Whether tau(y[i]) <= i."""
+        output = self.system.mixer.role("output")
+        return all(
+            implied(
+                equation.domain | term.where, position_value(equation.positions[0]) - term.token
+            )
+            for equation in self.system.defining[output]
+            for term in self.instance(equation)
+        )
+
+    def unbounded(self, equation: Equation) -> Constraints:
+        """The domain with the sequence thought to go on: token indices lose their upper end."""
+        terms = [term.token for term in self.instance(equation)]
+        of_token = {a for term in terms for a in term.letters if a[0] == "@"}
+
+        def ends(index: Index, constraint: Poly) -> bool:
+            others = {i.atom for i in equation.indices} - {index.atom}
+            if index.atom not in of_token or not self.length <= constraint.letters:
+                return False
+            if any(variables_of([constraint + term]) == set() for term in terms):
+                return True
+            alone = constraint.letters.isdisjoint(others)
+            return alone and constraint.coefficient(index.atom) == Poly.of(-1)
+
+        return frozenset(
+            constraint
+            for index in equation.indices
+            for constraint in index.constraints
+            if not ends(index, constraint)
+        )
+
+    @cached_property
+    def ending(self) -> str | None:
+        """Why it depends on where the sequence ends what belongs to one token, or None.
+
+        It does not where the bounds that hold the length are those of the arrays alone, or follow
+        from other ones: then the sequence may be thought to go on.
+        """
+        for equation in self.system.equations:
+            if equation.array in self.dynamic:
+                for name, bound in self._bounded_by_the_end(equation):
+                    return (
+                        f"{equation.name}: what belongs to one token depends on where the sequence "
+                        f"ends, at the bound {bound} of index {name}"
+                    )
+        return None
+
+    def _bounded_by_the_end(self, equation: Equation) -> Iterator[tuple[str, Poly]]:
+        """The indices, and their bounds, with which the work of a token ends as the sequence does,
+        and not by the ends of arrays."""
+        known = self.unbounded(equation)
+        of_token = {a for term in self.instance(equation) for a in term.token.letters}
+        places = [(equation.array, equation.positions)]
+        places += [(read.ref.array, read.ref.positions) for read in reads(equation)]
+        inside = {
+            end
+            for array, positions in places
+            for extent, position in zip(array.shape, positions, strict=True)
+            if not isinstance(position, Gather)
+            for end in (position_value(position) - 1, extent - position_value(position))
+        }
+        for index in equation.indices:
+            for bound in index.constraints if index.atom in of_token else ():
+                dropped = bound not in known
+                others = known | inside if dropped else equation.domain - {bound}
+                if self.length <= bound.letters and not implied(others, bound):
+                    yield index.name, bounded_by(index, bound)
+        for read in reads(equation):
+            seen = self._indices_of(read.ref)
+            for index in reversed(read.over):
+                if any(seen & c.letters for c in index.constraints):
+                    seen |= {index.atom}
+                for bound in index.constraints if index.atom in seen else ():
+                    others = (equation.domain | read.constraints) - {bound}
+                    if self.length <= bound.letters and not implied(others, bound):
+                        yield index.name, bounded_by(index, bound)
+
+    @cached_property
+    def length(self) -> frozenset[str]:
+        """The sizes that end the sequence."""
+        return self.system.mixer.role("input").shape[0].letters
+
+
+@cache
+def tokens(system: System) -> Tokens:
+    """The tokens of a system.
+
+    Raises:
+        EquationError: an array is read before it is defined.
+    """
+    blocks(system)
+    return Tokens(system)

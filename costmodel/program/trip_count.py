@@ -1,0 +1,223 @@
+"""How often is an expression evaluated, and how many terms or comparisons does it have there?
+
+Figures of selections (argmax, top-k, sort) are nominal, like those of a Fourier transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation, rank
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Binary, Joined, Node, Reduce, Reduction, Select
+from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present
+from costmodel.program.phases import Instances
+from costmodel.symbolic.constraints import ONE, Constraints, infeasible, variables_of
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.piecewise_max import MOST, proven
+from costmodel.symbolic.polyhedral_sums import total
+from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
+
+
+def terms_of(over: tuple[Index, ...]) -> Poly:
+    """How many terms a reduction has, in the indices around it."""
+    names = {index.atom for index in over}
+    coupled = any(names & b.letters for i in over for b in i.lower + i.upper)
+    if coupled:
+        constraints: Constraints = frozenset().union(*(index.constraints for index in over))
+        outer = {a: Poly.atom("outer " + a) for c in constraints for a in c.letters - names}
+        exact = total(
+            tuple(index.atom for index in over),
+            frozenset(
+                c.substitute({k: v for k, v in outer.items() if k[0] == "@"}) for c in constraints
+            ),
+            Poly.of(1),
+        )
+        if len(exact.pieces) != 1:
+            raise Unsupported("the number of terms of a reduction depends on cases")
+        return exact.pieces[0][1].substitute({f"outer {a}": Poly.atom(a) for a in outer})
+    number = Poly.of(1)
+    for index in over:
+        number = number * call("Min", *(u - low + 1 for u in index.upper for low in index.lower))
+    return number
+
+
+def numbers_of_terms(
+    node: Reduction, part: Instances, around: Constraints
+) -> Iterator[tuple[Poly, Constraints]]:
+    """How many terms a reduction has, in the indices around it, and where; sums over no term are no
+    terms."""
+    there = dict.fromkeys(node.parts, EVERYWHERE)
+    if may_be_empty(part.equation):
+        for one in node.parts:
+            inner = around.union(*(index.constraints for index in one.over))
+            there[one] = present(one.body, inner)
+    if isinstance(node, Reduce) and there[node] == EVERYWHERE:
+        try:
+            number = terms_of(node.over)
+        except Unsupported:
+            pass
+        else:
+            if _rounded(number) is None:
+                yield number, frozenset()
+                return
+    number_of_all = Exact()
+    for one, places in there.items():
+        number_of_one = _in_cases(_terms_at(one.over, places), around)
+        if max(len(number_of_one.pieces), len(_splits(number_of_one))) > MOST:
+            raise Unsupported("the number of terms of a reduction depends on cases")
+        number_of_all = number_of_all + number_of_one
+    cases = number_of_all.chambers()
+    if isinstance(node, Joined) and _smallest(cases, around):
+        cases = [(frozenset(), call("Min", *(number for _, number in cases)))]
+    for guards, number in cases:
+        where = frozenset(c for c in guards if not proven(around, c))
+        if number.terms and not infeasible(around | where):
+            yield number, where
+
+
+def _in_cases(number: Exact, around: Constraints) -> Exact:
+    """The same, without quotients of an index that are rounded: l - k over C, where k is one of C
+    places, is floor(l/C) for the places that the last chunk has, and 1 less for the others."""
+    result = Exact()
+    for guards, poly in number.pieces:
+        atom = next((a for p in (poly, *by_text(guards)) if (a := _rounded(p))), None)
+        values = None if atom is None else _values(atom, around)
+        if atom is None or values is None:
+            result = result + Exact(((guards, poly),))
+            continue
+        for value, where in values:
+            known = frozenset(guard.substitute({atom: value}) for guard in guards) | where
+            if not infeasible(around | known):
+                needed = frozenset(guard for guard in known if not proven(around, guard))
+                one = Exact(((needed, poly.substitute({atom: value})),))
+                result = result + _in_cases(one, around)
+    return result
+
+
+def _splits(number: Exact) -> frozenset[frozenset[Poly]]:
+    """The conditions that tell the cases of a number apart, each with its opposite."""
+    guards = frozenset[Poly]().union(*(guards for guards, _ in number.pieces))
+    return frozenset(frozenset({guard, -guard - 1}) for guard in guards)
+
+
+def _rounded(poly: Poly) -> Fn | None:
+    """A quotient in a polynomial that is rounded and moves with an index."""
+    for atom in sorted(poly.atoms):
+        if isinstance(atom, Fn):
+            if atom.function == "floor_div" and variables_of(atom.args):
+                return atom
+            for argument in atom.args:
+                if (found := _rounded(argument)) is not None:
+                    return found
+    return None
+
+
+def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ...] | None:
+    """What (a + m) / s is when rounded, and where, m being no more than s or no less than -s; None
+    where neither is proven. Where it may be chosen, a holds no number, so that quotients of several
+    such sums are those of one."""
+    above, below = atom.args
+    sizes = Poly({t: x for t, x in above.terms.items() if not variables_of([Poly({t: x})])})
+    for still in (sizes - sizes.terms.get((), 0), sizes):
+        moving = above - still
+        quotient = call("floor_div", still, below)
+        within = moving + still - below * quotient
+        if proven(around, -moving) and proven(around, moving + below):
+            return (quotient, frozenset({within})), (quotient - 1, frozenset({-within - 1}))
+        if proven(around, moving) and proven(around, below - moving):
+            within = below - 1 - within
+            return (quotient, frozenset({within})), (quotient + 1, frozenset({-within - 1}))
+    return None
+
+
+def _smallest(cases: Sequence[tuple[Constraints, Poly]], around: Constraints) -> bool:
+    """Whether each of some cases is proven to give the smallest number wherever it holds."""
+    return all(
+        proven(around | guards, other - number) for guards, number in cases for _, other in cases
+    )
+
+
+def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
+    """How many points the ranges of a reduction have at some places, in the indices around it."""
+    ranges: Constraints = frozenset().union(*(index.constraints for index in over))
+    names = tuple(index.atom for index in over)
+    around = {a for c in ranges.union(*places) for a in variables_of([c])} - {*names}
+    fixed = {a: Poly.atom("outer " + a) for a in around}
+    number = Exact()
+    for place in places:
+        inside = frozenset(c.substitute(fixed) for c in ranges | place)
+        number = number + total(names, inside, ONE)
+    return number.substitute({f"outer {a}": Poly.atom(a) for a in around})
+
+
+def number_kept(part: Instances) -> Poly:
+    """How many positions are chosen in each row, in the indices of the row."""
+    numbers = rank(part.equation)
+    return ONE if numbers is None else terms_of((numbers,))
+
+
+@dataclass(frozen=True)
+class Points:
+    """Where an expression is evaluated: variables (outer first) and their constraints."""
+
+    equation: Equation
+    variables: tuple[str, ...]
+    constraints: Constraints
+    accounting: str
+
+    def number(self, places: Places = EVERYWHERE) -> Exact:
+        """How many points there are, at some places among them."""
+        result = Exact()
+        for place in places:
+            result = result + total(self.variables, self.constraints | place, ONE)
+        return result
+
+    def present(self, node: Node) -> Places:
+        """Where among the points an expression is no sum over no term."""
+        return present(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
+
+    def carried_out(self, node: Binary) -> Exact:
+        """At how many points both sides of an operation are there."""
+        return self.number(
+            both(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
+        )
+
+    def inside(self, over: tuple[Index, ...]) -> Points:
+        """The points of an expression under a reduction."""
+        constraints = self.constraints.union(*(index.constraints for index in over))
+        variables = self.variables + tuple(index.atom for index in over)
+        return replace(self, variables=variables, constraints=constraints)
+
+    def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
+        """What stands inside a node, with its points: the terms of a union, range by range."""
+        if isinstance(node, (Reduce, Joined)):
+            for part in node.parts:
+                yield part.body, self.inside(part.over)
+            return
+        for child in node.children:
+            yield child, self
+
+
+def network(number: Poly) -> Poly:
+    """The comparators of a bitonic network for R entries: P/2 in each column, P = 2^ceil(log2 R).
+
+    Source: Batcher 1968, Sorting networks and their applications; Knuth, volume 3, section 5.3.4.
+    """
+    return call("pow2", call("ceil_log2", number)) * columns(number) / 2
+
+
+def columns(number: Poly) -> Poly:
+    """The columns of such a network, one after another: L (L + 1) / 2 with L = ceil(log2 R)."""
+    stages = call("ceil_log2", number)
+    return stages * (stages + 1) / 2
+
+
+def levels(node: Select, number: Poly, kept: Poly) -> Poly:
+    """The levels of comparisons until all positions are known, `kept` of `number` entries.
+
+    A knockout takes ceil(log2 R); of several, each waits for the mask of the one before.
+    """
+    return columns(number) if node.kind == "sort" else call("ceil_log2", number) * kept

@@ -1,0 +1,311 @@
+"""Is a form well formed? Every entry read exists, and no entry is defined twice.
+
+What is read and what is defined are regions of entries, derived from indices and bounds. Where the
+constraints prove nothing either way, small sizes decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations
+from math import ceil, floor
+
+from costmodel.errors import EquationError, Unsupported
+from costmodel.language.equations import Equation, System, rank, rows
+from costmodel.language.indices import Index, UnionIndex, one_by_one
+from costmodel.language.nodes import (
+    Array,
+    Flat,
+    Gather,
+    Position,
+    Ref,
+    Select,
+    position_value,
+    walk,
+)
+from costmodel.symbolic.constraints import (
+    Constraints,
+    infeasible,
+    nonnegative,
+    outside,
+    projected,
+    variables_of,
+)
+from costmodel.symbolic.polyhedral_sums import total
+from costmodel.symbolic.polynomial import Poly
+
+ONE = Poly.of(1)
+SMALL = (1, 2, 3, 5)
+
+
+def axes_of(array: Array) -> tuple[str, ...]:
+    """The axis variables of an array."""
+    return tuple(f"#{k}" for k in range(len(array.shape)))
+
+
+def region(
+    array: Array, positions: Sequence[Position], constraints: Constraints, hidden: Sequence[str]
+) -> Constraints | None:
+    """The entries at some positions while the indices satisfy the constraints; None if there are
+    none. An axis that is gathered from is touched whole."""
+    links: set[Poly] = set()
+    for axis, position in enumerate(positions):
+        entry, extent = Poly.atom(f"#{axis}"), array.shape[axis]
+        if isinstance(position, Gather) or _is_whole(position, extent, constraints):
+            links |= {entry - 1, extent - entry}
+        else:
+            value = position_value(position)
+            links |= {entry - value, value - entry}
+    joined = constraints | links
+    return None if infeasible(joined) else projected(joined, sorted(hidden, reverse=True))
+
+
+def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> bool:
+    """Whether a flattening runs over its whole axis, whatever the other indices are."""
+    if not isinstance(position, Flat):
+        return False
+    names = {a for a in position.outer.letters | position.inner.letters if a[0] == "@"}
+    ends = {position.outer - 1, position.inner - 1, position.extent - position.inner}
+    ends.add(extent / position.extent - position.outer)
+    return ends == {c for c in constraints if c.letters & names}
+
+
+@cache
+def defined(equation: Equation) -> Constraints | None:
+    """The entries that an equation defines, in the axes of its array."""
+    hidden = [index.atom for index in equation.indices]
+    return region(equation.array, equation.positions, equation.domain, hidden)
+
+
+@cache
+def whole(array: Array) -> Constraints:
+    """All entries of an array."""
+    ends: set[Poly] = set()
+    for axis, extent in enumerate(array.shape):
+        entry = Poly.atom(f"#{axis}")
+        ends |= {entry - 1, extent - entry}
+    return frozenset(ends)
+
+
+@cache
+def check_form(system: System) -> None:
+    """Raise EquationError unless every entry read exists and each is defined at most once.
+
+    Args:
+        system: a form written out without rewrites (`dense` reads outside arrays on purpose).
+    """
+    for index in system.mixer.forms[system.form].indices.values():
+        if isinstance(index, UnionIndex):
+            _disjoint(system, index)
+    for equation in system.equations:
+        if isinstance(equation.value, Select):
+            _chosen_exist(system, equation, equation.value)
+        _written_inside(system, equation)
+        for part, over in walk(equation.value):
+            if isinstance(part, Ref):
+                _read_exists(system, equation, part, over)
+    for array, equations in system.defining.items():
+        _defined_once(system, equations)
+        if array.role == "output":
+            missing = outside(whole(array), _regions(equations))
+            _refuse(system, array, missing, f"{array.name} is not defined everywhere")
+
+
+def _disjoint(system: System, index: UnionIndex) -> None:
+    """Raise EquationError unless every range of a union ends before the next one begins."""
+    for around in one_by_one(_outer(system, index)):
+        known: Constraints = frozenset().union(*(outer.constraints for outer in around))
+        for one, two in combinations(index.pieces, 2):
+            later = Poly.atom(index.atom + " later")
+            there = frozenset(c.substitute({index.atom: later}) for c in two.constraints)
+            if infeasible(known | one.constraints | there | {index - later}):
+                continue
+            for sizes in _small(system):
+                _in_order(index, [*around, one], two, sizes)
+
+
+def _chosen_exist(system: System, equation: Equation, chosen: Select) -> None:
+    """Raise EquationError unless each row has as many entries as positions are chosen, and they are
+    positions that the array may hold."""
+    (over,), numbers = chosen.over, rank(equation)
+    for sizes in _small(system):
+        for point in _points(rows(equation), sizes):
+            begin, end = _ends(over, point)
+            first, last = (1, 1) if numbers is None else _ends(numbers, point)
+            wrong = _wrong_choice(equation, chosen.kind, (begin, end), (first, last), point)
+            if wrong:
+                where = ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
+                raise EquationError(f"{equation.name}: {wrong} (for instance at {where})")
+
+
+def _wrong_choice(
+    equation: Equation,
+    kind: str,
+    entries: tuple[int, int],
+    numbers: tuple[int, int],
+    point: Mapping[str, int],
+) -> str:
+    """What is wrong with a choice among some entries, numbered from the first to the last."""
+    (begin, end), (first, last), below = entries, numbers, equation.array.below
+    there, kept = end - begin + 1, last - first + 1
+    if there < 1:
+        return f"{kind} among no entries"
+    assert below is not None
+    if begin < 1 or end > below.rational(point):
+        return f"{kind} gives positions {begin}..{end}, but {equation.name} holds 1..{below}"
+    if first != 1 or kept < 1:
+        return f"{kind} keeps at least 1 position, numbered from 1; got {first}..{last}"
+    if kind == "sort" and kept != there:
+        return f"sort gives {there} positions, one for each entry; {kept} are defined"
+    if kept > there:
+        return f"{kind} keeps {kept} of {there} entries; number them up to the min_ of the two"
+    return ""
+
+
+def _outer(system: System, index: Index) -> tuple[Index, ...]:
+    """The indices that the bounds of an index name, and those that theirs name, outer first."""
+    indices = system.mixer.forms[system.form].indices.values()
+    found: tuple[Index, ...] = ()
+    for other in indices:
+        if any(other.atom in end.letters for end in index.ends):
+            found += tuple(o for o in (*_outer(system, other), other) if o not in found)
+    return found
+
+
+def _in_order(
+    index: UnionIndex, ranges: Sequence[Index], later: Index, sizes: Mapping[str, int]
+) -> None:
+    """Raise EquationError if the last of some nested ranges meets a later one or is behind it."""
+    for point in _points(ranges, sizes):
+        begin, end = _ends(later, point)
+        if begin <= end and begin <= point[index.atom]:
+            overlap = point[index.atom] <= end
+            where = ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
+            words = "overlap" if overlap else "are not in ascending order"
+            advice = "end one before the next begins" if overlap else "give the lower one first"
+            raise EquationError(
+                f"the ranges of index {index.name} {words} (for instance at {where}): {advice}"
+            )
+
+
+def _points(ranges: Sequence[Index], values: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Every point of some ranges, outer ones first, at some sizes."""
+    if not ranges:
+        yield dict(values)
+        return
+    low, up = _ends(ranges[0], values)
+    for value in range(low, up + 1):
+        yield from _points(ranges[1:], {**values, ranges[0].atom: value})
+
+
+def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
+    low, up = ([bound.rational(values) for bound in ends] for ends in (index.lower, index.upper))
+    return ceil(max(low)), floor(min(up))
+
+
+def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
+    """A reference at all positions among which those were chosen that it gathers at, and the
+    indices that run over them; what is gathered in another way stays as it is."""
+    positions, over = list(ref.positions), []
+    for axis, position in enumerate(positions):
+        if isinstance(position, Gather):
+            index = _among(system, position.at, f"chosen {axis}")
+            if index is not None:
+                positions[axis] = index.as_poly()
+                over.append(index)
+    return Ref(ref.array, tuple(positions)), tuple(over)
+
+
+def _among(system: System, at: Ref, name: str) -> Index | None:
+    """An index over the positions among which an entry of an array of positions was chosen; None
+    where the entry does not tell."""
+    (equation, *others) = system.defining.get(at.array, ()) or (None,)
+    if equation is None or others or not isinstance(equation.value, Select):
+        return None
+    values: dict[str, Poly] = {}
+    for position, there in zip(equation.positions, at.positions, strict=True):
+        if isinstance(there, Gather):
+            return None
+        place = position_value(position)
+        if len(place.variables) == 1 and place == Poly.atom(*place.variables):
+            values[next(iter(place.variables))] = position_value(there)
+    (over,) = equation.value.over
+    if not variables_of(over.ends) <= values.keys():
+        return None
+    lower, upper = (tuple(b.substitute(values) for b in ends) for ends in (over.lower, over.upper))
+    return Index(name, lower, upper)
+
+
+def _shape(array: Array) -> str:
+    return f"({', '.join(map(str, array.shape))})"
+
+
+def _regions(equations: Sequence[Equation]) -> list[Constraints]:
+    return [found for e in equations if (found := defined(e)) is not None]
+
+
+def _written_inside(system: System, equation: Equation) -> None:
+    found = defined(equation)
+    if found is not None:
+        beyond = outside(found, [whole(equation.array)])
+        words = f"{equation.name} is defined outside its extents {_shape(equation.array)}"
+        _refuse(system, equation.array, beyond, words)
+
+
+def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
+    around = equation.domain.union(*(index.constraints for index in over))
+    for position, extent in zip(ref.positions, ref.array.shape, strict=True):
+        below = position.at.array.below if isinstance(position, Gather) else None
+        if below is not None and not nonnegative(extent - below):
+            raise EquationError(
+                f"{equation.name} gathers from {ref.array.name}, whose axis of extent {extent} "
+                f"does not hold positions up to {below}"
+            )
+    reached, among = every_choice(system, ref)
+    around = around.union(*(index.constraints for index in among))
+    hidden = [index.atom for index in (*equation.indices, *over, *among)]
+    found = region(ref.array, reached.positions, around, hidden)
+    if found is None:
+        return
+    beyond = outside(found, [whole(ref.array)])
+    words = f"{equation.name} reads {ref.array.name} outside its extents {_shape(ref.array)}"
+    _refuse(system, ref.array, beyond, words)
+    if ref.array in system.defining:
+        missing = outside(found, _regions(system.defining[ref.array]))
+        words = f"{equation.name} reads entries of {ref.array.name} that no equation defines"
+        _refuse(system, ref.array, missing, words)
+
+
+def _defined_once(system: System, equations: Sequence[Equation]) -> None:
+    for one, two in combinations(equations, 2):
+        regions = defined(one), defined(two)
+        if regions[0] is not None and regions[1] is not None:
+            both = regions[0] | regions[1]
+            _refuse(system, one.array, [both], f"two equations of {one.name} define one entry")
+
+
+def _refuse(system: System, array: Array, regions: Sequence[Constraints], words: str) -> None:
+    """Raise EquationError if a region has an entry at small sizes; nothing if it has none there."""
+    for found in regions:
+        if infeasible(found):
+            continue
+        try:
+            number = total(axes_of(array), found, ONE)
+        except Unsupported:
+            continue
+        for sizes in _small(system):
+            if number.at(sizes) > 0:
+                where = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+                raise EquationError(f"{words} (for instance at {where})")
+
+
+def _small(system: System) -> Iterator[dict[str, int]]:
+    """Small sizes, from equal to different ones; d is a multiple of n."""
+    letters = tuple(dict.fromkeys(["l", *system.mixer.letters]))
+    for shift in range(2 * len(SMALL)):
+        step = 0 if shift < len(SMALL) else 1
+        sizes = {x: SMALL[(shift + k * step) % len(SMALL)] for k, x in enumerate(letters)}
+        if "n" in sizes and "d" in sizes:
+            sizes["d"] *= sizes["n"]
+        yield sizes

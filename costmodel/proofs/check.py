@@ -1,0 +1,262 @@
+"""Does a mixer hold what its author claims? The proofs that need no module.
+
+Well formed; causal or not; derived answers equal instrumented execution; forms agree. A proof that
+fails says where: the first equation that differs and the smallest sizes at which it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from costmodel.errors import EquationError, OracleError, SizeError, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.oracle.execute import execute, random_arrays
+from costmodel.program.chosen_sizes import fit
+from costmodel.program.lowering import lower
+from costmodel.program.phases import inference_reason, underivable
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import check_form
+from costmodel.proofs.against_oracle import TOLERANCE, Comparison, Sizes, causal, classes, general
+from costmodel.proofs.gradients import Gradients
+from costmodel.questions.count import count_equations
+from costmodel.questions.evaluate import evaluate_all
+
+PRIMES = (2, 3, 5, 7)
+
+
+def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
+    """Sets of sizes from small to large: all ones, then distinct small primes, d a multiple of n.
+
+    Raises:
+        SizeError: no set of small sizes gives whole extents.
+    """
+    letters = tuple(dict.fromkeys(["l", *mixer.letters]))
+    found: list[dict[str, int]] = []
+    for shift in range(-1, len(PRIMES) - 1):
+        if shift < 0:
+            sizes = dict.fromkeys(letters, 1)
+        else:
+            sizes = {x: PRIMES[(k + shift) % len(PRIMES)] for k, x in enumerate(letters)}
+        if "n" in sizes and "d" in sizes:
+            sizes["n"] = min(sizes["n"], 3)
+            sizes["d"] = sizes["n"] * (1 if shift < 0 else 2)
+        for scale in (1, 2, 4):
+            try:
+                fit(mixer, whole := {**sizes, **({"d": sizes["d"] * scale} if scale > 1 else {})})
+            except SizeError:
+                continue
+            found.append(whole)
+            break
+    if not found:
+        raise SizeError(f"no small sizes give {mixer.name} whole extents")
+    return sorted(found, key=lambda s: math.prod(s.values()))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One proof: passed, failed (`detail` says where), or not applicable (None)."""
+
+    name: str
+    passed: bool | None
+    detail: str
+
+
+def prove(mixer: Mixer) -> list[Proof]:
+    """The proofs of a mixer's equations, in order; what cannot follow a failure is left out."""
+    proofs = [_well_formed(mixer)]
+    if not proofs[0].passed:
+        return proofs
+    return [
+        *proofs,
+        *_causality(mixer),
+        *_executed(mixer),
+        *_gradients(mixer),
+        *_forms_agree(mixer),
+    ]
+
+
+def words(sizes: Sizes) -> str:
+    """`l = 2, d = 3`."""
+    return ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+
+
+def first_apart(mixer: Mixer, apart: Callable[[Sizes], str]) -> tuple[dict[str, int], str] | None:
+    """The smallest sizes at which `apart` has something to say, and what it says; None if it has
+    nothing to say at any set of small sizes.
+
+    Smallest: no single letter can be lowered without silencing it.
+    """
+    for sizes in small_sizes(mixer):
+        if said := apart(sizes):
+            return _shrunk(mixer, sizes, said, apart)
+    return None
+
+
+def _shrunk(
+    mixer: Mixer, sizes: dict[str, int], said: str, apart: Callable[[Sizes], str]
+) -> tuple[dict[str, int], str]:
+    for letter, value in sizes.items():
+        for lower_value in range(1, value):
+            smaller = {**sizes, letter: lower_value}
+            try:
+                fit(mixer, smaller)
+            except SizeError:
+                continue
+            if still := apart(smaller):
+                return _shrunk(mixer, smaller, still, apart)
+    return sizes, said
+
+
+def _well_formed(mixer: Mixer) -> Proof:
+    """Every form is written in the order of computation and runs at every set of small sizes."""
+    name = "well formed"
+
+    def stopped(sizes: Sizes) -> str:
+        for form in mixer.forms.values():
+            try:
+                _ = execute(form, sizes).trace
+            except (OracleError, ArithmeticError) as error:
+                return f"form '{form.name}' does not run: {error}"
+        return ""
+
+    try:
+        _ = mixer.default_form
+        for role in ("input", "output"):
+            mixer.role(role)
+        for form in mixer.forms.values():
+            check_form(lower(form))
+            tokens(lower(form))
+        apart = first_apart(mixer, stopped)
+    except Unsupported as error:
+        return Proof(name, None, str(error))
+    except (EquationError, SizeError) as error:
+        return Proof(name, False, str(error))
+    if apart is not None:
+        return Proof(name, False, apart[1])
+    forms = ", ".join(mixer.forms)
+    return Proof(name, True, f"{len(small_sizes(mixer))} sets of small sizes; forms: {forms}")
+
+
+def _causality(mixer: Mixer) -> Iterator[Proof]:
+    """Derived and executed causality are the same."""
+    for name, form in mixer.forms.items():
+        reason = inference_reason(lower(form))
+        apart = first_apart(mixer, lambda s, form=form: "" if causal(form, s) else "not causal")  # type: ignore[misc]
+        said = reason or "causal"
+        agree: bool | None = (reason is None) == (apart is None)
+        if underivable(lower(form)):
+            agree = None
+        shown = said
+        if agree is not True:
+            shown = _disagree(said, apart)
+        yield Proof(f"{name}: causal or not", agree, shown)
+
+
+def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
+    executed = f"not causal at {words(apart[0])}" if apart else "causal at all small sizes"
+    return f"derived: {said}; executed: {executed}"
+
+
+def _executed(mixer: Mixer) -> Iterator[Proof]:
+    """Counts, once, span, state, traffic and values, at every set of small sizes."""
+    for form in mixer.forms:
+        made = Comparison(mixer, form)
+        apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
+        done = "; ".join([", ".join(made.compared), *_left(made)])
+        proof = _proof(f"{form}: counts equal instrumented execution", apart, done)
+        yield proof if "counts" in made.compared or apart else replace(proof, passed=None)
+
+
+def _differing(
+    made: Comparison, where: Callable[[Mixer, str, Sizes], str] | None, sizes: Sizes
+) -> str:
+    """The first answer that differs at some sizes; what was compared stays noted."""
+    made.apart.clear()
+    made.at(sizes)
+    if not made.apart:
+        return ""
+    return (where(made.mixer, made.form, sizes) if where else "") + made.apart[0]
+
+
+def _left(made: Comparison) -> Iterator[str]:
+    """The questions that are left open, each reason once."""
+    reasons: dict[str, str] = {}
+    for line in made.refused:
+        question, _, reason = line.partition(": ")
+        reasons.setdefault(reason, general(question))
+    for reason, question in reasons.items():
+        everywhere = " everywhere" if question in made.compared else ""
+        yield f"{question} is not derived{everywhere}: {reason}"
+
+
+def _grouped(answered: Iterable[str]) -> Iterator[str]:
+    """The questions about gradients that were answered, in few words."""
+    parts = [question.partition(", ")[::2] for question in answered]
+    costs = dict.fromkeys(name for name, phase in parts if phase)
+    values = [name for name, phase in parts if not phase]
+    if costs:
+        yield f"{', '.join(costs)} of the backward pass and the training step"
+    if values:
+        yield ", ".join(values)
+
+
+def _gradients(mixer: Mixer) -> Iterator[Proof]:
+    """Values and costs of the gradients' equations, at every set of small sizes."""
+    for form in mixer.forms:
+        made = Gradients(mixer, form)
+        apart = first_apart(mixer, partial(_differing, made, None))
+        done = "; ".join([*_grouped(made.compared), *_left(made)])
+        proof = _proof(f"{form}: gradients equal execution", apart, done)
+        yield proof if made.compared or apart else replace(proof, passed=None)
+
+
+def _proof(name: str, apart: tuple[dict[str, int], str] | None, done: str) -> Proof:
+    return Proof(name, apart is None, f"at {words(apart[0])}: {apart[1]}" if apart else done)
+
+
+def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
+    """The first equation whose derived operations differ from the executed ones, as a phrase."""
+    run = execute(mixer.forms[form], sizes)
+    try:
+        derived = count_equations(run.system, "training")
+    except Unsupported:
+        return ""
+    executed: dict[str, Counter[str]] = {}
+    for instance in run.instances:
+        part = run.system.equations[instance.equation].part_of
+        executed.setdefault(part, Counter()).update(instance.operations)
+    for name, counts in derived.items():
+        rules = Counter(classes(counts.at(**sizes))) + Counter(classes(counts.at(**sizes).once))
+        if rules != +executed[name]:
+            return f"{name} is the first equation that differs; "
+    return ""
+
+
+def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
+    """Every other form gives the numbers of the first."""
+    first, *others = mixer.forms
+    for other in others:
+
+        def differing(sizes: Sizes, other: str = other) -> str:
+            arrays = random_arrays(mixer.forms[first], sizes)
+            one, two = (evaluate_all(mixer, arrays, sizes, form) for form in (first, other))
+            parted = [name for name in two if name in one and _apart(one[name], two[name])]
+            output = mixer.role("output").name
+            if output not in parted:
+                return ""
+            furthest = abs(one[output] - two[output]).max()
+            return f"{parted[0]} is the first array that differs; {output} by {furthest:.3g}"
+
+        yield _proof(f"{other}: equals {first}", first_apart(mixer, differing), "the same numbers")
+
+
+def _apart(one: Any, two: Any) -> bool:
+    """Whether two arrays have other shapes, or entries that differ beyond rounding."""
+    if one.shape != two.shape:
+        return True
+    return bool(abs(one - two).max() > TOLERANCE * max(1.0, float(abs(one).max())))

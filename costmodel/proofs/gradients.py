@@ -1,0 +1,181 @@
+"""Are a mixer's gradients derived rightly? The equations of the backward pass, run and counted.
+
+Values: the gradients that the equations give, against differences of the output. Costs: the rules'
+answers for the backward pass and the training step, against the tallies of their execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation, System, gradient_name
+from costmodel.language.nodes import First, walk
+from costmodel.oracle.execute import Execution, run
+from costmodel.oracle.interpreter import Values
+from costmodel.proofs.against_oracle import Comparison, Sizes
+from costmodel.questions.activations import activations
+from costmodel.questions.count import count
+from costmodel.questions.evaluate import evaluate_all, gradients
+from costmodel.questions.span import span
+from costmodel.questions.subject import system_of
+from costmodel.questions.traffic import traffic
+
+if TYPE_CHECKING:
+    import numpy as np
+
+STEP = 1e-6
+"""Of the difference quotients: their error, of second order, is far below TOLERANCE."""
+TOLERANCE = 1e-6
+
+
+@dataclass
+class Gradients(Comparison):
+    """The gradients of one form under one convention; see `Comparison`."""
+
+    def at(self, sizes: Sizes) -> Gradients:
+        """Ask every question about the gradients at these sizes."""
+        try:
+            system = system_of(self.mixer, self.form, self.rewrites, "backward")
+        except Unsupported as reason:
+            self.refused.append(f"gradients: {reason}")
+            return self
+        forward = system.forward.equations
+        dense = bool({"dense", "zero-state"} & {*self.rewrites})
+
+        def ran(ready: Collection[Equation], arrays: Values | None = None) -> Execution:
+            return run(
+                system, sizes, accounting=self.accounting, dense=dense, ready=ready, arrays=arrays
+            )
+
+        backward, step = ran(forward), ran(())
+        for phase, ready, done in (("backward", forward, backward), ("training-step", (), step)):
+            maximum = _has_maximum(system)
+            level = ran(ready, _rows_alike(done.arrays, system)) if maximum else done
+            self._costs(phase, sizes, system, done, level)
+        self.check(
+            "activations",
+            lambda: activations(self.mixer, self.form, self.convention).at(**sizes),
+            sum(entry[0] is not _given(system) for entry in backward.kept()),
+        )
+        slopes = {} if "dense" in self.rewrites else self._slopes(system, backward, sizes)
+        for name, (derived, executed) in slopes.items():
+            self.check(f"gradient of {name}", derived, executed)
+        return self
+
+    def _costs(
+        self, phase: str, sizes: Sizes, system: System, done: Execution, level: Execution
+    ) -> None:
+        form, names = self.form, self.convention
+        tallied = [done.counts(), done.once()]
+        self.check(
+            f"counts, {phase}",
+            lambda: _classes(count(self.mixer, phase, form, names).at(**sizes)),
+            {
+                c: n
+                for c in sorted({*tallied[0], *tallied[1]})
+                if (n := sum(t.get(c, 0) for t in tallied))
+            },
+        )
+        self.check(
+            f"span, {phase}",
+            lambda: span(self.mixer, phase, form, names).at(**sizes),
+            level.span() if level.instances else 0,
+        )
+        fresh = {entry for i in done.instances for entry in i.writes}
+        read = {entry for i in done.instances for entry in i.reads}
+        results = [entry for entry in fresh if entry[0] in system.results(phase)]
+        self.check(
+            f"compulsory traffic, {phase}",
+            lambda: sum(traffic(self.mixer, phase, form, names).compulsory.at(sizes).values()),
+            len(read - fresh) + len(results),
+        )
+        self.check(
+            f"unfused traffic, {phase}",
+            lambda: sum(traffic(self.mixer, phase, form, names).unfused.at(sizes).values()),
+            sum(row.activations + row.weights for row in done.unfused()),
+        )
+
+    def _slopes(
+        self, system: System, done: Execution, sizes: Sizes
+    ) -> dict[str, tuple[Callable[[], str], str]]:
+        """The slope along a direction, of every array that gets a gradient: derived, and as a
+        difference quotient of the result, which is the output or its loss."""
+        arrays = dict(done.arrays)
+        given = arrays.pop(_given(system).name)
+        names = tuple(self.rewrites)
+        found: dict[str, tuple[Callable[[], str], str]] = {}
+
+        @cache
+        def derived() -> Mapping[str, Any]:
+            return gradients(self.mixer, arrays, given, sizes, self.form, names)
+
+        def output(changed: Mapping[str, Any]) -> Any:
+            known = {**arrays, **changed, _given(system).name: given}
+            found = evaluate_all(self.mixer, known, sizes, self.form, names, "training-step")
+            return found[system.mixer.role("output").name]
+
+        for name, slope in self._executed(system, done):
+            values, along = arrays[name], _direction(arrays[name])
+            ends = [output({name: values + sign * STEP * along}) for sign in (1, -1)]
+            quotient = float(((ends[0] - ends[1]) / (2 * STEP) * given).sum())
+            executed = float((slope * along).sum())
+            close = abs(quotient - executed) <= TOLERANCE * max(1.0, abs(quotient))
+
+            def evaluated(name: str = name, slope: Any = slope, said: str = str(quotient)) -> str:
+                value = derived().get(name, 0 * slope)
+                same = abs(value - slope).max() <= TOLERANCE * max(1.0, abs(slope).max())
+                return said if same else f"{value.tolist()}, executed {slope.tolist()}"
+
+            found[name] = (evaluated, str(quotient if close else executed))
+        return found
+
+    def _executed(
+        self, system: System, done: Execution
+    ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        import numpy as np
+
+        values: dict[str, np.ndarray[Any, Any]] = {}
+        for array in system.wanted:
+            values[gradient_name(array)] = np.zeros(done.arrays[array.name].shape)
+        for (owner, where), scalar in done.trace.memory.items():
+            if owner.name in values and owner.role == "intermediate":
+                values[owner.name][tuple(p - 1 for p in where)] = scalar.value
+        for name, slope in values.items():
+            yield name.removesuffix(".grad"), slope
+
+
+def _has_maximum(system: System) -> bool:
+    return any(isinstance(node, First) for e in system.equations for node, _ in walk(e.value))
+
+
+def _rows_alike(arrays: Values, system: System) -> Values:
+    """The same arrays with all rows of the input alike, so that the first entry is the largest: the
+    span says how deep the gradient of a maximum can be, whichever entry wins."""
+    name = system.mixer.role("input").name
+    return {**arrays, name: arrays[name] * 0 + arrays[name][:1]}
+
+
+def _given(system: System) -> Any:
+    """The gradient of the result, the output or its loss."""
+    return system.mixer.arrays[gradient_name(system.mixer.role("output"))]
+
+
+def _direction(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Some direction, the same at every run."""
+    import numpy as np
+
+    direction: np.ndarray[Any, Any] = np.random.default_rng(0).uniform(-1, 1, values.shape)
+    return direction
+
+
+def _classes(counts: Any) -> dict[str, int]:
+    """Operations by class, with the work on weights alone."""
+    total: dict[str, int] = {}
+    for part in (counts, counts.once):
+        for name, number in part.by_class().items() if part else ():
+            total[name] = total.get(name, 0) + number
+    return {name: number for name, number in sorted(total.items()) if number}

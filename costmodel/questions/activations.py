@@ -1,0 +1,163 @@
+"""What must be kept of the forward pass, so that its gradients can be computed?
+
+The distinct entries of the forward pass that the equations of the gradients read: inputs and
+intermediate results, not parameters. What an implementation keeps is another matter, and is
+measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Unpack
+
+from costmodel.language.equations import Equation, Mixer, System, gradient_name
+from costmodel.language.nodes import Array, Flat, Gather, Ref, position_value
+from costmodel.program.conventions import Convention
+from costmodel.program.dependence import reads
+from costmodel.program.phases import instances
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import axes_of, defined
+from costmodel.questions.state import entries, variables_in
+from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.constraints import Constraints, outside
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polyhedral_sums import union_size
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sympy_form import Quantity
+
+if TYPE_CHECKING:
+    import sympy
+
+ONE = Poly.of(1)
+Regions = dict[Array, list[Constraints]]
+"""Array -> regions of its entries, which may overlap."""
+
+
+@dataclass(frozen=True)
+class Activations(Quantity):
+    """Elements kept for the backward pass, per array, for one sequence; exact."""
+
+    arrays: Mapping[str, Exact]
+    once: Mapping[str, Exact]
+    """Those that depend on weights alone: they are kept once for all sequences of a batch."""
+
+    @property
+    def each(self) -> Exact:
+        """Elements for each sequence."""
+        return _sum(self.arrays)
+
+    @property
+    def alone(self) -> Exact:
+        """Elements that depend on weights alone."""
+        return _sum(self.once)
+
+    @property
+    def exact(self) -> Exact:
+        """The total number of elements."""
+        return self.each + self.alone
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The total as a sympy expression."""
+        return self.exact.expr
+
+    def at(self, *, b: int = 1, **sizes: int) -> int:
+        """Elements at integer sizes, for `b` sequences."""
+        return b * self.each.at(sizes) + self.alone.at(sizes)
+
+
+def _sum(numbers: Mapping[str, Exact]) -> Exact:
+    result = Exact()
+    for number in numbers.values():
+        result = result + number
+    return result
+
+
+@cache
+def kept_entries(system: System, *, renamed: bool = False) -> Activations:
+    """What the gradients of a system of a training step read of its forward pass.
+
+    Args:
+        renamed: an entry that an equation sets equal to another one is that other one.
+    """
+    given = gradient_name(system.mixer.role("output"))
+    forward = tokens(system.forward)
+    regions: tuple[Regions, Regions] = ({}, {})
+    for part in instances(system, "backward"):
+        for read in reads(part.equation):
+            array = read.ref.array
+            kept = array in system.forward.defining or array.role in ("input", "context")
+            if not kept or array.name == given:
+                continue
+            variables = variables_in(part.equation, read.over)
+            around = part.constraints | read.constraints
+            for where, sequence in forward.dependent_entries(read.ref, around):
+                found = entries(read.ref, where, variables, ends=True)
+                if found is not None:
+                    regions[not sequence].setdefault(array, []).append(found)
+    if renamed:
+        regions = _renamed(system.forward, regions[0]), _renamed(system.forward, regions[1])
+    each, once = (
+        {array.name: union_size(axes_of(array), found, ONE) for array, found in part.items()}
+        for part in regions
+    )
+    return Activations(each, once)
+
+
+def _renamed(forward: System, regions: Regions) -> Regions:
+    """The same entries under the names that they have first: those that an equation copies as they
+    are (`Z[1, p] = K[1, p]`) become those that it reads."""
+    found: Regions = {}
+    waiting = [(array, one) for array, listed in regions.items() for one in listed]
+    while waiting:
+        array, one = waiting.pop()
+        copies = [e for e in forward.defining.get(array, ()) if is_plain(e)]
+        for equation in copies:
+            assert isinstance(equation.value, Ref)
+            if moved := _source(equation, equation.value, one):
+                waiting.append((equation.value.array, moved))
+        copied = [where for e in copies if (where := defined(e)) is not None]
+        found.setdefault(array, []).extend(outside(one, copied))
+    return found
+
+
+def is_plain(equation: Equation) -> bool:
+    """Whether an equation does nothing but copy entries, each from a place of its own."""
+    value = equation.value
+    return isinstance(value, Ref) and not any(
+        isinstance(p, (Flat, Gather)) for p in (*equation.positions, *value.positions)
+    )
+
+
+def _source(equation: Equation, read: Ref, wanted: Constraints) -> Constraints | None:
+    """The entries that an equation copies into the wanted ones; None if there are none."""
+    places = {f"#{k}": position_value(p) for k, p in enumerate(equation.positions)}
+    around = frozenset(c.substitute(places) for c in wanted)
+    return entries(read, equation.domain | around, variables_in(equation, ()), ends=True)
+
+
+def activations(
+    mixer: Mixer,
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    *,
+    renamed: bool = False,
+    **training: Unpack[Training],
+) -> Activations:
+    """The entries of the forward pass that the backward pass reads, by the equations.
+
+    Args:
+        renamed: an entry that an equation sets equal to another one is that other one, kept once.
+        training: what is computed again in place of being kept, and which gradients are taken.
+
+    Raises:
+        Unsupported: an equation whose gradient is not derived.
+
+    >>> import costmodel as cm
+    >>> cm.activations(cm.mixer("me")).at(l=128, d=128)
+    16384
+    """
+    rewrites = asked(convention, "backward", training).rewrites
+    return kept_entries(system_of(mixer, form, rewrites, "backward"), renamed=renamed)

@@ -1,0 +1,242 @@
+"""How many scalar operations of each class does a mixer execute?
+
+One rule per kind of node: what it costs at every point of the domain around it. Counts are exact
+polynomials (piecewise where they must be) in the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Unpack
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer, System, rows
+from costmodel.language.functions import TABLE
+from costmodel.language.nodes import (
+    Add,
+    Binary,
+    Call,
+    Constant,
+    Div,
+    Fft,
+    First,
+    Folded,
+    IndexValue,
+    Joined,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Reduction,
+    Ref,
+    Select,
+    Sub,
+    Where,
+    names_in,
+)
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import Instances, instances, phase_name
+from costmodel.program.trip_count import Points, network, terms_of
+from costmodel.questions.counts import Counts, Tally
+from costmodel.questions.peers import peer_count
+from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.constraints import ONE, Constraints, variables_of
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polyhedral_sums import total
+from costmodel.symbolic.polynomial import Poly
+
+
+def _leaf(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
+    return iter(())
+
+
+def _one(name: str) -> Callable[[Binary, Points], Iterator[tuple[str, Exact]]]:
+    def rule(node: Binary, points: Points) -> Iterator[tuple[str, Exact]]:
+        yield name, points.carried_out(node)
+
+    return rule
+
+
+def _call(node: Call, points: Points) -> Iterator[tuple[str, Exact]]:
+    for step in TABLE[node.function].steps:
+        yield step, points.number()
+
+
+def _reduce(node: Reduction, points: Points) -> Iterator[tuple[str, Exact]]:
+    terms = number_of_terms(node, points)
+    name = {"sum": "add", "max": "compare"}[node.kind]
+    spared = node.kind == "max" or points.accounting == "strict"
+    yield name, terms - points.number(points.present(node)) if spared else terms
+
+
+def number_of_terms(node: Reduction, points: Points) -> Exact:
+    """How many terms a reduction has at all points around it."""
+    terms = Exact()
+    for part in node.parts:
+        inner = points.inside(part.over)
+        terms = terms + inner.number(inner.present(part.body))
+    return terms
+
+
+def transforms(points: Points, node: Fft) -> Exact:
+    """How many transforms an equation runs: the points of the indices its operand shares."""
+    shared = set(names_in(node.body.positions))
+    produced = [v for v in points.variables if v not in shared]
+    kept = tuple(v for v in points.variables if v in shared)
+    constraints = frozenset(c for c in points.constraints if not c.letters & set(produced))
+    return total(kept, constraints, ONE)
+
+
+def _fft(node: Fft, points: Points) -> Iterator[tuple[str, Exact]]:
+    """The nominal work of every transform."""
+    number = transforms(points, node)
+    for name, work in node.work.items():
+        yield name, number * work
+
+
+def _select(node: Select, points: Points) -> Iterator[tuple[str, Exact]]:
+    """R - 1 comparisons for each position, the masked entries compared too; a network for a row."""
+    if node.kind == "sort":
+        kept, constraints = rows_of(points)
+        yield "compare", total(kept, constraints, ONE) * network(sorted_entries(node, points))
+    else:
+        yield "compare", number_of_terms(node.maximum, points) - points.number()
+
+
+def rows_of(points: Points) -> tuple[tuple[str, ...], Constraints]:
+    """The points of the rows in which an equation chooses positions."""
+    kept = tuple(index.atom for index in rows(points.equation))
+    produced = {*points.variables} - {*kept}
+    return kept, frozenset(c for c in points.constraints if not c.letters & produced)
+
+
+def sorted_entries(node: Select, points: Points) -> Poly:
+    """How many entries a row holds that is sorted, the same for all rows.
+
+    Raises:
+        Unsupported: rows hold more or fewer entries.
+    """
+    number = terms_of(node.over)
+    for name in sorted(variables_of([number])):
+        rest = (c + Poly.atom(name) for c in points.constraints if -c in points.constraints)
+        value = next((v for v in rest if not variables_of([v])), None)
+        if value is None:
+            raise Unsupported(
+                f"{points.equation.name}: how many comparisons a sort takes depends on index "
+                f"{name[1:]}, and these are not summed exactly"
+            )
+        number = number.substitute({name: value})
+    return number
+
+
+RULES: Mapping[type[Node], Callable[..., Iterator[tuple[str, Exact]]]] = {
+    Constant: _leaf,
+    IndexValue: _leaf,
+    Ref: _leaf,
+    Neg: _leaf,
+    Folded: _leaf,
+    Where: _leaf,
+    First: _leaf,
+    Add: _one("add"),
+    Sub: _one("add"),
+    Mul: _one("mul"),
+    Div: _one("div"),
+    Call: _call,
+    Reduce: _reduce,
+    Joined: _reduce,
+    Fft: _fft,
+    Select: _select,
+}
+"""Node -> the operations that it executes itself, at all points around it."""
+
+
+def _tally(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
+    try:
+        rule = RULES[type(node)]
+    except KeyError:
+        raise Unsupported(f"{type(node).__name__} has no rule in count") from None
+    yield from rule(node, points)
+    for child, inner in points.under(node):
+        yield from _tally(child, inner)
+
+
+def _points(part: Instances, accounting: str) -> Points:
+    return Points(part.equation, part.variables, part.constraints, accounting)
+
+
+def count_instances(part: Instances, accounting: str = "strict") -> Tally:
+    """Operations per class of some points of one equation."""
+    found: Tally = {}
+    for name, number in _tally(part.equation.value, _points(part, accounting)):
+        found[name] = found[name] + number if name in found else number
+    return {name: value for name, value in found.items() if not value.is_zero}
+
+
+def _joined(node: Node, points: Points) -> Exact:
+    """How many additions it takes to add up one more sequence: none for a sum over no term.
+
+    A sum goes on over the rows of all sequences: by `mac` each term has had its addition. Of two
+    shares each is added up first, so that one addition is spared for every further sequence.
+    """
+    if isinstance(node, (Neg, Folded)):
+        return _joined(node.body, points)
+    if isinstance(node, (Add, Sub)):
+        shares = _joined(node.left, points) + _joined(node.right, points)
+        return shares - points.carried_out(node)
+    if isinstance(node, (Reduce, Joined)) and points.accounting != "strict":
+        return Exact()
+    return points.number(points.present(node))
+
+
+def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
+    """Counts per equation as the file writes them (composites under their own name)."""
+    found: dict[str, Counts] = {}
+    for part in instances(system, phase):
+        tally = count_instances(part, accounting)
+        counts = Counts({}, Counts(tally)) if part.once else Counts(tally, Counts({}))
+        if part.joined:
+            counts = replace(counts, joined=_joined(part.equation.value, _points(part, accounting)))
+        name = part.equation.part_of
+        found[name] = found[name] + counts if name in found else counts
+    return found
+
+
+def count(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
+) -> Counts:
+    """Count a mixer's operations in a phase.
+
+    Args:
+        phase: `training` (the forward pass over l tokens), `inference` (one token at t),
+            `backward` or `training-step`.
+        form: the form's name; the default form if None.
+        convention: one accounting and any rewrites, or one peer.
+        training: of a backward pass, `recompute` (all or arrays), `only` (parameters or inputs) and
+            `loss` (its name); see `Training`. Every question about a phase takes them.
+
+    Returns:
+        Exact counts for one sequence; the work on parameters alone apart in `.once`.
+
+    Raises:
+        Unanswered: inference of a form that has none.
+
+    Source of the default convention: Chen 2023, arXiv 2308.07661v1, Tables 3 and 4.
+
+    >>> import costmodel as cm
+    >>> cm.count(cm.mixer("self-attention")).mul
+    4*d**2*l + d*l**2 + d*l
+    """
+    chosen = asked(convention, phase, training)
+    phase = phase_name(phase)
+    if chosen.peer:
+        return peer_count(mixer, phase, form, chosen.peer)
+    system = system_of(mixer, form, chosen.rewrites, phase)
+    result = Counts({}, Counts({}))
+    for counts in count_equations(system, phase, chosen.accounting).values():
+        result = result + counts
+    return result

@@ -1,0 +1,208 @@
+"""What is a count? Operations per class, as expressions and at given sizes.
+
+How may operations of several classes be added up to one number?
+
+A "FLOP" is no operation but a way of adding up: the default, `total`, counts every operation 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from costmodel.errors import Unanswered
+from costmodel.language.functions import CLASSES
+from costmodel.program.conventions import PEERS
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.sympy_form import Quantity
+
+if TYPE_CHECKING:
+    import sympy
+
+
+Tally = dict[str, Exact]
+
+
+def answered(name: str, peer: str | None) -> None:
+    """Raise Unanswered for a class that a peer does not count: that is no zero."""
+    if peer is not None and name not in PEERS[peer].counted:
+        raise Unanswered(f"{peer} does not count {PEERS[peer].words(name)}")
+
+
+@dataclass(frozen=True)
+class CountsAt:
+    """Operations at given sizes: `.mul .add .div .exp`, `.other` by name, `.once`, `.total`.
+
+    Asking a peer's count for a class that the peer does not count raises Unanswered.
+    """
+
+    classes: Mapping[str, int]
+    once: CountsAt | None = None
+    peer: str | None = None
+
+    def _of(self, name: str) -> int:
+        answered(name, self.peer)
+        return self.classes.get(name, 0)
+
+    @property
+    def mul(self) -> int:
+        """Multiplications."""
+        return self._of("mul")
+
+    @property
+    def add(self) -> int:
+        """Additions and subtractions."""
+        return self._of("add")
+
+    @property
+    def div(self) -> int:
+        """Divisions."""
+        return self._of("div")
+
+    @property
+    def exp(self) -> int:
+        """Exponentiations."""
+        return self._of("exp")
+
+    @property
+    def other(self) -> dict[str, int]:
+        """Every other operation by name, zeros left out."""
+        return {c: n for c, n in self.classes.items() if c not in CLASSES and n}
+
+    @property
+    def total(self) -> int:
+        """Every operation, each counted 1, with the work done once."""
+        return sum(self.classes.values()) + (self.once.total if self.once else 0)
+
+    def by_class(self) -> dict[str, int]:
+        """Class -> operations, `other` classes by their own names, `once` left out."""
+        four = CLASSES if self.peer is None else PEERS[self.peer].counted
+        return {c: self.classes.get(c, 0) for c in four} | self.other
+
+
+@dataclass(frozen=True)
+class Counts(Quantity):
+    """Operations per class. `.mul .add .div .exp` and `.total` are sympy expressions.
+
+    `classes` holds work that depends on the input, for one sequence; `.once` the work on
+    parameters alone (None inside itself). `.total` includes `once`.
+    """
+
+    classes: Mapping[str, Exact]
+    once: Counts | None = None
+    peer: str | None = None
+    """Whose counter these are, if not ours."""
+    joined: Exact = Exact()
+    """Entries that are added up over a batch, as the gradients of weights are: b - 1 additions
+    each, besides the work for b sequences."""
+
+    def exact(self, name: str) -> Exact:
+        """The operations of one class as an exact sum; Unanswered where a peer counts none."""
+        answered(name, self.peer)
+        return self.classes.get(name, Exact())
+
+    @property
+    def mul(self) -> sympy.Expr:
+        """Multiplications."""
+        return self.exact("mul").expr
+
+    @property
+    def add(self) -> sympy.Expr:
+        """Additions and subtractions."""
+        return self.exact("add").expr
+
+    @property
+    def div(self) -> sympy.Expr:
+        """Divisions."""
+        return self.exact("div").expr
+
+    @property
+    def exp(self) -> sympy.Expr:
+        """Exponentiations."""
+        return self.exact("exp").expr
+
+    @property
+    def other(self) -> dict[str, sympy.Expr]:
+        """Every other operation by name."""
+        return {c: e.expr for c, e in self.classes.items() if c not in CLASSES}
+
+    @property
+    def exact_total(self) -> Exact:
+        """All classes, each counted 1, and the work done once."""
+        result = Exact()
+        for value in self.classes.values():
+            result = result + value
+        return result + (self.once.exact_total if self.once else Exact())
+
+    @property
+    def total(self) -> sympy.Expr:
+        """mul + add + div + exp + every other, each 1, with the work done once."""
+        return self.exact_total.expr
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The total."""
+        return self.total
+
+    def _repr_latex_(self) -> str:
+        """One line a class, the work done once apart."""
+        import sympy
+
+        lines = [(name, exact.expr) for name, exact in self.classes.items()]
+        if self.once is not None:
+            lines += [(f"{name}, once", exact.expr) for name, exact in self.once.classes.items()]
+        lines.append(("total", self.total))
+        body = r" \\ ".join(rf"\text{{{name}}} &= {sympy.latex(e)}" for name, e in lines)
+        return rf"$\begin{{aligned}} {body} \end{{aligned}}$"
+
+    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
+        """Integers at given sizes; work on the input is done for each of `b` sequences."""
+        values = {c: e.at(sizes) * b for c, e in self.classes.items()}
+        if joins := (b - 1) * self.joined.at(sizes):
+            values["add"] = values.get("add", 0) + joins
+        once = self.once.at(**sizes) if self.once else None
+        return CountsAt(values, once, self.peer)
+
+    def __add__(self, other: Counts) -> Counts:
+        once = self.once + other.once if self.once and other.once else self.once or other.once
+        joined = self.joined + other.joined
+        return Counts(_merged(self.classes, other.classes), once, joined=joined)
+
+
+def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> Tally:
+    merged = dict(first)
+    for name, value in second.items():
+        merged[name] = merged[name] + value if name in merged else value
+    return {name: value for name, value in merged.items() if not value.is_zero}
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """A named sum: how often one operation of each class counts; `rest` for every other class."""
+
+    name: str
+    meaning: str
+    weights: Mapping[str, int]
+    rest: int = 0
+
+    def of(self, name: str) -> int:
+        """How often an operation of this class counts."""
+        return self.weights.get(name, self.rest)
+
+
+WEIGHTINGS: Mapping[str, Weighting] = {
+    w.name: w
+    for w in (
+        Weighting("total", "every operation counts 1", {}, rest=1),
+        Weighting("2*mul", "2 per multiplication (a multiply-add), nothing else", {"mul": 2}),
+        Weighting("mul only", "1 per multiplication (a multiply-add), nothing else", {"mul": 1}),
+        Weighting("mul + add", "multiplications and additions only", {"mul": 1, "add": 1}),
+        Weighting(
+            "mul + add + div + exp",
+            "no comparisons, square roots or other operations outside the four classes",
+            dict.fromkeys(CLASSES, 1),
+        ),
+    )
+}
+"""The first is the default."""

@@ -1,0 +1,463 @@
+"""What numbers do the equations give? The reference semantics that a torch module must equal.
+
+Every equation is evaluated over the whole grid of its indices with numpy in the dtype of the
+arrays given; points outside the domain are masked.
+
+At which points is an expression evaluated, and what are its indices worth there?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Unpack
+
+from costmodel.errors import EquationError, Unsupported
+from costmodel.language.equations import TRAINED, Equation, Mixer, gradient_name, rank, rows
+from costmodel.language.indices import Index
+from costmodel.language.nodes import (
+    Add,
+    Array,
+    Call,
+    Constant,
+    Div,
+    Fft,
+    First,
+    Folded,
+    Gather,
+    IndexValue,
+    Joined,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Reduction,
+    Ref,
+    Select,
+    Sub,
+    Where,
+    position_value,
+)
+from costmodel.program.conventions import Convention, convention as named_convention
+from costmodel.program.recurrences import Block, blocks
+from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.polynomial import Fn, Poly
+
+if TYPE_CHECKING:
+    from costmodel.questions.numeric import Values
+
+
+def evaluate(
+    mixer: Mixer,
+    arrays: Mapping[str, Values],
+    sizes: Mapping[str, int],
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> Values:
+    """Evaluate a mixer's output.
+
+    Args:
+        arrays: the input and every parameter by name, shaped as declared, e.g. x (l, d).
+        sizes: an integer for every letter of the mixer.
+
+    Returns:
+        The output, e.g. y (l, d).
+
+    Raises:
+        EquationError: a missing or misshapen array; the message names it and both shapes.
+    """
+    return evaluate_all(mixer, arrays, sizes, form, convention)[mixer.role("output").name]
+
+
+def evaluate_all(
+    mixer: Mixer,
+    arrays: Mapping[str, Values],
+    sizes: Mapping[str, int],
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    phase: str = "training",
+) -> dict[str, Values]:
+    """Evaluate every array of a form, by name; see `evaluate`.
+
+    `dense` computes pairs only to mask them: it changes costs and no value, so it is left out.
+    """
+    import numpy as np
+
+    rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
+    system = system_of(mixer, form, rewrites, phase)
+    known: dict[str, Values] = {}
+    for array in system.mixer.arrays.values():
+        if array.role == "output":
+            continue
+        known[array.name] = _given(array, arrays, sizes)
+    dtype = np.result_type(*known.values())
+    for equation in system.equations:
+        shape = tuple(max(0, extent.at(sizes)) for extent in equation.array.shape)
+        kind = dtype if equation.array.below is None else np.dtype(np.int64)
+        known.setdefault(equation.name, np.zeros(shape, kind))
+    for block in blocks(system):
+        for equation in _in_turn(block, sizes):
+            _assign(equation, known, sizes)
+    return known
+
+
+def gradients(
+    mixer: Mixer,
+    arrays: Mapping[str, Values],
+    gradient: Values,
+    sizes: Mapping[str, int],
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
+) -> dict[str, Values]:
+    """Evaluate the gradients of a loss with respect to inputs, contexts and parameters, by name.
+
+    Args:
+        arrays: the input and every parameter by name, as for `evaluate`; with a loss its target,
+            `y.target` of an output y.
+        gradient: that of the loss with respect to the output, shaped like it; with a loss among
+            the equations that of the loss itself, shaped (1,).
+
+    Raises:
+        Unsupported: an equation whose gradient is not derived.
+    """
+    names = asked(convention, "backward", training)
+    step = system_of(mixer, form, names.rewrites, "training-step")
+    given = gradient_name(step.mixer.role("output"))
+    known = evaluate_all(mixer, {**arrays, given: gradient}, sizes, form, names, "training-step")
+    found = {a.name: known.get(gradient_name(a)) for a in mixer.arrays.values()}
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None and mixer.arrays[name].role in TRAINED
+    }
+
+
+def _in_turn(block: Block, sizes: Mapping[str, int]) -> Iterator[Equation]:
+    """The equations of a block; those of a loop row by row."""
+    if not block.is_loop:
+        yield from block.equations
+        return
+    last = max(array.shape[axis].at(sizes) for array, axis in block.axes.items())
+    rows = range(1, last + 1)
+    for row in rows if block.step > 0 else reversed(rows):
+        for equation in block.equations:
+            yield from _at_row(equation, block.row(equation), row, sizes)
+
+
+def _at_row(
+    equation: Equation, here: Poly, row: int, sizes: Mapping[str, int]
+) -> Iterator[Equation]:
+    """The equation with its row fixed, if it defines that row."""
+    index = next((i for i in equation.indices if i.atom in here.letters), None)
+    if index is None:
+        if here.at(sizes) == row:
+            yield equation
+        return
+    value = Poly.of(row) - (here - index)
+    ends = (max(b.at(sizes) for b in index.lower), min(b.at(sizes) for b in index.upper))
+    if ends[0] <= value.at(sizes) <= ends[1]:
+        fixed = replace(index, lower=(value,), upper=(value,))
+        indices = tuple(fixed if i is index else i for i in equation.indices)
+        yield replace(equation, indices=indices)
+
+
+def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int]) -> Values:
+    import numpy as np
+
+    if array.name not in arrays:
+        raise EquationError(f"{array.owner.name} needs an array '{array.name}'")
+    value = np.asarray(arrays[array.name])
+    shape = tuple(extent.at(sizes) for extent in array.shape)
+    if value.shape != shape:
+        raise EquationError(f"{array.name} has shape {value.shape}, expected {shape}")
+    return value
+
+
+def _entry(grid: Grid, ref: Ref) -> Values:
+    """The referenced entries; positions outside the array read as 0."""
+    import numpy as np
+
+    array = grid.known[ref.array.name]
+    where: list[Any] = []
+    outside: Any = np.asarray(False)
+    for axis, position in enumerate(ref.positions):
+        if isinstance(position, Gather):
+            index = _entry(grid, position.at)
+        else:
+            index = np.asarray(grid.value(position_value(position)))
+        if index.dtype.kind != "i":
+            index = np.vectorize(int, otypes=[np.int64])(index)
+        beyond = (index < 1) | (index > array.shape[axis])
+        outside = outside | beyond
+        where.append(np.where(beyond, 0, index - 1))
+    return np.where(outside, 0.0, array[tuple(where)])
+
+
+def _number(grid: Grid, node: IndexValue) -> Any:
+    return grid.value(node.place)
+
+
+def _constant(grid: Grid, node: Constant) -> Any:
+    return float(node.base.rational(grid.sizes)) ** (node.half_power / 2)
+
+
+def _arithmetic(name: str) -> Callable[[Grid, Any], Any]:
+    def rule(grid: Grid, node: Any) -> Any:
+        import numpy as np
+
+        left, right = (_value(grid, child) for child in node.children)
+        return getattr(np, name)(left, right)
+
+    return rule
+
+
+def _neg(grid: Grid, node: Neg) -> Any:
+    return -_value(grid, node.body)
+
+
+def _folded(grid: Grid, node: Folded) -> Any:
+    return _value(grid, node.body) * _constant(grid, node.factor)
+
+
+def _call(grid: Grid, node: Call) -> Any:
+    from costmodel.questions.numeric import VALUES
+
+    return VALUES[node.function](_value(grid, node.body))
+
+
+def _reduce(grid: Grid, node: Reduction) -> Any:
+    import functools
+
+    import numpy as np
+
+    join = {"sum": np.add, "max": np.maximum}[node.kind]
+    return functools.reduce(join, (_reduced(grid, part) for part in node.parts))
+
+
+def _reduced(grid: Grid, node: Reduce) -> Any:
+    """The sum over one range, 0 where it has no term; the maximum, and there minus infinity."""
+    import numpy as np
+
+    inner = grid.extended(node.over)
+    body = np.asarray(_value(inner, node.body))
+    shape = np.broadcast_shapes(body.shape, inner.shape)
+    axes = tuple(range(len(grid.indices), len(inner.indices)))
+    body, mask = np.broadcast_to(body, shape), np.broadcast_to(inner.mask(), shape)
+    if node.kind == "sum":
+        return np.where(mask, body, 0.0).sum(axis=axes)
+    return np.where(mask, body, -np.inf).max(axis=axes, initial=-np.inf)
+
+
+def _where(grid: Grid, node: Where) -> Any:
+    import numpy as np
+
+    on, then, otherwise = (_value(grid, child) for child in node.children)
+    return np.where(on > node.above.at(grid.sizes), then, otherwise)
+
+
+def _first(grid: Grid, node: First) -> Any:
+    import numpy as np
+
+    body, entry, largest = (_value(grid, child) for child in node.children)
+    equal = grid.mask() & (entry == largest)
+    (axis,) = (k for k, i in enumerate(grid.indices) if i.atom == node.over[0].atom)
+    equal = np.broadcast_to(equal, np.broadcast_shapes(equal.shape, grid.coordinates[axis].shape))
+    return np.where(equal & (np.cumsum(equal, axis=axis) == 1), body, 0.0)
+
+
+def _opaque(grid: Grid, node: Fft | Select) -> Any:
+    raise Unsupported(f"{node.kind} stands alone on the right side of its equation")
+
+
+RULES: Mapping[type[Node], Callable[..., Any]] = {
+    Constant: _constant,
+    IndexValue: _number,
+    Ref: _entry,
+    Neg: _neg,
+    Folded: _folded,
+    Add: _arithmetic("add"),
+    Sub: _arithmetic("subtract"),
+    Mul: _arithmetic("multiply"),
+    Div: _arithmetic("divide"),
+    Call: _call,
+    Where: _where,
+    First: _first,
+    Reduce: _reduce,
+    Joined: _reduce,
+    Fft: _opaque,
+    Select: _opaque,
+}
+
+
+def _value(grid: Grid, node: Node) -> Any:
+    try:
+        rule = RULES[type(node)]
+    except KeyError:
+        raise Unsupported(f"{type(node).__name__} has no rule in evaluate") from None
+    return rule(grid, node)
+
+
+def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, int]) -> None:
+    import numpy as np
+
+    if isinstance(equation.value, Fft):
+        _transform(equation, equation.value, known, sizes)
+        return
+    if isinstance(equation.value, Select):
+        equation = replace(equation, indices=_rank_last(equation))
+    grid = Grid(equation.indices, sizes, known)
+    shape = grid.shape
+    inside = np.broadcast_to(grid.mask(), shape)
+    with np.errstate(all="ignore"):
+        if isinstance(equation.value, Select):
+            value = np.broadcast_to(_chosen(equation, equation.value, grid), shape)
+        else:
+            value = np.broadcast_to(_value(grid, equation.value), shape)
+    target = known[equation.name]
+    if not equation.positions:
+        target[...] = value
+        return
+    where = []
+    for axis, position in enumerate(equation.positions):
+        index = np.broadcast_to(np.asarray(grid.value(position_value(position))), shape)[inside]
+        index = index.astype(np.int64)
+        if index.size and (index.min() < 1 or index.max() > target.shape[axis]):
+            raise EquationError(
+                f"{equation.name} is defined outside its extent {target.shape[axis]} on axis "
+                f"{axis + 1}"
+            )
+        where.append(index - 1)
+    target[tuple(where)] = value[inside]
+
+
+def _rank_last(equation: Equation) -> tuple[Index, ...]:
+    """The indices of the rows, and then the one that numbers the positions of a row."""
+    numbers = rank(equation)
+    return rows(equation) + (() if numbers is None else (numbers,))
+
+
+def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
+    """The positions chosen in each row; 0 where there are fewer entries."""
+    import numpy as np
+
+    inner = Grid(rows(equation), grid.sizes, grid.known).extended(node.over)
+    shape = inner.shape
+    body = np.broadcast_to(_entry(inner, node.body), shape)
+    outside = ~np.broadcast_to(inner.mask(), shape)
+    falling = body if node.kind == "sort" else -body
+    order = np.lexsort((falling, outside), axis=-1) + inner.extent(node.over[0])[0]
+    if rank(equation) is None:
+        return order[..., 0] if order.size else np.zeros(shape[:-1], np.int64)
+    width = max(0, grid.extent(grid.indices[-1])[1])
+    missing = [(0, 0)] * (order.ndim - 1) + [(0, max(0, width - order.shape[-1]))]
+    return np.pad(order, missing)[..., :width]
+
+
+def _transform(
+    equation: Equation, node: Fft, known: dict[str, Values], sizes: Mapping[str, int]
+) -> None:
+    """Real transforms along the operand's axes, with the shared indices moved in front."""
+    import numpy as np
+
+    from costmodel.questions.numeric import TRANSFORMS
+
+    source = known[node.body.array.name]
+    shared = [i.atom for i in equation.indices if i.atom in _names(node.body.positions)]
+    over = [index.atom for index in node.over]
+    source = source.transpose([_axis(node.body.positions, name) for name in shared + over])
+    points = node.length.at(sizes)
+    result = TRANSFORMS[node.kind](source, points)
+    target = known[equation.name]
+    produced = [i.atom for i in equation.indices if i.atom not in shared]
+    places = [_axis(equation.positions, name) for name in shared + produced]
+    kept = tuple(slice(target.shape[axis]) for axis in places)
+    target[...] = np.transpose(result[kept], np.argsort(places))
+
+
+def _names(positions: tuple[Any, ...]) -> set[str]:
+    return {a for p in positions for a in position_value(p).letters if a[0] == "@"}
+
+
+def _axis(positions: tuple[Any, ...], atom: str) -> int:
+    return next(k for k, p in enumerate(positions) if position_value(p) == Poly.atom(atom))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Axes of a broadcast: one per index, outer ones first."""
+
+    indices: tuple[Index, ...]
+    sizes: Mapping[str, int]
+    known: Mapping[str, Values]
+    ends: dict[Index, tuple[int, int]] = field(default_factory=dict, compare=False)
+    """What `extent` has found."""
+
+    def extended(self, over: tuple[Index, ...]) -> Grid:
+        """The same with more axes, of inner indices."""
+        return Grid(self.indices + over, self.sizes, self.known)
+
+    @cached_property
+    def coordinates(self) -> tuple[Values, ...]:
+        """The values of each index along its axis."""
+        return tuple(self._along(axis, *self.extent(i)) for axis, i in enumerate(self.indices))
+
+    def _along(self, axis: int, low: int, high: int) -> Values:
+        import numpy as np
+
+        shape = [1] * len(self.indices)
+        shape[axis] = max(0, high - low + 1)
+        return np.arange(low, high + 1).reshape(shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the broadcast."""
+        return tuple(along.size for along in self.coordinates)
+
+    def extent(self, index: Index) -> tuple[int, int]:
+        """The smallest lower and largest upper end over all outer indices."""
+        if index not in self.ends:
+            self.ends[index] = self._end(index, -1), self._end(index, 1)
+        return self.ends[index]
+
+    def _end(self, index: Index, sign: int) -> int:
+        bounds = index.upper if sign > 0 else index.lower
+        ends = [self._extreme(bound, sign) for bound in bounds]
+        return min(ends) if sign > 0 else max(ends)
+
+    def _extreme(self, bound: Poly, sign: int) -> int:
+        at = dict(self.sizes)
+        for outer in self.indices:
+            if outer.atom in bound.letters:
+                slope = bound.coefficient(outer.atom).at(self.sizes)
+                low, high = self.extent(outer)
+                at[outer.atom] = high if slope * sign > 0 else low
+        return bound.at(at)
+
+    def value(self, poly: Poly) -> Any:
+        """A polynomial of indices over the grid."""
+        at: dict[str, Any] = dict(self.sizes)
+        named = zip(self.indices, self.coordinates, strict=True)
+        at |= {index.atom: along for index, along in named if index.atom in poly.atoms}
+        total: Any = 0
+        for monomial, number in poly.terms.items():
+            term: Any = number
+            for atom, power in monomial:
+                if isinstance(atom, Fn):
+                    term = term * Poly.atom(atom).at(self.sizes) ** power
+                else:
+                    term = term * at[atom] ** power if power > 0 else term / at[atom] ** -power
+            total = total + term
+        return total
+
+    def mask(self) -> Any:
+        """True inside the domain of every index."""
+        import numpy as np
+
+        inside: Any = np.asarray(True)
+        for index in self.indices:
+            for constraint in index.constraints:
+                if any(o.atom in constraint.letters for o in self.indices if o != index):
+                    inside = inside & (self.value(constraint) >= 0)
+        return inside

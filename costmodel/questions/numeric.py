@@ -1,0 +1,79 @@
+"""What numbers does a named function, or a Fourier transform, make of numbers?
+
+It imports numpy, and is imported where numbers are computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Values = NDArray[Any]
+
+
+def _rfft(source: Values, points: int) -> Values:
+    spectrum = np.fft.rfft(source, n=points, axis=-1)
+    return np.stack([spectrum.real, spectrum.imag], axis=-1)
+
+
+def _irfft(source: Values, points: int) -> Values:
+    return np.fft.irfft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1)
+
+
+def _rfft_adjoint(source: Values, points: int) -> Values:
+    """Every bin once, where the inverse counts those between the first and the last twice."""
+    bins = source[..., 0] + 1j * source[..., 1]
+    return np.fft.ifft(bins, n=points, axis=-1).real * points
+
+
+def _irfft_adjoint(source: Values, points: int) -> Values:
+    weight = np.full(points // 2 + 1, 2.0 / points)
+    weight[[0, -1]] /= 2
+    spectrum = np.fft.rfft(source, n=points, axis=-1) * weight
+    spectrum.imag[..., [0, -1]] = 0
+    return np.stack([spectrum.real, spectrum.imag], axis=-1)
+
+
+TRANSFORMS: Mapping[str, Callable[[Any, int], Any]] = {
+    "rfft": _rfft,
+    "irfft": _irfft,
+    "rfft-adjoint": _rfft_adjoint,
+    "irfft-adjoint": _irfft_adjoint,
+    "rfft-adjoint-complex": _rfft_adjoint,
+    "irfft-adjoint-doubled": _irfft_adjoint,
+}
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+_erf = np.vectorize(math.erf, otypes=[float])
+
+VALUES: Mapping[str, Callable[[Any], Any]] = {
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": _erf,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "softplus": lambda x: np.log(1 + np.exp(x)),
+    "elu_plus_1": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),
+    "gelu": lambda x: x * (0.5 * (1 + _erf(x * 2**-0.5))),
+    "silu_slope": lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
+    "erf_slope": lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)),
+    "gelu_slope": lambda x: (
+        0.5 * (1 + _erf(x * 2**-0.5)) + x * np.exp(x * x * -0.5) * (2 * math.pi) ** -0.5
+    ),
+}
+"""Function of `functions.TABLE` -> its value."""

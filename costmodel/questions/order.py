@@ -1,0 +1,120 @@
+"""Which monomials of an answer does no other one dominate?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from costmodel.errors import NoGrowth
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.growth import ALWAYS, Growth, Sizes, dominates, growths
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, sorted_terms
+from costmodel.symbolic.sympy_form import to_sympy
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class Order:
+    """The monomials that remain, without coefficients; `case` says when it holds."""
+
+    monomials: tuple[Poly, ...]
+    case: str = ""
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """Their sum."""
+        import sympy
+
+        return sympy.Add(*map(to_sympy, self.monomials))
+
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.monomials)) or "0"
+
+    def _repr_latex_(self) -> str:
+        import sympy
+
+        return rf"$O\left({sympy.latex(self.expr)}\right)$"
+
+
+LONG = ("l", "t")
+"""Sizes that grow without end where an answer is piecewise."""
+
+AT_MOST_LONG = ("w", "C", "k", "s", "c", "B", "r")
+"""Sizes that are at most the length of the sequence."""
+
+GROWING = Sizes(
+    (*ALWAYS, *(Growth.of((long, 1), (short, -1)) for long in LONG for short in AT_MOST_LONG))
+)
+"""What is known of the sizes while they grow: n <= d, t <= l, w <= l, C <= l and so on."""
+
+
+def order(answer: Exact) -> Order:
+    """The dominant monomials of an answer under n <= d, w <= l and C <= l.
+
+    Where the answer is piecewise, the case of long sequences is taken.
+
+    >>> import costmodel as cm
+    >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
+    d**2*l + d*l**2
+    """
+    guards, poly = long_case(answer)
+    sizes = GROWING.where(guards)
+    monomials = [Poly({m: 1}) for m, _ in sorted_terms(poly)]
+    grown = [_grown(m, sizes) for m in monomials]
+    kept = [
+        m
+        for k, m in enumerate(monomials)
+        if not any(
+            _reaches(rival, grown[k], sizes) and not (j > k and _reaches(grown[k], rival, sizes))
+            for j, rival in enumerate(grown)
+            if j != k
+        )
+    ]
+    case = " and ".join(f"{g} >= 0" for g in sorted(map(str, guards)))
+    return Order(tuple(kept), case)
+
+
+def long_case(answer: Exact) -> tuple[Constraints, Poly]:
+    """The guards and the value of an answer's case of long sequences.
+
+    That is the case that no length leaves, the other sizes being what they are, and that bounds no
+    other size by a number.
+    """
+    return max(answer.chambers(), key=lambda case: _favours_long(case[0]))
+
+
+def _favours_long(guards: Constraints) -> tuple[int, int, int]:
+    """How few guards fail for long sequences, how few bound a size, how many ask for length."""
+    signs = [_sign(guard, long) for guard in guards for long in LONG]
+    bounds = sum(all(c < 0 for m, c in guard.terms.items() if m) for guard in guards)
+    return -signs.count(-1), -bounds, signs.count(1)
+
+
+def _sign(guard: Poly, letter: str) -> int:
+    """Whether a guard rises (1) or falls (-1) as a size grows and the others stay."""
+    powers = [(dict(m).get(letter, 0), c) for m, c in guard.terms.items()]
+    most = max((power for power, _ in powers), default=0)
+    slopes = [c for power, c in powers if power == most] if most > 0 else []
+    if not slopes or min(slopes) < 0 < max(slopes):
+        return 0
+    return 1 if slopes[0] > 0 else -1
+
+
+def _grown(monomial: Poly, sizes: Sizes) -> tuple[Growth, ...] | None:
+    """How a monomial grows; None where it grows faster than any power."""
+    try:
+        return growths(monomial, sizes)
+    except NoGrowth:
+        return None
+
+
+def _reaches(
+    larger: tuple[Growth, ...] | None, smaller: tuple[Growth, ...] | None, sizes: Sizes
+) -> bool:
+    """Whether one monomial dominates another; what is faster than any power is not compared."""
+    if larger is None or smaller is None:
+        return False
+    return all(any(dominates(big, small, sizes) for big in larger) for small in smaller)

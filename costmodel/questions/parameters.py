@@ -1,0 +1,51 @@
+"""How many trainable numbers does a mixer hold?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from costmodel.language.equations import Mixer
+from costmodel.symbolic.polynomial import Poly, sum_of
+from costmodel.symbolic.sympy_form import Quantity, to_sympy
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class Parameters(Quantity):
+    """The extents of the parameter arrays, in elements; exact."""
+
+    arrays: Mapping[str, Poly]
+
+    @property
+    def poly(self) -> Poly:
+        """The total as a polynomial in sizes."""
+        return sum_of(self.arrays.values())
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The total as a sympy expression."""
+        return to_sympy(self.poly)
+
+    def at(self, **sizes: int) -> int:
+        """The total at integer sizes."""
+        return self.poly.at(sizes)
+
+
+def parameters(mixer: Mixer) -> Parameters:
+    """Count a mixer's parameters.
+
+    >>> import costmodel as cm
+    >>> cm.parameters(cm.mixer("me")).at(l=128)
+    128
+    """
+    found: dict[str, Poly] = {}
+    for array in mixer.parameters:
+        entries = Poly.of(1)
+        for extent in array.shape:
+            entries = entries * extent
+        found[array.name] = entries
+    return Parameters(found)

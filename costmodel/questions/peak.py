@@ -1,0 +1,249 @@
+"""How much is held at once, at most, under a stated schedule?
+
+The schedule: equations in the order in which they are written, one after another; an array is held
+from the first equation that writes it to the last one that reads it. Equations that need each other
+run row by row: an array that only they read holds one row. Inputs and outputs are held throughout.
+Parameters, their gradients and the state of an optimiser stand apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Unpack
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.nodes import Array
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import TRAINING_STEP, instances, phase_name
+from costmodel.program.recurrences import blocks, references
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import axes_of, defined, whole
+from costmodel.questions.parameters import parameters
+from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.constraints import nonnegative
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polyhedral_sums import union_size
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sympy_form import Quantity
+
+if TYPE_CHECKING:
+    import sympy
+
+ONE = Poly.of(1)
+OPTIMISERS: Mapping[str, int] = {"none": 0, "sgd": 0, "momentum": 1, "adamw": 2}
+"""Optimiser -> how many numbers it keeps for each parameter."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """What is held while one equation runs, in elements: for each sequence, and once for all."""
+
+    equation: str
+    each: Exact
+    once: Exact
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """Elements for b sequences."""
+        return sizes.get("b", 1) * self.each.at(sizes) + self.once.at(sizes)
+
+
+@dataclass(frozen=True)
+class Peak(Quantity):
+    """The largest live set of a phase, in elements; exact."""
+
+    moments: tuple[Live, ...]
+    """What is held while each equation runs, those left out that are proven to hold no more."""
+    parameters: Poly
+    gradients: Poly
+    """Entries of the gradients of parameters."""
+
+    def at(self, *, b: int = 1, **sizes: int) -> int:
+        """The largest live set at integer sizes, for `b` sequences, without what stands apart."""
+        return max(moment.at({**sizes, "b": b}) for moment in self.moments)
+
+    def when(self, *, b: int = 1, **sizes: int) -> str:
+        """The equation that runs while the most is held; the first one of several."""
+        return max(self.moments, key=lambda m: m.at({**sizes, "b": b})).equation
+
+    def optimiser(self, name: str) -> Poly:
+        """Numbers that an optimiser keeps besides the parameters and their gradients: so many for
+        each parameter that gets a gradient.
+
+        Raises:
+            ValueError: an unknown optimiser; the message lists the known ones.
+        """
+        if name not in OPTIMISERS:
+            raise ValueError(f"unknown optimiser '{name}': expected one of {', '.join(OPTIMISERS)}")
+        return self.gradients * OPTIMISERS[name]
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The largest live set of one sequence as a sympy expression."""
+        import sympy
+
+        result: sympy.Expr = sympy.Max(*((m.each + m.once).expr for m in self.moments))
+        return result
+
+
+@dataclass(frozen=True)
+class Held:
+    """An array's entries, and the steps from the first to the last that hold them."""
+
+    array: Array
+    number: Exact
+    first: int
+    last: int
+    once: bool
+
+
+@cache
+def _moments(system: System, phase: str) -> tuple[Live, ...]:
+    steps = steps_of(system, phase)
+    held = list(held_arrays(system, phase, steps))
+    found: list[Live] = []
+    for k, step in enumerate(steps):
+        sizes = {True: Exact(), False: Exact()}
+        for one in held:
+            if one.first <= k <= one.last:
+                sizes[one.once] = sizes[one.once] + one.number
+        found.append(Live(step[0].part_of, sizes[False], sizes[True]))
+    return tuple(_largest(found))
+
+
+def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
+    """The equations of a phase in the order in which they run: a loop is one step."""
+    own = {part.equation for part in instances(system, phase)}
+    found = [tuple(e for e in block.equations if e in own) for block in blocks(system)]
+    return [step for step in found if step]
+
+
+def held_arrays(
+    system: System, phase: str, steps: Sequence[tuple[Equation, ...]]
+) -> Iterator[Held]:
+    """What is held, and for how long: inputs and results throughout."""
+    apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
+    apart |= {a for a in system.results(phase) if a in system.weights}
+    written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
+    read: dict[Array, set[int]] = {}
+    for k, step in enumerate(steps):
+        for equation in step:
+            for ref in references(equation):
+                read.setdefault(ref.array, set()).add(k)
+    end = len(steps) - 1
+    for array in {**written, **read}:
+        if array in apart:
+            continue
+        given = array.role in ("input", "context")
+        first = written.get(array, 0)
+        last = end if given or array in system.results(phase) else max(read.get(array, {first}))
+        inside = (
+            array in written and read.get(array) == {first} and array not in system.results(phase)
+        )
+        number = (
+            _row(system, array) if inside and _in_loop(system, array) else _entries(system, array)
+        )
+        yield Held(array, number, first, last, once=_once(system, array))
+
+
+def _in_loop(system: System, array: Array) -> bool:
+    return any(array in block.axes for block in blocks(system))
+
+
+def _once(system: System, array: Array) -> bool:
+    """Whether an array is held once for all sequences of a batch."""
+    if array in system.weights:
+        return True
+    return array in system.forward.defining and array not in tokens(system.forward).given
+
+
+def _entries(system: System, array: Array) -> Exact:
+    """How many entries of an array are written, or given."""
+    if array not in system.defining:
+        return union_size(axes_of(array), [whole(array)], ONE)
+    found = [where for e in system.defining[array] if (where := defined(e)) is not None]
+    return union_size(axes_of(array), found, ONE)
+
+
+def _row(system: System, array: Array) -> Exact:
+    """How many entries one row of a loop's array has.
+
+    Raises:
+        Unsupported: rows of different lengths.
+    """
+    axis = next(block.axes[array] for block in blocks(system) if array in block.axes)
+    every, here = whole(array), f"#{axis}"
+    regions = [where for e in system.defining[array] if (where := defined(e)) is not None]
+    if any(c.letters - {here} & {*axes_of(array)} for where in regions for c in where - every):
+        raise Unsupported(f"{array.name}: rows of a loop that have different numbers of entries")
+    number = Poly.of(1)
+    for k, extent in enumerate(array.shape):
+        if k != axis:
+            number = number * extent
+    return Exact.of(number)
+
+
+def _largest(found: Sequence[Live]) -> Iterator[Live]:
+    """The moments of which none other is proven to hold as much, the first of equals."""
+    for k, moment in enumerate(found):
+        rivals = ((j, other) for j, other in enumerate(found) if j != k)
+        if not any(
+            _holds(other, moment) and (j < k or not _holds(moment, other)) for j, other in rivals
+        ):
+            yield moment
+
+
+def _holds(one: Live, two: Live) -> bool:
+    """Whether one moment is proven to hold as much as another, for each sequence and once."""
+    return all(_proven(a - b) for a, b in ((one.each, two.each), (one.once, two.once)))
+
+
+def _proven(difference: Exact) -> bool:
+    return all(not guards and nonnegative(poly) for guards, poly in difference.pieces)
+
+
+def there_before(mixer: Mixer, phase: str) -> Poly:
+    """Entries that are held before a phase begins, for each sequence, parameters apart: inputs,
+    contexts and, where gradients are taken, that of the output, which is as large as the output."""
+    given = [mixer.role("input"), *mixer.contexts]
+    if phase_name(phase) in TRAINING_STEP:
+        given.append(mixer.role("output"))
+    total = Poly()
+    for array in given:
+        number = Poly.of(1)
+        for extent in array.shape:
+            number = number * extent
+        total = total + number
+    return total
+
+
+def peak(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
+) -> Peak:
+    """The largest live set of a forward pass, a backward pass or a training step, in elements.
+
+    Raises:
+        Unanswered: one new token, whose memory is its state.
+        Unsupported: an equation whose gradient is not derived.
+
+    >>> import costmodel as cm
+    >>> cm.peak(cm.mixer("me"), "training-step").at(l=128, d=128)
+    65536
+    """
+    phase = phase_name(phase)
+    if phase == "inference":
+        raise Unanswered("the memory of one new token is its state, and what one row needs")
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
+    gradients = Poly()
+    for array in system.results(phase) & system.weights:
+        number = Poly.of(1)
+        for extent in array.shape:
+            number = number * extent
+        gradients = gradients + number
+    return Peak(_moments(system, phase), parameters(mixer).poly, gradients)

@@ -1,0 +1,99 @@
+"""How many steps must follow one another, in the papers' words?
+
+The "sequential operations" of Table 1 of Vaswani et al. 2017, exactly: the number of steps of the
+critical path, each product, each whole sum and each function being one step, however many terms or
+entries it has. It is a constant for what is computed for all tokens at once, and grows with l where
+a row waits for the row before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Unpack
+
+from costmodel.language.equations import Mixer, System
+from costmodel.language.nodes import Fft, Joined, Reduce, Reduction, Select
+from costmodel.paths.longest_path import Depths, Rules
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import Instances, phase_name
+from costmodel.questions.span import RULES, reduced
+from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.piecewise_max import Depth
+from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.sympy_form import Quantity
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class Sequential(Quantity):
+    """Steps that follow one another: the largest of `terms`; exact.
+
+    A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.
+    """
+
+    terms: tuple[Poly, ...]
+
+    @property
+    def exact(self) -> Exact:
+        """The steps as one polynomial."""
+        return Exact.of(call("Max", *self.terms))
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The steps as a sympy expression."""
+        return self.exact.expr
+
+    def at(self, **sizes: int) -> int:
+        """The steps at integer sizes."""
+        return max(term.at(sizes) for term in self.terms)
+
+
+def _one_step(
+    steps: Depths, node: Reduction | Fft | Select, part: Instances, around: Constraints
+) -> Depth:
+    """A whole sum, a transform or a choice is one step after the latest of its terms."""
+    return reduced(steps, node, part, around, Poly.of(1))
+
+
+STEPS: Rules = {
+    **RULES,
+    Reduce: _one_step,
+    Joined: _one_step,
+    Fft: _one_step,
+    Select: _one_step,
+}
+
+
+@cache
+def steps_of(system: System, phase: str) -> Depths:
+    """After how many steps the entries of a system's arrays are known in a phase: depths in which
+    a sum is one step."""
+    return Depths(system, phase, STEPS, "sequential")
+
+
+def sequential(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
+) -> Sequential:
+    """The number of steps on the critical path, as an expression in the sizes; exact.
+
+    Raises:
+        Unanswered: inference of a form that has none.
+
+    Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
+
+    >>> import costmodel as cm
+    >>> cm.sequential(cm.mixer("she")).at(l=128)
+    5
+    """
+    phase = phase_name(phase)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
+    return Sequential(steps_of(system, phase).latest)

@@ -1,0 +1,293 @@
+"""How many levels of dependent scalar operations are there, with unlimited processors?
+
+A reduction of R terms ends ceil(log2 R) levels after its latest term; chains of binary operations
+are taken as written. A span is a maximum of polynomials with `ceil_log2`; branches that are
+provably smaller are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Unpack
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer, System
+from costmodel.language.functions import TABLE
+from costmodel.language.nodes import (
+    Add,
+    Binary,
+    Call,
+    Constant,
+    Div,
+    Fft,
+    First,
+    Flat,
+    Folded,
+    Gather,
+    IndexValue,
+    Joined,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Reduction,
+    Ref,
+    Select,
+    Sub,
+    Where,
+)
+from costmodel.paths.longest_path import Depths, Rules, at_places
+from costmodel.program.conventions import Convention
+from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present, with_terms
+from costmodel.program.phases import Instances, phase_name
+from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
+from costmodel.program.wellformed import whole
+from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.constraints import (
+    Constraints,
+    infeasible,
+    nonnegative,
+    outside,
+    variables_of,
+)
+from costmodel.symbolic.piecewise_max import (
+    READY,
+    Depth,
+    Level,
+    maxima,
+    proven,
+    pruned,
+    with_positive_extrema,
+)
+from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.sympy_form import Quantity, to_sympy
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class Span(Quantity):
+    """Levels of scalar operations: the largest of `terms`; exact.
+
+    A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.
+    """
+
+    terms: tuple[Poly, ...]
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The span as a sympy expression."""
+        import sympy
+
+        result: sympy.Expr = sympy.Max(*map(to_sympy, self.terms))
+        return result
+
+    def at(self, **sizes: int) -> int:
+        """The span at integer sizes."""
+        return max(term.at(sizes) for term in self.terms)
+
+
+def _ready(depths: Depths, node: Node, part: Instances, around: Constraints) -> Depth:
+    return READY
+
+
+def _ref(depths: Depths, node: Ref, part: Instances, around: Constraints) -> Depth:
+    before = depths.before.get(part.equation, {}).get(node)
+    if before is not None:
+        return before
+    gathers = [level for child in node.children for level in depths.depth(child, part, around)]
+    if depths.may_be_fresh(node):
+        found = (at_places(level, node, around) for level in depths.arrays[node.array])
+        if not all(_there_before(x, gathers, around) for x in found if x):
+            raise _depends_on_place(node)
+        return pruned(around, gathers)
+    return pruned(around, (*gathers, *_entry(depths, node, around)))
+
+
+def _there_before(level: Level, gathers: Sequence[Level], around: Constraints) -> bool:
+    """Whether an entry is proven to be there when the position is at which it is gathered."""
+    known = around | level.where
+    return any(
+        all(proven(known, c) for c in gather.where)
+        and nonnegative(with_positive_extrema(gather.depth - level.depth, known))
+        for gather in gathers
+    )
+
+
+def _depends_on_place(node: Ref) -> Unsupported:
+    return Unsupported(f"how deep an entry of {node.array.name} is depends on its position")
+
+
+def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
+    fresh = depths.fresh(node, around)
+    if not fresh:
+        return READY
+    flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Flat)}
+    anywhere = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Gather)}
+    if anywhere & variables_of(c for x in depths.arrays[node.array] for c in (x.depth, *x.where)):
+        raise _depends_on_place(node)
+    inside: Constraints = frozenset()
+    if depths.phase != "inference":
+        inside = frozenset(c for c in whole(node.array) if not (flat | anywhere) & c.letters)
+    found = []
+    for level in depths.arrays[node.array]:
+        here = at_places(Level(level.depth, level.where | inside), node, around)
+        if here is None:
+            continue
+        for part in fresh:
+            where = frozenset(c for c in here.where | part if not proven(around, c))
+            if not infeasible(around | where):
+                found.append(Level(here.depth, where))
+    older = depths.phase == "inference" and outside(around, [around | x.where for x in found])
+    return (*found, *READY) if older or not found else tuple(found)
+
+
+def _binary(depths: Depths, node: Binary, part: Instances, around: Constraints) -> Depth:
+    sides = [depths.depth(child, part, around) for child in node.children]
+    if not may_be_empty(part.equation):
+        return tuple(level + 1 for side in sides for level in side)
+    places = both(node, around)
+    found = [level for side in sides for level in _where(side, places, 1, around)]
+    if isinstance(node, (Add, Sub)):
+        left, right = (present(child, around) for child in node.children)
+        found += _where(sides[0], _absent(right, around), 0, around)
+        found += _where(sides[1], _absent(left, around), 0, around)
+    return (*found, *READY)
+
+
+def _where(depth: Depth, places: Places, levels: int, around: Constraints) -> list[Level]:
+    """Some levels more, at some of the places around an expression."""
+    return [
+        Level(level.depth + levels, level.where | place)
+        for level in depth
+        for place in places
+        if not infeasible(around | level.where | place)
+    ]
+
+
+def _absent(places: Places, around: Constraints) -> Places:
+    """The conditions under which none of some holds."""
+    return tuple(part - around for part in outside(around, [around | p for p in places]))
+
+
+def _same(depths: Depths, node: Neg | Folded, part: Instances, around: Constraints) -> Depth:
+    return depths.depth(node.body, part, around)
+
+
+def _where_node(depths: Depths, node: Where | First, part: Instances, around: Constraints) -> Depth:
+    return tuple(x for child in node.children for x in depths.depth(child, part, around))
+
+
+def _call(depths: Depths, node: Call, part: Instances, around: Constraints) -> Depth:
+    steps = len(TABLE[node.function].steps)
+    return tuple(level + steps for level in depths.depth(node.body, part, around))
+
+
+def reduced(
+    depths: Depths,
+    node: Reduction | Fft | Select,
+    part: Instances,
+    around: Constraints,
+    levels: Poly,
+) -> Depth:
+    """The latest term of what runs over indices, and some levels more."""
+    if isinstance(node, Joined):
+        return _latest_of_all(depths, node, part, around, levels)
+    inner = around.union(*(index.constraints for index in node.over))
+    hidden = [index.atom for index in node.over]
+    found = [
+        highest + levels
+        for level in depths.depth(node.body, part, inner)
+        for highest in maxima(level, hidden, inner)
+    ]
+    if may_be_empty(part.equation):
+        found = [*_where(tuple(found), present(node, around), 0, around), *READY]
+    return tuple(found)
+
+
+def _latest_of_all(
+    depths: Depths, node: Joined, part: Instances, around: Constraints, levels: Poly
+) -> Depth:
+    """The latest term of all ranges of a union, and some levels more, where there is any term."""
+    found: list[Level] = [] if present(node, around) == EVERYWHERE else [*READY]
+    for one in node.parts:
+        for place in with_terms(one, around):
+            if not infeasible(around | place):
+                terms = reduced(depths, one, part, around | place, levels)
+                found += _where(terms, (place,), 0, around)
+    return tuple(found)
+
+
+def _reduce(depths: Depths, node: Reduction, part: Instances, around: Constraints) -> Depth:
+    found = tuple(
+        Level(level.depth, level.where | where)
+        for number, where in numbers_of_terms(node, part, around)
+        for level in reduced(depths, node, part, around | where, call("ceil_log2", number))
+    )
+    return (*found, *READY) if may_be_empty(part.equation) else found
+
+
+def _fft(depths: Depths, node: Fft, part: Instances, around: Constraints) -> Depth:
+    """One transform after its latest operand."""
+    return reduced(depths, node, part, around, node.levels)
+
+
+def _select(depths: Depths, node: Select, part: Instances, around: Constraints) -> Depth:
+    """All positions of a row are known at once, when the last one is."""
+    return tuple(
+        Level(level.depth, level.where | where)
+        for number, where in numbers_of_terms(node.maximum, part, around)
+        for level in reduced(
+            depths, node, part, around | where, levels_of(node, number, number_kept(part))
+        )
+    )
+
+
+RULES: Rules = {
+    Constant: _ready,
+    IndexValue: _ready,
+    Ref: _ref,
+    Neg: _same,
+    Folded: _same,
+    Where: _where_node,
+    First: _where_node,
+    Add: _binary,
+    Sub: _binary,
+    Mul: _binary,
+    Div: _binary,
+    Call: _call,
+    Reduce: _reduce,
+    Joined: _reduce,
+    Fft: _fft,
+    Select: _select,
+}
+
+
+@cache
+def depths_of(system: System, phase: str) -> Depths:
+    """The depths of a system's arrays in a phase."""
+    return Depths(system, phase, RULES, "span")
+
+
+def span(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
+) -> Span:
+    """The span of a phase: levels of scalar operations with unlimited processors; exact.
+
+    Raises:
+        Unanswered: inference of a form that has none.
+
+    >>> import costmodel as cm
+    >>> cm.span(cm.mixer("she")).at(d=128, l=128)
+    24
+    """
+    phase = phase_name(phase)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
+    return Span(depths_of(system, phase).latest)

@@ -1,0 +1,155 @@
+"""What must be held after t tokens, so that every later token can be computed?
+
+The number of entries with 1 <= tau <= t that any instance with tau > t reads, the sequence thought
+to go on past t; and of what depends on a context alone, every entry that such an instance reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.nodes import Array, Gather, Ref
+from costmodel.program.dependence import Read, after_token, reads, up_to_token
+from costmodel.program.phases import T, inference_reason
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import axes_of, every_choice, region
+from costmodel.questions.subject import system_of
+from costmodel.symbolic.constraints import Constraints, outside
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polyhedral_sums import union_size
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sympy_form import Quantity
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class State(Quantity):
+    """Elements held after t tokens, per array, for one sequence; exact."""
+
+    arrays: Mapping[str, Exact]
+    readers: Mapping[str, tuple[str, ...]]
+    """Array -> the equations in which later tokens read it."""
+
+    @property
+    def exact(self) -> Exact:
+        """The total number of elements."""
+        result = Exact()
+        for value in self.arrays.values():
+            result = result + value
+        return result
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The total as a sympy expression in t and the sizes."""
+        return self.exact.expr
+
+    def at(self, *, b: int = 1, **sizes: int) -> int:
+        """Elements at integer sizes, for `b` sequences."""
+        return b * self.exact.at(sizes)
+
+
+def entries(
+    ref: Ref, constraints: Constraints, variables: frozenset[str], *, ends: bool
+) -> Constraints | None:
+    """The entries that a reference touches while its indices satisfy the constraints.
+
+    Nothing is read outside an array (`dense` multiplies zeros there); `ends` says that the array
+    has an end, which a sequence thought to go on has not.
+    """
+    inside: set[Poly] = set()
+    for axis, extent in enumerate(ref.array.shape):
+        entry = Poly.atom(f"#{axis}")
+        inside |= {entry - 1, extent - entry} if ends else {entry - 1}
+    return region(ref.array, ref.positions, constraints | inside, sorted(variables))
+
+
+def gathered(ref: Ref) -> Gather | None:
+    """The first position of a reference that depends on values, if there is one."""
+    return next((p for p in ref.positions if isinstance(p, Gather)), None)
+
+
+def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]:
+    """The atoms of an equation's free indices and of the reductions around a reference."""
+    return frozenset(i.atom for i in equation.indices) | {
+        i.atom  # type: ignore[attr-defined]
+        for i in over
+    }
+
+
+def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
+    """For each array, the regions of entries held after t tokens and who reads them.
+
+    Raises:
+        Unsupported: entries are held, or not, by the values of the positions that gather them.
+    """
+    found: dict[Array, list[tuple[Equation, Constraints]]] = {}
+    gathering: list[tuple[Equation, Gather, Array, Constraints]] = []
+    for equation in system.equations:
+        for read in reads(equation):
+            array, gather = read.ref.array, gathered(read.ref)
+            for touched in _held_of(system, equation, read):
+                if gather is None:
+                    found.setdefault(array, []).append((equation, touched))
+                else:
+                    gathering.append((equation, gather, array, touched))
+    for equation, gather, array, touched in gathering:
+        if outside(touched, [plain for _, plain in found.get(array, ())]):
+            raise Unsupported(
+                f"which entries of {array.name} are held depends on the values of "
+                f"{gather.at.array.name}"
+            )
+        found[array].append((equation, touched))
+    return found
+
+
+def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
+    """The entries held after t tokens that later ones read by a reference, or may gather by it."""
+    known = tokens(system)
+    ref, among = every_choice(system, read.ref)
+    over = (*read.over, *among)
+    if ref.array not in known.given:
+        return
+    terms, names = known.at(ref), variables_in(equation, over)
+    ends = ref.array not in known.dynamic
+    ranges = Read(ref, over).constraints
+    for later in after_token(known.unbounded(equation), known.instance(equation), T):
+        for before in up_to_token(later | ranges, terms, T):
+            for around, given in known.dependent_entries(ref, before, ends=False):
+                touched = entries(ref, around, names, ends=ends) if given else None
+                if touched is not None:
+                    yield touched
+
+
+def state(mixer: Mixer, form: str | None = None) -> State:
+    """The state of a mixer after t tokens, in elements; exact.
+
+    Raises:
+        Unanswered: the form has no one-token inference, so there is nothing to hold.
+        Unsupported: what belongs to a token depends on where the sequence ends.
+
+    >>> import costmodel as cm
+    >>> cm.state(cm.mixer("self-attention")).expr
+    2*d*t
+    """
+    system = system_of(mixer, form, (), "inference")
+    if reason := inference_reason(system):
+        raise Unanswered(reason)
+    if ending := tokens(system).ending:
+        raise Unsupported(ending)
+    regions = held(system)
+    return State(
+        {
+            array.name: union_size(axes_of(array), [r for _, r in found], Poly.of(1))
+            for array, found in regions.items()
+        },
+        {
+            array.name: tuple(dict.fromkeys(e.part_of for e, _ in found))
+            for array, found in regions.items()
+        },
+    )

@@ -1,0 +1,316 @@
+"""How many bytes must move, at least, and when every equation reads and writes memory?
+
+*Compulsory*: inputs, touched weights and state are read once, outputs and new state written once.
+*Unfused*: every equation reads its distinct operand entries and writes its results; an input that
+later tokens read is written to the state besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Unpack
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.nodes import Array, Gather, Ref
+from costmodel.program.conventions import Convention
+from costmodel.program.dependence import Read, after_token, reads, up_to_token
+from costmodel.program.phases import Instances, T, instances, phase_name
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import axes_of, whole
+from costmodel.questions.state import entries, gathered, held, variables_in
+from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polyhedral_sums import total, union_size
+from costmodel.symbolic.polynomial import Poly
+
+if TYPE_CHECKING:
+    import sympy
+
+ONE = Poly.of(1)
+BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+"""Element sizes in bytes."""
+KINDS = ("activations", "weights", "state")
+"""What an entry counts as: weights depend on no input, state is what earlier tokens left and what a
+context was turned into."""
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Distinct entries moved, by kind, for one sequence."""
+
+    kinds: Mapping[str, Exact] = field(default_factory=dict)
+
+    def __add__(self, other: Elements) -> Elements:
+        merged = dict(self.kinds)
+        for kind, number in other.kinds.items():
+            merged[kind] = merged[kind] + number if kind in merged else number
+        return Elements(merged)
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """Entries of all kinds for one sequence, as a sympy expression."""
+        result = Exact()
+        for number in self.kinds.values():
+            result = result + number
+        return result.expr
+
+    def at(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Entries by kind; activations and state for each of `b` sequences, weights once."""
+        batch = sizes.get("b", 1)
+        return {
+            kind: number.at(sizes) * (1 if kind == "weights" else batch)
+            for kind, number in self.kinds.items()
+        }
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Entries that must move (`compulsory`) and that move unfused (`unfused`); exact."""
+
+    compulsory: Elements
+    unfused: Elements
+
+    def _repr_latex_(self) -> str:
+        import sympy
+
+        parts = (("compulsory", self.compulsory), ("unfused", self.unfused))
+        body = r" \\ ".join(
+            rf"\text{{{name} elements}} &= {sympy.latex(elements.expr)}" for name, elements in parts
+        )
+        return rf"$\begin{{aligned}} {body} \end{{aligned}}$"
+
+    def at(
+        self,
+        *,
+        dtype: str = "fp32",
+        state_dtype: str | None = None,
+        weight_dtype: str | None = None,
+        **sizes: int,
+    ) -> dict[str, int]:
+        """Bytes at integer sizes: {"compulsory": ..., "unfused": ...}."""
+        element = {
+            "activations": element_bytes(dtype),
+            "weights": element_bytes(weight_dtype or dtype),
+            "state": element_bytes(state_dtype or dtype),
+        }
+        return {
+            name: sum(number * element[kind] for kind, number in elements.at(sizes).items())
+            for name, elements in (("compulsory", self.compulsory), ("unfused", self.unfused))
+        }
+
+
+def element_bytes(dtype: str) -> int:
+    """The size of an element in bytes; ValueError lists the known types."""
+    if dtype not in BYTES:
+        raise ValueError(f"unknown dtype '{dtype}': expected one of {', '.join(BYTES)}")
+    return BYTES[dtype]
+
+
+Region = tuple[Array, Constraints]
+
+
+def _split(
+    system: System,
+    phase: str,
+    equation: Equation,
+    ref: Ref,
+    around: Constraints,
+    variables: frozenset[str],
+) -> Iterable[tuple[str, Region]]:
+    """The entries that a reference touches, by kind."""
+    if ref.array in system.defining and ref.array not in system.forward.defining:
+        kind = "weights" if ref.array in system.weights else "activations"
+        if (region := entries(ref, around, variables, ends=True)) is not None:
+            yield kind, (ref.array, region)
+        return
+    terms = tokens(system).at(ref) if phase == "inference" else ()
+    known = tokens(system.forward)
+    if phase != "inference" or ref.array not in known.dynamic:
+        kind = "activations" if phase != "inference" else "state"
+        for part, given in known.dependent_entries(ref, around, ends=phase != "inference"):
+            region = entries(ref, part, variables, ends=True)
+            if region is not None:
+                yield (kind if given else "weights"), (ref.array, region)
+        return
+    for before in up_to_token(around, terms, T - 1):
+        for part, given in known.dependent_entries(ref, before, ends=False):
+            earlier = entries(ref, part, variables, ends=False)
+            if earlier is not None:
+                yield ("state" if given else "weights"), (ref.array, earlier)
+    for now in after_token(around, terms, T - 1):
+        fresh = entries(ref, now, variables, ends=False)
+        if fresh is not None:
+            yield "activations", (ref.array, fresh)
+
+
+def _read(
+    system: System,
+    phase: str,
+    part: Instances,
+    among: Sequence[Instances],
+    but: frozenset[Array] = frozenset(),
+) -> Iterable[tuple[str, Region]]:
+    """The entries that an equation reads, one `among` those of which the distinct entries are
+    counted, by kind; those of some arrays left out.
+
+    Raises:
+        Unsupported: entries that are read by number, so that their number depends on the values.
+    """
+    for read in reads(part.equation):
+        if read.ref.array in but:
+            continue
+        around = part.constraints | read.constraints
+        variables, ref = variables_in(part.equation, read.over), read.ref
+        if (gather := gathered(ref)) is not None:
+            if phase == "inference" or not _apart(system, among, read, variables):
+                raise Unsupported(
+                    f"which entries of {ref.array.name} are read depends on the values of "
+                    f"{gather.at.array.name}"
+                )
+            first = (ONE if isinstance(p, Gather) else p for p in ref.positions)
+            ref = Ref(ref.array, tuple(first))
+        yield from _split(system, phase, part.equation, ref, around, variables)
+
+
+def _apart(
+    system: System, among: Sequence[Instances], read: Read, variables: frozenset[str]
+) -> bool:
+    """Whether every point reads an entry of its own, all of a kind, that no other reference among
+    some equations reads: whichever it is, there are as many as points."""
+    ref, known = read.ref, tokens(system.forward)
+    plain = {position for position in ref.positions if not isinstance(position, Gather)}
+    others = {other.ref for part in among for other in reads(part.equation)}
+    alone = all(other == ref or other.array is not ref.array for other in others)
+    given = all(
+        sequence
+        for definition in system.defining.get(ref.array, ())
+        for _, sequence in known.dependent(definition)
+    )
+    return alone and given and plain >= {Poly.atom(name) for name in variables}
+
+
+def _written(part: Instances) -> Exact:
+    return total(part.variables, part.constraints, ONE)
+
+
+def _distinct(touched: Iterable[tuple[str, Region]]) -> Elements:
+    """The sizes of unions, per kind and array."""
+    regions: dict[tuple[str, Array], list[Constraints]] = {}
+    for kind, (array, region) in touched:
+        regions.setdefault((kind, array), []).append(region)
+    result = Elements()
+    for (kind, array), found in regions.items():
+        result = result + Elements({kind: union_size(axes_of(array), found, ONE)})
+    return result
+
+
+@cache
+def _unfused(system: System, phase: str) -> Elements:
+    result = Elements()
+    for written in system.written:
+        parts = [p for p in instances(system, phase) if p.equation in written]
+        result = result + _distinct(t for part in parts for t in _read(system, phase, part, parts))
+        for part in parts:
+            kind = "weights" if part.once or part.joined else "activations"
+            result = result + Elements({kind: _written(part)})
+    kept = system.mixer.role("input")
+    return result + (_new_state(system, {kept}) if phase == "inference" else Elements())
+
+
+@cache
+def _compulsory(system: System, phase: str) -> Elements:
+    parts = instances(system, phase)
+    computed = {p.equation.array for p in parts}
+    written = frozenset(computed if phase != "inference" else ())
+    touched = [
+        (kind, region)
+        for part in parts
+        for kind, region in _read(system, phase, part, parts, written)
+        if kind == "state"
+        or region[0].role == "input"
+        or region[0] not in computed
+        or (kind == "weights" and phase == "inference")
+    ]
+    result = _distinct(touched)
+    for part in parts:
+        if part.equation.array in system.results(phase):
+            of_weights = part.equation.array.role != "output" and (part.once or part.joined)
+            kind = "weights" if of_weights else "activations"
+            result = result + Elements({kind: _written(part)})
+    kept = set(held(system)) if phase == "inference" else set()
+    return result + _new_state(system, kept)
+
+
+@cache
+def _weights(system: System, phase: str) -> Exact:
+    parts = instances(system, phase)
+    computed = {p.equation.array for p in parts}
+    known = tokens(system.forward)
+    regions: dict[Array, list[Constraints]] = {}
+    for part in parts:
+        for read in reads(part.equation):
+            array = read.ref.array
+            everything = whole(array) in regions.get(array, ())
+            if array in known.given or array in computed or everything:
+                continue
+            around = part.constraints | read.constraints
+            variables = variables_in(part.equation, read.over)
+            region = entries(read.ref, around, variables, ends=True)
+            if region is not None:
+                regions.setdefault(array, []).append(region)
+    result = Exact()
+    for array, found in regions.items():
+        result = result + union_size(axes_of(array), found, ONE)
+    return result
+
+
+def _new_state(system: System, arrays: set[Array]) -> Elements:
+    """Entries of token t, of the given arrays, that later tokens read: written once."""
+    known = tokens(system)
+    result = Elements()
+    for array, found in held(system).items() if arrays else ():
+        if array not in arrays:
+            continue
+        regions = [x for _, r in found for x in after_token(r, known.of(array), T - 1)]
+        result = result + Elements({"state": union_size(axes_of(array), regions, ONE)})
+    return result
+
+
+def weights_read(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
+) -> Exact:
+    """The distinct entries of token 0 that a phase reads and does not compute, in elements.
+
+    They are the weights in the compulsory traffic, read once for all sequences of a batch.
+
+    Raises:
+        Unanswered: inference of a form that has none.
+    """
+    phase = phase_name(phase)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
+    return _weights(system, phase)
+
+
+def traffic(
+    mixer: Mixer,
+    phase: str = "training",
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    **training: Unpack[Training],
+) -> Traffic:
+    """The entries that a phase moves, distinct ones, by kind.
+
+    Raises:
+        Unanswered: inference of a form that has none.
+    """
+    phase = phase_name(phase)
+    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
+    return Traffic(_compulsory(system, phase), _unfused(system, phase))

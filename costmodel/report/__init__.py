@@ -1,0 +1,1 @@
+"""Documents, and one writer per format."""

@@ -1,0 +1,344 @@
+"""Where does a mixer's cost come from: which equation, which step, which array that is kept?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from costmodel.adjoint.recompute import AGAIN
+from costmodel.claims.crossover import Crossover
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Equation, System
+from costmodel.language.notation import equation
+from costmodel.paths.witness import STEP_WORDS
+from costmodel.program.chosen_sizes import fit
+from costmodel.program.phases import TRAINING_STEP, inference_reason
+from costmodel.questions.activations import activations
+from costmodel.questions.critical_path import critical_path
+from costmodel.questions.parameters import parameters
+from costmodel.questions.path_length import PathLength, path_length
+from costmodel.questions.peak import peak
+from costmodel.questions.registry import answers
+from costmodel.questions.sequential import Sequential, sequential
+from costmodel.questions.span import span
+from costmodel.questions.state import state
+from costmodel.questions.subject import system_of
+from costmodel.report import cells
+from costmodel.report.document import Display, Heading, Paragraph, Part, Shown
+from costmodel.report.shares import PHASE_TITLES, Shares, Subject, lower
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import poly_latex
+from costmodel.symbolic.sizes import LETTERS
+
+OCCASIONS = {
+    "training": "In a forward pass",
+    "inference": "For one new token",
+    "backward": "In a backward pass",
+    "training-step": "In a training step",
+}
+TILDE = "What is computed again of the forward pass has a tilde. "
+
+
+@dataclass(frozen=True)
+class Explanation(Subject):
+    """The answers to every question about a subject, one paragraph or table after another."""
+
+    def parts(self) -> list[Part]:
+        """The whole explanation.
+
+        Raises:
+            SizeError: sizes that do not fit the mixer; EquationError: a form that it lacks.
+        """
+        system_of(self.mixer, self.form, (), "training")
+        fit(self.mixer, self.sizes)
+        found: list[Part] = [Heading(f"{self.mixer.title}, form {self.form}", 1)]
+        found += [self._introduction(), *self._parameters()]
+        found += [Heading("Equations"), self._equations()]
+        for phase in self.phases:
+            found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase)]
+        found += [Heading("State"), *self._state(), Heading("Forms"), *self._forms()]
+        return found
+
+    def _introduction(self) -> Paragraph:
+        line: list[cells.Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
+        if self.mixer.aliases:
+            line.append(f"Also called {', '.join(self.mixer.aliases)}. ")
+        line.append("Sizes: ")
+        for letter in self.mixer.letters:
+            line += [self.size(letter), f" {LETTERS[letter].meaning}, "]
+        if "n" in self.mixer.letters:
+            width = poly_latex(Poly.atom("d") / Poly.atom("n"), self.names)
+            line += [cells.Math("h = d/n", f"h = {width}"), ", "]
+        line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at "
+        for letter, value in self.sizes.items():
+            printed = f"{poly_latex(Poly.atom(letter), self.names)} = {value}"
+            line += [cells.Math(f"{letter} = {value}", printed), ", "]
+        line[-1] = ". "
+        line.append(f"Convention {','.join(self.convention.names)}: {self.convention.caption}.")
+        return Paragraph(tuple(line))
+
+    def _parameters(self) -> Iterator[Part]:
+        found = parameters(self.mixer)
+        if not found.arrays:
+            yield Paragraph(("Parameters: none.",))
+            return
+        line: list[cells.Cell] = ["Parameters: "]
+        for name, entries in found.arrays.items():
+            line += [self.array(name), " (", self.math(entries), "), "]
+        line[-1] = "); in all "
+        number = found.poly.at(self.sizes)
+        yield Paragraph((*line, self.math(found.poly), f" = {number:,} numbers."))
+
+    def _equations(self) -> Display:
+        return self._shown(self.mixer.forms[self.form].equations)
+
+    def _shown(self, equations: Iterable[Equation]) -> Display:
+        shown = []
+        for entry in equations:
+            text = equation(entry, latex=False)
+            tex = equation(entry, names=self.names)
+            shown.append(
+                Shown(
+                    cells.Math(text.left, tex.left),
+                    cells.Math(text.right, tex.right),
+                    tuple(map(cells.Math, text.ranges, tex.ranges)),
+                    text.cite,
+                )
+            )
+        return Display(tuple(shown))
+
+    def _phase(self, phase: str) -> Iterator[Part]:
+        try:
+            system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
+        except Unanswered as error:
+            yield Paragraph((f"It has none: {error}.",))
+            return
+        except Unsupported as error:
+            yield Paragraph((f"It is not derived: {error}.",))
+            return
+        if phase in TRAINING_STEP:
+            yield from self._loss(system)
+        if phase == "backward":
+            yield from self._gradients(system)
+        elif phase in TRAINING_STEP:
+            yield self._named(system)
+        about = answers(self.mixer, self.form, phase, self.convention)
+        if reason := about.unanswered or about.beyond(self.sizes):
+            yield Paragraph((f"It has none: {reason}.",))
+            return
+        try:
+            counted = list(Shares(self, system, phase).parts())
+        except (Unsupported, Unanswered) as error:
+            counted = [Paragraph((f"Counts are not derived: {error}.",))]
+        yield from counted
+        yield from self._path(phase)
+        yield from self._distances(phase)
+        if phase in TRAINING_STEP:
+            yield self._memory(phase)
+
+    def _memory(self, phase: str) -> Paragraph:
+        """The largest live set, and what stands apart from it."""
+        try:
+            found = peak(self.mixer, phase, self.form, self.convention)
+        except Unsupported as error:
+            return Paragraph((f"The largest live set is not derived: {error}.",))
+        line: list[cells.Cell] = [
+            f"Largest live set: {found.at(**self.sizes):,} elements at these sizes, held while ",
+            self.array(found.when(**self.sizes)),
+            " is computed, the equations running one after another. Apart from it: ",
+            *(self.math(found.parameters), " parameters, "),
+            *(self.math(found.gradients), " entries of their gradients"),
+        ]
+        if self.optimiser and phase == "training-step":
+            state = found.optimiser(self.optimiser)
+            line += [f", and {self.optimiser} keeps ", self.math(state), " numbers besides"]
+        return Paragraph((*line, "."))
+
+    def _named(self, system: System) -> Paragraph:
+        """What the names in a training step mean that the equations do not have."""
+        names = dict.fromkeys(e.array.name for e in system.backward)
+        again = [name for name in names if name.endswith(AGAIN)]
+        line = "The equations above, then those of the gradients: NAME.grad is the gradient of NAME"
+        if again:
+            line += f"; {', '.join(again)}: computed again of the forward pass"
+        return Paragraph((f"{line}. The phase backward prints them.",))
+
+    def _loss(self, system: System) -> Iterator[Part]:
+        """The equations that a loss adds to the forward pass."""
+        result = system.mixer.role("output")
+        if result.name not in self.mixer.arrays:
+            yield Paragraph(("The loss that follows the output:",))
+            yield self._shown(e for e in system.forward.equations if e.part_of == result.name)
+
+    def _gradients(self, system: System) -> Iterator[Part]:
+        """The equations of the gradients, and what they read of the forward pass."""
+        forward = system.forward.equations
+        divided = "quotient-gradient" in self.convention.rewrites
+        yield Paragraph(
+            (
+                f"The gradient of an array has a bar; {self.convention.backward.given}. "
+                f"{TILDE if self.convention.backward.recompute else ''}A product hands "
+                "on its gradient times the other factor, a quotient a/b its gradient over b, and "
+                f"that times {'a/b, divided again' if divided else 'the stored quotient'}, a "
+                "function its gradient times its slope, from the stored result where that is "
+                "enough; a sum hands on its gradient as it is.",
+            )
+        )
+        yield self._shown(e for e in system.equations if e not in forward)
+        kept = activations(self.mixer, self.form, self.convention)
+        line: list[cells.Cell] = ["Kept of the forward pass, in elements: "]
+        everything = (*kept.arrays.items(), *kept.once.items())
+        if not everything:
+            yield Paragraph(("Nothing of the forward pass is kept.",))
+            return
+        for name, entries in everything:
+            line += [self.array(name), " (", self.math(entries), "), "]
+        line[-1] = "); in all "
+        number = kept.at(**self.sizes)
+        yield Paragraph((*line, self.math(kept.exact), f" = {number:,} at these sizes."))
+
+    def _path(self, phase: str) -> Iterator[Part]:
+        """The critical path and the span; each is shown where the other one is refused."""
+        sizes, levels = {k: v for k, v in self.sizes.items() if k != "b"}, self._levels(phase)
+        try:
+            path = critical_path(self.mixer, phase, self.form, self.convention, sizes)
+        except Unsupported as error:
+            yield Paragraph((f"The critical path is not derived: {error}. ", *levels))
+            return
+        many = "many" if path.ties is None else path.ties
+        chains = "is the only chain" if path.ties == 1 else f"is one of {many} chains"
+        among = "the one with the larger span at these sizes, then the one written first"
+        shown = "" if path.ties == 1 else f"; shown is {among}"
+        yield Paragraph(
+            (
+                f"Critical path: {path.words}. It {chains} of {path.length} steps, none being "
+                f"longer{shown}. ",
+                *levels,
+            )
+        )
+        rows = tuple(
+            (str(k), STEP_WORDS.get(step, step), times, self.array(name), self.cite(name))
+            for k, (step, name, times) in enumerate(path.places, 1)
+        )
+        repeated = (cells.Column("times", "times"),) if any(r[2] != "1" for r in rows) else ()
+        listed: tuple[tuple[cells.Cell, ...], ...] = tuple(
+            row if repeated else (*row[:2], *row[3:]) for row in rows
+        )
+        columns = (
+            cells.Column("number", "step"),
+            cells.Column("step", "operation", numeric=False),
+            *repeated,
+            cells.Column("equation", "computes", numeric=False),
+            cells.Column("cite", "equation", numeric=False),
+        )
+        yield cells.Grid(f"Critical path, {lower(PHASE_TITLES[phase])}", columns, listed)
+
+    def _levels(self, phase: str) -> tuple[cells.Cell, ...]:
+        """The span, or why there is none, in a sentence."""
+        try:
+            found = span(self.mixer, phase, self.form, self.convention)
+        except Unsupported as error:
+            return (f"The span is not derived: {error}.",)
+        number = found.at(**self.sizes)
+        return "The span is ", self.math(found.terms), f" = {number} levels of scalar operations."
+
+    def _distances(self, phase: str) -> Iterator[Part]:
+        """Steps that wait for each other and, for whole sequences, hops between positions."""
+        asked: list[tuple[str, str, Callable[[], Sequential | PathLength]]] = [
+            (
+                "Sequential operations",
+                "the steps that follow one another",
+                lambda: sequential(self.mixer, phase, self.form, self.convention),
+            )
+        ]
+        if phase == "training":
+            meaning = "the hops between the two positions that are furthest apart"
+            asked.append(
+                ("Maximum path length", meaning, lambda: path_length(self.mixer, self.form))
+            )
+        for name, meaning, question in asked:
+            try:
+                found = question()
+            except Unsupported as error:
+                yield Paragraph((f"{name}, {meaning}: not derived: {error}.",))
+                continue
+            here = f", {found.at(**self.sizes):,} at these sizes" if found.exact.letters else ""
+            yield Paragraph((f"{name}: ", self.math(found.exact), f"{here}, {meaning}."))
+
+    def _state(self) -> Iterator[Part]:
+        try:
+            held = state(self.mixer, self.form)
+        except Unanswered as error:
+            yield Paragraph((f"It has none: {error}.",))
+            return
+        except Unsupported as error:
+            yield Paragraph((f"It is not derived: {error}.",))
+            return
+        about = answers(self.mixer, self.form, "inference", self.convention)
+        if reason := about.beyond(self.sizes):
+            yield Paragraph((f"It has none at these sizes: {reason}.",))
+            return
+        if not held.arrays:
+            yield Paragraph(("Nothing need be held: no later token reads earlier ones.",))
+            return
+        number = held.at(**self.sizes)
+        batch = f" for {self.sizes['b']} sequences" if self.sizes["b"] > 1 else ""
+        yield Paragraph(
+            (
+                "After t tokens ",
+                self.math(held.exact),
+                f" elements must be held for each sequence, {number:,} at these sizes{batch}: "
+                "the entries of tokens up to t that a later token reads.",
+            )
+        )
+        for name, entries in held.arrays.items():
+            readers: list[cells.Cell] = []
+            for reader in held.readers[name]:
+                cite = self.cite(reader)
+                readers += [self.array(reader), f" {cite}, " if cite else ", "]
+            readers[-1] = str(readers[-1]).removesuffix(", ")
+            yield Paragraph(
+                (
+                    self.array(name),
+                    ": ",
+                    self.math(entries),
+                    " elements, read by the equation of ",
+                    *readers,
+                    " for every later token.",
+                ),
+                item=True,
+            )
+
+    def _forms(self) -> Iterator[Part]:
+        for name in self.mixer.forms:
+            system = system_of(self.mixer, name, (), "inference")
+            reason = inference_reason(system)
+            default = " (the default)" if name == self.mixer.default_form else ""
+            has = f"no one-token inference: {reason}" if reason else "has one-token inference"
+            yield Paragraph((f"{name}{default}: {has}.",), item=True)
+        for phase in self.phases:
+            for other in self.mixer.forms:
+                if other != self.form:
+                    yield from self._against(other, phase)
+
+    def _against(self, other: str, phase: str) -> Iterator[Part]:
+        """Where this form takes fewer operations than another; nothing where one has no phase."""
+        about = Crossover(self.mixer, self.form, other, phase, self.convention)
+        if any(found.beyond(self.sizes) for found in about.answers):
+            return
+        try:
+            numbers = f"{self.form} takes {{:,}}, {other} {{:,}}".format(*about.at(self.sizes))
+        except Unanswered:
+            return
+        lengths = self._over_lengths(about) if about.is_open else ""
+        words = f"{OCCASIONS[phase]}, {about.words}. At these sizes {numbers}.{lengths}"
+        yield Paragraph((words,))
+
+    def _over_lengths(self, about: Crossover) -> str:
+        """At which lengths the other form takes fewer operations, the other sizes as they are."""
+        other = Crossover(self.mixer, about.other, about.form, about.phase, self.convention)
+        sizes = {name: size for name, size in self.sizes.items() if name not in ("l", "t")}
+        try:
+            return f" With all sizes but l as they are, {other.over_lengths(sizes)}."
+        except (Unsupported, Unanswered):
+            return ""

@@ -1,0 +1,186 @@
+"""What does a reader have to know about a network before its figures mean anything?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from costmodel.language.nodes import Gather, Position, Ref, walk
+from costmodel.networks.assembly import Use
+from costmodel.networks.choices import Choices
+from costmodel.networks.network import Network
+from costmodel.networks.training import RECOMPUTE, SCATTER
+from costmodel.program.phases import TRAINING_STEP
+from costmodel.report import cells
+from costmodel.report.network_table import Request, Sheet
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import Names, poly_latex
+from costmodel.symbolic.sizes import LETTERS
+
+
+def described(c: Choices) -> str:
+    """The choices in one sentence."""
+    parts = [_layers(c), f"{c.embedding} embedding{_SCALES[c.scale]}", f"positions: {c.positions}"]
+    if c.segments:
+        parts.append(f"{c.segments} kinds of segments")
+    if c.embedding_norm:
+        parts.append("a norm of the embedding")
+    parts.append(_NORMS[c.norm])
+    parts.append(f"FFN with {c.activation}" if c.ffn else "no FFN")
+    parts += [_head(c), _biases(c), _dropout(c)]
+    return "; ".join(part for part in parts if part)
+
+
+_SCALES = {
+    "none": "",
+    "tokens": " times sqrt(d)",
+    "all": " and learned positions times sqrt(d)",
+}
+_NORMS = {"pre": "norm before each sublayer and at the end", "post": "norm after each residual sum",
+          "none": "no norm"}  # fmt: skip
+
+
+def _layers(c: Choices) -> str:
+    if c.kind != "encoder-decoder":
+        return f"{c.kind} of {_turns(c.mixers)}"
+    return f"encoder of {_turns(c.encoder_mixers)}, decoder of {_turns(c.mixers)} and {c.cross}"
+
+
+def _turns(mixers: tuple[str, ...]) -> str:
+    return mixers[0] if len(set(mixers)) == 1 else f"{', '.join(mixers)} in turn"
+
+
+def _head(c: Choices) -> str:
+    if c.head == "none":
+        return "a pooler and no head" if c.pooler else "no head"
+    words = {"vocabulary": "head over the vocabulary", "classes": "classifier"}[c.head]
+    tied = ", tied to the embedding" if c.tied else ""
+    softmax = " with softmax" if c.output == "probabilities" else ""
+    loss = ", cross-entropy in a forward pass" if c.loss else ", no loss"
+    smoothed = " with label smoothing" if c.smoothing and c.loss else ""
+    return f"{words}{softmax}{tied}{loss}{smoothed}"
+
+
+def _biases(c: Choices) -> str:
+    places = [
+        *(["FFN"] if c.biases and c.ffn else []),
+        *(["norms"] if c.norm_bias and c.norm != "none" else []),
+        *(["head"] if c.head_bias or (c.head == "classes" and c.biases) else []),
+        *(["pooler"] if c.biases and c.pooler else []),
+    ]
+    return f"biases in {' and '.join(places) or 'none of these'}, a mixer's own by its options"
+
+
+def _dropout(c: Choices) -> str:
+    if not c.dropout:
+        return "no dropout"
+    return "dropout after the embedding and after each sublayer, not of attention weights"
+
+
+def sizes_line(sheets: list[Sheet], names: Names | None = None) -> cells.Line:
+    """Every size: those given, the network's own, those taken by default, those that follow."""
+    request = sheets[0].request
+    letters = [
+        x for x in LETTERS if any(x in sheet.letters or x in sheet.sizes for sheet in sheets)
+    ]
+    values = {x: tuple(dict.fromkeys(s.sizes[x] for s in sheets if x in s.sizes)) for x in letters}
+    numbers = [x for x in letters if values[x]]
+    own = request.choices.sizes if not request.symbolic else {}
+    groups = {
+        "": [x for x in numbers if x in request.given],
+        "of the network ": [x for x in numbers if x not in request.given and x in own],
+        "by default ": [x for x in numbers if x not in request.given and x not in own],
+    }
+    line: list[cells.Cell] = ["sizes: "]
+    for lead, members in groups.items():
+        line += _group(lead, [_value(x, values[x], names) for x in members], line)
+    kept = [x for x in letters if not values[x]]
+    line += _group("as letters ", [_value(x, (), names) for x in kept], line)
+    widths = _widths(sheets[0].network)
+    one = {x: values[x][0] for x in numbers if len(values[x]) == 1}
+    follow = [_follows(x, poly, one, names) for x, poly in widths.items()]
+    line += _group("", follow, line)
+    unused = [x for x in request.given if x not in letters]
+    if unused:
+        line.append(f" ({', '.join(unused)} is a size of none of its parts)")
+    return tuple(line)
+
+
+def _widths(net: Network) -> Mapping[str, Poly]:
+    used = {x for use in net.uses for x in use.mixer.letters if x not in ("l", "u")}
+    return {x: poly for x, poly in net.choices.formulas.items() if x in used}
+
+
+def _group(lead: str, members: list[cells.Math], line: list[cells.Cell]) -> Iterator[cells.Cell]:
+    if not members:
+        return
+    yield ("; " if len(line) > 1 else "") + lead
+    for k, member in enumerate(members):
+        if k:
+            yield ", "
+        yield member
+
+
+def _value(letter: str, values: tuple[int, ...], names: Names | None) -> cells.Math:
+    shown = poly_latex(Poly.atom(letter), names)
+    if not values:
+        return cells.Math(letter, shown)
+    text = ", ".join(map(str, values))
+    return cells.Math(f"{letter} = {text}", f"{shown} = {text}")
+
+
+def _follows(letter: str, poly: Poly, sizes: Mapping[str, int], names: Names | None) -> cells.Math:
+    left = poly_latex(Poly.atom(letter), names)
+    value = f" = {poly.rational(sizes)}" if poly.letters <= set(sizes) else ""
+    return cells.Math(f"{letter} = {poly}{value}", f"{left} = {poly_latex(poly, names)}{value}")
+
+
+def convention_line(request: Request) -> str:
+    """The convention's name and what it says, and whether a backward pass is counted."""
+    counted = request.counting
+    caption = counted.caption(dropout=request.choices.dropout)
+    backward = "" if {*request.phases} & {*TRAINING_STEP} else "; no backward pass"
+    return f"convention: {','.join(counted.names)} ({caption}){backward}"
+
+
+def training_notes(sheet: Sheet) -> Iterator[str]:
+    """What a reader has to know of a backward pass and of what it keeps."""
+    c, uses = sheet.network.choices, sheet.network.uses
+    if not (c.loss and c.head != "none"):
+        yield "no loss: the gradient of what the network gives is given"
+    if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
+        yield SCATTER
+    if c.loss and c.head != "none":
+        yield ("the loss reads one entry of a row by number: its gradient stands in a row that is "
+               "zero elsewhere, and zeros are added like other numbers")  # fmt: skip
+    if c.pooler or c.head == "classes":
+        yield ("the first position's gradient stands among rows of zeros, which the layers take "
+               "like other numbers")  # fmt: skip
+    yield ("sums of gradients: an array that k parts read gets k gradients, which cost k - 1 "
+           "additions an entry; gradients of parameters are added up over the batch")  # fmt: skip
+    masks = "; masks of dropout are not among them" if c.dropout else ""
+    yield (f"activations: entries of the forward pass that equations of gradients read, an array "
+           f"between two parts once{masks}")  # fmt: skip
+    if (recompute := sheet.request.holding.recompute) != "none":
+        yield f"recompute {recompute}: {RECOMPUTE[recompute]}"
+
+
+def _table_positions(use: Use) -> Iterator[Position]:
+    """Where a part reads its tables."""
+    if use.table:
+        for form in use.mixer.forms.values():
+            for equation in form.equations:
+                for node, _ in walk(equation.value):
+                    if isinstance(node, Ref) and node.array.role == "parameter":
+                        yield from node.positions
+
+
+def source_lines(c: Choices) -> Iterator[str]:
+    """Where the configuration is printed, and what of it is taken from elsewhere."""
+    if c.source:
+        place = f", {c.place}" if c.place else ""
+        yield f"source: {c.source}{place}"
+    if c.assumed:
+        taken = "; ".join(f"{name}: {where}" for name, where in c.assumed.items())
+        yield f"not printed there: {taken}"
+    if c.remark:
+        yield f"remark: {c.remark}"

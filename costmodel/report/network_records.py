@@ -1,0 +1,172 @@
+"""How does a network's cost read for another program, in CSV and in JSON? Nothing is rounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from costmodel.language.functions import CLASSES
+from costmodel.networks.choices import Choices
+from costmodel.program.phases import TRAINING_STEP
+from costmodel.questions.registry import Missing
+from costmodel.report import render
+from costmodel.report.mixer_table import Value
+from costmodel.report.network_table import Line, Sheet
+from costmodel.symbolic.printing import formula_text
+from costmodel.symbolic.sizes import LETTERS
+
+
+def _exact(value: Value) -> Any:
+    """A value without rounding: an int, a string, or None where it does not exist."""
+    if value is None or isinstance(value, (int, str)):
+        return value
+    if isinstance(value, Missing):
+        return None
+    return str(value) if isinstance(value, Fraction) else formula_text(value)
+
+
+def _by_name(found: Mapping[str, Value] | Missing) -> dict[str, Any] | None:
+    if isinstance(found, Missing):
+        return None
+    return {name: _exact(value) for name, value in found.items()}
+
+
+def _figures(line: Line, stage: str) -> dict[str, Any]:
+    """The figures of a line and the reasons for those that do not exist."""
+    values = {name: line.value(name) for name in (*CLASSES, "total")}
+    if stage in ("inference", "decode"):
+        values["state_elements"] = line.value("state")
+    if stage in TRAINING_STEP:
+        values["activations"] = line.value("kept")
+    reasons = {name: value.reason for name, value in values.items() if isinstance(value, Missing)}
+    if isinstance(line.other, Missing):
+        reasons["other"] = line.other.reason
+    if isinstance(line.once, Missing):
+        reasons["once"] = line.once.reason
+    figures = {
+        "parameters": _exact(line.parameters),
+        "counts": {**{c: _exact(values[c]) for c in CLASSES}, "other": _by_name(line.other)},
+        "once": _by_name(line.once),
+        "total": _exact(values["total"]),
+    }
+    for name in ("state_elements", "activations"):
+        if name in values:
+            figures[name] = _exact(values[name])
+    return {**figures, "reasons": reasons}
+
+
+def record(sheet: Sheet) -> dict[str, Any]:
+    """A network in one stage, with its parts."""
+    net = sheet.network
+    c = net.choices
+    return {
+        "model": net.name,
+        "title": net.title,
+        "source": c.source,
+        "place": c.place,
+        "kind": c.kind,
+        "mixers": list(c.mixers),
+        "phase": sheet.stage,
+        "convention": list(sheet.request.counting.names),
+        "sizes": {x: sheet.sizes.get(x, x) for x in sorted({*sheet.letters, *sheet.sizes})},
+        **_figures(sheet.total, sheet.stage),
+        "parameters_of_tables": _exact(sheet.tables),
+        **({"memory": _memory(sheet)} if sheet.memory else {}),
+        "parts": [
+            {"part": line.name, "runs": _exact(line.runs), **_figures(line, sheet.stage)}
+            for line in sheet.lines
+        ],
+    }
+
+
+def _memory(sheet: Sheet) -> dict[str, Any]:
+    """What a training step holds: elements by line, bytes where an element type is given."""
+    holding = sheet.request.holding
+    lines = []
+    for one in sheet.memory:
+        line: dict[str, Any] = {"held": one.name, "elements": _exact(one.elements)}
+        if holding.bytes_each is not None:
+            line["bytes"] = _exact(one.times(holding.bytes_each))
+        if isinstance(one.elements, Missing):
+            line["reason"] = one.elements.reason
+        lines.append(line)
+    return {
+        "optimiser": holding.optimiser,
+        "recompute": holding.recompute,
+        "dtype": holding.dtype,
+        "lines": lines,
+    }
+
+
+def as_json(sheets: Sequence[Sheet]) -> str:
+    """Every stage at every combination of sizes; one a line."""
+    inside = ",\n  ".join(json.dumps(record(sheet), ensure_ascii=False) for sheet in sheets)
+    return f'{{"schema": 1, "models": [\n  {inside}\n]}}\n'
+
+
+def as_csv(sheets: Sequence[Sheet]) -> str:
+    """A row for every part and one for all together, the sizes beside them, reasons last."""
+    letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
+    lines = [(sheet, line) for sheet in sheets for line in (*sheet.lines, sheet.total)]
+    others = list(dict.fromkeys(n for _, line in lines for n in _by_name(line.other) or ()))
+    header = ["model", "phase", "convention", *letters, "part", "runs", "parameters", *CLASSES]
+    header += [*(f"other_{name}" for name in others), "once", "total", "state"]
+    trained = any(sheet.stage in TRAINING_STEP for sheet in sheets)
+    header += [*(["activations"] if trained else []), "reasons"]
+    rows = [_csv_row(s, line, letters, others, trained=trained) for s, line in lines]
+    return render.as_csv(header, rows)
+
+
+def _csv_row(
+    sheet: Sheet, line: Line, letters: Sequence[str], others: Sequence[str], *, trained: bool
+) -> list[Any]:
+    values: dict[str, Value] = {name: line.value(name) for name in (*CLASSES, "once", "total")}
+    if sheet.stage in ("inference", "decode"):
+        values["state"] = line.value("state")
+    if sheet.stage in TRAINING_STEP:
+        values["activations"] = line.value("kept")
+    reasons: dict[str, list[str]] = {}
+    for name, value in values.items():
+        if isinstance(value, Missing):
+            reasons.setdefault(value.reason, []).append(name)
+    by_name = _by_name(line.other)
+    absent = None if by_name is None else 0
+    return [
+        sheet.network.name,
+        sheet.stage,
+        ",".join(sheet.request.counting.names),
+        *(sheet.sizes.get(x, x if x in sheet.letters else None) for x in letters),
+        line.name,
+        _exact(line.runs),
+        _exact(line.parameters),
+        *(_exact(values[name]) for name in CLASSES),
+        *((by_name or {}).get(name, absent) for name in others),
+        _exact(values["once"]),
+        _exact(values["total"]),
+        _exact(values.get("state")),
+        *([_exact(values.get("activations"))] if trained else []),
+        "; ".join(f"{' '.join(names)}: {reason}" for reason, names in reasons.items()),
+    ]
+
+
+def listed_json(found: Mapping[str, Choices]) -> str:
+    """Every network that has a name, one a line: its configuration, nothing derived."""
+    entries = (
+        {
+            "name": name,
+            "title": c.title,
+            "source": c.source,
+            "place": c.place,
+            "kind": c.kind,
+            "mixers": list(c.mixers),
+            "sizes": {x: list(v) if isinstance(v, tuple) else v for x, v in c.sizes.items()},
+            "widths": dict(c.widths),
+            "assumed": dict(c.assumed),
+            "remark": c.remark,
+        }
+        for name, c in found.items()
+    )
+    inside = ",\n  ".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+    return f'{{"schema": 1, "models": [\n  {inside}\n]}}\n'

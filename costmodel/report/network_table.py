@@ -1,0 +1,356 @@
+"""What stands in a network's tables: which lines and values, in which phase, at which sizes?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from costmodel.errors import ModelError, SizeError, Unanswered
+from costmodel.language.functions import CLASSES
+from costmodel.networks import training
+from costmodel.networks.assembly import Use
+from costmodel.networks.choices import Choices
+from costmodel.networks.generation import generation
+from costmodel.networks.memory_budget import Held, Holding, Holdings
+from costmodel.networks.network import Network, network
+from costmodel.networks.part_costs import Counting, PartCost
+from costmodel.program.chosen_sizes import Given, combinations, given_sizes
+from costmodel.program.phases import PHASES as NAMES, TRAINING_STEP
+from costmodel.questions.counts import Counts, answered
+from costmodel.questions.registry import Missing
+from costmodel.report.mixer_table import EVERY, Value
+from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import LETTERS
+
+BATCH = Poly.atom("b")
+
+STAGES: Mapping[str, tuple[str, ...]] = {"generate": ("prefill", "decode")}
+"""Phase -> its stages, where it is not its own."""
+
+BY_LETTER: Mapping[str, tuple[str, ...]] = {"inference": ("t",), "generate": ("p", "q")}
+"""Phase -> the sizes that it has and no other phase."""
+
+
+def phases(text: str) -> tuple[str, ...]:
+    """The phases that a name, an alias, `both` or `all` means.
+
+    Raises:
+        ModelError: another name.
+    """
+    several = {"both": ("training", "inference"), "all": EVERY}
+    if text in several:
+        return several[text]
+    known = {name: phase for name, phase in NAMES.items() if name != "prefill"}
+    known["generate"] = "generate"
+    if text == "prefill":
+        raise ModelError("--phase prefill: the prompt's forward pass is a part of --phase generate")
+    if text not in known:
+        raise ModelError(f"--phase '{text}': expected one of {', '.join(known)}, both, all")
+    return (known[text],)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be shown.
+
+    Args:
+        given: sizes that were given; they take the place of the network's own.
+        kept: sizes that stay letters, though the network has a value for them.
+        symbolic: every size that was not given stays a letter (b is 1 unless given).
+        holding: how a training step holds what it holds.
+    """
+
+    choices: Choices
+    given: Given = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    phases: tuple[str, ...] = ("training", "inference")
+    counting: Counting = field(default_factory=Counting)
+    symbolic: bool = False
+    holding: Holding = field(default_factory=Holding)
+
+
+def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
+    """The values of every size that was typed, and the letters typed for themselves (`--l l`)."""
+    kept = frozenset(letter for letter, text in typed.items() if text == letter)
+    return given_sizes({x: text for x, text in typed.items() if x not in kept}), kept
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: a part, or all parts together."""
+
+    name: str
+    runs: Value
+    parameters: Value
+    classes: Mapping[str, Value] | Missing
+    """Operations by class, of b sequences; zeros may be left out."""
+    once: Mapping[str, Value] | Missing
+    total: Value
+    state: Value
+    peer: str | None = None
+    kept: Value = None
+    """Elements kept of the forward pass for its gradients, of b sequences."""
+
+    def value(self, column: str) -> Value:
+        """The value of a column."""
+        if column in ("runs", "parameters", "total", "state", "kept"):
+            found: Value = getattr(self, column)
+            return found
+        if column == "part":
+            return self.name
+        if column == "once":
+            return self.once if isinstance(self.once, Missing) else _added(self.once.values())
+        if isinstance(self.classes, Missing):
+            return self.classes
+        if column == "other":
+            return _added(v for c, v in self.classes.items() if c not in CLASSES)
+        try:
+            answered(column, self.peer)
+        except Unanswered as reason:
+            return Missing(str(reason))
+        return self.classes.get(column, 0)
+
+    @property
+    def other(self) -> Mapping[str, Value] | Missing:
+        """Operations without a class of their own, by name."""
+        if isinstance(self.classes, Missing):
+            return self.classes
+        return {c: v for c, v in self.classes.items() if c not in CLASSES}
+
+
+def _added(found: Iterable[Value]) -> Value:
+    """The sum of numbers, or of formulas and numbers."""
+    exact, number = Exact(), 0
+    for value in found:
+        if isinstance(value, Exact):
+            exact = exact + value
+        elif isinstance(value, int):
+            number += value
+    return exact + Exact.of(Poly.of(number)) if exact.pieces else number
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A network in one stage of a phase at one combination of sizes."""
+
+    request: Request
+    network: Network
+    stage: str
+    sizes: Mapping[str, int]
+    """The sizes that are numbers."""
+    letters: tuple[str, ...]
+    """Every size that the network and the stage have."""
+    lines: tuple[Line, ...]
+    total: Line
+    tables: Value
+    """The parameters of the embeddings' tables, which are among the total's."""
+    memory: tuple[Held, ...] = ()
+    """What a training step holds, at these sizes where all of them are numbers."""
+
+
+def letters_of(net: Network, phase: str) -> tuple[str, ...]:
+    """The sizes that a network has in a phase, in the order of their list."""
+    found = {"b", *BY_LETTER.get(phase, ())}
+    for use in net.uses:
+        found |= use.runs.letters | use.copies.letters
+        for letter in ("l", *use.mixer.letters):
+            found |= use.sizes.get(letter, Poly.atom(letter)).letters
+    return tuple(letter for letter in LETTERS if letter in found)
+
+
+def sheets(request: Request) -> list[Sheet]:
+    """Every stage of every phase at every combination of sizes.
+
+    Raises:
+        SizeError: sizes that do not fit; ModelError: layers that differ without their number.
+        Unanswered: text from a network without a head over the vocabulary.
+    """
+    found = []
+    for phase in request.phases:
+        for sizes in _combinations(request, phase):
+            net = _network(request, sizes)
+            letters = letters_of(net, phase)
+            found += _stages(request, net, phase, sizes, letters)
+    return found
+
+
+def _given(request: Request) -> dict[str, tuple[int, ...]]:
+    """The values of every size that has any: those given, before the network's own."""
+    own: dict[str, tuple[int, ...]] = {}
+    if not request.symbolic:
+        sizes = request.choices.sizes
+        own = {x: v if isinstance(v, tuple) else (v,) for x, v in sizes.items()}
+    found = {**own, **request.given}
+    return {x: v for x, v in found.items() if x not in request.kept}
+
+
+def _changed(request: Request) -> Choices:
+    """The choices with the sizes that were given, which then follow from no others."""
+    follow = {x for x in request.choices.widths if x in request.given or x in request.kept}
+    widths = {x: text for x, text in request.choices.widths.items() if x not in follow}
+    return replace(request.choices, widths=widths)
+
+
+def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
+    """Sizes that are numbers, in every combination; the others stay letters."""
+    given = _given(request)
+    choices = _changed(request)
+    if choices.patterned:
+        if (request.symbolic and "L" not in given) or "L" in request.kept:
+            network(replace(choices, sizes={}))
+        given.setdefault("L", (LETTERS["L"].default or 1,))
+    sample = {"L": given["L"][0]} if choices.patterned else {}
+    letters = letters_of(network(choices, **sample), phase)
+    letters = tuple(x for x in LETTERS if x in letters or (x == "L" and choices.patterned))
+    if request.symbolic:
+        named = [x for x in letters if x in given or x == "b"]
+    else:
+        named = [x for x in letters if x not in request.kept]
+    missing = [x for x in named if x not in given and x != "t" and LETTERS[x].default is None]
+    if missing:
+        raise SizeError(f"size {missing[0]} has no default: give --{missing[0]}")
+    if "t" in named and "t" not in given and "l" in request.kept:
+        named.remove("t")
+    return combinations(named, given)
+
+
+def _network(request: Request, sizes: Mapping[str, int]) -> Network:
+    choices = _changed(request)
+    layers = {"L": sizes["L"]} if choices.patterned else {}
+    return network(choices, **layers)
+
+
+def _stages(
+    request: Request,
+    net: Network,
+    phase: str,
+    sizes: Mapping[str, int],
+    letters: tuple[str, ...],
+) -> list[Sheet]:
+    numbers = {x: v for x, v in sizes.items() if x in letters or x == "L"}
+    settled = set(letters) <= set(numbers)
+    if settled:
+        net.fit(numbers)
+    if phase != "generate":
+        recompute = request.holding.recompute
+        costs = {phase: training.costs(net, phase, request.counting, recompute)
+                 if phase in TRAINING_STEP else net.costs(phase, request.counting)}  # fmt: skip
+    else:
+        made = generation(net, request.counting)
+        decode = made.decode_at(numbers) if settled else made.decode
+        costs = {"prefill": made.prefill, "decode": decode}
+    found = []
+    for stage, parts in costs.items():
+        reason = _beyond(request, net, stage, numbers) if settled else None
+        if reason is not None:
+            parts = [_blocked(part, reason) for part in parts]
+        found.append(_sheet(request, net, stage, numbers, letters, parts, settled))
+    return found
+
+
+LAST: Mapping[str, tuple[str, ...]] = {"inference": ("t",), "prefill": ("p",), "decode": ("p", "q")}
+"""Stage -> the sizes whose sum is the last position that it reads."""
+
+
+def _beyond(request: Request, net: Network, stage: str, sizes: Mapping[str, int]) -> str | None:
+    """Why the last position lies beyond what the weights cover, or None."""
+    if stage not in LAST:
+        return None
+    return net.beyond({**sizes, "t": sum(sizes[x] for x in LAST[stage])}, request.counting)
+
+
+def _blocked(part: PartCost, reason: str) -> PartCost:
+    if isinstance(part.counts, Missing):
+        return part
+    return replace(part, counts=Missing(reason), state=Missing(reason))
+
+
+def _sheet(
+    request: Request,
+    net: Network,
+    stage: str,
+    sizes: Mapping[str, int],
+    letters: tuple[str, ...],
+    parts: Sequence[PartCost],
+    settled: bool,
+) -> Sheet:
+    lines = tuple(_line(part, sizes, settled) for part in parts)
+    own = net.parameters()
+    tables = Exact.of(own.poly - own.without_tables.poly)
+    total = _line(_together(net, parts, own.poly), sizes, settled)
+    total = replace(total, runs=None)
+    tables_there = _settle(tables, sizes, settled)
+    if stage not in TRAINING_STEP:
+        return Sheet(request, net, stage, sizes, letters, lines, total, tables_there)
+    held = Holdings(net, request.counting, request.holding, sizes if settled else None)
+    lines = tuple(
+        replace(line, kept=_kept(held.kept_by(line.name), sizes, settled)) for line in lines
+    )
+    total = replace(total, kept=_kept(held.kept, sizes, settled))
+    found = held.lines() if stage == "training-step" else ()
+    memory = tuple(one.at(sizes, settled=settled) for one in found)
+    return Sheet(request, net, stage, sizes, letters, lines, total, tables_there, memory)
+
+
+def _kept(found: Exact | Missing, sizes: Mapping[str, int], settled: bool) -> Value:
+    return found if isinstance(found, Missing) else _settle(found, sizes, settled)
+
+
+def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> PartCost:
+    """All parts as one; Missing where a part is, with its own reason."""
+    use: Use = replace(net.uses[0], label="total", section="")
+    for part in parts:
+        for found in (part.counts, part.state):
+            if isinstance(found, Missing):
+                reason = found.reason
+                says = any(reason.startswith(f"{other.use.name}: ") for other in parts)
+                named = reason if says else f"{part.use.name}: {reason}"
+                return PartCost(use, Poly(), parameters, Missing(named), Missing(named))
+    state, classes, once = Exact(), dict[str, Exact](), dict[str, Exact]()
+    peer, joined = None, Exact()
+    for part in parts:
+        assert isinstance(part.counts, Counts) and isinstance(part.state, Exact)
+        state, peer = state + part.state, part.counts.peer
+        joined = joined + part.counts.joined
+        for name, value in part.counts.classes.items():
+            classes[name] = classes.get(name, Exact()) + value
+        for name, value in part.counts.once.classes.items() if part.counts.once else ():
+            once[name] = once.get(name, Exact()) + value
+    counts = Counts(classes, Counts(once, peer=peer), peer, joined)
+    return PartCost(use, Poly(), parameters, counts, state)
+
+
+def _line(part: PartCost, sizes: Mapping[str, int], settled: bool) -> Line:
+    parameters = _settle(Exact.of(part.parameters), sizes, settled)
+    runs = _settle(Exact.of(part.runs), sizes, settled)
+    state: Value = part.state if isinstance(part.state, Missing) else None
+    if isinstance(part.state, Exact):
+        state = _settle(part.state * BATCH, sizes, settled)
+    if isinstance(part.counts, Missing):
+        missing = part.counts
+        return Line(part.use.name, runs, parameters, missing, missing, missing, state)
+    counts = part.counts
+    each = {c: v * BATCH for c, v in counts.classes.items()}
+    if counts.joined.pieces:
+        each["add"] = each.get("add", Exact()) + counts.joined * (BATCH - 1)
+    classes = {c: _settle(v, sizes, settled) for c, v in each.items()}
+    inside = counts.once.classes if counts.once else {}
+    once = {c: _settle(v, sizes, settled) for c, v in inside.items()}
+    return Line(
+        part.use.name,
+        runs,
+        parameters,
+        classes,
+        once,
+        _added([*classes.values(), *once.values()]),
+        state,
+        counts.peer,
+    )
+
+
+def _settle(answer: Exact, sizes: Mapping[str, int], settled: bool) -> Value:
+    """An answer at sizes: a number where all of them are known, a formula elsewhere."""
+    if settled:
+        return rational(answer, sizes)
+    return answer.substitute({x: Poly.of(v) for x, v in sizes.items()})

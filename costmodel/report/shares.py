@@ -1,0 +1,234 @@
+"""How do the counts of one phase spread over the equations, and what are they sums of?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.functions import CLASSES
+from costmodel.language.nodes import Array
+from costmodel.language.notation import Notation
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import Instances, instances
+from costmodel.questions import derivation
+from costmodel.questions.count import count_equations, count_instances
+from costmodel.questions.counts import Counts
+from costmodel.questions.peers import peer_equations
+from costmodel.questions.subject import system_of
+from costmodel.report import cells
+from costmodel.report.document import Display, Paragraph, Part, Shown
+from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import Names, identifier
+
+PHASE_TITLES = {
+    "training": "Forward pass (the papers' training phase)",
+    "inference": "One new token (the papers' inference phase)",
+    "backward": "Backward pass",
+    "training-step": "Training step (forward and backward pass)",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained: one form of a mixer at sizes, in some phases, under a convention."""
+
+    mixer: Mixer
+    form: str
+    phases: tuple[str, ...]
+    sizes: Mapping[str, int]
+    convention: Convention = Convention()
+    names: Names | None = None
+    optimiser: str | None = None
+    """Whose state a training step holds; None where it is not asked for."""
+
+    def math(self, value: Exact | Poly | tuple[Poly, ...]) -> cells.Math:
+        """A formula in both notations."""
+        return cells.formula(value, self.names)
+
+    def size(self, letter: str) -> cells.Math:
+        """A size letter."""
+        return self.math(Poly.atom(letter))
+
+    def array(self, name: str) -> cells.Math:
+        """An array's name."""
+        own = self._arrays[name].latex if name in self._arrays else ""
+        return cells.Math(name, own or identifier(name))
+
+    @cached_property
+    def _arrays(self) -> Mapping[str, Array]:
+        """Every array that is named, those of the gradients included."""
+        found = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
+        for phase in self.phases:
+            try:
+                system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
+            except (Unanswered, Unsupported):
+                continue
+            written = {equation.name: equation.array for equation in system.equations}
+            found = {**system.mixer.arrays, **written, **found}
+        return found
+
+    def cite(self, name: str) -> str:
+        """The number of the equation that an array has in its source; "" where it has none."""
+        return self._arrays[name].cite
+
+
+def lower(text: str) -> str:
+    """Words within a sentence."""
+    return text[:1].lower() + text[1:]
+
+
+CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
+               "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the counts of one phase spread over the equations."""
+
+    about: Subject
+    system: System
+    phase: str
+
+    @cached_property
+    def counts(self) -> Mapping[str, Counts]:
+        """Counts by equation, as the file writes them."""
+        convention, about = self.about.convention, self.about
+        if convention.peer:
+            return peer_equations(about.mixer, self.phase, about.form, convention.peer)
+        return count_equations(self.system, self.phase, convention.accounting)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The classes that occur, `once` where there is any."""
+        found = {c for counts in self.counts.values() for c in counts.classes}
+        ordered = [c for c in CLASSES if c in found] + sorted(found - set(CLASSES))
+        once = any(counts.once and counts.once.classes for counts in self.counts.values())
+        return (*ordered, *(("once",) if once else ()), "total")
+
+    def value(self, name: str, column: str) -> Exact:
+        """One equation's operations of a class, for one sequence."""
+        counts = self.counts[name]
+        once = counts.once.exact_total if counts.once else Exact()
+        if column in ("once", "total"):
+            return once if column == "once" else counts.exact_total
+        return counts.exact(column)
+
+    def number(self, name: str, column: str) -> int:
+        """The same at the sizes, for b sequences; work done once is not multiplied."""
+        once = rational(self.value(name, "once"), self.about.sizes)
+        own = rational(self.value(name, column), self.about.sizes)
+        batch = self.about.sizes["b"]
+        if column == "once":
+            return int(own)
+        return int((own - once) * batch + once if column == "total" else own * batch)
+
+    def parts(self) -> Iterator[Part]:
+        """The sums, the closed counts, the numbers."""
+        yield from self._derivation()
+        yield self._grid("Operations by equation", self._formulas())
+        numbers = self._grid("Operations by equation, in numbers", self._numbers())
+        note = "in brackets: the equation's share of its column, rounded to 0.1 %"
+        yield replace(numbers, notes=(*numbers.notes, cells.Note((note,))))
+        absent = [CLASS_WORDS[c] for c in CLASSES if c not in self.columns]
+        if absent and not self.about.convention.peer:
+            yield Paragraph((f"There are no {' and no '.join(absent)}.",))
+
+    def _grid(self, title: str, rows: tuple[cells.Line, ...]) -> cells.Grid:
+        columns = (
+            cells.Column("equation", "equation", numeric=False),
+            *(cells.Column(name, name) for name in self.columns),
+        )
+        drop = tuple(name for name in reversed(self.columns) if name != "total")
+        title = f"{title}, {lower(PHASE_TITLES[self.phase])}"
+        return cells.Grid(title, columns, rows, notes=self._apart(), drop=drop)
+
+    def _apart(self) -> tuple[cells.Note, ...]:
+        """What the columns of single classes leave out, and total has."""
+        if "once" not in self.columns:
+            return ()
+        classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
+        work = "the work done once for the weights, which stands under once"
+        return (cells.Note((f"once: {classes} leave out {work}; total includes it",)),)
+
+    def _formulas(self) -> tuple[cells.Line, ...]:
+        rows: list[cells.Line] = [
+            (self.about.array(n), *(self.about.math(self.value(n, c)) for c in self.columns))
+            for n in self.counts
+        ]
+        sums = []
+        for column in self.columns:
+            total = Exact()
+            for name in self.counts:
+                total = total + self.value(name, column)
+            sums.append(self.about.math(total))
+        return (*rows, ("all", *sums))
+
+    def _numbers(self) -> tuple[cells.Line, ...]:
+        sums = {c: sum(self.number(n, c) for n in self.counts) for c in self.columns}
+        rows: list[cells.Line] = [
+            (self.about.array(n), *(_share(self.number(n, c), sums[c]) for c in self.columns))
+            for n in self.counts
+        ]
+        return (*rows, ("all", *(f"{total:,}" for total in sums.values())))
+
+    def _derivation(self) -> Iterator[Part]:
+        """Every count as the sum that it comes from."""
+        if self.about.convention.peer:
+            return
+        shown, accounting = [], self.about.convention.accounting
+        try:
+            for parts in self._written():
+                found: dict[str, list[derivation.Sum]] = {}
+                closed: dict[str, Exact] = {}
+                for part in parts:
+                    for name, pieces in derivation.sums(part, accounting).items():
+                        found[name] = found.get(name, []) + pieces
+                    for name, number in count_instances(part, accounting).items():
+                        closed[name] = closed.get(name, Exact()) + number
+                for name in sorted(found, key=_class_order):
+                    value = closed.get(name, Exact())
+                    shown.append(self._shown(parts[0].equation, name, found[name], value))
+        except Unsupported as reason:
+            yield Paragraph((f"The sums before they are closed are not printed: {reason}.",))
+            return
+        yield Paragraph(("Counts are sums over the ranges of the equations:",))
+        yield Display(tuple(shown))
+
+    def _written(self) -> Iterator[list[Instances]]:
+        """The points of each equation one by one, for the ranges of one union together."""
+        parts = instances(self.system, self.phase)
+        for written in self.system.written:
+            own = [part for part in parts if part.equation in written]
+            yield from [own] if len(written) > 1 and own else [[part] for part in own]
+
+    def _shown(
+        self, written: Equation, name: str, sums: list[derivation.Sum], value: Exact
+    ) -> Shown:
+        text = " + ".join(s.printed(Notation(False, {})) for s in sums)
+        tex = " + ".join(s.printed(Notation(True, self.about.names or {})) for s in sums)
+        array, _, step = written.name.partition(".")
+        inside = written.array.latex or identifier(array)
+        if step and not written.array.latex:
+            inside += rf",\,\mathrm{{{step}}}"
+        closed = self.about.math(value)
+        left = cells.Math(f"{name}({written.name})", rf"\mathrm{{{name}}}({inside})")
+        if any(s.ranges for s in sums):
+            return Shown(left, cells.Math(text, tex), closed=closed)
+        return Shown(left, closed)
+
+
+def _share(part: int, whole: int) -> str:
+    if not whole or not part:
+        return f"{part:,}"
+    percent = Fraction(1000 * part, whole)
+    tenths = int(percent + Fraction(1, 2))
+    return f"{part:,} ({tenths // 10}.{tenths % 10} %)"
+
+
+def _class_order(name: str) -> int:
+    return CLASSES.index(name) if name in CLASSES else len(CLASSES)

@@ -1,0 +1,386 @@
+"""What do affine constraints prove, of index variables and of sizes?
+
+A constraint `p >= 0` is affine in the variables, with sizes as parameters. False is "not proven".
+
+Which points are left where variables are eliminated, or regions taken away?
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from math import gcd, lcm
+
+from costmodel.errors import Unsupported
+from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, by_text, call, ceil_div
+
+Constraints = frozenset[Poly]
+"""Each polynomial is at least 0."""
+
+
+def irredundant(constraints: Constraints) -> Constraints:
+    """Drop what the other constraints imply."""
+    kept = constraints
+    for constraint in sorted(constraints, key=str):
+        if implied(kept - {constraint}, constraint):
+            kept = kept - {constraint}
+    return kept
+
+
+def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
+    """The constraints with one more, or None when they contradict it."""
+    if implied(constraints, extra):
+        return constraints
+    joined = constraints | {extra}
+    return None if infeasible(joined) else joined
+
+
+@lru_cache(maxsize=200_000)
+def nonnegative(poly: Poly) -> bool:
+    """Whether sizes >= 1, n | d and t <= l prove `poly >= 0`; False means only "not proven"."""
+    if poly.constant() is not None:
+        return poly.rational({}) >= 0
+    letters = poly.letters
+    values: dict[str, Poly] = {}
+    if "n" in letters and "d" in letters:
+        values["d"] = Poly.atom("n") * Poly.atom("h")
+    if "t" in letters and "l" in letters:
+        values["l"] = Poly.atom("t") + Poly.atom("l-t") - 1
+    poly = poly.substitute(values)
+    poly = _without_denominators(poly)
+    shifted = {}
+    for atom in poly.atoms:
+        least = None if atom[0] in "@#" else _least(atom)
+        if least is None:
+            return False
+        shifted[atom] = Poly.atom(atom) + least
+    return all(coefficient >= 0 for coefficient in _shift(poly, shifted).terms.values())
+
+
+def _shift(poly: Poly, values: Mapping[str, Poly]) -> Poly:
+    """Substitute at the top level only: function atoms are variables here."""
+    result = Poly()
+    for monomial, number in poly.terms.items():
+        term = Poly.of(number)
+        for atom, power in monomial:
+            term = term * values[atom] ** power
+        result = result + term
+    return result
+
+
+def _without_denominators(poly: Poly) -> Poly:
+    """Multiply by the atoms that occur with negative powers; they are positive."""
+    factor = Poly.of(1)
+    lowest: dict[str, int] = {}
+    for monomial in poly.terms:
+        for atom, power in monomial:
+            lowest[atom] = min(lowest.get(atom, 0), power)
+    for atom, power in lowest.items():
+        factor = factor * Poly.atom(atom) ** -power
+    return poly * factor
+
+
+def variables_of(constraints: Iterable[Poly]) -> set[str]:
+    """The index and axis variables that occur."""
+    return set().union(*[c.variables for c in constraints])
+
+
+@lru_cache(maxsize=200_000)
+def infeasible(constraints: Constraints) -> bool:
+    """Whether the constraints are proven to have no solution (Fourier-Motzkin, then sizes)."""
+    waiting: set[Poly] = set()
+    in_sizes: set[Poly] = set()
+    for constraint in constraints:
+        if constraint.variables:
+            waiting.add(constraint)
+        elif _never(constraint):
+            return True
+        else:
+            in_sizes.add(constraint)
+    while waiting:
+        times = Counter(v for c in waiting for v in c.variables)
+        variable = min(times, key=lambda v: (times[v], v))
+        lower, upper, rest = bounds(waiting, variable)
+        waiting = set(rest)
+        for low_scale, low in lower:
+            for up_scale, up in upper:
+                joined = between_bounds(low_scale, low, up_scale, up)
+                if joined.variables:
+                    waiting.add(joined)
+                elif _never(joined):
+                    return True
+                else:
+                    in_sizes.add(joined)
+    return _sizes_contradict(frozenset(c for c in in_sizes if not nonnegative(c)))
+
+
+@lru_cache(maxsize=200_000)
+def _never(constraint: Poly) -> bool:
+    """Whether sizes alone prove that a constraint without variables is violated."""
+    return nonnegative(-constraint - 1)
+
+
+def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly:
+    """What a lower and an upper bound of a variable say of each other."""
+    if low_scale is ONE and up_scale is ONE:
+        return up - low
+    return up * low_scale - low * up_scale
+
+
+@lru_cache(maxsize=50_000)
+def _sizes_contradict(constraints: Constraints) -> bool:
+    """Fourier-Motzkin over monomials in the sizes, each bare letter being at least 1."""
+    floors = _floor_facts(constraints)
+    if len(constraints) < 2 and not floors:
+        return False
+    constraints = constraints | floors
+    rows = {frozenset(_whole(c.terms).items()) for c in constraints}
+    atoms = {m[0][0] for row in rows for m, _ in row if len(m) == 1 and m[0][1] == 1}
+    rows |= {
+        frozenset([(((atom, 1),), 1), *([((), -least)] if least else [])])
+        for atom in atoms
+        if (least := _least(atom)) is not None
+    }
+    while rows:
+        if any(len(row) == 1 and not m and x < 0 for row in rows for m, x in row):
+            return True
+        times = Counter(m for row in rows for m, _ in row if m)
+        if not times or len(rows) > 60:
+            return False
+        column = min(times, key=lambda m: (times[m], m))
+        held = [terms for row in rows if column in (terms := dict(row))]
+        rows = {row for row in rows if all(m != column for m, _ in row)}
+        for up in held:
+            for down in held:
+                if up[column] > 0 > down[column]:
+                    scales = (-down[column], up[column])
+                    merged = {
+                        m: up.get(m, 0) * scales[0] + down.get(m, 0) * scales[1]
+                        for m in {*up, *down}
+                    }
+                    rows.add(frozenset(_whole(merged).items()))
+        rows.discard(frozenset())
+    return False
+
+
+def _whole(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
+    """The terms of a constraint times a positive number, as integers with no common factor."""
+    least = lcm(*(x.denominator for x in terms.values()))
+    whole = {m: int(x * least) for m, x in terms.items() if x}
+    shared = gcd(*whole.values())
+    return {m: x // shared for m, x in whole.items()} if shared > 1 else whole
+
+
+def _least(atom: str) -> int | None:
+    """The least value of a size or of a function of sizes; None if it is not known."""
+    if not isinstance(atom, Fn):
+        return 0 if atom[0] == "^" else 1
+    if atom.function == "floor_div":
+        return 0 if nonnegative(atom.args[0]) else None
+    return {"ceil_log2": 0, "pow2": 1}.get(atom.function)
+
+
+def _floor_facts(constraints: Constraints) -> Constraints:
+    """What holds of the quotients in some constraints: s*floor(a/s) lies in a-s+1..a.
+
+    The constraints that hold a quotient are given times its divisor too, which is positive.
+    """
+    found: set[Poly] = set()
+    for constraint in constraints:
+        for atom in constraint.atoms:
+            if isinstance(atom, Fn) and atom.function == "floor_div":
+                above, below = atom.args
+                product = below * Poly.atom(atom)
+                found |= {above - product, product - above + below - 1, constraint * below}
+    return frozenset(found)
+
+
+Bound = tuple[Poly, Poly]
+"""A positive scale and what `scale * variable` is bounded by."""
+
+
+def bounds(
+    constraints: Iterable[Poly], variable: str
+) -> tuple[list[Bound], list[Bound], list[Poly]]:
+    """Split into `scale*v >= low`, `scale*v <= up` and constraints without the variable.
+
+    A bound in sizes alone is rounded, so that its scale is 1.
+    """
+    lower: list[Bound] = []
+    upper: list[Bound] = []
+    rest = []
+    for constraint in constraints:
+        if variable not in constraint.letters:
+            rest.append(constraint)
+            continue
+        sign, bound = _bound(constraint, variable)
+        (lower if sign > 0 else upper).append(bound)
+    return lower, upper, rest
+
+
+@lru_cache(maxsize=200_000)
+def _bound(constraint: Poly, variable: str) -> tuple[int, Bound]:
+    """What a constraint says of a variable: 1 for a lower bound, -1 for an upper one."""
+    scale, sign = stride(constraint, variable)
+    other = constraint - Poly.atom(variable) * (scale * sign)
+    if sign > 0:
+        other = -other
+    if scale != ONE and not other.variables:
+        return sign, (ONE, ceil_div(other, scale) if sign > 0 else floor_div(other, scale))
+    return sign, (scale, other)
+
+
+ONE = Poly.of(1)
+
+
+def floor_div(above: Poly, below: Poly) -> Poly:
+    """The largest integer that is at most a quotient."""
+    return call("floor_div", above, below)
+
+
+@lru_cache(maxsize=200_000)
+def implied(constraints: Constraints, claim: Poly) -> bool:
+    """Whether the constraints prove `claim >= 0` over the integers; False is "not proven"."""
+    claim = _without_common_sizes(claim)
+    if claim in constraints:
+        return True
+    if not claim.variables and nonnegative(claim):
+        return True
+    return infeasible(constraints | {-claim - 1})
+
+
+def _without_common_sizes(claim: Poly) -> Poly:
+    """Divide by the sizes that occur in every term: they are positive (d*i - d is i - 1)."""
+    shared: dict[str, int] | None = None
+    for monomial in claim.terms:
+        powers = {a: p for a, p in monomial if a[0] not in "@#" and not isinstance(a, Fn)}
+        if shared is None:
+            shared = powers
+        else:
+            shared = {a: min(p, powers[a]) for a, p in shared.items() if a in powers}
+    if not shared:
+        return claim
+    factor = Poly({tuple(sorted((a, -p) for a, p in shared.items() if p)): 1})
+    return claim * factor
+
+
+def implied_all(constraints: Constraints, claims: Iterable[Poly]) -> bool:
+    """Whether every claim is proven."""
+    return all(implied(constraints, claim) for claim in claims)
+
+
+def simplified(constraints: Constraints) -> Constraints | None:
+    """Drop what sizes alone prove; None when the constraints contradict each other."""
+    kept = frozenset(c for c in constraints if c.variables or not nonnegative(c))
+    return None if kept and infeasible(kept) else kept
+
+
+def is_plain(constraints: Iterable[Poly], variable: str) -> bool:
+    """Whether no stride bounds a variable."""
+    lower, upper, _ = bounds(constraints, variable)
+    return all(scale == ONE for scale, _ in lower + upper)
+
+
+def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly] | None:
+    """The innermost variable that an equality fixes, and its value; None if there is none."""
+    for constraint in by_text([c for c in constraints if -c in constraints]):
+        for variable in reversed(variables):
+            if variable in constraint.letters:
+                scale, sign = stride(constraint, variable)
+                if scale == ONE:
+                    return variable, (constraint - Poly.atom(variable) * sign) * -sign
+    return None
+
+
+@cache
+def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
+    """The positive scale of a variable in a constraint, and its sign."""
+    try:
+        scale = constraint.coefficient(variable)
+    except ValueError as error:
+        raise Unsupported(str(error)) from error
+    if isinstance(number := scale.constant(), int):
+        if number in (1, -1):
+            return ONE, number
+        return (scale, 1) if number > 0 else (-scale, -1)
+    if not scale.variables:
+        for sign in (1, -1):
+            if nonnegative(scale * sign - 1) or _is_product(scale * sign):
+                return scale * sign, sign
+    raise Unsupported(f"an index whose stride has no known sign in '{constraint} >= 0'")
+
+
+def _is_product(poly: Poly) -> bool:
+    """Whether a polynomial is a product of sizes, such as h = d/n: a positive integer."""
+    return len(poly.terms) == 1 and all(number > 0 for number in poly.terms.values())
+
+
+def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
+    """Eliminate variables: the integer points of the image.
+
+    Raises:
+        Unsupported: strides on both sides of a variable may leave a gap between them.
+    """
+    present = variables_of(constraints)
+    return _projected(constraints, tuple(v for v in hidden if v in present))
+
+
+@lru_cache(maxsize=100_000)
+def _projected(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
+    """A bound with a stride that the others imply may be the one that leaves a gap."""
+    try:
+        return _eliminated(constraints, hidden)
+    except Unsupported:
+        needed = irredundant(constraints)
+        if needed == constraints:
+            raise
+        return _eliminated(needed, hidden)
+
+
+def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
+    remaining = set(constraints)
+    waiting = list(hidden)
+    while waiting:
+        if (found := fixed(frozenset(remaining), waiting)) is not None:
+            variable, value = found
+            waiting.remove(variable)
+            remaining = {c.substitute({variable: value}) for c in remaining} - {Poly()}
+            continue
+        variable = next((v for v in waiting if is_plain(remaining, v)), waiting[0])
+        waiting.remove(variable)
+        lower, upper, rest = bounds(remaining, variable)
+        known, remaining = frozenset(remaining), set(rest)
+        for low_scale, low in lower:
+            for up_scale, up in upper:
+                if low_scale != ONE and up_scale != ONE:
+                    if low_scale == up_scale and implied(known, up - low - low_scale + 1):
+                        continue
+                    raise Unsupported(f"a stride of index {variable[1:]} in an entry read")
+                remaining.add(between_bounds(low_scale, low, up_scale, up))
+        remaining = {c for c in remaining if c.variables or not nonnegative(c)}
+    return frozenset(remaining)
+
+
+def outside(region: Constraints, removed: Sequence[Constraints]) -> list[Constraints]:
+    """The points of `region` in none of the removed regions, as disjoint regions."""
+    pieces = [region]
+    for other in removed:
+        pieces = [piece for part in pieces for piece in _difference(part, other)]
+    return pieces
+
+
+def _difference(region: Constraints, removed: Constraints) -> list[Constraints]:
+    """The points of `region` outside `removed`, as disjoint regions."""
+    pieces: list[Constraints] = []
+    kept = region
+    for constraint in by_text(removed):
+        if implied(kept, constraint):
+            continue
+        outside = kept | {-constraint - 1}
+        if not infeasible(outside):
+            pieces.append(outside)
+        kept = kept | {constraint}
+        if infeasible(kept):
+            return [region]
+    return pieces

@@ -1,0 +1,464 @@
+"""What does a printed formula say, as an exact value at given sizes and as a polynomial?
+
+The grammar is closed and is read by hand, never by `eval`: whole, decimal and scientific numbers,
+size letters, `+ - * /`, powers (`**` or `^`), parentheses, `sum(body, index, first, last)`,
+`ceil_log2(x)`, `floor(x)`, `ceil(x)`, `Max(...)` and `Min(...)`: the strings that `--symbolic`
+prints, and the sums that papers print. What stands in O(...) may hold `log(x)`, `log(x, base)` and
+`sqrt(x)` besides.
+
+What is the value of a formula that was read, at given sizes and as a polynomial in them?
+
+A formula is a tree of five kinds of nodes. Its value at integer sizes is exact, every sum run term
+by term; as a polynomial its sums are closed by Faulhaber's formulas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor, lcm
+
+from costmodel import errors
+from costmodel.errors import FormulaError, NotPolynomial
+from costmodel.symbolic import constraints, polyhedral_sums, polynomial
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import LETTERS, ceil_log2
+
+__all__ = ["Formula", "FormulaError", "NotPolynomial", "parse"]
+
+
+MOST_TOKENS, DEEPEST = 500, 40
+"""Tokens and nesting: beyond them a formula is refused."""
+
+
+_TOKEN = re.compile(
+    r"\s*(?:(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?![\w.]))?)|([A-Za-z_]\w*)|(\*\*|[-+*/^(),]))",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A parsed formula; `letters` are the sizes that it depends on."""
+
+    text: str
+    tree: Node
+    letters: frozenset[str]
+
+    def at(self, sizes: Mapping[str, int]) -> Fraction:
+        """The exact value at integer sizes, every sum run term by term.
+
+        Raises:
+            FormulaError: a size without a value, a division by zero, or a value too large to hold.
+        """
+        return value(self.tree, dict(sizes), [MOST_TERMS], self.text)
+
+    def poly(self) -> Poly:
+        """The same as a polynomial with rational coefficients, sums closed by Faulhaber.
+
+        Two formulas that are polynomials are equal for all sizes exactly when these are equal.
+
+        Raises:
+            NotPolynomial: a division by a sum, or an exponent that names sizes.
+        """
+        return poly(self.tree, {})
+
+    def given(self, sizes: Mapping[str, int]) -> Formula:
+        """The formula with numbers for some sizes.
+
+        >>> parse("h*l").given({"n": 4}).poly()
+        Poly(d*l/4)
+        """
+        if not sizes:
+            return self
+        tree = given(self.tree, sizes)
+        return Formula(self.text, tree, self.letters - sizes.keys())
+
+
+def parse(text: str, *, growing: bool = False) -> Formula:
+    """Read a formula; `growing` allows the functions that may stand in O(...).
+
+    >>> parse("n*sum(t + t, t, 1, l)").at({"n": 3, "l": 4})
+    Fraction(60, 1)
+    >>> str(parse("n*sum(t + t, t, 1, l)").poly())
+    'l**2*n + l*n'
+
+    Raises:
+        FormulaError: what was expected, what came, and where.
+    """
+    parser = _Parser(text, growing)
+    tree = parser.sum_of_terms(frozenset())
+    parser.expect("", "an operator or the end")
+    return Formula(text, tree, frozenset(parser.letters))
+
+
+class _Parser:
+    """Recursive descent over the tokens of one text."""
+
+    def __init__(self, text: str, growing: bool) -> None:
+        self.text = text
+        self.functions = (*FUNCTIONS, *GROWING) if growing else tuple(FUNCTIONS)
+        self.tokens = _tokens(text)
+        self.position = 0
+        self.depth = 0
+        self.letters: set[str] = set()
+
+    @property
+    def token(self) -> str:
+        return self.tokens[self.position][0]
+
+    def take(self) -> str:
+        self.position += 1
+        return self.tokens[self.position - 1][0]
+
+    def fail(self, expected: str) -> FormulaError:
+        got = f"'{self.token}'" if self.token else "the end"
+        where = self.tokens[self.position][1] + 1
+        return FormulaError(f"'{self.text}': expected {expected} at character {where}, got {got}")
+
+    def unknown(self, name: str) -> FormulaError:
+        if name in GROWING:
+            return self.fail("an exact formula (log and sqrt may stand in O(...) only)")
+        if all(letter in LETTERS for letter in name):
+            return self.fail(f"a product written with *, such as {'*'.join(name)},")
+        known = f"a size ({' '.join(LETTERS)}) or a function (sum {' '.join(self.functions)})"
+        return self.fail(known)
+
+    def expect(self, token: str, expected: str) -> None:
+        if self.token != token:
+            raise self.fail(expected)
+        self.position += 1
+
+    def deeper(self) -> None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise FormulaError(f"'{self.text}' nests deeper than {DEEPEST} levels")
+
+    def sum_of_terms(self, bound: frozenset[str]) -> Node:
+        self.deeper()
+        node = self.product(bound)
+        while self.token in ("+", "-"):
+            node = Binary(self.take(), node, self.product(bound))
+        self.depth -= 1
+        return node
+
+    def product(self, bound: frozenset[str]) -> Node:
+        node = self.signed(bound)
+        while self.token in ("*", "/"):
+            node = Binary(self.take(), node, self.signed(bound))
+        return node
+
+    def signed(self, bound: frozenset[str]) -> Node:
+        negative = False
+        while self.token in ("+", "-"):
+            negative ^= self.take() == "-"
+        node = self.power(bound)
+        return Binary("-", Number(Fraction(0)), node) if negative else node
+
+    def power(self, bound: frozenset[str]) -> Node:
+        base = self.atom(bound)
+        if self.token not in ("**", "^"):
+            return base
+        self.take()
+        self.deeper()
+        node = Binary("**", base, self.signed(bound))
+        self.depth -= 1
+        return node
+
+    def atom(self, bound: frozenset[str]) -> Node:
+        token = self.token
+        if token == "(":
+            self.take()
+            node = self.sum_of_terms(bound)
+            self.expect(")", "')'")
+            return node
+        if token[:1].isdigit():
+            return Number(Fraction(self.take()))
+        if token == "sum":
+            return self.sum_call(bound)
+        if token in self.functions:
+            return self.function_call(bound)
+        if token in bound:
+            return Letter(self.take())
+        if token in LETTERS:
+            self.letters |= {"d", "n"} if token == "h" else {token}
+            return Letter(self.take())
+        if token[:1].isalpha() or token[:1] == "_":
+            raise self.unknown(token)
+        raise self.fail("a number, a size, a function or '('")
+
+    def sum_call(self, bound: frozenset[str]) -> Node:
+        """`sum(body, index, first, last)`: the index is read ahead, as the body may use it."""
+        self.take()
+        self.expect("(", "'(' after sum")
+        start = self.position
+        index = self.index_of_sum()
+        self.position = start
+        body = self.sum_of_terms(bound | {index})
+        self.expect(",", "',' before the index of sum")
+        self.take()
+        self.expect(",", "',' after the index of sum")
+        first = self.sum_of_terms(bound)
+        self.expect(",", "',' before the last value of sum")
+        last = self.sum_of_terms(bound)
+        self.expect(")", "')' to close sum")
+        return Sum(body, index, first, last)
+
+    def index_of_sum(self) -> str:
+        """The name after the first comma that no inner parenthesis holds."""
+        level = 0
+        while self.token and level >= 0:
+            token = self.take()
+            level += (token == "(") - (token == ")")
+            if token == "," and level == 0:
+                if not self.token.isidentifier() or self.token in (*self.functions, "sum"):
+                    raise self.fail("the name of sum's index")
+                return self.token
+        raise self.fail("sum(body, index, first, last)")
+
+    def function_call(self, bound: frozenset[str]) -> Node:
+        name = self.take()
+        self.expect("(", f"'(' after {name}")
+        arguments = [self.sum_of_terms(bound)]
+        while self.token == ",":
+            self.take()
+            arguments.append(self.sum_of_terms(bound))
+        most = {"Max": MOST_TOKENS, "Min": MOST_TOKENS, "log": 2}.get(name, 1)
+        if len(arguments) > most:
+            raise self.fail(
+                "one or two arguments of log" if most == 2 else f"one argument of {name}"
+            )
+        self.expect(")", f"')' to close {name}")
+        return Call(name, tuple(arguments))
+
+
+def _tokens(text: str) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        match = _TOKEN.match(text, position)
+        if match is None:
+            bad = end - len(text[position:end].lstrip())
+            raise FormulaError(f"'{text}': unexpected {text[bad]!r} at character {bad + 1}")
+        found.append((match.group(match.lastindex or 0), match.start(match.lastindex or 0)))
+        position = match.end()
+        if len(found) > MOST_TOKENS:
+            raise FormulaError(f"a formula has at most {MOST_TOKENS} numbers, names and signs")
+    return [*found, ("", len(text))]
+
+
+MOST_TERMS, MOST_BITS = 1_000_000, 100_000
+"""Summed terms and bits of a power: beyond them a formula is refused."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant."""
+
+    value: Fraction
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A size, or the index of a surrounding sum."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Binary:
+    """`left op right`, op one of + - * / **."""
+
+    op: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function from `FUNCTIONS` or, where an order of growth is read, from `GROWING`."""
+
+    name: str
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The body, for the index from first to last; nothing where last < first."""
+
+    body: Node
+    index: str
+    first: Node
+    last: Node
+
+
+Node = Number | Letter | Binary | Call | Sum
+
+
+def _whole(value: Fraction, name: str, text: str) -> int:
+    if value.denominator != 1:
+        raise FormulaError(f"'{text}': {name} needs a whole number, got {value}")
+    return value.numerator
+
+
+def _ceil_log2(*values: Fraction) -> Fraction:
+    value = _whole(values[0], "ceil_log2", f"ceil_log2({values[0]})")
+    if value < 1:
+        raise FormulaError(f"ceil_log2 needs a positive number, got {value}")
+    return Fraction(ceil_log2(value))
+
+
+FUNCTIONS: Mapping[str, Callable[..., Fraction]] = {
+    "ceil_log2": _ceil_log2,
+    "floor": lambda value: Fraction(floor(value)),
+    "ceil": lambda value: Fraction(ceil(value)),
+    "Max": lambda *values: max(values),
+    "Min": lambda *values: min(values),
+}
+
+
+GROWING = ("log", "sqrt")
+"""Functions that say how something grows; they have no exact value."""
+
+
+def value(node: Node, sizes: dict[str, int], budget: list[int], text: str) -> Fraction:
+    """The exact value; `budget` holds the number of terms that sums may still run through.
+
+    Raises:
+        FormulaError: a size without a value, a division by zero, or a value too large to hold.
+    """
+    if isinstance(node, Number):
+        return node.value
+    if isinstance(node, Letter):
+        if node.name == "h" and "h" not in sizes and {"d", "n"} <= sizes.keys():
+            return Fraction(sizes["d"], sizes["n"])
+        if node.name not in sizes:
+            raise FormulaError(f"'{text}': no value was given for size {node.name}")
+        return Fraction(sizes[node.name])
+    if isinstance(node, Call):
+        if node.name in GROWING:
+            raise FormulaError(f"'{text}': {node.name} has no exact value; it may stand in O(...)")
+        return FUNCTIONS[node.name](*(value(a, sizes, budget, text) for a in node.arguments))
+    if isinstance(node, Binary):
+        left = value(node.left, sizes, budget, text)
+        return _combined(node.op, left, value(node.right, sizes, budget, text), text)
+    first = _whole(value(node.first, sizes, budget, text), "a sum's first value", text)
+    last = _whole(value(node.last, sizes, budget, text), "a sum's last value", text)
+    budget[0] -= max(0, last - first + 1)
+    if budget[0] < 0:
+        raise FormulaError(f"'{text}' sums more than {MOST_TERMS} terms")
+    total = Fraction(0)
+    for at in range(first, last + 1):
+        total += value(node.body, {**sizes, node.index: at}, budget, text)
+    return total
+
+
+def _combined(op: str, left: Fraction, right: Fraction, text: str) -> Fraction:
+    if op == "**":
+        power = _whole(right, "an exponent", text)
+        bits = max(left.numerator.bit_length(), left.denominator.bit_length())
+        if bits * abs(power) > MOST_BITS:
+            raise FormulaError(f"'{text}': a power with more than {MOST_BITS} bits")
+        if left == 0 and power < 0:
+            raise FormulaError(f"'{text}' divides by zero")
+        return Fraction(left**power)
+    if op == "/" and right == 0:
+        raise FormulaError(f"'{text}' divides by zero")
+    results = {"+": lambda: left + right, "-": lambda: left - right, "*": lambda: left * right}
+    return results[op]() if op in results else left / right
+
+
+def given(node: Node, sizes: Mapping[str, int]) -> Node:
+    """The formula with numbers for some sizes; the index of a sum stays what it is."""
+    if isinstance(node, Number):
+        return node
+    if isinstance(node, Letter):
+        if node.name == "h" and "h" not in sizes:
+            return Binary("/", given(Letter("d"), sizes), given(Letter("n"), sizes))
+        return Number(Fraction(sizes[node.name])) if node.name in sizes else node
+    if isinstance(node, Call):
+        return Call(node.name, tuple(given(a, sizes) for a in node.arguments))
+    if isinstance(node, Binary):
+        return Binary(node.op, given(node.left, sizes), given(node.right, sizes))
+    inside = {letter: value for letter, value in sizes.items() if letter != node.index}
+    body = given(node.body, inside)
+    return Sum(body, node.index, given(node.first, sizes), given(node.last, sizes))
+
+
+def poly(node: Node, bound: Mapping[str, Poly]) -> Poly:
+    """The formula as a polynomial; `bound` holds the atoms of the indices of surrounding sums.
+
+    Raises:
+        NotPolynomial: a division by a sum, or an exponent that names sizes.
+    """
+    if isinstance(node, Number):
+        return Poly.of(node.value)
+    if isinstance(node, Letter):
+        return bound[node.name] if node.name in bound else polynomial.size(node.name)
+    if isinstance(node, Call):
+        return _call_poly(node, bound)
+    if isinstance(node, Sum):
+        return _sum_poly(node, bound)
+    left, right = poly(node.left, bound), poly(node.right, bound)
+    if node.op == "**":
+        return _power_poly(left, right)
+    if node.op == "/":
+        if len(right.terms) != 1:
+            raise NotPolynomial(f"a division by {right}")
+        return left / right
+    return {"+": Poly.__add__, "-": Poly.__sub__, "*": Poly.__mul__}[node.op](left, right)
+
+
+def _power_poly(base: Poly, exponent: Poly) -> Poly:
+    power = exponent.constant()
+    if power is None and base.constant() == 2:
+        return polynomial.call("pow2", exponent)
+    if not isinstance(power, int) or (power < 0 and len(base.terms) != 1):
+        raise NotPolynomial(f"the exponent {exponent} of {base}")
+    if abs(power) * len(base.terms) > 200:
+        raise NotPolynomial(f"a power with too many terms: {power} of {len(base.terms)}")
+    return base**power
+
+
+def _call_poly(node: Call, bound: Mapping[str, Poly]) -> Poly:
+    if node.name in GROWING:
+        raise NotPolynomial(f"a function {node.name}")
+    arguments = [_argument(a, bound) for a in node.arguments]
+    if node.name in ("floor", "ceil"):
+        above, below = _quotient(arguments[0])
+        return polynomial.call("floor_div", above + (below - 1) * int(node.name == "ceil"), below)
+    if any(not isinstance(c, int) for a in arguments for c in a.terms.values()):
+        raise NotPolynomial(f"a fraction inside {node.name}")
+    return polynomial.call(node.name, *arguments)
+
+
+def _argument(node: Node, bound: Mapping[str, Poly]) -> Poly:
+    """The argument of a function; it holds no index, as a function of one is not summed."""
+    found = poly(node, bound)
+    if found.letters & {atom for p in bound.values() for atom in p.letters}:
+        raise NotPolynomial("a function of a sum's index")
+    return found
+
+
+def _quotient(argument: Poly) -> tuple[Poly, Poly]:
+    """Numerator and denominator, both whole at all sizes."""
+    below = Poly.of(lcm(*(Fraction(c).denominator for c in argument.terms.values())))
+    for atom in sorted(argument.atoms):
+        lowest = min(dict(monomial).get(atom, 0) for monomial in argument.terms)
+        below = below * Poly.atom(atom) ** max(0, -lowest)
+    return argument * below, below
+
+
+def _sum_poly(node: Sum, bound: Mapping[str, Poly]) -> Poly:
+    """Faulhaber's closed form, which holds where last >= first - 1 only: proven, or refused."""
+    name = f"@{node.index}{len(bound)}"
+    body = poly(node.body, {**bound, node.index: Poly.atom(name)})
+    first, last = poly(node.first, bound), poly(node.last, bound)
+    if not constraints.nonnegative(last - first + 1):
+        raise NotPolynomial(f"a sum that may be empty, from {first} to {last}")
+    try:
+        return polyhedral_sums.between(body, name, first, last)
+    except errors.Unsupported as reason:
+        raise NotPolynomial(str(reason)) from None

@@ -1,0 +1,178 @@
+"""What is an exact number, which may differ from case to case of the sizes?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from costmodel.symbolic.constraints import (
+    Constraints,
+    implied,
+    implied_all,
+    irredundant,
+    narrowed,
+    outside,
+    simplified,
+)
+from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.sympy_form import to_sympy
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A sum of guarded polynomials: each counts where all of its guards are >= 0."""
+
+    pieces: tuple[tuple[Constraints, Poly], ...] = ()
+
+    @staticmethod
+    def of(poly: Poly) -> Exact:
+        """The unguarded polynomial."""
+        return Exact(((frozenset(), poly),)) if poly.terms else Exact()
+
+    def __add__(self, other: Exact) -> Exact:
+        merged: dict[Constraints, Poly] = {}
+        for guards, poly in self.pieces + other.pieces:
+            merged[guards] = merged[guards] + poly if guards in merged else poly
+        return Exact(tuple((g, p) for g, p in merged.items() if p.terms))
+
+    def __sub__(self, other: Exact) -> Exact:
+        return self + other * Poly.of(-1)
+
+    def __mul__(self, factor: Poly | int) -> Exact:
+        return Exact(tuple((g, p * factor) for g, p in self.pieces if (p * factor).terms))
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The integer value at integer sizes."""
+        total: int | Fraction = 0
+        for guards, poly in self.pieces:
+            if all(guard.rational(sizes) >= 0 for guard in guards):
+                total = total + poly.rational(sizes)
+        if isinstance(total, Fraction) and total.denominator != 1:
+            raise ValueError(f"a count came out fractional at {dict(sizes)}: {total}")
+        return int(total)
+
+    @property
+    def letters(self) -> frozenset[str]:
+        """The sizes that the value depends on."""
+        found: set[str] = set()
+        for guards, poly in self.pieces:
+            found |= poly.letters.union(*(g.letters for g in guards))
+        return frozenset(found)
+
+    @property
+    def is_zero(self) -> bool:
+        """True when no piece is left."""
+        return not self.pieces
+
+    def substitute(self, values: Mapping[str, Poly]) -> Exact:
+        """Replace sizes in values and guards."""
+        total = Exact()
+        for guards, poly in self.pieces:
+            kept = simplified(frozenset(g.substitute(values) for g in guards))
+            if kept is not None:
+                total = total + Exact(((kept, poly.substitute(values)),))
+        return total
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The value as a sympy expression, piecewise with its breakpoints where it must be."""
+        import sympy
+
+        plain = self.chambers()
+        if len(plain) == 1 and not plain[0][0]:
+            return to_sympy(plain[0][1])
+        cases = [
+            (to_sympy(poly), sympy.And(*(sympy.Ge(to_sympy(g), 0) for g in sorted(gs, key=str))))
+            for gs, poly in plain
+        ]
+        return sympy.Piecewise(*cases)
+
+    def chambers(self, where: Constraints = frozenset()) -> list[tuple[Constraints, Poly]]:
+        """Disjoint cases that cover all sizes, or those of some constraints; one unguarded case
+        where nothing splits."""
+        cases: list[tuple[Constraints, Poly]] = [(where, Poly())]
+        for guards, poly in self.pieces:
+            for guard in sorted(guards, key=str):
+                cases = [
+                    (kept, value)
+                    for constraints, value in cases
+                    for side in (guard, -guard - 1)
+                    if (kept := narrowed(constraints, side)) is not None
+                ]
+            cases = [
+                (cs, value + poly if implied_all(cs, guards) else value) for cs, value in cases
+            ]
+        return _merged([(irredundant(constraints), value) for constraints, value in cases])
+
+
+Case = tuple[Constraints, Poly]
+"""Sizes, and the value there."""
+
+
+def _merged(cases: Sequence[Case]) -> list[Case]:
+    """Join cases of which one has the value of the other too, and no size lies between them."""
+    found = list(cases)
+    for one, two in permutations(found, 2):
+        if (joined := _union(one, two)) is not None:
+            rest = [case for case in found if case is not two]
+            return _merged([joined if case is one else case for case in rest])
+    return found
+
+
+def _union(one: Case, two: Case) -> Case | None:
+    """One case for both, with the value of the first."""
+    (here, value), (there, other) = one, two
+    if not _vanishes(value - other, there):
+        return None
+    around = frozenset(c for c in here | there if implied(here, c) and implied(there, c))
+    return None if outside(around, [here, there]) else (irredundant(around), value)
+
+
+def _vanishes(poly: Poly, where: Constraints) -> bool:
+    """Whether a polynomial is proven to be 0 at some sizes, by the equations that hold there."""
+    pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
+    floors = (a for a in poly.atoms if isinstance(a, Fn) and a.function == "floor_div")
+    pinned += [Poly.atom(floor) - n for floor in sorted(floors) for n in (0, 1)]
+    waiting = [*sorted(where, key=str), *pinned]
+    while waiting and poly.terms:
+        equation = waiting.pop()
+        if implied(where, equation) and implied(where, -equation):
+            values = _solution(equation)
+            try:
+                poly, where = poly.substitute(values), _substituted(where, values)
+                waiting = [c.substitute(values) for c in waiting]
+            except ValueError:  # no value there: a quotient by 0, the logarithm of 0
+                return False
+    return not poly.terms
+
+
+def _substituted(constraints: Constraints, values: Mapping[str, Poly]) -> Constraints:
+    return frozenset(c.substitute(values) for c in constraints)
+
+
+def _solution(equation: Poly) -> Mapping[str, Poly]:
+    """The atom that `equation = 0` gives, a size before a function; empty if there is none."""
+    for atom in sorted(equation.atoms, key=lambda atom: (isinstance(atom, Fn), atom)):
+        slope = equation.terms.get(((atom, 1),))
+        if slope in (1, -1):
+            rest = equation - Poly.atom(atom) * slope
+            if not {atom, *Poly.atom(atom).letters} & ({*rest.atoms} | rest.letters):
+                return {atom: rest * -slope}
+    return {}
+
+
+def rational(answer: Exact, sizes: Mapping[str, int]) -> int | Fraction:
+    """The exact value of an answer at integer sizes, an int where it is whole."""
+    total: int | Fraction = 0
+    for guards, poly in answer.pieces:
+        if all(guard.rational(sizes) >= 0 for guard in guards):
+            total = total + poly.rational(sizes)
+    if isinstance(total, Fraction) and total.denominator == 1:
+        return total.numerator
+    return total

@@ -1,0 +1,196 @@
+"""How many points has a domain, and what does a polynomial sum to over it, exactly?
+
+A domain is a conjunction of affine constraints `p >= 0` over index variables, with sizes as
+parameters. Summation eliminates one variable at a time with Faulhaber's formulas; where several
+bounds compete (`max(1, i-w+1)`), the sum splits into pieces whose guards name the breakpoints.
+A bound with a stride (`C*p <= l`) is rounded where nothing but sizes is left on its other side
+(`p <= floor(l/C)`). Everything is exact; what would not be raises `Unsupported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache, lru_cache, partial
+from math import comb
+
+from costmodel.errors import Unsupported
+from costmodel.symbolic.constraints import (
+    Constraints,
+    bounds,
+    fixed,
+    implied,
+    infeasible,
+    is_plain,
+    outside,
+    simplified,
+)
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Poly
+
+
+@lru_cache(maxsize=50_000)
+def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) -> Exact:
+    """Sum `weight` over the integer points of `variables` that satisfy `constraints`.
+
+    Constraints that name none of the variables (and no variable at all) become guards. The last
+    variable is eliminated first, so pass them outermost first.
+
+    Raises:
+        Unsupported: a variable without a bound on one side, or with a stride.
+    """
+    if not weight.terms:
+        return Exact()
+    if not variables:
+        kept = simplified(constraints)
+        return Exact() if kept is None else Exact(((_needed(kept, weight), weight),))
+    if (solved := fixed(constraints, variables)) is not None:
+        variable, value = solved
+        left = tuple(v for v in variables if v != variable)
+        reduced = simplified(frozenset(c.substitute({variable: value}) for c in constraints))
+        if reduced is None:
+            return Exact()
+        return total(left, reduced, weight.substitute({variable: value}))
+    variable = _plain_one(constraints, variables)
+    outer = [v for v in variables if v != variable]
+    lows, highs, known = _range(constraints, variable)
+    if not lows or not highs:
+        raise Unsupported(f"index {variable[1:]} has no bound on one side")
+    result = Exact()
+    for a, low in enumerate(lows):
+        for b, high in enumerate(highs):
+            conditions = {high - low + 1}
+            conditions |= {low - o - int(k < a) for k, o in enumerate(lows) if k != a}
+            conditions |= {o - high - int(k < b) for k, o in enumerate(highs) if k != b}
+            joined = known | {c for c in conditions if not implied(known, c)}
+            if not infeasible(joined) and not implied(joined, low - high - 1):
+                result = result + total(tuple(outer), joined, between(weight, variable, low, high))
+    return result
+
+
+def _rank(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
+    """Where two bounds are equal the first one counts: rather one that leaves a single point, then
+    one in sizes alone, so that the cases stay few."""
+    return bound not in others, len(bound.variables), str(bound)
+
+
+def _range(constraints: Constraints, variable: str) -> tuple[list[Poly], list[Poly], Constraints]:
+    """The bounds of a variable of which any may be the strongest, lower and upper ones, and the
+    constraints without it."""
+    lower, upper, rest = bounds(constraints, variable)
+    known = frozenset(rest)
+    below, above = ([bound for _, bound in side] for side in (lower, upper))
+    lows = _strongest(sorted(below, key=partial(_rank, above)), known, 1)
+    highs = _strongest(sorted(above, key=partial(_rank, below)), known, -1)
+    return lows, highs, known
+
+
+def _plain_one(constraints: Constraints, variables: Sequence[str]) -> str:
+    """The innermost variable that no stride bounds; where one bounds another variable, rather the
+    innermost with one lower and one upper bound, so that the cases stay few."""
+    plain = [v for v in reversed(variables) if is_plain(constraints, v)]
+    if not plain:
+        raise Unsupported(f"index {variables[-1][1:]} is bounded with a stride")
+    if len(plain) < len(variables):
+        for variable in plain:
+            lows, highs, _ = _range(constraints, variable)
+            if len(lows) == len(highs) == 1:
+                return variable
+    return plain[0]
+
+
+def _needed(guards: Constraints, weight: Poly) -> Constraints:
+    """Drop a guard `size >= 2` where at size 1 the value vanishes, or other guards fail, anyway."""
+    kept = set(guards)
+    for guard in sorted(guards, key=str):
+        for letter in guard.letters:
+            one = {letter: Poly.of(1)}
+            if guard != Poly.atom(letter) - 2:
+                continue
+            others = frozenset(g.substitute(one) for g in kept - {guard})
+            if not weight.substitute(one).terms or infeasible(others):
+                kept.discard(guard)
+    return frozenset(kept)
+
+
+def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[Poly]:
+    """Drop bounds that another one provably dominates (sign 1: lower bounds).
+
+    Only constraints on `others` count as known: those on the variable itself may contradict.
+    """
+    kept: list[Poly] = []
+    unique = list(dict.fromkeys(bounds))
+    for k, bound in enumerate(unique):
+        dominated = any(
+            implied(others, (rival - bound) * sign)
+            and not (j > k and implied(others, (bound - rival) * sign))
+            for j, rival in enumerate(unique)
+            if j != k
+        )
+        if not dominated:
+            kept.append(bound)
+    return kept
+
+
+@lru_cache(maxsize=50_000)
+def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
+    """The sum of `weight` for `variable` in low..high (high >= low - 1), by Faulhaber."""
+    if low == high:
+        return weight.substitute({variable: low})
+    powers: dict[int, Poly] = {}
+    for monomial, number in weight.terms.items():
+        if any(isinstance(a, Fn) and variable in Poly.atom(a).letters for a, _ in monomial):
+            raise Unsupported(f"a function of index {variable[1:]} inside a sum")
+        power = dict(monomial).get(variable, 0)
+        rest = Poly({tuple(p for p in monomial if p[0] != variable): number})
+        powers[power] = powers[power] + rest if power in powers else rest
+    result = Poly()
+    for power, coefficient in powers.items():
+        if power < 0:
+            raise Unsupported(f"a negative power of index {variable[1:]} inside a sum")
+        difference = _power_sum(power, high) - _power_sum(power, low - 1)
+        result = result + coefficient * difference
+    return result
+
+
+def _power_sum(power: int, top: Poly) -> Poly:
+    """1**p + 2**p + ... + top**p as a polynomial in `top` (valid at every integer)."""
+    result = Poly()
+    base = Poly.of(1)
+    for exponent, coefficient in enumerate(faulhaber(power)):
+        if exponent:
+            base = base * top
+        if coefficient:
+            result = result + base * coefficient
+    return result
+
+
+@cache
+def faulhaber(power: int) -> tuple[Fraction, ...]:
+    """Coefficients c_0..c_{p+1} of sum_{v=1}^{n} v**p = sum_k c_k n**k.
+
+    >>> [str(c) for c in faulhaber(2)]
+    ['0', '1/6', '1/2', '1/3']
+    """
+    bernoulli = [Fraction(1)]
+    for m in range(1, power + 1):
+        bernoulli.append(
+            -sum((comb(m + 1, k) * bernoulli[k] for k in range(m)), Fraction(0)) / (m + 1)
+        )
+    if power >= 1:
+        bernoulli[1] = Fraction(1, 2)
+    coefficients = [Fraction(0)] * (power + 2)
+    for k in range(power + 1):
+        coefficients[power + 1 - k] += Fraction(comb(power + 1, k), power + 1) * bernoulli[k]
+    return tuple(coefficients)
+
+
+def union_size(axes: tuple[str, ...], regions: Sequence[Constraints], weight: Poly) -> Exact:
+    """The weighted number of distinct points in a union of regions over the same axes."""
+    result = Exact()
+    counted: list[Constraints] = []
+    for region in regions:
+        for part in outside(region, counted):
+            result = result + total(axes, part, weight)
+        counted.append(region)
+    return result

@@ -1,0 +1,532 @@
+"""What is a polynomial over, and how is it written?
+
+Over sizes, indices, axes, and functions of polynomials, which are equal by their text.
+
+How are sizes, bounds and counts written exactly, without floating point or sympy's cost?
+
+A `Poly` is a Laurent polynomial with rational coefficients over *atoms*. An atom is a size letter
+(`l`), an index of an equation (`@j`), an axis of an array (`#0`) or a function of polynomials
+(`ceil_log2(l*d)`, `pow2(...)`, `floor_div(l, C)`, `Max(...)`, `Min(...)`). h = d/n is the monomial
+d*n**-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
+
+from costmodel.symbolic.sizes import LETTERS, ceil_log2
+
+Number = int | Fraction
+
+
+Monomial = tuple[tuple[str, int], ...]
+
+
+class Fn(str):
+    """An atom that is a function of polynomials; equal by its text, indices told from sizes."""
+
+    function: str
+    args: tuple[Poly, ...]
+
+    def __new__(cls, function: str, args: tuple[Poly, ...]) -> Fn:
+        self = super().__new__(cls, f"{function}({', '.join(map(_named, args))})")
+        self.function = function
+        self.args = args
+        return self
+
+
+def _order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
+    """Higher degree first, then by name: how papers print a sum."""
+    monomial, _ = term
+    return -sum(p for _, p in monomial), [(-p, a) for a, p in monomial]
+
+
+def sorted_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
+    """The terms in printing order."""
+    return sorted(poly.terms.items(), key=_order)
+
+
+def by_text(polys: Collection[Poly]) -> Collection[Poly]:
+    """Polynomials in one order, whatever the order in which they came."""
+    return polys if len(polys) < 2 else sorted(polys, key=str)
+
+
+def to_text(poly: Poly) -> str:
+    """The polynomial with `+ - * / **`, `ceil_log2`, `Max`, `Min`, `floor`, as formats promise."""
+    text = ""
+    for monomial, number in sorted_terms(poly):
+        sign = "-" if number < 0 else "+"
+        text += f" {sign} " if text else ("-" if number < 0 else "")
+        text += _term_text(monomial, -number if number < 0 else number)
+    return text or "0"
+
+
+def _term_text(monomial: Monomial, number: Number) -> str:
+    above: list[str] = []
+    below: list[str] = []
+    fraction = Fraction(number)
+    if fraction.numerator != 1:
+        above.append(str(fraction.numerator))
+    if fraction.denominator != 1:
+        below.append(str(fraction.denominator))
+    for atom, power in monomial:
+        name = _atom_text(atom)
+        (above if power > 0 else below).append(name + (f"**{abs(power)}" if abs(power) > 1 else ""))
+    top = "*".join(above) or "1"
+    if not below:
+        return top
+    return f"{top}/{below[0] if len(below) == 1 else '(' + '*'.join(below) + ')'}"
+
+
+def _named(poly: Poly) -> str:
+    """The polynomial with the atoms' own names, in which an index is no size."""
+    return " + ".join(
+        "*".join([str(number), *(f"{atom}**{power}" if power != 1 else atom for atom, power in m)])
+        for m, number in sorted_terms(poly)
+    )
+
+
+def _atom_text(atom: str) -> str:
+    if not isinstance(atom, Fn):
+        return atom.lstrip("@#")
+    if atom.function == "pow2":
+        return f"2**{_wrapped(atom.args[0])}"
+    return _call_text(atom.function, atom.args)
+
+
+def _call_text(function: str, args: tuple[Poly, ...]) -> str:
+    if function == "floor_div":
+        above = to_text(args[0])
+        above = above if len(args[0].terms) == 1 and "/" not in above else f"({above})"
+        return f"floor({above}/{_wrapped(args[1])})"
+    return f"{function}({', '.join(map(to_text, args))})"
+
+
+def _wrapped(poly: Poly) -> str:
+    """The text, in parentheses unless it is one atom or a whole number."""
+    plain = any(poly.terms == {((atom, 1),): 1} for atom in poly.atoms)
+    number = poly.constant()
+    if plain or (isinstance(number, int) and number >= 0):
+        return to_text(poly)
+    return f"({to_text(poly)})"
+
+
+def _tidy(value: Number) -> Number:
+    """An integral Fraction becomes an int, so that equal polynomials hash alike."""
+    if type(value) is int:  # nearly always, and isinstance of Fraction is slow
+        return value
+    if isinstance(value, Fraction) and value.denominator == 1:
+        return value.numerator
+    return value
+
+
+class Poly:
+    """An immutable Laurent polynomial; `+ - *`, integer powers and division by a monomial.
+
+    Errors: dividing by a sum, or evaluating at missing or non-integral values, raises ValueError.
+    """
+
+    __slots__ = ("_atoms", "_hash", "_letters", "_negative", "_text", "_variables", "terms")
+
+    _atoms: frozenset[str]
+    _hash: int
+    _letters: frozenset[str]
+    _negative: Poly
+    _text: str
+    _variables: frozenset[str]
+    """What was asked for before; absent until then, as most polynomials are never asked."""
+
+    def __init__(self, terms: Mapping[Monomial, Number] | None = None) -> None:
+        self.terms: dict[Monomial, Number] = (
+            {m: c if type(c) is int else _tidy(c) for m, c in terms.items() if c} if terms else {}
+        )
+
+    @staticmethod
+    def of(value: Any) -> Poly:
+        """A polynomial from a number, a polynomial, or anything with `as_poly()` (an index)."""
+        if isinstance(value, Poly):
+            return value
+        if type(value) is int:
+            return _constant(value)
+        if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
+            return Poly({(): value})
+        if hasattr(value, "as_poly"):
+            result = value.as_poly()
+            assert isinstance(result, Poly)
+            return result
+        name = getattr(value, "name", None)
+        kind = type(value).__name__.lower()
+        got = f"the {kind} {name}" if isinstance(name, str) else f"a value of type {kind}"
+        raise TypeError(f"expected a size, an index or a whole number, got {got}")
+
+    @staticmethod
+    def atom(name: str) -> Poly:
+        """The polynomial that is one atom."""
+        return _atom(name)
+
+    @staticmethod
+    def _of_tidy(terms: dict[Monomial, Number]) -> Poly:
+        """A polynomial from terms that hold no zero and no integral Fraction."""
+        self = _new(Poly)
+        self.terms = terms
+        return self
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = hash(frozenset(self.terms.items()))
+            return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is Poly:
+            return self is other or self.terms == other.terms
+        return isinstance(other, (int, Fraction)) and self.terms == Poly.of(other).terms
+
+    def __add__(self, other: Any) -> Poly:
+        added = other.terms if type(other) is Poly else Poly.of(other).terms
+        if not added:
+            return self
+        terms = self.terms.copy()
+        for monomial, coefficient in added.items():
+            if monomial not in terms:
+                terms[monomial] = coefficient
+            elif number := terms[monomial] + coefficient:
+                terms[monomial] = number if type(number) is int else _tidy(number)
+            else:
+                del terms[monomial]
+        self = _new(Poly)
+        self.terms = terms
+        return self
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Poly:
+        try:
+            return self._negative
+        except AttributeError:
+            self._negative = Poly._of_tidy({m: -c for m, c in self.terms.items()})
+            return self._negative
+
+    def __sub__(self, other: Any) -> Poly:
+        taken = other.terms if type(other) is Poly else Poly.of(other).terms
+        if not taken:
+            return self
+        terms = self.terms.copy()
+        for monomial, coefficient in taken.items():
+            if monomial not in terms:
+                terms[monomial] = -coefficient
+            elif number := terms[monomial] - coefficient:
+                terms[monomial] = number if type(number) is int else _tidy(number)
+            else:
+                del terms[monomial]
+        self = _new(Poly)
+        self.terms = terms
+        return self
+
+    def __rsub__(self, other: Any) -> Poly:
+        return Poly.of(other) - self
+
+    def __mul__(self, by: Any) -> Poly:
+        other: Poly = by if type(by) is Poly else Poly.of(by)
+        terms: dict[Monomial, Number] = {}
+        if len(other.terms) == 1 and () in other.terms:
+            number = other.terms[()]
+            return Poly({m: c * number for m, c in self.terms.items()}) if number != 1 else self
+        if len(self.terms) == 1 and self.terms.get(()) == 1:
+            return other
+        for m1, c1 in self.terms.items():
+            for m2, c2 in other.terms.items():
+                product = _times(m1, m2)
+                terms[product] = terms.get(product, 0) + c1 * c2
+        return Poly(terms)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Poly:
+        other = Poly.of(other)
+        if len(other.terms) != 1:
+            raise ValueError(f"cannot divide by {other}: only by a product of sizes")
+        ((monomial, coefficient),) = other.terms.items()
+        inverse = tuple((atom, -power) for atom, power in monomial)
+        return self * Poly({inverse: Fraction(1) / coefficient})
+
+    def __floordiv__(self, other: Any) -> Poly:
+        """The floor of a quotient with a positive divisor, exactly: l // C."""
+        return call("floor_div", self, other)
+
+    def __pow__(self, power: int) -> Poly:
+        if power == 1:
+            return self
+        if power < 0:
+            return Poly.of(1) / self**-power
+        result = Poly.of(1)
+        for _ in range(power):
+            result = result * self
+        return result
+
+    def __repr__(self) -> str:
+        return f"Poly({self})"
+
+    def __str__(self) -> str:
+        try:
+            return self._text
+        except AttributeError:
+            self._text = to_text(self)
+            return self._text
+
+    @property
+    def atoms(self) -> frozenset[str]:
+        """The atoms that occur, not looking inside functions."""
+        try:
+            return self._atoms
+        except AttributeError:
+            self._atoms = frozenset([atom for monomial in self.terms for atom, _ in monomial])
+            return self._atoms
+
+    @property
+    def letters(self) -> frozenset[str]:
+        """Sizes, indices and axes that occur, inside functions too."""
+        try:
+            return self._letters
+        except AttributeError:
+            found = self.atoms
+            if functions := [atom for atom in found if type(atom) is Fn]:
+                inside = [argument.letters for atom in functions for argument in atom.args]
+                found = found.difference(functions).union(*inside)
+            self._letters = found
+            return found
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The indices and axes that occur."""
+        try:
+            return self._variables
+        except AttributeError:
+            self._variables = frozenset([a for a in self.letters if a[0] in "@#"])
+            return self._variables
+
+    def constant(self) -> Number | None:
+        """The value when no atom occurs, else None."""
+        if not self.terms:
+            return 0
+        return self.terms[()] if set(self.terms) == {()} else None
+
+    def coefficient(self, atom: str) -> Poly:
+        """The coefficient of the first power of `atom`.
+
+        Raises ValueError when the polynomial is not affine in it.
+        """
+        terms: dict[Monomial, Number] = {}
+        for monomial, number in self.terms.items():
+            for name, power in monomial:
+                if name == atom:
+                    if power != 1:
+                        raise ValueError(f"{self} is not affine in {atom.lstrip('@#')}")
+                    terms[tuple(p for p in monomial if p[0] != atom)] = number
+        return Poly._of_tidy(terms)
+
+    def substitute(self, values: Mapping[str, Poly]) -> Poly:
+        """Replace atoms, inside functions too."""
+        if self.letters.isdisjoint(values) and self.atoms.isdisjoint(values):
+            return self
+        kept: dict[Monomial, Number] = {}
+        changed = Poly()
+        for monomial, number in self.terms.items():
+            rest, factor = monomial, None
+            for pair in monomial:
+                atom, power = pair
+                base = values.get(atom) if type(atom) is str else _replaced(atom, values)
+                if base is not None:
+                    rest = tuple([p for p in rest if p is not pair])
+                    raised = base if power == 1 else base**power
+                    factor = raised if factor is None else factor * raised
+            if factor is None:
+                kept[monomial] = number
+                continue
+            if rest or number != 1:
+                factor = factor * Poly._of_tidy({rest: number})
+            changed = changed + factor
+        return changed + Poly._of_tidy(kept) if kept else changed
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The integer value at integer sizes; raises ValueError if it is not an integer."""
+        value = self.rational(sizes)
+        if isinstance(value, Fraction):
+            raise ValueError(f"{self} is not an integer at {dict(sizes)}: {value}")
+        return value
+
+    def rational(self, sizes: Mapping[str, int]) -> Number:
+        """The exact value at integer sizes."""
+        total: Number = 0
+        for monomial, number in self.terms.items():
+            for atom, power in monomial:
+                base = _value(atom, sizes)
+                number = number * base**power if power > 0 else Fraction(number) / base**-power
+            total = total + number
+        return _tidy(total)
+
+
+_new = object.__new__
+
+
+@cache
+def _atom(name: str) -> Poly:
+    return Poly._of_tidy({((name, 1),): 1})
+
+
+def _replaced(atom: str, values: Mapping[str, Poly]) -> Poly | None:
+    """What stands for an atom, None if it stays as it is."""
+    base = values.get(atom)
+    if base is None and isinstance(atom, Fn):
+        arguments = tuple(argument.substitute(values) for argument in atom.args)
+        if any(new is not old for new, old in zip(arguments, atom.args, strict=True)):
+            return call(atom.function, *arguments)
+    return base
+
+
+@cache
+def _constant(number: int) -> Poly:
+    return Poly._of_tidy({(): number} if number else {})
+
+
+def _floor_div(above: int, below: int) -> int:
+    if below < 1:
+        raise ValueError(f"floor_div divides by a positive integer, got {below}")
+    return above // below
+
+
+FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "ceil_log2": ceil_log2,
+    "floor_div": _floor_div,
+    "pow2": lambda x: 2**x,
+    "Max": max,
+    "Min": min,
+}
+
+
+def call(function: str, *args: Any) -> Poly:
+    """A function of polynomials: a number where all arguments are, else an atom."""
+    return _called(function, tuple([Poly.of(a) for a in args]))
+
+
+@lru_cache(maxsize=100_000)
+def _called(function: str, polys: tuple[Poly, ...]) -> Poly:
+    if function in ("Max", "Min"):
+        polys = tuple(by_text(set(polys)))
+        if len(polys) == 1:
+            return polys[0]
+    constants = [p.constant() for p in polys]
+    if all(isinstance(c, int) for c in constants):
+        return Poly.of(FUNCTIONS[function](*constants))
+    if function == "ceil_log2":
+        return _ceil_log2_of(polys[0])
+    if function == "floor_div":
+        return _floor_div_of(*polys)
+    return Poly.atom(Fn(function, polys))
+
+
+def _ceil_log2_of(argument: Poly) -> Poly:
+    """Powers of two come out: ceil_log2(2**k * p) = k + ceil_log2(p)."""
+    whole = Poly()
+    if len(argument.terms) == 1:
+        ((monomial, number),) = argument.terms.items()
+        while isinstance(number, int) and number % 2 == 0:
+            number, whole = number // 2, whole + 1
+        kept = []
+        for atom, power in monomial:
+            if isinstance(atom, Fn) and atom.function == "pow2":
+                whole = whole + atom.args[0] * power
+            else:
+                kept.append((atom, power))
+        argument = Poly({tuple(kept): number})
+    if argument.constant() is not None:
+        return whole + ceil_log2(argument.at({}))
+    return whole + Poly.atom(Fn("ceil_log2", (argument,)))
+
+
+def _floor_div_of(above: Poly, below: Poly) -> Poly:
+    """Multiples of the divisor come out: floor_div(l + C - 1, C) = floor_div(l - 1, C) + 1.
+
+    A divisor is at least 1, so that floor_div(-1, C) = -1.
+    """
+    if below == 1:
+        return above
+    if not below.terms:
+        return Poly.of(_floor_div(0, 0))
+    whole, rest = Poly(), above
+    degree = max((sum(p for _, p in monomial) for monomial in above.terms), default=0)
+    for _ in range(max(0, degree) + 1):
+        times = _times_held(rest, below)
+        whole, rest = whole + times, rest - times * below
+    if not rest.terms:
+        return whole
+    left, divisor = rest.constant(), below.constant()
+    if isinstance(left, int) and isinstance(divisor, int):
+        return whole + _floor_div(left, divisor)
+    if left == -1:
+        return whole - 1
+    return whole + Poly.atom(Fn("floor_div", (rest, below)))
+
+
+def _times_held(above: Poly, below: Poly) -> Poly:
+    """How often the leading term of a divisor goes into each term, as whole monomials."""
+    (leading, most), *_ = sorted_terms(below)
+    inverse = tuple((atom, -power) for atom, power in leading)
+    held = Poly()
+    for monomial, number in above.terms.items():
+        quotient = _times(monomial, inverse)
+        if all(power > 0 for _, power in quotient):
+            held = held + Poly({quotient: number // most})
+    return held
+
+
+def ceil_div(above: Any, below: Any) -> Poly:
+    """The least integer that is at least a quotient with a divisor of at least 1, exactly.
+
+    >>> str(ceil_div(size("l") - 1, size("w")))
+    'floor((l - 2)/w) + 1'
+    """
+    return call("floor_div", Poly.of(above) + below - 1, below)
+
+
+def padded(length: Any) -> Poly:
+    """The smallest power of two that is at least `length`."""
+    return call("pow2", call("ceil_log2", length))
+
+
+@cache
+def _times(m1: Monomial, m2: Monomial) -> Monomial:
+    powers = dict(m1)
+    for atom, power in m2:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted((a, p) for a, p in powers.items() if p))
+
+
+def _value(atom: str, sizes: Mapping[str, int]) -> int:
+    if isinstance(atom, Fn):
+        return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))
+    try:
+        return sizes[atom]
+    except KeyError:
+        raise ValueError(f"no value for size {atom.lstrip('@#')}") from None
+
+
+def size(letter: str) -> Poly:
+    """The polynomial of a size letter; h is d/n."""
+    if letter not in LETTERS:
+        raise ValueError(f"unknown size '{letter}': the letters are {', '.join(LETTERS)}")
+    if letter == "h":
+        return Poly.atom("d") / Poly.atom("n")
+    return Poly.atom(letter)
+
+
+def sum_of(polys: Iterable[Poly]) -> Poly:
+    """The sum of polynomials; 0 when there are none."""
+    total = Poly()
+    for poly in polys:
+        total = total + poly
+    return total

@@ -1,0 +1,84 @@
+"""Which letters stand for sizes, what do they mean, and what do they default to?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from costmodel.errors import SizeError
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One size: its letter, its meaning and the value taken when a user gives none."""
+
+    letter: str
+    meaning: str
+    default: int | None = None
+    networks: bool = False
+    """Whether whole networks alone have it, so that no question about a mixer offers it."""
+
+
+LETTERS: Mapping[str, Letter] = {
+    entry.letter: entry
+    for entry in (
+        Letter("b", "batch", 1),
+        Letter("l", "sequence length", 128),
+        Letter("t", "position of the new token"),
+        Letter("d", "model width", 128),
+        Letter("n", "heads", 8),
+        Letter("g", "key-value heads", 2),
+        Letter("h", "head width d/n"),
+        Letter("k", "kernel width", 4),
+        Letter("w", "window", 16),
+        Letter("s", "sinks", 4),
+        Letter("r", "rank or landmarks", 16),
+        Letter("m", "random features", 16),
+        Letter("v", "widening factor", 2),
+        Letter("C", "chunk", 16),
+        Letter("N", "SSM state per channel", 16),
+        Letter("B", "block", 16),
+        Letter("c", "budget of top-k", 16),
+        Letter("u", "vocabulary", 5000),
+        Letter("f", "FFN width", 512),
+        Letter("e", "source length: the tokens that an encoder reads", 128),
+        Letter("L", "layers", 6, networks=True),
+        Letter("z", "classes that a classifier tells apart", 2, networks=True),
+        Letter("p", "prompt length", 64, networks=True),
+        Letter("q", "new tokens after the prompt", 64, networks=True),
+        Letter("K", "key width of a head", 16),
+        Letter("V", "value width of a head", 16),
+    )
+}
+
+
+LARGEST = 2**40
+"""Sizes above this are refused as a typing error (a petabyte axis)."""
+
+
+def checked(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return `sizes` after checking that every value is an integer in 1..2**40.
+
+    Raises:
+        SizeError: one sentence naming the letter, what was expected and what came.
+    """
+    for letter, value in sizes.items():
+        if letter not in LETTERS:
+            known = ", ".join(LETTERS)
+            raise SizeError(f"unknown size '{letter}': the letters are {known}")
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise SizeError(f"size {letter} must be a positive integer, got {value!r}")
+        if not 1 <= value <= LARGEST:
+            raise SizeError(f"size {letter} must lie in 1..2**40, got {value}")
+    return dict(sizes)
+
+
+def ceil_log2(x: int) -> int:
+    """Return ceil(log2 x) of a positive integer, exactly (no floating point).
+
+    >>> [ceil_log2(x) for x in (1, 2, 3, 4, 5, 2**49 + 1)]
+    [0, 1, 2, 2, 3, 50]
+    """
+    if x < 1:
+        raise ValueError(f"ceil_log2 needs a positive integer, got {x}")
+    return (x - 1).bit_length()

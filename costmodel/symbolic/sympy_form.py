@@ -1,0 +1,93 @@
+"""What does a derived answer offer: a sympy expression, integers at sizes, and LaTeX?"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from costmodel.symbolic.polynomial import Fn, Poly, sorted_terms
+from costmodel.symbolic.sizes import ceil_log2
+
+if TYPE_CHECKING:
+    import sympy
+
+
+def to_sympy(poly: Poly) -> sympy.Expr:
+    """The same polynomial as a sympy expression over positive integer symbols."""
+    import sympy
+
+    total: sympy.Expr = sympy.Integer(0)
+    for monomial, number in sorted_terms(poly):
+        term: sympy.Expr = sympy.Rational(number.numerator, number.denominator)
+        for atom, power in monomial:
+            term = term * _atom_sympy(atom) ** power
+        total = total + term
+    return total
+
+
+def symbol(letter: str) -> sympy.Symbol:
+    """The sympy symbol of a size letter: positive and integer."""
+    import sympy
+
+    return sympy.Symbol(letter, positive=True, integer=True)
+
+
+def _atom_sympy(atom: str) -> sympy.Expr:
+    import sympy
+
+    if not isinstance(atom, Fn):
+        return symbol(atom.lstrip("@#"))
+    args = [to_sympy(argument) for argument in atom.args]
+    if atom.function == "pow2":
+        return sympy.Integer(2) ** args[0]
+    if atom.function == "ceil_log2":
+        return ceil_log2_sympy()(*args)
+    if atom.function == "floor_div":
+        return sympy.floor(args[0] / args[1])
+    result: sympy.Expr = {"Max": sympy.Max, "Min": sympy.Min}[atom.function](*args)
+    return result
+
+
+@cache
+def ceil_log2_sympy() -> Any:
+    """`ceil_log2` as a sympy function that is exact at every positive integer."""
+    import sympy
+
+    class CeilLog2(sympy.Function):  # type: ignore[misc]  # sympy publishes no types
+        nargs = 1
+        is_integer = True
+        is_nonnegative = True
+
+        @classmethod
+        def eval(cls, x: Any) -> Any:
+            if x.is_Integer and x.is_positive:
+                return sympy.Integer(ceil_log2(int(x)))
+            return None
+
+        def _latex(self, printer: Any, exp: str | None = None) -> str:
+            body = rf"\lceil \log_2 {printer._print(self.args[0])} \rceil"
+            return body if exp is None else rf"{body}^{{{exp}}}"
+
+    CeilLog2.__name__ = "ceil_log2"
+    return CeilLog2
+
+
+class Quantity:
+    """A derived answer: `.expr` (sympy), `.at(l=128, ...)` (int); notebooks show LaTeX."""
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The answer as a sympy expression in the size letters."""
+        raise NotImplementedError
+
+    def at(self, **sizes: int) -> int:
+        """The answer at integer sizes."""
+        raise NotImplementedError
+
+    def _repr_latex_(self) -> str:
+        import sympy
+
+        return f"${sympy.latex(self.expr)}$"
+
+    def __str__(self) -> str:
+        return str(self.expr)

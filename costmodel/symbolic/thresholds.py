@@ -1,0 +1,392 @@
+"""For exactly which sizes is one quantity larger than, or equal to, another?
+
+The difference of two counts is a polynomial p, and the question is where p > 0. Nothing is sampled:
+"always" and "never" are proven by writing every size as 1 + something that is not negative; else p,
+or the one of its factors whose sign is not proven so, is affine in the length (or another size),
+p = a*x + b, and is solved for it.
+
+At which values of one size is a count positive, exactly, the other sizes being given?
+
+Between powers of two a count with padded lengths is a polynomial of the size; between the points at
+which such a polynomial turns it is monotone, so that every change of sign is found by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import count, pairwise, product
+from math import floor, gcd, lcm
+from typing import TYPE_CHECKING
+
+from costmodel.errors import Unsupported
+from costmodel.symbolic.constraints import nonnegative
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Monomial, Poly
+from costmodel.symbolic.sizes import LARGEST
+from costmodel.symbolic.sympy_form import to_sympy
+
+if TYPE_CHECKING:
+    import sympy
+
+
+SOLVED_FOR = ("l", "t", "d", "n")
+"""The letters for which a condition is solved, in this order of preference."""
+
+
+BEYOND = 64
+"""A slope that is not proven positive for every width above this is printed, not solved."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Where something holds: `text` is exact; `always` and `never` are proofs, not samples.
+
+    `solved`: whether it is a condition on one size; else it is the inequality itself.
+    """
+
+    text: str
+    always: bool = False
+    never: bool = False
+    solved: bool = True
+
+
+ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size", never=True)
+
+
+def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[str, int]]:
+    """Sizes in increasing order of their sum, then by letter; n divides d, and t is at most l.
+
+    With `most`, every size up to it; without, for ever (once where there are no letters).
+
+    >>> list(points(frozenset("dn"), 2))
+    [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]
+    """
+    names = sorted(letters)
+    if not names:
+        yield {}
+        return
+    last = None if most is None else most * len(names)
+    for total in count(len(names)):
+        if last is not None and total > last:
+            return
+        for values in _compositions(total, len(names)):
+            sizes = dict(zip(names, values, strict=True))
+            if most is not None and max(values) > most:
+                continue
+            if sizes.get("d", 0) % sizes.get("n", 1) == 0 and sizes.get("t", 1) <= sizes.get(
+                "l", total
+            ):
+                yield sizes
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Ways to write `total` as `parts` positive numbers, in lexicographic order."""
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(1, total - parts + 2):
+        for rest in _compositions(total - first, parts - 1):
+            yield (first, *rest)
+
+
+def where_positive(p: Poly) -> Condition:
+    """The sizes (n a divisor of d, t at most l) at which the polynomial is positive.
+
+    >>> d, l = Poly.atom("d"), Poly.atom("l")
+    >>> where_positive(d * d * (l - 2)).text
+    'l > 2'
+    >>> where_positive(l * (d - 2) - d * 3).text
+    'l > 3*d/(d - 2), for d > 2'
+    >>> where_positive(l**2 - d**2).text
+    'l > d'
+    """
+    p = _deciding(primitive(p))
+    if nonnegative(p - 1):
+        return ALWAYS
+    if nonnegative(-p):
+        return NEVER
+    for letter in SOLVED_FOR:
+        condition = _solved(p, letter)
+        if condition is not None:
+            return condition
+    return Condition(f"{p} > 0", solved=False)
+
+
+def where_zero(p: Poly) -> Condition:
+    """The sizes at which the polynomial is zero.
+
+    >>> d, l = Poly.atom("d"), Poly.atom("l")
+    >>> where_zero(l**2 - d**2).text
+    'l = d'
+    """
+    p = _deciding(primitive(p))
+    if not p.terms:
+        return ALWAYS
+    if nonnegative(p - 1) or nonnegative(-p - 1):
+        return NEVER
+    for letter in SOLVED_FOR:
+        slope, rest = _affine(p, letter)
+        if slope is not None and [abs(number) for number in slope.terms.values()] == [1]:
+            return Condition(f"{letter} = {_quotient(-rest, slope)}")
+    return Condition(f"{p} = 0", solved=False)
+
+
+def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
+    """The smallest value of `letter` from which on p > 0, the other sizes given; None if none.
+
+    >>> d, l = Poly.atom("d"), Poly.atom("l")
+    >>> least(l * (d - 2) - d * 3, "l", {"d": 128})
+    4
+    """
+    p = _deciding(primitive(p))
+    if p.constant() is not None:
+        return 1 if p.rational({}) > 0 else None
+    slope, rest = _affine(p, letter)
+    if slope is None:
+        return None
+    a, b = Fraction(slope.rational(sizes)), Fraction(rest.rational(sizes))
+    if a > 0:
+        return max(1, floor(-b / a) + 1)
+    return 1 if a == 0 and b > 0 else None
+
+
+def primitive(p: Poly) -> Poly:
+    """The polynomial without positive factors: denominators, content, and common sizes."""
+    if not p.terms:
+        return p
+    atoms = {atom for monomial in p.terms for atom, _ in monomial}
+    lowest = Poly.of(1)
+    for atom in atoms:
+        lowest = lowest * Poly.atom(atom) ** min(dict(m).get(atom, 0) for m in p.terms)
+    numbers = [Fraction(c) for c in p.terms.values()]
+    content = Fraction(gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
+    return p / lowest / Poly.of(content)
+
+
+def _deciding(p: Poly) -> Poly:
+    """The polynomial without the factors whose sign is proven: it has the same sign, and is zero
+    at the same sizes."""
+    kept = Poly.of(1)
+    for factor in _factors(p):
+        if nonnegative(-factor - 1):
+            kept = -kept
+        elif not nonnegative(factor - 1):
+            kept = kept * factor
+    return kept
+
+
+@cache
+def _factors(p: Poly) -> tuple[Poly, ...]:
+    """Polynomials with whole coefficients whose product has the sign and the zeros of p; p alone
+    where it has functions of sizes or a single term."""
+    if p.letters != p.atoms or len(p.terms) < 2:
+        return (p,)
+    import sympy
+
+    content, found = sympy.factor_list(to_sympy(p))
+    factors = [_from_sympy(factor) for factor, power in found for _ in range(2 - power % 2)]
+    return (Poly.of(1 if content > 0 else -1), *factors)
+
+
+def _from_sympy(factor: sympy.Expr) -> Poly:
+    """A polynomial with whole coefficients, as our own."""
+    import sympy
+
+    symbols = sorted(factor.free_symbols, key=str)
+    terms: dict[Monomial, int] = {}
+    for powers, number in sympy.Poly(factor, *symbols).terms():
+        raised = zip(map(str, symbols), powers, strict=True)
+        terms[tuple((name, power) for name, power in raised if power)] = int(number)
+    return Poly(terms)
+
+
+def _affine(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
+    """p = slope*letter + rest, or (None, p) where p is not affine in it or does not name it."""
+    if letter not in p.atoms or p.letters != p.atoms:
+        return None, p
+    try:
+        slope = p.coefficient(letter)
+    except ValueError:
+        return None, p
+    return slope, p - slope * Poly.atom(letter)
+
+
+def _solved(p: Poly, letter: str) -> Condition | None:
+    """The condition on one letter; None where p is not affine in it or its slope has no sign."""
+    slope, rest = _affine(p, letter)
+    if slope is None:
+        return None
+    if nonnegative(-slope - 1):
+        return Condition(f"{letter} < {_quotient(rest, -slope)}")
+    bound = f"{letter} > {_quotient(-rest, slope)}"
+    if nonnegative(slope - 1):
+        return Condition(bound)
+    beyond = _positive_beyond(slope)
+    if beyond is None:
+        return None
+    bound = "always" if nonnegative(rest) else bound
+    elsewhere = _elsewhere(slope, rest, letter, beyond)
+    where = where_positive(slope).text
+    return Condition("; ".join([f"{bound}, for {where}", *elsewhere]))
+
+
+def _positive_beyond(slope: Poly) -> int | None:
+    """The smallest D such that d >= D and n <= d prove slope > 0."""
+    if not slope.atoms <= {"d", "n"}:
+        return None
+    for least_d in range(1, BEYOND):
+        width = Poly.atom("extra") + least_d
+        shifted = slope.substitute({"d": width, "n": width - Poly.atom("fewer")})
+        constant = shifted.terms.get((), 0)
+        if constant > 0 and all(c >= 0 for c in shifted.terms.values()):
+            return least_d
+    return None
+
+
+def _elsewhere(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[str]:
+    """Where the slope is not positive, which leaves finitely many widths: each is solved."""
+    found = []
+    for d, n in product(range(1, beyond), repeat=2):
+        sizes = {"d": d, "n": n}
+        a, b = Fraction(slope.rational(sizes)), Fraction(rest.rational(sizes))
+        if d % n or a > 0 or ("n" not in (slope.atoms | rest.atoms) and n > 1):
+            continue
+        given = ", ".join(f"{k} = {v}" for k, v in sizes.items() if k in slope.atoms | rest.atoms)
+        if a == 0 and b > 0:
+            found.append(f"always for {given}")
+        elif a < 0 and b + a > 0:
+            found.append(f"{letter} < {b / -a} for {given}")
+    return found
+
+
+def _quotient(above: Poly, below: Poly) -> str:
+    """A quotient of polynomials in the notation of the formats, common factors cancelled."""
+    if len(below.terms) == 1:
+        return str(above / below)
+    shared = Poly.of(1)
+    for atom in sorted(above.atoms & below.atoms):
+        powers = [dict(m).get(atom, 0) for poly in (above, below) for m in poly.terms]
+        shared = shared * Poly.atom(atom) ** min(powers)
+    numbers = [Fraction(c) for poly in (above, below) for c in poly.terms.values()]
+    content = Fraction(gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
+    above, below = above / shared / Poly.of(content), below / shared / Poly.of(content)
+    top = f"({above})" if len(above.terms) > 1 else str(above)
+    return f"{top}/({below})"
+
+
+Range = tuple[int, int]
+"""From the first to the last value, both included."""
+
+
+def positive(count: Exact, letter: str, sizes: Mapping[str, int]) -> list[Range]:
+    """The ranges of a size, from 1 to 2**40, in which a count is greater than 0.
+
+    Args:
+        count: in sizes; `letter` is free, `sizes` gives the others.
+
+    Raises:
+        Unsupported: a piecewise count, or a function of the size other than a padding to a power of
+            two.
+
+    >>> l = Poly.atom("l")
+    >>> positive(Exact.of(l * l - 10 * l + 21), "l", {})
+    [(1, 2), (8, 1099511627776)]
+    """
+    if any(guards for guards, _ in count.pieces):
+        raise Unsupported("a piecewise count: its threshold is not solved")
+    total = sum((poly for _, poly in count.pieces), Poly())
+    given = {name: Poly.of(value) for name, value in sizes.items() if name != letter}
+    total = total.substitute(given)
+    found: list[Range] = []
+    for low, high in _bands():
+        for first, last in _positive(_in_band(total, letter, low, high), letter, low, high):
+            if found and found[-1][1] == first - 1:
+                found[-1] = found[-1][0], last
+            else:
+                found.append((first, last))
+    return found
+
+
+def _bands() -> Iterator[Range]:
+    """1, 2, 3..4, 5..8, ...: where lengths are padded alike."""
+    yield 1, 1
+    low = 1
+    while low < LARGEST:
+        yield low + 1, 2 * low
+        low *= 2
+
+
+def _in_band(poly: Poly, letter: str, low: int, high: int) -> Poly:
+    """The polynomial with its functions put in, which are constant between two powers of two."""
+    values: dict[str, Poly] = {}
+    for atom in poly.atoms:
+        if isinstance(atom, Fn):
+            ends = [Poly.atom(atom).at({letter: size}) for size in (low, high)]
+            padded = all(set(a.letters) <= {letter} for a in atom.args) and _steps_at_powers(atom)
+            if ends[0] != ends[1] or not padded:
+                raise Unsupported(f"{Poly.atom(atom)} changes between two powers of two")
+            values[atom] = Poly.of(ends[0])
+    return poly.substitute(values)
+
+
+def _steps_at_powers(atom: Fn) -> bool:
+    """Whether a function changes at powers of two only: ceil_log2(l), and 2 to that."""
+    (argument,) = atom.args if len(atom.args) == 1 else (Poly(),)
+    if atom.function == "ceil_log2":
+        return len(argument.terms) == 1 and argument.coefficient(next(iter(argument.atoms))) == 1
+    return atom.function == "pow2" and all(
+        isinstance(inner, Fn) and _steps_at_powers(inner) for inner in argument.atoms
+    )
+
+
+def _positive(poly: Poly, letter: str, low: int, high: int) -> Iterator[Range]:
+    """Where a polynomial of one size is positive within a range."""
+    cuts = [low, *_changes(poly, letter, low, high), high + 1]
+    for first, after in pairwise(cuts):
+        if first < after and poly.rational({letter: first}) > 0:
+            yield first, after - 1
+
+
+def _changes(poly: Poly, letter: str, low: int, high: int) -> list[int]:
+    """The values in low+1..high at which being positive starts or ends."""
+    if low >= high:
+        return []
+    turns = [low, *_turns(poly, letter, low, high), high]
+    found: list[int] = []
+    for first, last in pairwise(turns):
+        before, after = (poly.rational({letter: x}) > 0 for x in (first, last))
+        if before == after:
+            continue
+        while last - first > 1:
+            middle = (first + last) // 2
+            if (poly.rational({letter: middle}) > 0) == before:
+                first = middle
+            else:
+                last = middle
+        found.append(last)
+    return found
+
+
+def _turns(poly: Poly, letter: str, low: int, high: int) -> Sequence[int]:
+    """Values between which a polynomial is monotone: around every change of its slope's sign."""
+    slope = _derivative(poly, letter)
+    if slope.constant() is not None:
+        return []
+    around = {x for turn in _changes(slope, letter, low, high) for x in (turn - 1, turn)}
+    around |= {x for turn in _changes(-slope, letter, low, high) for x in (turn - 1, turn)}
+    return sorted(x for x in around if low < x < high)
+
+
+def _derivative(poly: Poly, letter: str) -> Poly:
+    result = Poly()
+    for monomial, number in poly.terms.items():
+        powers = dict(monomial)
+        power = powers.pop(letter, 0)
+        if power < 0 or powers:
+            raise Unsupported(f"{poly} is no polynomial of {letter} alone")
+        if power:
+            result = result + Poly.atom(letter) ** (power - 1) * (number * power)
+    return result

@@ -1,0 +1,392 @@
+"""What do files of measurements say when they are compared, round by round or point by point?
+
+Records of one run of `compare -o` are compared by their rounds, and so are the candidates of a
+sweep at equal sizes: of a sweep a pair of rounds, there and back, is one. Of two files, each record
+has as its partner the record of the same mixer, implementation, sizes, dtype, phase and kind of
+device in the other file. Those were not measured in turns: at a point only the noise within each
+run can be judged, by intervals of both medians, which allow for samples that resemble the ones
+before them (`meters.dependence`), and a drift between the runs is not excluded.
+
+Of energies the values are trials, each a window on its own. What is wrong with a sensor's gain is
+the same in every trial of a board, so that it cancels where both files are of one board; of two
+boards, or of unknown ones, it widens the interval, and a tendency over all points says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from profiler.compare.in_turns import Comparison, Row, exact, latency_rows
+from profiler.compare.verdict import (
+    LEVEL,
+    Verdict,
+    location,
+    location_interval,
+    rounds_needed,
+    signed_rank_p,
+    too_few,
+)
+from profiler.host.environment import differences
+from profiler.meters.effective_sample_size import (
+    independent,
+    median_interval,
+    no_interval,
+    separate_interval,
+)
+from profiler.meters.energy.protocol import SYSTEMATIC
+from profiler.meters.repetition import apart
+from profiler.records.reading import MeasureError, Reading
+from profiler.records.store import Measurement
+from profiler.records.words import options_words, sizes_words
+from profiler.sweep.session import recorded
+
+Key = tuple[str, str, str, str, str, str, str, str, int]
+"""Mixer, implementation, form, sizes, dtype, phase, kind of device, options and seed, and which
+repetition."""
+
+TIMED = ("latency", "latency_cold", "latency_graph", "energy", "energy_net")
+"""Readings whose medians are compared; those of bytes are compared exactly."""
+JOULES = ("energy", "energy_net")
+"""Those of them that a sensor's gain is in."""
+
+NOT_IN_TURNS = (
+    "the files were measured one after the other, not in turns: an interval shows the noise within "
+    "each run, and a drift between the runs is in every ratio"
+)
+GAINS = (
+    "energies of different boards, or of boards without a known UUID: the intervals allow for the "
+    "gain of each sensor, which no number of trials removes"
+)
+SHOWN = 5
+"""So many records without a partner are named."""
+
+
+def compare_files(
+    paths: Sequence[Path],
+    level: float = LEVEL,
+    tell: Callable[[str], object] = lambda sentence: None,
+) -> tuple[Comparison, list[str]]:
+    """What the files say, and a sentence for every line that is no record.
+
+    `tell` is told of lines that were cut off before their file was gone on with.
+
+    Raises:
+        StoreError: a file cannot be read or holds no record.
+        MeasureError: one file without rounds, or files without a point in common.
+    """
+    read = [recorded(path, tell) for path in paths]
+    problems = [f"{p}: {text}" for p, (_, told) in zip(paths, read, strict=True) for text in told]
+    records = [[r for r in found if not r.failure] for found, _ in read]
+    names = file_names(paths)
+    notes = [
+        text for name, (found, _) in zip(names, read, strict=True) for text in failed(name, found)
+    ]
+    if len(paths) == 1 or together_only(records):
+        together = by_rounds([record for found in records for record in found], level)
+        if not together:
+            raise MeasureError(
+                f"{paths[0]} holds no rounds of costmodel compare -o or of a sweep: give two files"
+            )
+        return Comparison(tuple(together), level, notes=tuple(notes)), problems
+    rows: list[Row] = []
+    notes.append(NOT_IN_TURNS)
+    for (a, first), (b, second) in combinations(zip(names, records, strict=True), 2):
+        rows += pointwise(a, b, first, second, level)
+        if gains_in(first, second) and GAINS not in notes:
+            notes.append(GAINS)
+        notes += missing(a, b, first, second)
+        notes += [f"{a} and {b} differ in {each}" for each in environments(first, second)]
+    if not rows:
+        some = "; ".join(
+            f"{name} has {point_words(next(iter(keyed(found))))}"
+            for name, found in zip(names, records, strict=True)
+            if found
+        )
+        raise MeasureError(f"the files have no reading of one point in common: {some}")
+    return Comparison(tuple(rows), level, notes=tuple(notes)), problems
+
+
+def failed(name: str, records: Sequence[Measurement]) -> list[str]:
+    """A sentence where a file has records of measurements that failed."""
+    points = [point_words(key) for key in keyed([r for r in records if r.failure])]
+    if not points:
+        return []
+    listed = "; ".join(points[:SHOWN]) + (
+        f" and {len(points) - SHOWN} more" * (len(points) > SHOWN)
+    )
+    return [f"measurements of {name} that failed: {listed}"]
+
+
+def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
+    """The candidates of runs of `compare` and of the blocks of sweeps."""
+    rows = [row for run in runs_in(records) for row in rounds_of(run, level)]
+    for point, block in blocks_in([r for r in records if "round" in r.sweep]).items():
+        rows += sweep_rows(point, block, level)
+    return rows
+
+
+def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
+    """The records of candidates at equal sizes: equal in the letters that all of a phase have."""
+    shared: dict[str, set[str]] = {}
+    for r in records:
+        shared[r.phase] = shared.get(r.phase, set(r.sizes)) & set(r.sizes)
+    found: dict[str, list[Measurement]] = {}
+    for r in records:
+        sizes = sizes_words({x: n for x, n in r.sizes.items() if x in shared[r.phase]})
+        options = options_words(r.sweep.get("options", {}))
+        kind = r.device.partition(":")[0]
+        point = f"{sizes}, {r.dtype}, {r.phase}, {kind}, seed {r.counts.get('seed', 0)}{options}"
+        found.setdefault(point, []).append(r)
+    return {point: block for point, block in found.items() if len(block) > 1}
+
+
+def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[Row]:
+    """The latencies of a block: each pair of rounds, there and back, gives one value."""
+    by_round: dict[str, dict[int, float]] = {}
+    shared = set.intersection(*(set(r.sizes) for r in block))
+    for r in block:
+        if "latency" in r.readings:
+            own = sizes_words({x: n for x, n in r.sizes.items() if x not in shared})
+            name = f"{r.mixer} {r.implementation}{f' ({own})' if own else ''}"
+            by_round.setdefault(name, {})[r.sweep.get("round", 0)] = r.readings["latency"].value
+    if len(by_round) < 2:
+        return []
+    common = set.intersection(*(set(taken) for taken in by_round.values()))
+    pairs = sorted(k for k in common if k % 2 == 0 and k + 1 in common)
+    values = {
+        name: [(taken[k] + taken[k + 1]) / 2 for k in pairs] for name, taken in by_round.items()
+    }
+    rows = latency_rows(values, level, {}, list(values), "pairs of rounds")
+    return [Row(r.quantity, r.verdict, r.unit, r.first, r.second, point) for r in rows]
+
+
+def runs_in(records: Sequence[Measurement]) -> list[list[Measurement]]:
+    """The records of each run of `compare`, runs of two candidates or more."""
+    found: dict[str, list[Measurement]] = {}
+    for record in records:
+        run = details_of(record).get("comparison")
+        if isinstance(run, str):
+            found.setdefault(run, []).append(record)
+    return [run for run in found.values() if len(run) > 1]
+
+
+def details_of(record: Measurement) -> Mapping[str, object]:
+    """Of the latency; empty where there is none."""
+    return record.readings["latency"].details if "latency" in record.readings else {}
+
+
+def together_only(records: Sequence[Sequence[Measurement]]) -> bool:
+    """Whether the files are parts of one run of `compare`."""
+    runs = {details_of(record).get("comparison") for found in records for record in found}
+    return len(runs) == 1 and None not in runs
+
+
+def rounds_of(run: Sequence[Measurement], level: float) -> list[Row]:
+    """The latencies and bytes of one run of `compare`, compared again."""
+    names = [str(details_of(r).get("candidate", f"{r.mixer} {r.implementation}")) for r in run]
+    values = {name: r.readings["latency"].samples for name, r in zip(names, run, strict=True)}
+    most = max(map(len, values.values()))
+    failed = {
+        name: f"it has {len(taken)} of {most} rounds"
+        for name, taken in values.items()
+        if len(taken) < most
+    }
+    rows = latency_rows(values, level, failed, names)
+    bytes_ = {n: r.readings.get("peak_memory") for n, r in zip(names, run, strict=True)}
+    rows += [exact(a, b, bytes_[a], bytes_[b]) for a, b in combinations(names, 2)]
+    return rows
+
+
+def file_names(paths: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell the files apart."""
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    raise MeasureError(f"{paths[0]} is given twice: a file is compared with another one")
+
+
+def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
+    """Each record under its point; further ones of a point are its repetitions 2, 3, ..."""
+    found: dict[Key, Measurement] = {}
+    for r in records:
+        kind, repetition = r.device.partition(":")[0], r.sweep.get("round", 0) + 1
+        while True:
+            sizes = sizes_words(r.sizes)
+            asked = (sizes, r.dtype, r.phase, kind, asked_words(r))
+            key = (r.mixer, r.implementation, r.form, *asked, repetition)
+            if key not in found:
+                break
+            repetition += 1
+        found[key] = r
+    return found
+
+
+def point_words(key: Key) -> str:
+    """A point in a table."""
+    mixer, implementation, _, sizes, dtype, phase, device, options, repetition = key
+    again = f", repetition {repetition}" if repetition > 1 else ""
+    return f"{mixer} {implementation} ({sizes}, {dtype}, {phase}, {device}{options}{again})"
+
+
+def asked_words(record: Measurement) -> str:
+    """What was asked for beside sizes, phase and dtype, where it is not as it is by default."""
+    seed = record.counts.get("seed", 0)
+    return options_words(record.sweep.get("options", {})) + (f", seed {seed}" if seed else "")
+
+
+def missing(
+    a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement]
+) -> list[str]:
+    """A sentence for each file with records that have no partner in the other."""
+    found = []
+    one, other = keyed(first), keyed(second)
+    for name, own, partner, theirs in ((a, one, b, other), (b, other, a, one)):
+        alone = [point_words(key) for key in own if key not in theirs]
+        if alone:
+            more = f" and {len(alone) - SHOWN} more" if len(alone) > SHOWN else ""
+            listed = "; ".join(alone[:SHOWN])
+            what = "record" if len(alone) == 1 else "records"
+            found.append(
+                f"{len(alone)} {what} of {name} without a partner in {partner}: {listed}{more}"
+            )
+    return found
+
+
+def environments(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
+    """In what the machines and the software of two files differ."""
+    found: dict[str, None] = {}
+    one, other = keyed(first), keyed(second)
+    for key in one.keys() & other.keys():
+        found |= dict.fromkeys(differences(one[key].environment, other[key].environment))
+    return sorted(found)
+
+
+def pointwise(
+    a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement], level: float
+) -> list[Row]:
+    """Every point that both files have, and a test over all of them."""
+    one, other = keyed(first), keyed(second)
+    shared = [key for key in one if key in other]
+    rows: list[Row] = []
+    for quantity in TIMED:
+        both = {
+            key: (one[key].readings[quantity], other[key].readings[quantity])
+            for key in shared
+            if quantity in one[key].readings and quantity in other[key].readings
+        }
+        apart = {key for key in both if quantity in JOULES and not same_board(one[key], other[key])}
+        for key, (x, y) in both.items():
+            gains = (gain(x), gain(y)) if key in apart else (0.0, 0.0)
+            verdict = medians(a, b, x, y, level, len(both), gains)
+            rows.append(Row(quantity, verdict, x.unit, x.value, y.value, point_words(key)))
+        alike = {key: each for key, each in both.items() if key not in apart}
+        rows += over_all(a, b, quantity, alike, level)
+    for key in shared:
+        bytes_ = (one[key].readings.get("peak_memory"), other[key].readings.get("peak_memory"))
+        if None not in bytes_:
+            row = exact(a, b, *bytes_)
+            values = (row.unit, row.first, row.second, point_words(key))
+            rows.append(Row(row.quantity, row.verdict, *values))
+    return rows
+
+
+def same_board(one: Measurement, other: Measurement) -> bool:
+    """Whether both records name the same board."""
+    uuids = [(r.environment.get("gpu") or {}).get("uuid") for r in (one, other)]
+    return uuids[0] is not None and uuids[0] == uuids[1]
+
+
+def gain(joules: Reading) -> float:
+    """The relative error of the sensor's gain."""
+    return float(joules.details.get("systematic", SYSTEMATIC))
+
+
+def gains_in(first: Sequence[Measurement], second: Sequence[Measurement]) -> bool:
+    """Whether energies of two files are compared that were read by different sensors."""
+    one, other = keyed(first), keyed(second)
+    return any(
+        name in one[key].readings and name in other[key].readings
+        for key in one.keys() & other.keys()
+        if not same_board(one[key], other[key])
+        for name in JOULES
+    )
+
+
+def medians(
+    a: str,
+    b: str,
+    x: Reading,
+    y: Reading,
+    level: float,
+    points: int,
+    gains: tuple[float, float] = (0.0, 0.0),
+) -> Verdict:
+    """Two medians with intervals of their own: apart, or not shown to be.
+
+    Each interval misses its median with at most level / (2 points), so that all ratios of a
+    comparison together lie within theirs at the level.
+
+    Args:
+        gains: by how much, relatively, all samples of each may be off alike.
+    """
+    share = level / (2 * points)
+    few = min(len(x.samples), len(y.samples))
+    if min(*x.samples, *y.samples, x.value, y.value) <= 0:
+        return Verdict(a, b, few, refused="a ratio needs values above zero")
+    ends = [_ends(reading, 1 - share) for reading in (x, y)]
+    if None in ends:
+        return Verdict(a, b, few, refused=_too_few(x, y, 1 - share))
+    (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
+    x_gain, y_gain = gains
+    low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
+    high = y_high / x_low * (1 + x_gain) / (1 - y_gain)
+    ratio = statistics.median(y.samples) / statistics.median(x.samples)
+    return Verdict(a, b, few, ratio, low, high, 1 - level / points, differs=not low <= 1 <= high)
+
+
+def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
+    """The interval of a reading's median, as wide as that of its repetition, too, where the two
+    disagree; None where the samples of one are too few."""
+    by = separate_interval if reading.name in JOULES else median_interval
+    found = [by(samples, confidence) for samples in apart(reading)]
+    known = [ends for ends in found if ends is not None]
+    if len(known) < len(found):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _too_few(x: Reading, y: Reading, confidence: float) -> str:
+    """Why the samples of two readings have no interval at the confidence that is asked for."""
+    both = [samples for r in (x, y) for samples in apart(r)]
+    number = len if x.name in JOULES else independent
+    return no_interval(min(both, key=number), confidence)
+
+
+def over_all(
+    a: str, b: str, quantity: str, both: Mapping[Key, tuple[Reading, Reading]], level: float
+) -> list[Row]:
+    """Whether one file's values tend to be larger: points are the pairs, repetitions averaged."""
+    logs: dict[tuple[object, ...], list[float]] = {}
+    for key, (x, y) in both.items():
+        if min(x.value, y.value) > 0:
+            logs.setdefault(key[:-1], []).append(math.log(y.value / x.value))
+    points = [statistics.fmean(found) for found in logs.values()]
+    if len(points) < 2:
+        return []
+    where = f"all {len(points)} points"
+    if too_few(len(points), 1, level):
+        needed = rounds_needed(1, level)
+        why = f"{len(points)} points show nothing over all: {needed} are needed"
+        return [Row(quantity, Verdict(a, b, len(points), refused=why), point=where)]
+    interval = location_interval(points, 1 - level)
+    assert interval is not None
+    low, high = map(math.exp, interval)
+    p = signed_rank_p(points)
+    ratio = math.exp(location(points))
+    verdict = Verdict(a, b, len(points), ratio, low, high, 1 - level, p, p, p <= level)
+    return [Row(quantity, verdict, point=where)]

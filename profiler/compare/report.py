@@ -1,0 +1,233 @@
+"""How does a comparison read in each format: terminal, markdown, LaTeX, CSV, JSON?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from costmodel.report import render, typeset
+from costmodel.report.cells import Cell, Column, Grid, Line, Note
+from profiler.compare.in_turns import METHOD, Comparison, Row
+from profiler.meters.disturbances import meant
+from profiler.records.words import PHASES, scaled, sizes_words
+from profiler.run.report import Reasons
+
+TITLES = {
+    "latency": "latency, hot",
+    "latency_cold": "latency, cold",
+    "latency_graph": "latency, graph",
+    "energy": "energy, gross",
+    "energy_net": "energy, net",
+    "peak_memory": "peak memory",
+}
+"""Reading -> the title of its table."""
+
+FIELDS = (
+    "quantity", "point", "first", "second", "unit", "first_value", "second_value", "pairs",
+    "ratio", "ci_low", "ci_high", "confidence", "p", "p_corrected", "differs", "refused",
+)  # fmt: skip
+
+
+def as_record(row: Row) -> dict[str, Any]:
+    """A row as JSON values, `FIELDS` its keys."""
+    verdict = asdict(row.verdict)
+    values = {"first_value": row.first, "second_value": row.second}
+    plain = {"quantity": row.quantity, "point": row.point, "unit": row.unit}
+    found = plain | verdict | values
+    return {name: found[name] for name in FIELDS}
+
+
+def as_json(made: Comparison) -> str:
+    """Schema 1: rows, records of the candidates, notes."""
+    return (
+        json.dumps(
+            {
+                "schema": 1,
+                "level": made.level,
+                "rows": [as_record(row) for row in made.rows],
+                "measurements": [record.to_json() for record in made.records],
+                "notes": list(made.notes),
+                "failures": list(made.failures),
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+
+
+def text(
+    made: Comparison,
+    format_: str,
+    command: str,
+    width: int | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """A comparison in one of the formats rich, markdown, latex, csv, json."""
+    if format_ == "json":
+        return as_json(made)
+    if format_ == "csv":
+        return render.as_csv(FIELDS, [list(as_record(row).values()) for row in made.rows])
+    found = grids(made)
+    if format_ == "markdown":
+        return "\n".join(render.markdown(grid, "###") for grid in found)
+    if format_ == "latex":
+        tables = (typeset.latex(grid, (f"{grid.title}.", *_said(grid))) for grid in found)
+        return "\n".join([typeset.preamble(command), *tables])
+    return "\n".join(render.terminal(grid, width, colour=colour) for grid in found)
+
+
+def _said(grid: Grid) -> list[Cell]:
+    return [part for line in grid.said for part in (" ", *line, ".")]
+
+
+def grids(made: Comparison) -> list[Grid]:
+    """One table a quantity; what holds for all of them is said below the last."""
+    quantities = list(dict.fromkeys(row.quantity for row in made.rows))
+    notes = (*_about(made), *(Note((note,)) for note in made.notes))
+    found = []
+    for quantity in quantities:
+        rows = [row for row in made.rows if row.quantity == quantity]
+        last = quantity == quantities[-1]
+        found.append(_grid(quantity, rows, made, notes if last else ()))
+    return found
+
+
+def _grid(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence[Note]) -> Grid:
+    reasons = Reasons()
+    by_point = any(row.point for row in rows)
+    tested = any(row.verdict.p is not None for row in rows)
+    intervals = any(row.verdict.ci_low is not None for row in rows)
+    columns = (
+        *([Column("point", "point", numeric=False, wide=True)] if by_point else []),
+        Column("first", "first", numeric=False),
+        Column("second", "second", numeric=False),
+        Column("of first", "of first"),
+        Column("of second", "of second"),
+        Column("ratio", "second / first"),
+        *([Column("interval", "interval of the ratio")] if intervals else []),
+        *([Column("p", "p"), Column("corrected", "p corrected")] if tested else []),
+        Column("verdict", "verdict", numeric=False, wide=True),
+    )
+    lines = tuple(_line(row, reasons, by_point, intervals, tested) for row in rows)
+    where = _where(made)
+    title = f"Compared: {TITLES.get(quantity, quantity)}{where}"
+    drop = ("p", "of second", "of first", "corrected", "interval", "point")
+    own = _explained(quantity, rows, made.level)
+    return Grid(title, columns, lines, tuple(reasons.texts), (*own, *notes), drop)
+
+
+def _where(made: Comparison) -> str:
+    if not made.records:
+        return ""
+    record = made.records[0]
+    machine = record.environment.get("device_name") or record.environment.get("cpu")
+    sizes = {letter: n for r in made.records for letter, n in r.sizes.items()}
+    phase = PHASES.get(record.phase, record.phase)
+    return f", {phase}, {sizes_words(sizes)}, on {record.device} ({machine or 'unnamed'})"
+
+
+def _line(row: Row, reasons: Reasons, by_point: bool, intervals: bool, tested: bool) -> Line:
+    v = row.verdict
+    none = reasons.dash(v.refused) if v.refused else "-"
+    interval: Cell = none
+    if v.ci_low is not None and v.ci_high is not None:
+        interval = f"{v.ci_low:.4f} to {v.ci_high:.4f}"
+    return (
+        *([row.point] if by_point else []),
+        v.first,
+        v.second,
+        *("-" if value is None else _value(value, row.unit) for value in (row.first, row.second)),
+        none if v.ratio is None else f"{v.ratio:.4f}",
+        *([interval] if intervals else []),
+        *([_p(v.p, none), _p(v.p_corrected, none)] if tested else []),
+        verdict_words(row),
+    )
+
+
+def _value(value: float, unit: str) -> str:
+    return f"{value:,.0f} B" if unit == "B" else scaled(value, unit)
+
+
+def _p(p: float | None, none: Cell) -> Cell:
+    return none if p is None else f"{p:.2g}"
+
+
+TESTED = (
+    "p: exact Wilcoxon signed-rank test of the log ratios; corrected: Holm, for all pairs; ratio "
+    "and interval: Hodges and Lehmann"
+)
+
+HERE = (
+    "intervals are of the modules as they lie in the memory of this process: another one may shift "
+    "a ratio by some tenths of a percent"
+)
+
+LESS = {"s": ("faster", "slower"), "J": ("takes less", "takes more"), "B": ("less", "more")}
+"""Unit -> what the second is where its value is smaller, and where it is larger."""
+
+
+def verdict_words(row: Row) -> str:
+    """What a row says of the second candidate, in words."""
+    v = row.verdict
+    if v.refused:
+        return "not compared"
+    if row.unit == "B":
+        return _bytes_words(row)
+    if not v.differs or v.ratio is None:
+        return "no difference shown"
+    less, more = LESS.get(row.unit, ("smaller", "larger"))
+    return f"second {less if v.ratio < 1 else more}"
+
+
+def _bytes_words(row: Row) -> str:
+    difference = (row.second or 0) - (row.first or 0)
+    if not difference:
+        return "equal to the byte"
+    return f"second {abs(difference):,.0f} B {'less' if difference < 0 else 'more'}"
+
+
+def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
+    if quantity == "peak_memory":
+        return [Note(("bytes repeat exactly: they are compared as they are",))]
+    found = []
+    widths = {row.verdict.confidence for row in rows if row.verdict.confidence is not None}
+    for confidence in sorted(widths):
+        found.append(Note((f"intervals of {confidence:.2%}, for {level:.0%} over all of them",)))
+    if any(row.verdict.p is not None for row in rows):
+        found.append(Note((TESTED,)))
+    elif quantity.startswith("energy"):
+        found.append(Note(("ratio and interval: geometric mean over trials in turn, Student's t",)))
+    return found
+
+
+def _about(made: Comparison) -> list[Note]:
+    """How the records were taken, and which of them mean little."""
+    if not made.records:
+        return []
+    found = [Note((f"latency: {METHOD}",)), Note((HERE,))]
+    for record in made.records:
+        latency = record.readings["latency"]
+        name = latency.details.get("candidate", record.implementation)
+        for quantity, reading in record.readings.items():
+            where = "" if quantity == "latency" else f"{quantity.replace('_', ' ')} of "
+            for label in reading.details.get("labels", []):
+                found.append(Note((f"{where}{name} is {label}",)))
+        found += _disturbed(name, latency.details)
+    labels = [x for r in made.records for x in r.readings["latency"].details["labels"]]
+    found += [Note((said,)) for said in meant(labels)]
+    anew = max(r.readings["latency"].details["repeated_rounds"] for r in made.records)
+    if anew:
+        rounds = f"{anew} round{'s' if anew != 1 else ''}"
+        found.append(Note((f"{rounds} taken anew, because the device was disturbed",)))
+    return found
+
+
+def _disturbed(name: str, details: Mapping[str, Any]) -> list[Note]:
+    """How many of a candidate's rounds were disturbed and kept, where any were."""
+    number, rounds = details["disturbed_rounds"], details["rounds"]
+    by = "; ".join(details["disturbances"])
+    said = f"{name}: {number} of {rounds} rounds were disturbed twice and kept ({by})"
+    return [Note((said,))] if number else []

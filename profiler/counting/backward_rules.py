@@ -1,0 +1,453 @@
+"""How many scalar operations do the layers of torch.nn and the derivatives of them perform?
+
+These rules stand beside those of `rules.py`; a symbolic trace needs both. The source of a
+derivative is the formula of torch's own `derivatives.yaml` or, where that names a kernel, the
+arithmetic of the kernel, quoted with each rule. Taps on padding are counted, as for convolutions;
+a sum into zeros of R terms is R - 1 adds where the terms are known from shapes, and R adds where
+they depend on indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from math import prod
+from typing import Any
+
+from torch import Tensor
+
+from profiler.counting.call import Call, CountError
+from profiler.counting.forward_rules import (
+    RULES,
+    Rule,
+    converted,
+    convolution as plain_convolution,
+    free,
+    real_only,
+    reduction,
+    row_count,
+    scaling,
+    scatter_add,
+    softmax,
+    sum_of,
+    visible_pairs,
+)
+from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations, counted, other
+
+# elementwise derivatives
+
+
+DERIVATIVES: Mapping[str, Operations] = {
+    "threshold_backward": COMPARE,  # where(x <= threshold, 0, grad)
+    "tanh_backward": counted(("mul", "add", "mul")),  # grad * (1 - y * y)
+    "sigmoid_backward": counted(("add", "mul", "mul")),  # grad * (1 - y) * y
+    # s = sigmoid(x); grad * s * (1 + x * (1 - s))
+    "silu_backward": FUNCTIONS["sigmoid"] + counted(("add", "mul", "add", "mul", "mul")),
+    "leaky_relu_backward": counted(("mul", "compare")),  # where(x > 0, grad, grad * slope)
+    "hardshrink_backward": COMPARE * 2,  # where(x >= -lambd and x <= lambd, 0, grad)
+    "softshrink_backward": COMPARE * 2,
+    "hardtanh_backward": COMPARE * 2,  # where(x <= min or x >= max, 0, grad)
+}
+"""Derivative at one entry, grad being the gradient of the result y at x."""
+
+GELU_BACKWARD = Operations(mul=7, add=2, exp=1, other={"erf": 1})
+"""grad * (cdf + x * pdf), cdf = (1 + erf(x * 2**-0.5)) * 0.5, pdf = exp(x * x * -0.5) * c: the
+kernel GeluBackward."""
+
+
+def each(call: Call, operations: Operations) -> Operations:
+    """The same operations at every entry of a real result."""
+    real_only(call, *call.inputs, call.output)
+    return operations * call.output.numel()
+
+
+def gelu_backward(call: Call) -> Operations:
+    """The exact derivative; that of the tanh approximation is left to torch's decomposition."""
+    if call.arguments["approximate"] != "none":
+        raise CountError(f"{call.name}: no rule for the tanh approximation")
+    return each(call, GELU_BACKWARD)
+
+
+def log_softmax_backward(call: Call) -> Operations:
+    """grad - exp(y) * sum(grad) along each row."""
+    entries, rows = call.output.numel(), row_count(call, call.output)
+    return Operations(mul=entries, add=2 * entries - rows, exp=entries)
+
+
+def safe_softmax(call: Call) -> Operations:
+    """softmax, and a comparison of every entry with -inf: rows of -inf alone become zeros."""
+    return softmax(call) + COMPARE * call.tensor("self").numel()
+
+
+# sums into places that indices name
+
+
+def accumulated(call: Call, source: str) -> Operations:
+    """Every entry of `source` is added to the place that an index names."""
+    tensor = call.tensor(source)
+    return sum_of(tensor) * tensor.numel()
+
+
+INTO: Mapping[str, Operations] = {
+    "sum": Operations(add=1),
+    "prod": Operations(mul=1),
+    "amax": COMPARE,
+    "amin": COMPARE,
+}
+"""What joins an entry to the one that stands where an index names."""
+
+
+def reduced(call: Call, source: str) -> Operations:
+    """Every entry of `source` is joined to the place that an index names."""
+    tensor, kind = call.tensor(source), call.arguments["reduce"]
+    real_only(call, tensor)
+    if kind not in INTO:
+        raise CountError(f"{call.name}: no rule for a {kind}")
+    return INTO[kind] * tensor.numel()
+
+
+def index_add(call: Call) -> Operations:
+    """self + alpha * source at the places that an index names; alpha = 1 costs nothing."""
+    tensor, alpha = call.tensor("source"), call.arguments["alpha"]
+    scaled = NOTHING if alpha == 1 else scaling(tensor, alpha) * tensor.numel()
+    return accumulated(call, "source") + scaled
+
+
+def embedding_backward(call: Call) -> Operations:
+    """Every entry is added to the row that an index names."""
+    if call.arguments["scale_grad_by_freq"]:
+        raise CountError(f"{call.name}: no rule for a scale by frequency")
+    return accumulated(call, "grad_output")
+
+
+def softplus_backward(call: Call) -> Operations:
+    """z = exp(x); grad * z / (z + 1) where x is below the threshold."""
+    if call.arguments["beta"] != 1:
+        raise CountError(f"{call.name}: no rule for a factor beta")
+    return each(call, counted(("exp", "mul", "add", "div", "compare")))
+
+
+# convolutions
+
+
+@cache
+def covered(windows: int, kernel: int, stride: int, dilation: int) -> int:
+    """Places of one axis that at least one of some windows touches.
+
+    >>> covered(5, 3, 1, 1), covered(5, 2, 3, 1)
+    (7, 10)
+    """
+    reach = dilation * (kernel - 1) + 1
+    if dilation == 1 or kernel == 1:
+        return windows * kernel if stride >= reach else (windows - 1) * stride + reach
+    return len({i * stride + j * dilation for i in range(windows) for j in range(kernel)})
+
+
+def touched(call: Call, windows: Sequence[int], kernel: Sequence[int]) -> int:
+    """Places of all axes that at least one window touches, those on padding with them."""
+    strides, dilations = call.arguments["stride"], call.arguments["dilation"]
+    axes = len(kernel)
+    return prod(
+        covered(n, k, s, d)
+        for n, k, s, d in zip(
+            windows, kernel, wide(strides, axes), wide(dilations, axes), strict=True
+        )
+    )
+
+
+def wide(values: Any, axes: int) -> list[int]:
+    """One number an axis, where one may stand for all."""
+    listed = [int(v) for v in values] if isinstance(values, list | tuple) else [int(values)]
+    return listed * axes if len(listed) == 1 else listed
+
+
+def convolution(call: Call) -> Operations:
+    """A convolution; a transposed one multiplies every input entry with every tap and sums what
+    falls on one place, places that padding crops included."""
+    if not call.arguments["transposed"]:
+        return plain_convolution(call)
+    x, weight, out = call.tensor("input"), call.tensor("weight"), call.output
+    real_only(call, x, weight)
+    products = x.numel() * prod(weight.shape[1:])
+    if not products:
+        return NOTHING
+    sums = prod(out.shape[:2]) * touched(call, x.shape[2:], weight.shape[2:])
+    bias = out.numel() if call.arguments["bias"] is not None else 0
+    return Operations(mul=products, add=products - sums + bias)
+
+
+def convolution_backward(call: Call) -> Operations:
+    """Each gradient that is asked for: the input's is a transposed convolution of the gradient
+    with the weight (a plain one where the forward was transposed), the weight's sums the products
+    over batch and places, the bias's sums the gradient."""
+    grad, x, weight = (call.tensor(n) for n in ("grad_output", "input", "weight"))
+    real_only(call, grad, x, weight)
+    wanted, transposed = call.arguments["output_mask"], call.arguments["transposed"]
+    products = (x if transposed else grad).numel() * prod(weight.shape[1:])
+    total = NOTHING
+    if not products:
+        return total
+    if wanted[0]:
+        spatial, kernel = grad.shape[2:], weight.shape[2:]
+        sums = x.shape[0] * x.shape[1] * touched(call, spatial, kernel)
+        total += Operations(mul=products, add=products - (x.numel() if transposed else sums))
+    if wanted[1]:
+        total += Operations(mul=products, add=products - weight.numel())
+    if wanted[2]:
+        total += Operations(add=grad.numel() - grad.shape[1])
+    return total
+
+
+def unfold_backward(call: Call) -> Operations:
+    """Every entry of every window is added to its place on the axis that the windows lie on."""
+    grad, axis = call.tensor("grad_in"), int(call.arguments["dim"])
+    windows, size = grad.shape[axis], grad.shape[-1]
+    if not grad.numel():
+        return NOTHING
+    places = covered(int(windows), int(size), int(call.arguments["step"]), 1)
+    return sum_of(grad) * (grad.numel() - grad.numel() // (windows * size) * places)
+
+
+# attention
+
+
+def attention_backward(
+    pairs: int, rows: int, keys: int, width: int, values: int, wanted: tuple[bool, ...]
+) -> Operations:
+    """Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its blocks, and the logarithm of the
+    row's sum kept as in Dao 2023, arXiv 2307.08691, Algorithm 2: the weights are computed again.
+
+    S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O);
+    dS = P * (dP - D);  dQ = scale dS K;  dK = scale dS^T Q.
+    """
+    again = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
+    total = again
+    if wanted[2]:
+        total += Operations(mul=pairs * values, add=(pairs - keys) * values)
+    if wanted[0] or wanted[1]:
+        total += Operations(mul=pairs * values, add=pairs * (values - 1))
+        total += Operations(mul=rows * values, add=rows * (values - 1))
+        total += Operations(mul=pairs, add=pairs)
+    if wanted[0]:
+        total += Operations(mul=pairs * width + rows * width, add=(pairs - rows) * width)
+    if wanted[1]:
+        total += Operations(mul=pairs * width + keys * width, add=(pairs - keys) * width)
+    return total
+
+
+def fused_attention_backward(call: Call) -> Operations:
+    """The gradients of queries, keys and values by torch's flash kernels; see
+    `attention_backward`."""
+    if call.arguments["dropout_p"]:
+        raise CountError(f"{call.name}: no rule for dropout inside attention")
+    query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
+    real_only(call, query)
+    if isinstance(call.arguments.get("attn_mask"), Tensor):
+        raise CountError(f"{call.name}: no rule for the gradient of a mask")
+    causal, keys = bool(call.arguments["is_causal"]), key.shape[-2]
+    *outer, rows, width = query.shape
+    pairs, seen = visible_pairs(rows, keys, causal), min(rows, keys) if causal else keys
+    if not pairs or not width:
+        return NOTHING
+    every = (True, True, True)
+    return attention_backward(pairs, rows, seen, width, value.shape[-1], every) * prod(outer)
+
+
+# pooling
+
+
+def taps(call: Call, axes: int) -> int:
+    """Entries of one window."""
+    return prod(wide(call.arguments["kernel_size"], axes))
+
+
+def max_pool(call: Call, axes: int) -> Operations:
+    """One comparison less than a window has entries."""
+    return COMPARE * (call.output.numel() * (taps(call, axes) - 1))
+
+
+def average_pool(call: Call, axes: int) -> Operations:
+    """The sum of a window and one division."""
+    outputs = call.output.numel()
+    return Operations(add=outputs * (taps(call, axes) - 1), div=outputs)
+
+
+def average_pool_backward(call: Call, axes: int) -> Operations:
+    """Each gradient divided once and added to every entry of its window (the kernel's loop)."""
+    windows = call.tensor("grad_output").numel()
+    return Operations(add=windows * taps(call, axes), div=windows)
+
+
+@cache
+def adaptive(extent: int, outputs: int) -> int:
+    """Entries of all adaptive windows of one axis: window i runs from floor(i*n/m) to
+    ceil((i+1)*n/m), as the documentation of AdaptiveAvgPool's kernel has it."""
+    return sum(-(-(i + 1) * extent // outputs) - i * extent // outputs for i in range(outputs))
+
+
+def adaptive_entries(source: Sequence[int], result: Sequence[int], axes: int) -> int:
+    """Entries of all windows, over every batch and channel."""
+    windows = prod(adaptive(n, m) for n, m in zip(source[-axes:], result[-axes:], strict=True))
+    return prod(source[:-axes]) * windows
+
+
+def adaptive_pool(call: Call, axes: int) -> Operations:
+    """The sum of each window and one division."""
+    outputs = call.output.numel()
+    entries = adaptive_entries(call.tensor("self").shape, call.output.shape, axes)
+    return Operations(add=entries - outputs, div=outputs)
+
+
+def adaptive_pool_backward(call: Call, axes: int) -> Operations:
+    """Each gradient divided once and added to every entry of its window."""
+    grad = call.tensor("grad_output")
+    entries = adaptive_entries(call.tensor("self").shape, grad.shape, axes)
+    return Operations(add=entries, div=grad.numel())
+
+
+def weighted_backward(call: Call, axes: int) -> Operations:
+    """The derivative of linear interpolation: every gradient, times the weight of each axis, is
+    added to the 2**axes entries around its place (the kernel upsample_*linear_backward; weights
+    follow from places alone, like indices)."""
+    entries = call.tensor("grad_output").numel() * 2**axes
+    return Operations(mul=entries * axes, add=entries)
+
+
+# statistics
+
+
+def variance(call: Call, *, root: bool = False) -> Operations:
+    """Per row of R entries: the mean (R - 1 adds, a division), R differences and squares, their
+    sum and a division; with `root` a square root."""
+    source = call.tensor("self")
+    real_only(call, source)
+    entries, rows = source.numel(), call.output.numel()
+    steps = Operations(mul=entries, add=3 * entries - 2 * rows, div=2 * rows)
+    return steps + (FUNCTIONS["sqrt"] * rows if root else NOTHING) + converted(call, source)
+
+
+# transforms
+
+
+def transform(call: Call, real: str | None) -> Operations:
+    """Transforms of any length N: N ceil(log2 N) multiplications and 3/2 of that many adds for a
+    real one, twice both for a complex one; nominal, exact where N is a power of two. Over several
+    axes one after the other, all but the last complex."""
+    side = call.output if real == "output" else call.tensor("self")
+    *others, last = call.arguments["dim"]
+    half = call.tensor("self") if real == "output" else call.output
+    counts = one_axis(call, side.shape[last], side.numel(), 2 if real is None else 1)
+    for axis in others:
+        counts += one_axis(call, half.shape[axis], half.numel(), 2)
+    return counts
+
+
+def one_axis(call: Call, length: int, entries: int, factor: int) -> Operations:
+    """`entries / length` transforms of one length."""
+    if length < 1:
+        raise CountError(f"{call.name}: expected a length of at least 1")
+    steps = entries * (length - 1).bit_length()
+    if steps * factor % 2:
+        raise CountError(f"{call.name}: no whole number of adds for an odd length: take even ones")
+    return Operations(mul=steps * factor, add=steps * factor * 3 // 2)
+
+
+# numbers that are drawn, and functions that have a name and nothing cheaper
+
+
+def named(call: Call, name: str) -> Operations:
+    """One operation of this name at every entry of the result."""
+    return other(name) * call.output.numel()
+
+
+def quotient(call: Call) -> Operations:
+    """self / other, rounded where a rounding mode is given."""
+    mode = call.arguments.get("rounding_mode")
+    if mode is None:
+        return RULES["div"](call)
+    real_only(call, call.output)
+    return (Operations(div=1) + other(mode)) * call.output.numel()
+
+
+DRAWN = "bernoulli exponential normal rand rand_like randn randn_like uniform"
+
+BY_NAME = """
+    acos acosh asin asinh atan atan2 atanh ceil copysign cosh digamma erfc erfinv exp2 floor_divide
+    fmod frac lgamma log10 log2 remainder round sgn sign sinh tan trunc
+"""
+
+FREE_BESIDE = """
+    _assert_async _has_same_storage_numel _unsafe_index as_strided_scatter bitwise_xor block_diag
+    channel_shuffle detach_
+    diag_embed diagonal_scatter embedding index_copy index_fill isfinite isneginf isposinf
+    logical_xor masked_scatter narrow_copy pixel_shuffle pixel_unshuffle reflection_pad1d
+    reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
+    resize_ rot90 set_ signbit slice_copy split_copy unsafe_chunk unsafe_split_with_sizes view_copy
+"""
+
+LAYER_RULES: Mapping[str, Rule] = {
+    **{name: partial(each, operations=steps) for name, steps in DERIVATIVES.items()},
+    **dict.fromkeys(FREE_BESIDE.split(), free),
+    **{name: partial(named, name="random") for name in DRAWN.split()},
+    **{name: partial(named, name=name) for name in BY_NAME.split()},
+    "index_add": index_add,
+    "index_reduce": partial(reduced, source="source"),
+    "scatter_add": partial(accumulated, source="src"),
+    "scatter_reduce": partial(reduced, source="src"),
+    **{
+        f"{kind}_pad{axes}d_backward": partial(accumulated, source="grad_output")
+        for kind in ("reflection", "replication")
+        for axes in (1, 2, 3)
+    },
+    **{f"max_pool{a}d_with_indices": partial(max_pool, axes=a) for a in (2, 3)},
+    **{
+        f"max_pool{a}d_with_indices_backward": partial(accumulated, source="grad_output")
+        for a in (2, 3)
+    },
+    **{f"avg_pool{a}d": partial(average_pool, axes=a) for a in (2, 3)},
+    **{f"avg_pool{a}d_backward": partial(average_pool_backward, axes=a) for a in (2, 3)},
+    **{f"_adaptive_avg_pool{a}d": partial(adaptive_pool, axes=a) for a in (2, 3)},
+    **{f"_adaptive_avg_pool{a}d_backward": partial(adaptive_pool_backward, axes=a) for a in (2, 3)},
+    **{
+        f"{kind}{a}d_backward": partial(accumulated, source="grad_output")
+        for kind in ("upsample_nearest", "_upsample_nearest_exact")
+        for a in (1, 2, 3)
+    },
+    **{
+        f"adaptive_max_pool{a}d_backward": partial(accumulated, source="grad_output")
+        for a in (2, 3)
+    },
+    **{
+        f"upsample_{kind}{axes}d_backward": partial(weighted_backward, axes=axes)
+        for axes, kind in enumerate(("linear", "bilinear", "trilinear"), 1)
+    },
+    "_linalg_check_errors": free,
+    "prod": partial(reduction, each=Operations(mul=1)),
+    "_unsafe_index_put": scatter_add,
+    "embedding_dense_backward": embedding_backward,
+    "softplus_backward": softplus_backward,
+    "gelu_backward": gelu_backward,
+    "_log_softmax_backward_data": log_softmax_backward,
+    "_safe_softmax": safe_softmax,
+    "convolution": convolution,
+    "convolution_backward": convolution_backward,
+    "unfold_backward": unfold_backward,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": fused_attention_backward,
+    "_scaled_dot_product_flash_attention_backward": fused_attention_backward,
+    "var": variance,
+    "std": partial(variance, root=True),
+    "var_mean": variance,
+    "std_mean": partial(variance, root=True),
+    "div": quotient,
+    "_fft_r2c": partial(transform, real="self"),
+    "_fft_c2r": partial(transform, real="output"),
+    "_fft_c2c": partial(transform, real=None),
+}
+"""Operation -> rule; where `RULES` has one too, this one reaches further and agrees with it."""
+
+TRACED_RULES: Mapping[str, Rule] = {**RULES, **LAYER_RULES}
+"""What a symbolic trace counts by."""
+
+DISPATCHED_RULES: Mapping[str, Rule] = {**LAYER_RULES, **RULES}
+"""What the calls of a real module are counted by, forward and backward: where both have a rule, the
+one that refuses what it is not exact for."""

@@ -1,0 +1,173 @@
+"""Which operations, of each class, does a module dispatch to torch, and which have no rule?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler.counting.backward_rules import DISPATCHED_RULES
+from profiler.counting.call import Call, CountError, bind, bytes_read, bytes_written
+from profiler.counting.forward_rules import operations_of, rule_for
+from profiler.counting.operations import NOTHING, Operations
+
+
+@dataclass(frozen=True)
+class DispatchedOperation:
+    """All calls of one torch operation: their number, scalar operations, operand bytes."""
+
+    calls: int = 0
+    operations: Operations = NOTHING
+    bytes_read: int = 0
+    bytes_written: int = 0
+    view: bool = False
+
+
+@dataclass(frozen=True)
+class UncountedOperation:
+    """A torch operation that was dispatched and could not be counted, and why."""
+
+    calls: int
+    bytes_touched: int
+    reason: str
+
+
+class IncompleteCountError(ValueError):
+    """Counts were asked for although some dispatched operations have no rule."""
+
+
+@dataclass(frozen=True)
+class DispatchCounts:
+    """What one call dispatched.
+
+    `operations` is the sum over the counted operations: all of them only when `complete`.
+    `by_op` and `unknown` are keyed by torch's names (`aten::mm`). `dispatched` counts every
+    operation, `launched` those that are no view (on a CPU each runs a kernel of its own; on a GPU
+    use `count_kernels`).
+    """
+
+    operations: Operations = NOTHING
+    by_op: Mapping[str, DispatchedOperation] = field(default_factory=dict)
+    unknown: Mapping[str, UncountedOperation] = field(default_factory=dict)
+    dispatched: int = 0
+    launched: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every dispatched operation was counted."""
+        return not self.unknown
+
+    @property
+    def incomplete_reason(self) -> str:
+        """One sentence naming what was not counted; empty when complete."""
+        if self.complete:
+            return ""
+        listed = ", ".join(
+            f"{name} ({op.calls} calls: {op.reason})" for name, op in self.unknown.items()
+        )
+        return f"the count is incomplete, not counted: {listed}"
+
+    def required(self) -> Operations:
+        """`operations`, or IncompleteCountError naming every operation that has no rule."""
+        if not self.complete:
+            raise IncompleteCountError(self.incomplete_reason)
+        return self.operations
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts, per-operation totals and what was not counted, as JSON values."""
+        return {
+            "operations": self.operations.to_json(),
+            "complete": self.complete,
+            "dispatched": self.dispatched,
+            "launched": self.launched,
+            "by_op": {
+                name: {
+                    "calls": op.calls,
+                    "operations": op.operations.to_json(),
+                    "bytes_read": op.bytes_read,
+                    "bytes_written": op.bytes_written,
+                }
+                for name, op in self.by_op.items()
+            },
+            "unknown": {
+                name: {"calls": op.calls, "bytes_touched": op.bytes_touched, "reason": op.reason}
+                for name, op in self.unknown.items()
+            },
+        }
+
+
+class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """A dispatch mode that counts each operation as torch runs it, composite ones decomposed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.by_op: dict[str, DispatchedOperation] = {}
+        self.unknown: dict[str, UncountedOperation] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if rule_for(func._schema.name, DISPATCHED_RULES) is None or func.is_view:
+            with self:  # inference mode dispatches composite operations whole
+                parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+        result = func(*args, **kwargs)
+        self.record(bind(func, args, kwargs, result), view=func.is_view)
+        return result
+
+    def record(self, call: Call, *, view: bool) -> None:
+        """Add one call to the totals, or to what is unknown."""
+        read, written = (0, 0) if view else (bytes_read(call), bytes_written(call))
+        before = self.by_op.get(call.name, DispatchedOperation(view=view))
+        self.by_op[call.name] = replace(
+            before,
+            calls=before.calls + 1,
+            operations=before.operations + (NOTHING if view else self.count(call, read + written)),
+            bytes_read=before.bytes_read + read,
+            bytes_written=before.bytes_written + written,
+        )
+
+    def count(self, call: Call, touched: int) -> Operations:
+        """The call's operations; what has no rule is put on the list of the unknown."""
+        try:
+            counted = operations_of(call, DISPATCHED_RULES)
+        except CountError as error:
+            counted, reason = None, str(error)
+        else:
+            reason = "no rule for this operation"
+        if counted is not None:
+            return counted
+        before = self.unknown.get(call.name, UncountedOperation(0, 0, reason))
+        self.unknown[call.name] = UncountedOperation(
+            before.calls + 1, before.bytes_touched + touched, before.reason
+        )
+        return NOTHING
+
+    def counts(self) -> DispatchCounts:
+        """Everything recorded so far."""
+        total = NOTHING
+        for op in self.by_op.values():
+            total += op.operations
+        return DispatchCounts(
+            operations=total,
+            by_op=dict(self.by_op),
+            unknown=dict(self.unknown),
+            dispatched=sum(op.calls for op in self.by_op.values()),
+            launched=sum(op.calls for op in self.by_op.values() if not op.view),
+        )
+
+
+def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
+    """Run `fn(*args)` once and count what it dispatches, backward passes inside it included.
+
+    Exact by the rules of `rules.py` for whatever has one; the rest is listed in `unknown`, and
+    `complete` is then false. Gradient mode is left as the caller set it.
+    """
+    recorder = DispatchRecorder()
+    with recorder:
+        fn(*args)
+    return recorder.counts()

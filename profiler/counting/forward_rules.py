@@ -1,0 +1,459 @@
+"""How many scalar operations does each torch operation perform, by its documented definition?
+
+The sum of R terms is R - 1 adds; entries that a mask discards later are counted, because they are
+computed. Conversions between floating types are `other["convert"]`, one per entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import prod
+
+import torch
+from torch import Tensor
+
+from profiler.counting.call import Call, CountError, is_arithmetic
+from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations, other
+
+Rule = Callable[[Call], Operations]
+
+COMPLEX_PRODUCT = Operations(mul=4, add=2)
+COMPLEX_SUM = Operations(add=2)
+
+
+def product_of(*factors: Tensor) -> Operations:
+    """One product of two entries of these tensors."""
+    if not all(factor.is_complex() for factor in factors):
+        return Operations(mul=2 if any(factor.is_complex() for factor in factors) else 1)
+    return COMPLEX_PRODUCT
+
+
+def sum_of(tensor: Tensor) -> Operations:
+    """One addition of two entries of this tensor's type."""
+    return COMPLEX_SUM if tensor.is_complex() else Operations(add=1)
+
+
+def real_only(call: Call, *tensors: Tensor) -> None:
+    """CountError where a rule is stated for real numbers and a tensor is complex."""
+    if any(tensor.is_complex() for tensor in tensors):
+        raise CountError(f"{call.name}: no rule for complex numbers")
+
+
+# contractions
+
+
+def contraction(call: Call, left: str, right: str, axis: int) -> Operations:
+    """Every output entry is a sum of R products, R the extent of `left`'s `axis`."""
+    a, b, terms = call.tensor(left), call.tensor(right), call.tensor(left).shape[axis]
+    if terms == 0:
+        return NOTHING
+    return product_of(a, b) * (call.output.numel() * terms) + sum_of(call.output) * (
+        call.output.numel() * (terms - 1)
+    )
+
+
+def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations:
+    """beta * self + alpha * (left @ right); factors of 1 cost nothing, beta = 0 drops self."""
+    counts = contraction(call, left, right, axis)
+    entries, alpha, beta = call.output.numel(), call.arguments["alpha"], call.arguments["beta"]
+    if alpha != 1:
+        counts += scaling(call.output, alpha) * entries
+    if beta != 0:
+        counts += sum_of(call.output) * entries
+    if beta not in (0, 1):
+        counts += scaling(call.output, beta) * entries
+    return counts
+
+
+def scaling(tensor: Tensor, factor: complex) -> Operations:
+    """One entry times a plain number."""
+    if isinstance(factor, complex) and tensor.is_complex():
+        return COMPLEX_PRODUCT
+    return Operations(mul=2 if tensor.is_complex() else 1)
+
+
+def convolution(call: Call) -> Operations:
+    """Every tap at every output, taps on padding included; then the bias."""
+    x, weight = call.tensor("input"), call.tensor("weight")
+    if call.arguments["transposed"]:
+        raise CountError(f"{call.name}: no rule for transposed convolution")
+    real_only(call, x, weight)
+    taps, outputs = prod(weight.shape[1:]), call.output.numel()
+    if taps == 0:
+        return NOTHING
+    bias = outputs if call.arguments["bias"] is not None else 0
+    return Operations(mul=outputs * taps, add=outputs * (taps - 1) + bias)
+
+
+# elementwise
+
+
+def elementwise(call: Call, function: str) -> Operations:
+    """A named function of one real number at every output entry."""
+    real_only(call, *call.inputs, call.output)
+    return FUNCTIONS[function] * call.output.numel()
+
+
+def multiply(call: Call) -> Operations:
+    """self * other at every output entry; `other` a tensor or a number."""
+    left, right = call.tensor("self"), call.arguments["other"]
+    each = product_of(left, right) if isinstance(right, Tensor) else scaling(left, right)
+    return each * call.output.numel()
+
+
+def divide(call: Call) -> Operations:
+    """self / other; complex by real is two divisions."""
+    if call.arguments.get("rounding_mode") is not None:
+        raise CountError(f"{call.name}: no rule for a rounding mode")
+    divisor = call.arguments["other"]
+    if isinstance(divisor, complex) or (isinstance(divisor, Tensor) and divisor.is_complex()):
+        raise CountError(f"{call.name}: no rule for a complex divisor")
+    return Operations(div=2 if call.output.is_complex() else 1) * call.output.numel()
+
+
+def plus(call: Call) -> Operations:
+    """self + alpha * other, or minus; alpha = 1 costs nothing."""
+    entries, alpha = call.output.numel(), call.arguments.get("alpha", 1)
+    counts = sum_of(call.output) * entries
+    return counts if alpha in (1, None) else counts + scaling(call.output, alpha) * entries
+
+
+def multiply_then_add(call: Call) -> Operations:
+    """self + value * tensor1 * tensor2."""
+    out = call.output
+    counts = product_of(call.tensor("tensor1"), call.tensor("tensor2")) + sum_of(out)
+    if call.arguments["value"] != 1:
+        counts += scaling(out, call.arguments["value"])
+    return counts * out.numel()
+
+
+POWERS: Mapping[float, Operations] = {
+    0: NOTHING,
+    1: NOTHING,
+    2: Operations(mul=1),
+    3: Operations(mul=2),
+    4: Operations(mul=2),
+    0.5: FUNCTIONS["sqrt"],
+    -0.5: FUNCTIONS["rsqrt"],
+    -1: Operations(div=1),
+    -2: Operations(mul=1, div=1),
+}
+
+
+def power(call: Call) -> Operations:
+    """Small powers as products and roots (x**4 is two squarings), every other one a `pow`."""
+    exponent = call.arguments["exponent"]
+    real_only(call, call.output)
+    known = POWERS.get(exponent) if isinstance(exponent, int | float) else None
+    return (other("pow") if known is None else known) * call.output.numel()
+
+
+def gelu(call: Call) -> Operations:
+    """x/2 * (1 + erf(x / sqrt 2)), or the tanh approximation."""
+    return elementwise(call, "gelu" if call.arguments["approximate"] == "none" else "gelu-tanh")
+
+
+def elu(call: Call) -> Operations:
+    """x above 0 and alpha * (exp(x) - 1) elsewhere; factors of 1 cost nothing."""
+    counts = elementwise(call, "elu")
+    if call.arguments["scale"] != 1 or call.arguments["input_scale"] != 1:
+        raise CountError(f"{call.name}: no rule for a scale")
+    scaled = Operations(mul=1) * call.output.numel()
+    return counts if call.arguments["alpha"] == 1 else counts + scaled
+
+
+def softplus(call: Call) -> Operations:
+    """log(1 + exp(beta x)) / beta; beta = 1 costs nothing."""
+    counts = elementwise(call, "softplus")
+    scaled = Operations(mul=1, div=1) * call.output.numel()
+    return counts if call.arguments["beta"] == 1 else counts + scaled
+
+
+def comparison(call: Call) -> Operations:
+    """One comparison at every output entry."""
+    return COMPARE * call.output.numel()
+
+
+def clamp(call: Call) -> Operations:
+    """One comparison for each bound that is given."""
+    bounds = [call.arguments.get(bound) for bound in ("min", "max")]
+    return COMPARE * (call.output.numel() * sum(bound is not None for bound in bounds))
+
+
+# reductions and rows
+
+
+def converted(call: Call, source: Tensor) -> Operations:
+    """Entries of `source` that were converted to another floating type before anything else."""
+    dtype = call.output.dtype
+    changed = is_arithmetic(source.dtype) and is_arithmetic(dtype) and source.dtype != dtype
+    return other("convert") * (source.numel() if changed else 0)
+
+
+def reduction(call: Call, each: Operations | None = None) -> Operations:
+    """R terms into one result take R - 1 steps (an addition unless `each` says otherwise)."""
+    source, out = call.tensor("self"), call.output
+    steps = max(source.numel() - out.numel(), 0)
+    step = sum_of(source) if each is None else each
+    return step * steps + converted(call, source)
+
+
+def extreme(call: Call) -> Operations:
+    """max or min: of two tensors, entry by entry, or along an axis."""
+    two = isinstance(call.arguments.get("other"), Tensor)
+    return comparison(call) if two else reduction(call, each=COMPARE)
+
+
+def mean(call: Call) -> Operations:
+    """A sum and one division per result."""
+    per_result = Operations(div=2 if call.output.is_complex() else 1)
+    return reduction(call) + per_result * call.output.numel()
+
+
+def cumulation(call: Call, each: Operations) -> Operations:
+    """A running reduction: R - 1 steps along each row."""
+    source = call.tensor("self")
+    real_only(call, source)
+    length = source.shape[call.arguments["dim"]] if source.dim() else 1
+    steps = source.numel() - source.numel() // length if length else 0
+    return each * steps + converted(call, source)
+
+
+def euclidean_norm(call: Call) -> Operations:
+    """sqrt of a sum of squares; other orders have no rule."""
+    source, out = call.tensor("self"), call.output
+    real_only(call, source)
+    if call.arguments["ord"] != 2:
+        raise CountError(f"{call.name}: no rule for a norm of order {call.arguments['ord']}")
+    squares = Operations(mul=source.numel(), add=source.numel() - out.numel())
+    return squares + FUNCTIONS["sqrt"] * out.numel() + converted(call, source)
+
+
+def softmax_rows(entries: int, rows: int) -> Operations:
+    """Softmax with the row's maximum subtracted: per row of R entries R - 1 comparisons,
+    R subtractions, R exponentials, R - 1 adds, R divisions."""
+    between = entries - rows
+    return Operations(add=entries + between, div=entries, exp=entries, other={"compare": between})
+
+
+def softmax(call: Call) -> Operations:
+    """torch's own softmax, whose kernels all subtract the maximum of the row."""
+    source = call.tensor("self")
+    return softmax_rows(source.numel(), row_count(call, source)) + converted(call, source)
+
+
+def log_softmax(call: Call) -> Operations:
+    """As softmax, with a logarithm per row and R subtractions in place of R divisions."""
+    source = call.tensor("self")
+    entries, rows = source.numel(), row_count(call, source)
+    return converted(call, source) + Operations(
+        add=3 * entries - rows, exp=entries, other={"compare": entries - rows, "log": rows}
+    )
+
+
+def softmax_backward(call: Call) -> Operations:
+    """(grad - sum(grad * y)) * y along each row."""
+    entries, rows = call.output.numel(), row_count(call, call.output)
+    return Operations(mul=2 * entries, add=2 * entries - rows)
+
+
+def row_count(call: Call, tensor: Tensor) -> int:
+    """How many rows lie along `dim`."""
+    length = tensor.shape[call.arguments["dim"]] if tensor.dim() else 1
+    return tensor.numel() // length if length else 0
+
+
+# transforms and attention
+
+
+def transform_rows(call: Call, length: int, entries: int, factor: int) -> Operations:
+    """`entries / length` radix-2 transforms of a power of two N, nominal: N log2 N multiplications
+    and 3/2 N log2 N adds for a real one (`factor` 1), twice that for a complex one (2)."""
+    if length < 1 or length & (length - 1):
+        raise CountError(f"{call.name}: expected a length that is a power of two, got {length}")
+    steps = (length.bit_length() - 1) * (entries // length) * length
+    return Operations(mul=steps * factor, add=steps * factor * 3 // 2)
+
+
+def single_axis(call: Call) -> int:
+    """The one axis that a transform runs along."""
+    axes = call.arguments["dim"]
+    if len(axes) != 1:
+        raise CountError(f"{call.name}: no rule for a transform over {len(axes)} axes at once")
+    return int(axes[0])
+
+
+def fft(call: Call, real: str | None) -> Operations:
+    """`real` names the side that is real ("self", "output"), None where both are complex."""
+    side = call.output if real == "output" else call.tensor("self")
+    length = side.shape[single_axis(call)]
+    return transform_rows(call, length, side.numel(), 2 if real is None else 1)
+
+
+def visible_pairs(rows: int, keys: int, causal: bool) -> int:
+    """Query-key pairs that an attention operation scores: row i sees keys 1..i when causal."""
+    full = min(rows, keys)
+    causal_pairs = full * (full + 1) // 2 + (rows - full) * keys
+    return causal_pairs if causal else rows * keys
+
+
+def fused_attention(call: Call) -> Operations:
+    """Scores, one multiplication by the scale, softmax with the maximum subtracted, weighted sum:
+    the reference in the documentation of torch.nn.functional.scaled_dot_product_attention.
+
+    Where gradients will be taken, each row's maximum plus the logarithm of its sum is kept besides:
+    Algorithm 1 of Dao 2023, arXiv 2307.08691."""
+    if call.arguments["dropout_p"]:
+        raise CountError(f"{call.name}: no rule for dropout inside attention")
+    query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
+    real_only(call, query)
+    *outer, rows, width = query.shape
+    pairs = visible_pairs(rows, key.shape[-2], bool(call.arguments["is_causal"]))
+    if not pairs or not width:
+        return NOTHING
+    scores = Operations(mul=pairs * (width + 1), add=pairs * (width - 1))
+    weighted = Operations(mul=pairs, add=pairs - rows) * value.shape[-1]
+    bias = call.arguments.get("attn_bias", call.arguments.get("attn_mask"))
+    masked = Operations(add=pairs if bias is not None else 0)
+    trained = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    kept = (Operations(add=1) + FUNCTIONS["log"]) * (rows if trained else 0)
+    return (scores + masked + softmax_rows(pairs, rows) + weighted + kept) * prod(outer)
+
+
+# moves
+
+
+def free(call: Call) -> Operations:
+    """Moves, fills and selections of entries: no arithmetic."""
+    return NOTHING
+
+
+def conversion(call: Call) -> Operations:
+    """A copy that may change the floating type; a copy that does not is free."""
+    source = call.arguments["src"] if "src" in call.arguments else call.arguments["self"]
+    return converted(call, source) if isinstance(source, Tensor) else NOTHING
+
+
+def scatter_add(call: Call) -> Operations:
+    """Writing is free; accumulating adds each written entry once."""
+    if not call.arguments.get("accumulate"):
+        return NOTHING
+    return sum_of(call.output) * call.tensor("values").numel()
+
+
+def scatter(call: Call) -> Operations:
+    """Writing is free; with `reduce` every written entry is an addition or a product."""
+    each = {"add": sum_of(call.output), "multiply": product_of(call.output, call.output)}
+    return each.get(call.arguments.get("reduce", ""), NOTHING) * call.tensor("index").numel()
+
+
+FREE_NAMES = """
+    _conj_physical _local_scalar_dense _reshape_alias _unsafe_view all any arange as_strided_
+    bitwise_and bitwise_not bitwise_or cat clone constant_pad_nd empty empty_like empty_permuted
+    empty_strided eye fill flip full full_like gather index index_select isinf isnan lift_fresh
+    logical_and logical_not logical_or masked_fill new_empty new_empty_strided new_full new_ones
+    new_zeros nonzero ones ones_like repeat roll scalar_tensor select_backward
+    select_scatter slice_backward slice_scatter squeeze_ stack t_ transpose_ tril tril_indices triu
+    triu_indices unsafe_split unsqueeze_ where zero zeros zeros_like
+"""
+FREE = frozenset(FREE_NAMES.split())
+
+# Views, which the dispatcher marks as such, and composites of moves, which it takes apart.
+MOVED = """
+    T _conj _neg_view alias as_strided chunk contiguous detach diagonal expand expand_as flatten
+    imag mH mT movedim narrow numpy_T one_hot pad permute real reshape resolve_conj resolve_neg
+    select slice split split_with_sizes squeeze swapaxes t tile transpose unbind unflatten unfold
+    unsqueeze view view_as view_as_complex view_as_real
+"""
+MOVES_BY_NAME = frozenset(MOVED.split())
+
+WITH_ARGUMENTS = ("elu", "elu_plus_1", "gelu", "gelu-tanh", "softplus")
+"""Functions whose operation in torch takes more than one number, or that torch has none for."""
+
+UNARY = {name: name for name in FUNCTIONS if name not in WITH_ARGUMENTS}
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(FREE, free),
+    **{name: partial(elementwise, function=function) for name, function in UNARY.items()},
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), comparison),
+    **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), comparison),
+    **dict.fromkeys(("clamp_min", "clamp_max"), comparison),
+    **dict.fromkeys(("max", "min"), extreme),
+    **dict.fromkeys(("amax", "amin"), partial(reduction, each=COMPARE)),
+    **dict.fromkeys(("argmax", "argmin"), partial(reduction, each=COMPARE)),
+    **dict.fromkeys(("add", "sub", "rsub"), plus),
+    **dict.fromkeys(("_to_copy", "copy"), conversion),
+    **dict.fromkeys(("index_put", "_index_put_impl"), scatter_add),
+    "scatter": scatter,
+    "mm": partial(contraction, left="self", right="mat2", axis=-1),
+    "bmm": partial(contraction, left="self", right="mat2", axis=-1),
+    "mv": partial(contraction, left="self", right="vec", axis=-1),
+    "dot": partial(contraction, left="self", right="tensor", axis=-1),
+    "addmm": partial(contraction_plus, left="mat1", right="mat2", axis=-1),
+    "addmv": partial(contraction_plus, left="mat", right="vec", axis=-1),
+    "baddbmm": partial(contraction_plus, left="batch1", right="batch2", axis=-1),
+    "convolution": convolution,
+    "mul": multiply,
+    "div": divide,
+    "addcmul": multiply_then_add,
+    "pow": power,
+    "gelu": gelu,
+    "elu": elu,
+    "softplus": softplus,
+    "clamp": clamp,
+    "sum": reduction,
+    "mean": mean,
+    "cumsum": partial(cumulation, each=Operations(add=1)),
+    "cumprod": partial(cumulation, each=Operations(mul=1)),
+    "linalg_vector_norm": euclidean_norm,
+    "_softmax": softmax,
+    "_log_softmax": log_softmax,
+    "_softmax_backward_data": softmax_backward,
+    "_fft_r2c": partial(fft, real="self"),
+    "_fft_c2r": partial(fft, real="output"),
+    "_fft_c2c": partial(fft, real=None),
+    "_scaled_dot_product_flash_attention_for_cpu": fused_attention,
+    "_scaled_dot_product_flash_attention": fused_attention,
+    "_scaled_dot_product_efficient_attention": fused_attention,
+    "_scaled_dot_product_cudnn_attention": fused_attention,
+}
+
+
+def nominal(name: str) -> str:
+    """What an operation computes by an algorithm of its own, counted as documented: "" for all
+    others."""
+    operation = name.removeprefix("aten::")
+    if operation.startswith("_fft_"):
+        return "Fourier transforms"
+    fused = RULES.get(operation.removesuffix("_backward")) is fused_attention
+    return "fused attention" if fused else ""
+
+
+def rule_for(name: str, rules: Mapping[str, Rule] = RULES) -> Rule | None:
+    """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`), or None.
+
+    An operation that writes into its first argument follows the rule of the one that does not.
+    """
+    namespace, _, operation = name.partition("::")
+    if namespace != "aten":
+        return None
+    return rules.get(operation) or rules.get(operation.removesuffix("_"))
+
+
+def is_free(name: str) -> bool:
+    """Whether an operation only moves, fills or selects entries."""
+    operation = name.removeprefix("aten::")
+    return rule_for(name) is free or operation.removesuffix("_") in MOVES_BY_NAME
+
+
+def operations_of(call: Call, rules: Mapping[str, Rule] = RULES) -> Operations | None:
+    """The operations of one call, None where no rule is known; CountError where the rule does not
+    cover the arguments. Arithmetic on integers and booleans alone is indexing, and free."""
+    rule = rule_for(call.name, rules)
+    if rule is None:
+        return None
+    touched = [*call.inputs, *([call.result] if isinstance(call.result, Tensor) else [])]
+    if touched and not any(is_arithmetic(tensor.dtype) for tensor in touched):
+        return NOTHING
+    return rule(call)

@@ -1,0 +1,117 @@
+"""How many scalar operations of each class, and what does one named function cost?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from costmodel.language.functions import CLASSES, TABLE
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Exact numbers of scalar operations; `other` by name (compare, sqrt, tanh, ...).
+
+    A subtraction is an add; unary minus is free; zero entries of `other` are dropped, so that
+    equal counts compare equal.
+
+    >>> Operations(mul=2) + Operations(mul=1, add=4) * 3
+    Operations(mul=5, add=12, div=0, exp=0, other={})
+    """
+
+    mul: int = 0
+    add: int = 0
+    div: int = 0
+    exp: int = 0
+    other: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = (self.mul, self.add, self.div, self.exp, *self.other.values())
+        if any(not isinstance(n, int) or n < 0 for n in counts):
+            raise ValueError(f"operations are non-negative integers, got {counts}")
+        named = {name: n for name, n in sorted(self.other.items()) if n}
+        object.__setattr__(self, "other", named)
+
+    def __add__(self, more: Operations) -> Operations:
+        names = self.other.keys() | more.other.keys()
+        return Operations(
+            self.mul + more.mul,
+            self.add + more.add,
+            self.div + more.div,
+            self.exp + more.exp,
+            {name: self.other.get(name, 0) + more.other.get(name, 0) for name in names},
+        )
+
+    def __mul__(self, times: int) -> Operations:
+        return Operations(
+            self.mul * times,
+            self.add * times,
+            self.div * times,
+            self.exp * times,
+            {name: n * times for name, n in self.other.items()},
+        )
+
+    @property
+    def total(self) -> int:
+        """All classes together, each operation 1."""
+        return self.mul + self.add + self.div + self.exp + sum(self.other.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The classes as a table's row prints them: mul, add, div, exp, other."""
+        return {
+            "mul": self.mul,
+            "add": self.add,
+            "div": self.div,
+            "exp": self.exp,
+            "other": dict(self.other),
+        }
+
+
+NOTHING = Operations()
+
+
+COMPARE = Operations(other={"compare": 1})
+
+
+def other(name: str) -> Operations:
+    """One operation that has no class of its own, by name."""
+    return Operations(other={name: 1})
+
+
+def counted(steps: Iterable[str]) -> Operations:
+    """Steps, each named by its class, as counts.
+
+    >>> counted(("mul", "erf", "mul"))
+    Operations(mul=2, add=0, div=0, exp=0, other={'erf': 1})
+    """
+    number = Counter(steps)
+    named = {step: n for step, n in number.items() if step not in CLASSES}
+    return Operations(number["mul"], number["add"], number["div"], number["exp"], named)
+
+
+FUNCTIONS: Mapping[str, Operations] = {
+    **{function.name: counted(function.steps) for function in TABLE.values()},
+    "neg": NOTHING,
+    "expm1": counted(("exp", "add")),
+    "rsqrt": counted(("sqrt", "div")),
+    "reciprocal": counted(("div",)),
+    "log1p": counted(("add", "log")),
+    "floor": other("floor"),
+    "abs": COMPARE,
+    "square": counted(("mul",)),
+    "elu": counted(("exp", "add", "compare")),
+    "gelu-tanh": Operations(mul=6, add=2, other={"tanh": 1}),
+}
+"""One application to one real number: the functions that equations share, then those that only
+torch has. elu is x above 0 and exp(x) - 1 elsewhere, both computed everywhere; gelu-tanh is
+x * 0.5 * (1 + tanh(c * (x + c' * x*x*x))), Hendrycks and Gimpel 2016."""
+
+
+OTHER = "other"
+"""All classes without a column of their own."""
+
+
+Classes = dict[str, int]
+"""Operations by class, those without a column of their own by name."""

@@ -1,0 +1,148 @@
+"""What do other people's counters print for the same call, and which operations do they skip?"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from profiler.counting.dispatch import DispatchRecorder
+from profiler.counting.forward_rules import is_free
+from profiler.counting.operations import NOTHING
+from profiler.records.reading import Unavailable, reason_of
+
+# Operations that fvcore passes over in silence although they compute (its list of ignored
+# operations otherwise holds moves, and arithmetic on indices).
+SILENT_IN_FVCORE = (
+    "aten::clamp",
+    "aten::clamp_",
+    "aten::dropout",
+    "aten::max",
+    "aten::relu",
+    "aten::relu_",
+)
+
+
+@dataclass(frozen=True)
+class PeerCount:
+    """What a peer printed: its total and its figure per operation, in its own unit.
+
+    `uncounted` maps every operation that computes and that the peer gave no figure for to its
+    number of calls; `moved` does the same for those that only move data. Names as in
+    `OperationTimes` (`aten::softmax`). `unit` is "flop" (a multiply-add is 2) or "mac".
+    """
+
+    name: str
+    total: int
+    by_op: Mapping[str, int]
+    unit: str
+    uncounted: Mapping[str, int] = field(default_factory=dict)
+    moved: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {
+            "name": self.name,
+            "total": self.total,
+            "by_op": dict(self.by_op),
+            "unit": self.unit,
+            "uncounted": dict(self.uncounted),
+            "moved": dict(self.moved),
+        }
+
+
+def flop_counter_mode(fn: Callable[..., Any], *args: Any) -> PeerCount | Unavailable:
+    """torch.utils.flop_counter.FlopCounterMode on one run of `fn(*args)`.
+
+    Uncounted are the operations that it saw and has no formula for, views left out; those that
+    computed nothing by our own rules are in `moved`.
+    """
+    from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+    recorder = DispatchRecorder()
+    try:
+        with recorder, FlopCounterMode(display=False) as counter:  # the inner mode sees calls first
+            fn(*args)
+    except RuntimeError as error:
+        return Unavailable(f"FlopCounterMode failed: {reason_of(error)}")
+    figures = counter.get_flop_counts().get("Global", {})
+    known = {str(packet).replace(".", "::") for packet in flop_registry}
+    skipped = {name: op for name, op in recorder.by_op.items() if not op.view and name not in known}
+    computing = {
+        name for name, op in skipped.items() if op.operations != NOTHING or name in recorder.unknown
+    }
+    return PeerCount(
+        name="torch",
+        total=int(counter.get_total_flops()),
+        by_op={str(packet).replace(".", "::"): int(n) for packet, n in figures.items()},
+        unit="flop",
+        uncounted={name: op.calls for name, op in skipped.items() if name in computing},
+        moved={name: op.calls for name, op in skipped.items() if name not in computing},
+    )
+
+
+class CallAsModule(nn.Module):
+    """Any callable as a module, so that a tracer of modules can run it (`step`, for one)."""
+
+    def __init__(self, fn: Callable[..., Any], module: nn.Module | None = None) -> None:
+        super().__init__()
+        self.fn = fn
+        self.inner = module  # registers its parameters and buffers
+
+    def forward(self, *args: Any) -> Any:
+        """The callable's result."""
+        return self.fn(*args)
+
+
+def fvcore_count(
+    module: nn.Module, *args: torch.Tensor, call: Callable[..., Any] | None = None
+) -> PeerCount | Unavailable:
+    """fvcore's FlopCountAnalysis on one traced run of `module(*args)`, or of `call(*args)`.
+
+    `call` is for other methods: `fvcore_count(module, x_t, call=lambda x_t: module.step(x_t, s))`.
+    Uncounted are the operations that it reports as unsupported and those that it ignores although
+    they compute. A multiply-add is one of its units.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from fvcore.nn import FlopCountAnalysis  # type: ignore[import-untyped]  # no stubs
+    except ImportError as error:
+        return Unavailable(f"fvcore is not installed ({reason_of(error)}): pip install fvcore")
+    traced = module if call is None else CallAsModule(call, module)
+    analysis = FlopCountAnalysis(traced, args)
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    analysis.tracer_warnings("none")
+    silent: Counter[str] = Counter()
+    for name in SILENT_IN_FVCORE:
+        analysis.set_op_handle(name, note_only(silent, name))
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            total = int(analysis.total())
+    except Exception as error:  # its tracer and its handlers raise anything, AssertionError too
+        return Unavailable(f"fvcore could not trace the call: {reason_of(error)}")
+    skipped = Counter(analysis.unsupported_ops()) + silent
+    return PeerCount(
+        name="fvcore",
+        total=total,
+        by_op={name: int(n) for name, n in analysis.by_operator().items()},
+        unit="mac",
+        uncounted={name: n for name, n in skipped.items() if not is_free(name)},
+        moved={name: n for name, n in skipped.items() if is_free(name)},
+    )
+
+
+def note_only(seen: Counter[str], name: str) -> Callable[[Any, Any], Counter[str]]:
+    """A handler for fvcore that adds nothing to its figures and notes that the operation ran."""
+
+    def handle(inputs: Any, outputs: Any) -> Counter[str]:
+        seen[name] += 1
+        return Counter()
+
+    return handle

@@ -1,0 +1,216 @@
+"""How much of a backward pass is arithmetic with zeros that stand for no gradient at all?
+
+Where only a part of a tensor was used, torch fills its gradient up with zeros, and adds and
+multiplies these like any other number. In the equations what has no term costs nothing. The same
+dispatched operations are counted here again by that convention: the difference is what they did
+with such zeros. Zeros that a mask or padding puts there are numbers, and are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from profiler.counting.backward_rules import DERIVATIVES, DISPATCHED_RULES
+from profiler.counting.call import Call, CountError, bind, tensors_in
+from profiler.counting.forward_rules import free, operations_of, rule_for
+from profiler.counting.operations import NOTHING, Operations
+
+FILLING = ("select_backward", "slice_backward")
+"""Gradients of a part: zeros everywhere else."""
+
+EMPTY = ("zeros", "zeros_like", "new_zeros")
+"""What stands in a backward pass where a part has no gradient at all."""
+
+
+MEANING = "arithmetic with zeros that fill up the gradients of parts, which the equations leave out"
+"""What it means as the cause of a gap."""
+
+
+class Zeros(TorchDispatchMode):
+    """Follows which entries of gradients stand for a gradient, and counts the work on others.
+
+    `there` maps a tensor to a mask of the same shape: True where an entry stands for a gradient;
+    tensors without one have them everywhere. Masks of meta tensors lie on the CPU: nothing else is
+    computed of these.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.spent = NOTHING
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.removeprefix("aten::")
+        rule = rule_for(func._schema.name, DISPATCHED_RULES)
+        if rule is None:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+        result = func(*args, **kwargs)
+        call = bind(func, args, kwargs, result)
+        if name in EMPTY:
+            mark(result, everywhere(result, there=False))
+        elif name in FILLING or any(there(t) is not None for t in call.inputs):
+            self.follow(func, name, args, kwargs, call, moves=rule is free or func.is_view)
+        return result
+
+    def follow(
+        self, func: Any, name: str, args: Any, kwargs: Any, call: Call, *, moves: bool
+    ) -> None:
+        """Count what the call did with zeros, and mark its result."""
+        own = name.removesuffix("_")
+        if moves and own not in PLACED:
+            self.moved(func, args, kwargs, call)
+        elif own in COUNTED:
+            carried, mask = COUNTED[own](call)
+            try:
+                total = operations_of(call, DISPATCHED_RULES) or NOTHING
+            except CountError:
+                return
+            self.spent += less(total, carried)
+            mark(call.output, mask)
+
+    @staticmethod
+    def moved(func: Any, args: Any, kwargs: Any, call: Call) -> None:
+        """The masks of results that only move entries: the same move of the masks."""
+        masked = tree_map(lambda leaf: known(leaf) if isinstance(leaf, Tensor) else leaf, args)
+        try:
+            masks = func(*masked, **kwargs)
+        except (RuntimeError, TypeError, NotImplementedError):  # what booleans cannot do
+            return
+        for tensor, mask in zip(tensors_in(call.result), tensors_in(masks), strict=True):
+            mark(tensor, mask.bool() if mask.dtype != torch.bool else mask)
+
+
+PLACED = ("copy", "fill", "zero", "index_put", "_index_put_impl", "masked_fill", "where", "tril",
+          "triu", "scatter", "masked_scatter", "set", "resize")  # fmt: skip
+"""Moves into what is there before, or that choose by a mask: what they give is taken as numbers."""
+
+
+def there(tensor: Tensor) -> Tensor | None:
+    """The mask of a tensor that has one."""
+    mask: Tensor | None = getattr(tensor, "_stands_for_a_gradient", None)
+    return mask
+
+
+def known(tensor: Tensor) -> Tensor:
+    """The mask of any tensor."""
+    mask = there(tensor)
+    return everywhere(tensor, there=True) if mask is None else mask
+
+
+def everywhere(tensor: Tensor, *, there: bool) -> Tensor:
+    """A mask of a tensor that is the same at all entries."""
+    device = "cpu" if tensor.device.type == "meta" else tensor.device
+    return torch.full(tensor.shape, there, dtype=torch.bool, device=device)
+
+
+def mark(tensor: Tensor, mask: Tensor | None) -> None:
+    """Note which entries stand for a gradient; all of them need no mask."""
+    if mask is not None and mask.shape == tensor.shape and not bool(mask.all()):
+        tensor._stands_for_a_gradient = mask  # type: ignore[attr-defined]  # ours
+    elif there(tensor) is not None:
+        tensor._stands_for_a_gradient = None  # type: ignore[attr-defined]  # ours
+
+
+def less(total: Operations, carried: Operations) -> Operations:
+    """What is left of a total, class by class."""
+    names = {*total.other, *carried.other}
+    return Operations(
+        total.mul - carried.mul,
+        total.add - carried.add,
+        total.div - carried.div,
+        total.exp - carried.exp,
+        {name: total.other.get(name, 0) - carried.other.get(name, 0) for name in names},
+    )
+
+
+Answer = tuple[Operations, Tensor | None]
+"""The operations that are carried out by the convention, and where the result stands for a
+gradient."""
+
+
+def share(call: Call, number: int) -> Operations:
+    """The operations of so many entries, where all entries of the result have the same."""
+    total, entries = operations_of(call, DISPATCHED_RULES) or NOTHING, max(call.output.numel(), 1)
+    each = Operations(
+        total.mul // entries,
+        total.add // entries,
+        total.div // entries,
+        total.exp // entries,
+        {name: n // entries for name, n in total.other.items()},
+    )
+    return each * number
+
+
+def factors(call: Call) -> list[Tensor]:
+    """The masks of all tensor operands, over the result's shape."""
+    return [known(t).expand(call.output.shape) for t in call.inputs]
+
+
+def both(call: Call) -> Answer:
+    """Carried out where every operand is there; so is the result."""
+    mask = factors(call)[0]
+    for other in factors(call)[1:]:
+        mask = mask & other
+    return share(call, int(mask.sum())), mask
+
+
+def either(call: Call) -> Answer:
+    """An addition, carried out where both sides are there; the result is where one is."""
+    first, *rest = factors(call)
+    second = rest[0] if rest else torch.ones_like(first)
+    return share(call, int((first & second).sum())), first | second
+
+
+def of_gradient(call: Call) -> Answer:
+    """A derivative at every entry that has a gradient."""
+    mask = known(call.tensor("grad_output"))
+    return share(call, int(mask.sum())), mask
+
+
+def summed(call: Call) -> Answer:
+    """A sum of the terms that are there."""
+    source = call.tensor("self")
+    mask = known(source)
+    axes, keep = call.arguments.get("dim"), bool(call.arguments.get("keepdim"))
+    every = list(range(mask.dim()))
+    terms = mask.to(torch.int64).sum(axes or every, keepdim=keep)
+    adds = int((terms - 1).clamp_min(0).sum())
+    return Operations(add=adds), terms > 0
+
+
+def product(call: Call) -> Answer:
+    """A matrix product of the entries that are there: R - 1 additions for R terms."""
+    left, right = (known(t).to(torch.float64) for t in call.inputs[:2])
+    terms = left @ right
+    adds = int((terms - 1).clamp_min(0).sum())
+    return Operations(mul=int(terms.sum()), add=adds), terms > 0
+
+
+COUNTED: Mapping[str, Callable[[Call], Answer]] = {
+    **dict.fromkeys(("mul", "div", "neg"), both),
+    **dict.fromkeys(("add", "sub"), either),
+    **dict.fromkeys(DERIVATIVES, of_gradient),
+    "sum": summed,
+    "mm": product,
+    "bmm": product,
+}
+"""Operation -> what of it is carried out; the result of any other is taken as all numbers."""
+
+
+def spent_on_zeros(backward: Callable[[], Any]) -> Operations:
+    """What a backward pass does with zeros that stand for no gradient."""
+    zeros = Zeros()
+    with zeros:
+        backward()
+    return zeros.spent

@@ -1,0 +1,239 @@
+"""What about this machine disturbs measurements or limits what they mean, and what would help?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from profiler.host.board import IDENTITY, STATE, answers, other_users
+from profiler.host.probes import Finding, Surroundings, nvml_fault
+from profiler.host.system import (
+    NO_CONTAINER,
+    SCALING,
+    boost,
+    container,
+    cpu_limit,
+    load_average,
+    physical_cores,
+    usable_cores,
+)
+from profiler.meters.energy.protocol import SensorError
+
+DISTURBS, LIMITS = "disturbs", "limits"
+
+Sign = Callable[[Surroundings], Iterator[Finding]]
+
+
+NO_CUDA = ("torch was built without CUDA", "pip install a build of torch with CUDA")
+NO_BOARD = (
+    "NVML sees no NVIDIA GPU",
+    "take a machine with one; start a container with it (docker run --gpus all)",
+)
+
+
+def boards_seen(around: Surroundings) -> int:
+    """How many NVIDIA boards NVML sees; 0 where it does not answer."""
+    if nvml_fault(around):
+        return 0
+    nvml = around.nvml()
+    try:
+        return int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError:
+        return 0
+
+
+def unused_because(around: Surroundings) -> tuple[str, str]:
+    """Why torch does not use a board that is there, and what would help."""
+    if around.cuda_build is None:
+        return NO_CUDA
+    if "CUDA_VISIBLE_DEVICES" in around.host.variables:
+        return "CUDA_VISIBLE_DEVICES may hide it", "unset CUDA_VISIBLE_DEVICES"
+    return "torch cannot use it", "update the driver to what this torch's CUDA needs"
+
+
+def gpu_unused(around: Surroundings) -> Iterator[Finding]:
+    """A board that NVML sees and torch does not."""
+    if around.cuda_usable() or not (boards := boards_seen(around)):
+        return
+    why, fix = unused_because(around)
+    yield Finding("GPU", LIMITS, f"NVML sees {boards} NVIDIA GPU(s), and {why}", fix)
+
+
+def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
+    """Why nothing can be measured on a GPU here, and what would help; None where something can."""
+    if around.cuda_usable():
+        return None
+    if boards := boards_seen(around):
+        why, fix = unused_because(around)
+        return f"torch finds no NVIDIA GPU: NVML sees {boards}, and {why}", fix
+    faults = [NO_CUDA] if around.cuda_build is None else []
+    faults.append(nvml_fault(around) or NO_BOARD)
+    said, fixes = zip(*faults, strict=True)
+    return f"torch finds no NVIDIA GPU: {', and '.join(said)}", "; ".join(filter(None, fixes))
+
+
+def old_pynvml(around: Surroundings) -> Iterator[Finding]:
+    """The package `pynvml`, which is not NVIDIA's binding any more."""
+    if around.version("pynvml") is not None:
+        said = "the retired package pynvml is installed: torch warns, and old ones hide NVIDIA's"
+        fix = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
+        yield Finding("pynvml", LIMITS, said, fix)
+
+
+def triton(around: Surroundings) -> Iterator[Finding]:
+    """Compiling for a GPU without Triton."""
+    if around.on_gpu and around.version("triton") is None:
+        said = "it is not installed: torch.compile needs it on a GPU"
+        yield Finding("Triton", LIMITS, said, "pip install triton")
+
+
+def board(around: Surroundings) -> Iterator[Finding]:
+    """What the board says of itself."""
+    if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
+        return
+    nvml = around.nvml()
+    try:
+        handle = around.handle(nvml, around.device)
+    except SensorError as error:
+        yield Finding("GPU", LIMITS, f"NVML does not find torch's device: {error}")
+        return
+    reasons: dict[str, str] = {}
+    facts = answers({**IDENTITY, **STATE}, nvml, handle, reasons, "")
+    facts |= other_users(nvml, handle, reasons, "")
+    for name, said in BOARD.items():
+        if name in facts and (found := said(facts[name])):
+            yield found
+    if "other_processes" not in facts and facts.get("compute_processes", 0) > 1:
+        yield shared(facts["compute_processes"] - 1)
+
+
+def mig(mode: str) -> Finding | None:
+    """A board in parts."""
+    said = "MIG is on: latency and memory are those of a part, energy is not told"
+    fix = "take a whole GPU (sudo nvidia-smi -mig 0)"
+    return Finding("MIG", LIMITS, said, fix) if mode == "on" else None
+
+
+def virtual(mode: str) -> Finding | None:
+    """A board that other machines may use, too."""
+    if mode in ("none", "passthrough"):
+        return None
+    said = f"virtualisation mode '{mode}': other machines may share the board and its sensors"
+    return Finding("vGPU", LIMITS, said, "take a whole GPU (passthrough or bare metal)")
+
+
+def sharing(others: int) -> Finding | None:
+    """Other processes on the board."""
+    return shared(others) if others else None
+
+
+def shared(others: int) -> Finding:
+    """So many other processes."""
+    said = f"{others} other process(es) compute on this GPU"
+    return Finding("shared GPU", DISTURBS, said, "stop them, or wait (nvidia-smi shows them)")
+
+
+def persistence(mode: str) -> Finding | None:
+    """A driver that is unloaded between processes."""
+    said = "persistence mode is off: the driver loads anew for each process, counters begin at 0"
+    return Finding("driver", LIMITS, said, "sudo nvidia-smi -pm 1") if mode == "off" else None
+
+
+SLOW_CLOCKS = ("slowdown", "brake", "power cap")
+
+
+def clocks(events: list[str]) -> Finding | None:
+    """Clocks that are held down at rest."""
+    slow = [event for event in events if any(word in event for word in SLOW_CLOCKS)]
+    said = f"clocks are held down now: {', '.join(slow)}"
+    return (
+        Finding("clocks", DISTURBS, said, "let the GPU cool (nvidia-smi -q -d PERFORMANCE)")
+        if slow
+        else None
+    )
+
+
+BOARD: Mapping[str, Callable[[Any], Finding | None]] = {
+    "mig_mode": mig,
+    "virtualisation": virtual,
+    "other_processes": sharing,
+    "persistence": persistence,
+    "clock_events": clocks,
+}
+"""A board's fact -> what it means for measurements."""
+
+
+def load(around: Surroundings) -> Iterator[Finding]:
+    """Other work on the processors."""
+    now, cores = load_average(around.host), usable_cores(around.host) or around.host.cores()
+    if now is not None and cores and now > cores:
+        said = f"load average {now:.1f} on {cores} cores: others compete for them"
+        yield Finding("load", DISTURBS, said, "stop other work, or wait")
+
+
+def limited(around: Surroundings) -> Iterator[Finding]:
+    """Fewer processors than the machine has."""
+    limit, cores = cpu_limit(around.host), usable_cores(around.host)
+    threads = around.threads()
+    if isinstance(limit, float) and limit < threads:
+        said = (
+            f"the control group grants {limit:g} processors, and torch works with {threads} "
+            f"threads: they are stopped in turns"
+        )
+        least = max(1, math.floor(limit))
+        yield Finding("CPU limit", DISTURBS, said, f"OMP_NUM_THREADS={least}, or raise the limit")
+    if cores is not None and cores < threads:
+        said = f"the process may use {cores} cores, and torch works with {threads} threads"
+        yield Finding("affinity", DISTURBS, said, f"OMP_NUM_THREADS={cores}")
+    physical = physical_cores(around.host)
+    if physical is not None and threads > physical:
+        said = f"torch works with {threads} threads on {physical} physical cores"
+        yield Finding("threads", LIMITS, said, f"OMP_NUM_THREADS={physical}")
+
+
+def scaling(around: Surroundings) -> Iterator[Finding]:
+    """Frequencies that follow the load."""
+    governor = around.host.text(f"{SCALING}/scaling_governor")
+    if governor is not None and governor != "performance":
+        said = f"the governor '{governor}' changes the processors' frequency with the load"
+        fix = "sudo cpupower frequency-set -g performance"
+        yield Finding("frequency", DISTURBS, said, fix)
+    elif governor is not None and boost(around.host) == "on":
+        said = "cores boost above their base frequency while they are cool"
+        yield Finding("boost", LIMITS, said)
+
+
+def contained(around: Surroundings) -> Iterator[Finding]:
+    """A container, in which processes are not told by their numbers."""
+    kind = container(around.host)
+    if around.on_gpu and kind is not None and kind != NO_CONTAINER:
+        said = f"{kind}: NVML names processes by the host's numbers, so that only their count tells"
+        yield Finding("container", LIMITS, said)
+
+
+SWITCHES: Mapping[str, tuple[str, str]] = {
+    "CUDA_LAUNCH_BLOCKING": (DISTURBS, "every launch waits for its kernel"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": (DISTURBS, "every allocation asks the driver"),
+    "NVIDIA_TF32_OVERRIDE": (LIMITS, "it decides over TF32 in place of torch"),
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": (LIMITS, "a part of the GPU is used"),
+}
+"""Variable -> whether it disturbs, and how."""
+
+
+def variables(around: Surroundings) -> Iterator[Finding]:
+    """Variables that were set for other purposes."""
+    for name, (verdict, said) in SWITCHES.items():
+        if around.host.variables.get(name):
+            value = around.host.variables[name]
+            yield Finding("variable", verdict, f"{name}={value}: {said}", f"unset {name}")
+
+
+SIGNS: tuple[Sign, ...] = (
+    gpu_unused, old_pynvml, triton, board, load, limited, scaling, contained, variables,
+)  # fmt: skip
+
+
+def disturbances(around: Surroundings) -> list[Finding]:
+    """All that disturbs or limits here."""
+    return [found for sign in SIGNS for found in sign(around)]

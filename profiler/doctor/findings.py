@@ -1,0 +1,355 @@
+"""What can this machine measure, why not the rest, and what would change that?
+
+Every answer is found by trying. A probe that fails is a finding with its cause, never an error.
+
+How does a diagnosis read: on one screen, in markdown, as JSON?
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from costmodel.report import render
+from costmodel.report.cells import Column, Grid
+from profiler.doctor.disturbances import DISTURBS, cuda_fault, disturbances
+from profiler.hardware.ncu import INSTALL, NCU, ability
+from profiler.host.probes import (
+    NO,
+    PARTLY,
+    UNTRIED,
+    YES,
+    Finding,
+    Surroundings,
+    last_line,
+    nvml_fault,
+)
+from profiler.meters.energy.protocol import SensorError
+from profiler.meters.nvml import asked
+from profiler.records.reading import Measured, Unavailable, reason_of
+
+COMPILE_S = 180.0
+"""Seconds after which a process that tries a compiler is stopped."""
+
+
+Probe = Callable[[Surroundings], Finding]
+
+
+NEEDS_GPU = "it needs an NVIDIA GPU, and the device is a CPU"
+
+
+def operations(around: Surroundings) -> Finding:
+    """A product of matrices is counted: (2, 3) times (3, 5) takes 30 multiplications."""
+    from profiler.counting.dispatch import count_dispatch
+
+    a, b = torch.ones(2, 3, device=around.device), torch.ones(3, 5, device=around.device)
+    found = count_dispatch(lambda: a @ b).to_json()["operations"]["mul"]
+    if found != 30:
+        return Finding("operations", NO, f"30 multiplications were dispatched and {found} counted")
+    return Finding("operations", YES, "counted as dispatched by torch")
+
+
+def small_call(device: str) -> Callable[[], Any]:
+    """A call to try meters on."""
+    x = torch.ones(64, 64, device=device)
+    return lambda: x @ x
+
+
+def timed(around: Surroundings, what: str, meter: str) -> Finding:
+    """A meter of latency, tried for a moment."""
+    from profiler.meters import latency, sampler
+
+    limits = sampler.LatencyLimits(
+        min_samples=6, max_samples=10, min_seconds=0.01, max_seconds=0.2, warmup_seconds=0.2
+    )
+    call = small_call(around.device)
+    found: Measured = getattr(latency, meter)(call, device=around.device, limits=limits)
+    said = "caches flushed before each call" if meter == "latency_cold" else "back to back"
+    if meter == "latency_graph":
+        said = "replays of a CUDA graph"
+    if isinstance(found, Unavailable):
+        fix = "take a machine with an NVIDIA GPU" if not around.on_gpu else ""
+        return Finding(what, NO, found.reason, fix if meter == "latency_graph" else "")
+    return Finding(what, YES, f"{said}, by {found.details.get('timer', 'a clock')}")
+
+
+def memory(around: Surroundings) -> Finding:
+    """A tensor of 4,000 bytes is seen."""
+    from profiler.meters.memory.allocator import peak_memory
+
+    found = peak_memory(lambda: torch.ones(1000, device=around.device), device=around.device)
+    if isinstance(found, Unavailable):
+        return Finding("peak memory", NO, found.reason)
+    if found.value < 4000:
+        return Finding("peak memory", NO, f"4,000 bytes were allocated and {found.value:.0f} seen")
+    return Finding("peak memory", YES, "every allocation of torch, to the byte")
+
+
+def saved(around: Surroundings) -> Finding:
+    """torch's hooks show what a forward pass keeps for its backward pass."""
+    seen: list[int] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    x = torch.ones(10, device=around.device, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        x.exp()
+    if sum(seen) != 40:
+        return Finding("saved tensors", NO, f"exp keeps 40 bytes, and {sum(seen)} were seen")
+    return Finding("saved tensors", YES, "torch's hooks on what autograd keeps")
+
+
+COMPILED = (
+    "import torch; f = torch.compile(lambda x: (x + 1).sum()); "
+    "assert f(torch.ones(8, device={device!r})).item() == 16"
+)
+
+
+OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+
+
+COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
+    "InvalidCxxCompiler": (
+        "there is no C++ compiler", "install g++ (apt-get install g++), or set CXX",
+    ),
+    "TritonMissing": ("Triton is missing", "pip install triton"),
+    "Cannot find a working triton": ("Triton is missing", "pip install triton"),
+    "too old to be supported by the triton": (
+        "Triton takes GPUs from compute capability 7.0 on", "take a newer GPU",
+    ),
+    "Failed to find C compiler": (
+        "Triton finds no C compiler", "install gcc (apt-get install gcc), or set CC",
+    ),
+    "Python.h": ("Python's headers are missing", "apt-get install python3-dev"),
+    "Dynamo is not supported": ("torch.compile does not take this Python", "take an older Python"),
+}  # fmt: skip
+"""What the failing process says -> the cause in words, and what to do."""
+
+
+def compiling(around: Surroundings) -> Finding:
+    """torch.compile makes a function, in a process of its own and with no cache of earlier ones."""
+    for name in OFF:
+        if around.host.variables.get(name, "0") not in ("", "0"):
+            return Finding("compile", NO, f"{name} switches torch.compile off", f"unset {name}")
+    words = (around.python, "-c", COMPILED.format(device=around.device))
+    done = around.child(words, COMPILE_S, {"TORCHINDUCTOR_CACHE_DIR": "{folder}"})
+    if done.status == 0:
+        return Finding("compile", YES, "torch.compile made a function and it ran")
+    if done.status is None:
+        return Finding("compile", NO, f"nothing was compiled within {COMPILE_S:.0f} s")
+    for words_, (cause, fix) in COMPILE_FAULTS.items():
+        if words_ in done.text:
+            return Finding("compile", NO, cause, fix)
+    return Finding("compile", NO, f"torch.compile fails: {last_line(done)}")
+
+
+def without_board(around: Surroundings, what: str) -> Finding | None:
+    """Why a board's sensors cannot be read at all."""
+    if fault := nvml_fault(around):
+        return Finding(what, NO, *fault)
+    if not around.on_gpu:
+        return Finding(what, NO, "NVML reads NVIDIA GPUs, and the device is a CPU", "--device cuda")
+    return None
+
+
+def energy(around: Surroundings) -> Finding:
+    """The board's energy counter, or the integral of its power."""
+    if found := without_board(around, "energy"):
+        return found
+    sensor = around.sensor(around.device)
+    if isinstance(sensor, Unavailable):
+        return Finding("energy", NO, sensor.reason, sharing_fix(sensor.reason))
+    labels = f" ({', '.join(sensor.labels)})" if sensor.labels else ""
+    if sensor.counter:
+        verdict = PARTLY if labels else YES
+        return Finding("energy", verdict, f"the board's energy counter{labels}")
+    return Finding("energy", PARTLY, f"no energy counter: the integral of power{labels}")
+
+
+def sharing_fix(reason: str) -> str:
+    """What to do where a board belongs to others, too."""
+    if "MIG" in reason:
+        return "take a whole GPU, or have MIG switched off (sudo nvidia-smi -mig 0)"
+    if "process" in reason or "held by others" in reason or "busy" in reason:
+        return "stop the other processes (nvidia-smi shows them), or measure with --shared"
+    return ""
+
+
+POWERS = {
+    "instant": (YES, "the board's power now"),
+    "averaged": (PARTLY, "the driver's mean over about 1 s"),
+}
+
+
+def power(around: Surroundings) -> Finding:
+    """The board's power sensor."""
+    if found := without_board(around, "power"):
+        return found
+    sensor = around.sensor(around.device)
+    if isinstance(sensor, Unavailable):
+        return Finding("power", NO, sensor.reason, sharing_fix(sensor.reason))
+    if sensor.power is None:
+        return Finding("power", NO, "this board has no power sensor")
+    return Finding("power", *POWERS[sensor.power])
+
+
+def gpm(around: Surroundings) -> Finding:
+    """NVML's utilisation of DRAM and tensor cores, which Hopper and later boards have."""
+    what = "GPM utilisation"
+    if found := without_board(around, what):
+        return found
+    nvml = around.nvml()
+    try:
+        board = around.handle(nvml, around.device)
+        support = asked(nvml, nvml.nvmlGpmQueryDeviceSupport, board)
+    except (SensorError, AttributeError) as error:
+        return Finding(what, NO, f"NVML: {reason_of(error)}")
+    if not support.isSupportedDevice:
+        return Finding(what, NO, "this board has none: it needs Hopper or later", "")
+    return Finding(what, YES, "DRAM bandwidth and tensor cores in percent, by NVML")
+
+
+def counters(around: Surroundings) -> Finding:
+    """ncu on a process with one kernel: counters, or at least instructions by patched code."""
+    what = "hardware counters"
+    if not around.on_gpu:
+        return Finding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")
+    ncu = around.which(NCU)
+    if ncu is None:
+        return Finding(what, NO, "ncu is not on PATH", INSTALL)
+    found = ability(ncu, around.device, around.child, around.python, around.host)
+    if found.counters is None:
+        return Finding(what, YES, "ncu reads them (profile --counters)")
+    cause, fix = found.counters.cause, found.counters.fix
+    if found.opcodes is None:
+        return Finding(what, PARTLY, f"instructions by opcode alone: {cause}", fix)
+    return Finding(what, NO, cause, fix)
+
+
+PROBES: Mapping[str, Probe] = {
+    "operations": operations,
+    "latency, hot": partial(timed, what="latency, hot", meter="latency"),
+    "latency, cold": partial(timed, what="latency, cold", meter="latency_cold"),
+    "latency, graph": partial(timed, what="latency, graph", meter="latency_graph"),
+    "compile": compiling,
+    "peak memory": memory,
+    "saved tensors": saved,
+    "energy": energy,
+    "power": power,
+    "GPM utilisation": gpm,
+    "hardware counters": counters,
+}
+"""What is measured -> how to find out whether it can be, in the order of the table."""
+
+
+SLOW = ("compile", "hardware counters")
+"""Probes that start a process, which takes many seconds."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What can be measured, and what disturbs."""
+
+    device: str
+    findings: tuple[Finding, ...]
+    disturbances: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether all that was tried can be measured and nothing disturbs."""
+        return all(f.verdict not in (NO, DISTURBS) for f in (*self.findings, *self.disturbances))
+
+
+def diagnose(
+    around: Surroundings,
+    *,
+    quick: bool = False,
+    probes: Mapping[str, Probe] = PROBES,
+    progress: Callable[[int, int, str], None] = lambda done, of, what: None,
+) -> Diagnosis:
+    """Try everything; with `quick`, not what takes a process of its own.
+
+    On a GPU that torch does not find nothing can be tried: every finding is why.
+    """
+    found, disturbing = [], tuple(disturbances(around))  # before the probes make a load themselves
+    if around.on_gpu and (fault := cuda_fault(around)):
+        nothing = tuple(Finding(name, NO, *fault) for name in probes)
+        return Diagnosis(around.device, nothing, disturbing)
+    for done, (name, probe) in enumerate(probes.items()):
+        progress(done, len(probes), name)
+        if quick and name in SLOW:
+            found.append(Finding(name, UNTRIED, "left out by --quick"))
+            continue
+        found.append(tried(name, probe, around))
+    return Diagnosis(around.device, tuple(found), disturbing)
+
+
+def tried(name: str, probe: Probe, around: Surroundings) -> Finding:
+    """What a probe finds; its own failure is a finding, too."""
+    try:
+        return probe(around)
+    except Exception as error:  # the very thing that is looked for
+        return Finding(
+            name, NO, f"it was tried and failed: {type(error).__name__}: {reason_of(error)}"
+        )
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings of one cause as one."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for each in findings:
+        found.setdefault((each.verdict, each.said, each.fix), []).append(each.what)
+    return [Finding(", ".join(names), *rest) for rest, names in found.items()]
+
+
+def as_json(found: Diagnosis) -> str:
+    """Schema 1: every finding by itself."""
+    return (
+        json.dumps(
+            {
+                "schema": 1,
+                "device": found.device,
+                "healthy": found.healthy,
+                "measures": [asdict(each) for each in found.findings],
+                "disturbances": [asdict(each) for each in found.disturbances],
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+
+
+def grids(found: Diagnosis) -> list[Grid]:
+    """What can be measured, and what disturbs."""
+    measured = _grid(f"Measured on {found.device}", "here", merged(found.findings))
+    if not found.disturbances:
+        return [measured]
+    return [measured, _grid("What disturbs or limits measurements", "it", found.disturbances)]
+
+
+def _grid(title: str, verdict: str, findings: Sequence[Finding]) -> Grid:
+    fixes = any(each.fix for each in findings)
+    columns = (
+        Column("what", "what", numeric=False, wide=True),
+        Column("verdict", verdict, numeric=False),
+        Column("said", "how, or why not", numeric=False, wide=True),
+        *([Column("fix", "what would help", numeric=False, wide=True)] if fixes else []),
+    )
+    rows = tuple((f.what, f.verdict, f.said, *([f.fix] if fixes else [])) for f in findings)
+    return Grid(title, columns, rows)
+
+
+def text(found: Diagnosis, format_: str, width: int | None = None, *, colour: bool = False) -> str:
+    """A diagnosis in one of the formats rich, markdown, json."""
+    if format_ == "json":
+        return as_json(found)
+    if format_ == "markdown":
+        return "\n".join(render.markdown(grid, "###") for grid in grids(found))
+    return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids(found))

@@ -1,0 +1,257 @@
+"""Do the counters count what is known, and what does one function cost on this chip?
+
+Kernels whose work is known run under ncu, in the session that measures: a product of matrices, a
+pass over 1 GiB, an exponential an element, and a chain of fused multiply-adds on pairs of halves.
+What a function executes besides its core (a division's Newton steps, the multiplication by log2 e
+of an exponential) is read off a kernel that does it once an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from profiler.hardware.metrics import OPCODES, Chip, executed_by, special_functions, whole
+from profiler.hardware.ncu import RANGE, Ran, Refused
+from profiler.hardware.operations import PAIR, classes_of
+from profiler.host.device import DTYPES
+
+SIDE = 4096
+"""Of the matrices."""
+COPIED = 2**30
+"""Bytes that are read, and written."""
+ENTRIES = 2**24
+"""Entries that a function is applied to."""
+CHAIN = 64
+"""Multiply-adds on pairs of halves an entry."""
+
+GEMM, COPY, EX2, HALVES = "gemm", "copy", "ex2", "halves"
+FUNCTIONS = ("exp", "div", "sqrt", "log", "sin", "cos", "tanh", "erf")
+"""Classes of operations that torch has a kernel of one function for."""
+
+CHAINED = f"""
+template <typename T> T halves(T x) {{
+  unsigned a = x, b = x;
+  #pragma unroll
+  for (int k = 0; k < {CHAIN}; ++k) asm volatile("fma.rn.f16x2 %0, %0, %1, %1;" : "+r"(a) : "r"(b));
+  return a;
+}}
+"""
+
+Call = Callable[[], Any]
+
+
+def range_of(name: str) -> str:
+    """The NVTX range of a kernel.
+
+    >>> range_of("exp")
+    'costmodel_exp'
+    """
+    return f"{RANGE}_{name}"
+
+
+NAMES = (GEMM, COPY, EX2, HALVES, *FUNCTIONS)
+"""The kernels."""
+
+
+def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]:
+    """What makes the call of every kernel, by name."""
+    kind = DTYPES[dtype]
+    return {
+        GEMM: lambda: product(device, kind),
+        COPY: lambda: copy(device),
+        EX2: lambda: function("exp", device, torch.float32),
+        HALVES: lambda: chain(device),
+        **{name: partial(function, name, device, kind) for name in FUNCTIONS},
+    }
+
+
+def product(device: torch.device, kind: torch.dtype) -> Call:
+    """A product of square matrices of random numbers."""
+    a, b = (torch.randn(SIDE, SIDE, device=device).to(kind) for _ in range(2))
+    out = torch.empty_like(a)
+    return lambda: torch.mm(a, b, out=out)
+
+
+def copy(device: torch.device) -> Call:
+    """A kernel that reads and writes every byte; a plain copy may be no kernel."""
+    source = torch.randn(COPIED // 4, device=device)
+    target = torch.empty_like(source)
+    return lambda: torch.neg(source, out=target)
+
+
+def chain(device: torch.device) -> Call:
+    """Multiply-adds on pairs of halves in assembly: no compiler changes their number."""
+    from torch.cuda.jiterator import _create_jit_fn
+
+    run = _create_jit_fn(CHAINED)
+    entries = torch.arange(ENTRIES, device=device, dtype=torch.int32)
+    return lambda: run(entries)
+
+
+def function(name: str, device: torch.device, kind: torch.dtype) -> Call:
+    """A function of numbers that are neither large nor small, of two where it takes two."""
+    entries = (torch.randn(ENTRIES, device=device).abs() + 0.5).to(kind)
+    out = torch.empty_like(entries)
+    called = getattr(torch, name)
+    operands = (entries.flip(0), entries) if name == "div" else (entries,)
+    return lambda: called(*operands, out=out)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a kernel is known to do, and what was counted, in `unit`."""
+
+    name: str
+    unit: str
+    expected: int
+    found: int | None
+    tolerance: float
+    """Of `expected`."""
+    lacking: int = 0
+    """What may be missing besides: bytes that stay in a cache and are written later."""
+    reason: str = ""
+    """Why nothing was counted."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it was counted, and rightly."""
+        if self.found is None:
+            return False
+        low = (1 - self.tolerance) * self.expected - self.lacking
+        return low <= self.found <= (1 + self.tolerance) * self.expected
+
+    @property
+    def label(self) -> str:
+        """What counts that stand beside this must say; "" where it holds."""
+        if self.holds:
+            return ""
+        if self.found is None:
+            return f"{self.name} not calibrated: {self.reason}"
+        said = f"{self.found:,} {self.unit} counted where {self.expected:,} were executed"
+        return f"calibration of {self.name} fails: {said}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, and whether it holds."""
+        return {
+            "name": self.name, "unit": self.unit, "expected": self.expected, "found": self.found,
+            "tolerance": self.tolerance, "lacking": self.lacking, "holds": self.holds,
+            "reason": self.reason,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The checks, what half precision is counted by, and what functions execute."""
+
+    checks: tuple[Check, ...]
+    halves: float | None
+    """Operations of half precision for each counted instruction; None where that is not known."""
+    functions: Mapping[str, Mapping[str, int]]
+    """Class -> what the hardware executed, by class, for `ENTRIES` of it."""
+    commands: tuple[str, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """What must stand beside counts, [] where every check holds."""
+        return [check.label for check in self.checks if check.label]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {
+            "checks": [check.to_json() for check in self.checks],
+            "halves": self.halves,
+            "entries": ENTRIES,
+            "functions": {name: dict(counts) for name, counts in self.functions.items()},
+            "commands": list(self.commands),
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was counted of one kernel; None where it was not."""
+
+    executed: Mapping[str, int] | None
+    moved: Mapping[str, int] | None
+    opcodes: Mapping[str, int] | None
+
+
+def calibrated(
+    counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str, l2_bytes: int
+) -> Calibration:
+    """What two runs of the kernels say, one of counters and one by opcode."""
+
+    def found(name: str) -> Found:
+        return counted_of(name, counters, opcodes, chip, dtype)
+
+    why = "; ".join(run.reason for run in (counters, opcodes) if isinstance(run, Refused))
+    why = why or "no kernel of it was counted"
+    half = half_counts(found(HALVES), why)
+    halves = PAIR * ENTRIES * CHAIN / half.expected if half.holds else None
+    checks = (
+        product_check(found(GEMM), dtype, halves, why),
+        Check(COPY, "B", 2 * COPIED, bytes_of(found(COPY)), 0.03, l2_bytes, why),
+        Check("exp", "MUFU.EX2", ENTRIES, exponentials(found(EX2)), 0.01, reason=why),
+        Check("pairs of halves", "HFMA2", ENTRIES * CHAIN, pairs(found(HALVES)), 0.01, reason=why),
+        half,
+    )
+    functions = {name: classes(found(name), dtype, halves) for name in FUNCTIONS}
+    commands = tuple(run.command for run in (counters, opcodes) if isinstance(run, Ran))
+    known = {name: counts for name, counts in functions.items() if counts}
+    return Calibration(checks, halves, known, commands)
+
+
+def counted_of(
+    name: str, counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str
+) -> Found:
+    """What the kernels of one range did."""
+    executed = moved = by_opcode = None
+    if isinstance(counters, Ran) and (own := counters.within(range_of(name))).kernels:
+        names = chip.executed(dtype)
+        executed, moved = whole(own.totals(names), names), own.totals(chip.moved)
+    if isinstance(opcodes, Ran) and (own := opcodes.within(range_of(name))).kernels:
+        by_opcode = own.parts(OPCODES)
+    return Found(executed, moved, by_opcode)
+
+
+def classes(found: Found, dtype: str, halves: float | None) -> Mapping[str, int]:
+    """Operations by class, {} where some are not known."""
+    if found.opcodes is None:
+        return {}
+    executed = classes_of(found.executed, found.opcodes, dtype, halves)
+    return {} if "mul" in executed.reasons else executed.known
+
+
+def product_check(found: Found, dtype: str, halves: float | None, why: str) -> Check:
+    """Multiplications and additions of the product together."""
+    counted = classes_of(found.executed, found.opcodes, dtype, halves, why)
+    known = counted.known
+    both = known["mul"] + known["add"] if "mul" in known else None
+    return Check(GEMM, "op", 2 * SIDE**3, both, 0.01, reason=counted.reasons.get("mul", ""))
+
+
+def bytes_of(found: Found) -> int | None:
+    """Bytes read and written."""
+    return None if not found.moved or len(found.moved) < 2 else sum(found.moved.values())
+
+
+def exponentials(found: Found) -> int | None:
+    """Executed MUFU.EX2."""
+    return None if found.opcodes is None else special_functions(found.opcodes).get("EX2", 0)
+
+
+def pairs(found: Found) -> int | None:
+    """Executed multiply-adds on pairs of halves."""
+    return None if found.opcodes is None else executed_by(found.opcodes).get("hfma", 0)
+
+
+def half_counts(found: Found, why: str) -> Check:
+    """The counted multiply-adds of half precision: one for each pair, or one for each half."""
+    chained = ENTRIES * CHAIN
+    counted = None if found.executed is None else found.executed.get("hfma")
+    each_half = (counted or 0) > chained * (1 + PAIR) / 2
+    return Check("halves", "hfma", chained * (PAIR if each_half else 1), counted, 0.01, reason=why)

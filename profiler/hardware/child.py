@@ -1,0 +1,60 @@
+"""What runs under ncu? One call as it is measured elsewhere, or the kernels of a calibration.
+
+Started as `python -m profiler.hardware.child JSON`; ncu counts what is launched within the
+NVTX ranges, each around one call that comes after a few of its kind.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from profiler.hardware.calibration import makers, range_of
+from profiler.hardware.ncu import RANGE
+from profiler.host.device import on_device
+from profiler.records.reading import reason_of
+
+WARMUPS = 3
+"""Calls before the one that is counted: libraries choose and allocate in the first ones."""
+
+
+def counted(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
+    """One steady call within a range."""
+    for _ in range(WARMUPS):
+        reset()
+        call()
+    reset()
+    torch.cuda.synchronize()
+    started = torch.cuda.nvtx.range_start(name)
+    try:
+        call()
+        torch.cuda.synchronize()
+    finally:
+        torch.cuda.nvtx.range_end(started)
+
+
+def run(asked: Mapping[str, Any]) -> None:
+    """Do what is asked on a `device`: one call, or the kernels of a calibration of a `dtype`.
+
+    `make`, a "module:function", makes the call, and what restores what it changes, from the JSON
+    values `of`. A kernel of a calibration that cannot be made or run says why in its output and
+    stops no other.
+    """
+    with on_device(asked["device"]):
+        if "make" in asked:
+            counted(RANGE, *pkgutil.resolve_name(asked["make"])(asked["of"]))
+            return
+        for name, make in makers(torch.device(asked["device"]), asked["dtype"]).items():
+            try:
+                counted(range_of(name), make())
+            except Exception as error:  # a library that compiles kernels may be missing
+                print(f"{name}: {reason_of(error)}")
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))

@@ -1,0 +1,211 @@
+"""What did the hardware execute and move in one call, read by ncu in processes of their own?
+
+Three of them: counters and the bytes of cold caches, the bytes in sequence, and the instructions by
+opcode. Where counters may not be read, patched code still counts instructions. What is missing is a
+reason, never a zero.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from profiler.hardware.calibration import NAMES, Calibration, calibrated, range_of
+from profiler.hardware.metrics import CHIPS, OPCODES, OPERATIONS, Chip, whole
+from profiler.hardware.ncu import NCU, Ability, Ran, Refused, Run, abilities, execute, version_of
+from profiler.hardware.ncu_csv import absent
+from profiler.hardware.result import (
+    COLD,
+    COUNTERS,
+    EXECUTED,
+    IN_SEQUENCE,
+    OPCODES_READ,
+    HardwareCounts,
+    Launch,
+)
+from profiler.hardware.tiles import tile_of
+from profiler.meters.caches import l2_bytes
+from profiler.records.reading import Unavailable
+
+NEEDS = (
+    "it needs an NVIDIA GPU, Nsight Compute's command ncu, and permission to read the GPU's "
+    "performance counters (NVreg_RestrictProfilingToAdminUsers=0, or CAP_SYS_ADMIN)"
+)
+
+
+def hardware_counts(
+    device: str, dtype: str, call: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
+) -> HardwareCounts | Unavailable:
+    """What a call executed and moved, or one sentence that says why it is not known.
+
+    `call` says how a process of its own makes the call: `make` and `of` (see `child.run`).
+    """
+    ncu = shutil.which(NCU)
+    if missing := lacking(device, ncu):
+        return Unavailable(f"hardware counters were not read: {missing}; {NEEDS}")
+    assert ncu is not None
+    chip = chip_of(device)
+    if isinstance(chip, Unavailable):
+        return chip
+    note("reading hardware counters")
+    runs = executed(ncu, chip, dtype, {"device": device, **call}, abilities(ncu, device))
+    refused = [run.reason for run in runs.values() if isinstance(run, Refused)]
+    if len(refused) == len(runs):
+        return Unavailable(f"hardware counters were not read: {refused[0]}")
+    note("calibrating hardware counters")
+    known = calibration(ncu, device, dtype)
+    return merged(chip, dtype, known, version_of(ncu) or "unknown", runs)
+
+
+def not_asked() -> Unavailable:
+    """Why nobody looked, and what there would have to be."""
+    missing = lacking("cuda", shutil.which(NCU))
+    if not missing:
+        return Unavailable("hardware counters were not asked for (--counters reads them)")
+    return Unavailable(f"hardware counters were not read: {missing}; {NEEDS}")
+
+
+def lacking(device: str, ncu: str | None) -> str:
+    """What is not here; "" where all is."""
+    found = []
+    if not torch.cuda.is_available():
+        found.append("torch finds no NVIDIA GPU")
+    elif not device.startswith("cuda"):
+        found.append(f"the device is {device}")
+    if ncu is None:
+        found.append("ncu is not on PATH")
+    return " and ".join(found)
+
+
+def chip_of(device: str) -> Chip | Unavailable:
+    """The chip of a device; Unavailable where the names of its counters are not known."""
+    capability = torch.cuda.get_device_capability(device)
+    if capability in CHIPS:
+        return CHIPS[capability]
+    known = ", ".join(f"{a}.{b} ({chip.name})" for (a, b), chip in CHIPS.items())
+    return Unavailable(
+        f"the counters of compute capability {'.'.join(map(str, capability))} are not known by "
+        f"name: known are {known}"
+    )
+
+
+def runs_of(chip: Chip, dtype: str) -> tuple[Run, Run, Run]:
+    """What is read: counters with the bytes of cold caches, bytes in sequence, opcodes.
+
+    Bytes in sequence are alone, so that one pass reads them: a second one would find in the caches
+    what the first one left.
+    """
+    moved = tuple(chip.moved.values())
+    return (
+        Run(COUNTERS, (*chip.executed(dtype).values(), *moved)),
+        Run(IN_SEQUENCE, moved, "none"),
+        Run(OPCODES_READ, (OPCODES,), "none"),
+    )
+
+
+@cache
+def calibration(ncu: str, device: str, dtype: str) -> Calibration:
+    """That of a device and a type of numbers, taken once a process."""
+    chip, able = CHIPS[torch.cuda.get_device_capability(device)], abilities(ncu, device)
+    counters, _, opcodes = runs_of(chip, dtype)
+    asked = {"device": device, "dtype": dtype}
+    ranges = tuple(map(range_of, NAMES))
+    return calibrated(
+        able.counters or execute(ncu, counters, asked, ranges),
+        able.opcodes or execute(ncu, opcodes, asked, ranges),
+        chip,
+        dtype,
+        l2_bytes(torch.cuda.get_device_properties(device)) or 0,
+    )
+
+
+def executed(
+    ncu: str, chip: Chip, dtype: str, asked: Mapping[str, Any], able: Ability
+) -> dict[str, Ran | Refused]:
+    """The three runs of a call, by name; where the first one fails the others are not tried."""
+    runs: dict[str, Ran | Refused] = {}
+    failed: Refused | None = None
+    for run in runs_of(chip, dtype):
+        refused = (able.opcodes if run.name == OPCODES_READ else able.counters) or failed
+        found = refused or execute(ncu, run, asked)
+        if isinstance(found, Refused) and refused is None and not runs:
+            failed = found
+        runs[run.name] = found
+    return runs
+
+
+def merged(
+    chip: Chip, dtype: str, known: Calibration, version: str, runs: Mapping[str, Ran | Refused]
+) -> HardwareCounts:
+    """What runs of the same kernels read; a run whose kernels differ from the first one's is
+    left out."""
+    read, reasons = alike(runs)
+    names = chip.executed(dtype)
+    counted, moved = None, {}
+    if COUNTERS in read:
+        totals = read[COUNTERS].totals(names)
+        counted = whole(totals, names)
+        reasons |= {name: absent(names[name]) for name in names if name not in totals}
+        if counted is None:
+            reasons[EXECUTED] = absent(*[names[name] for name in OPERATIONS if name in reasons])
+    else:
+        reasons |= dict.fromkeys((EXECUTED, COLD), reasons.pop(COUNTERS))
+    for caches, name in ((COLD, COUNTERS), (IN_SEQUENCE, IN_SEQUENCE)):
+        if name in read:
+            moved[caches] = read[name].totals(chip.moved)
+            if lost := [metric for q, metric in chip.moved.items() if q not in moved[caches]]:
+                reasons[caches] = absent(*lost)
+                del moved[caches]
+    opcodes = read[OPCODES_READ].parts(OPCODES) if OPCODES_READ in read else None
+    if opcodes is None:
+        reasons.setdefault(OPCODES_READ, absent(OPCODES))
+    launched = launches(next(iter(read.values())))
+    return HardwareCounts(
+        chip=chip.name,
+        version=version,
+        executed=counted,
+        opcodes=opcodes,
+        moved=moved,
+        kernels=Counter(launched),
+        tiles=[tile for name, _, _ in launched if (tile := tile_of(name))],
+        commands={name: run.command for name, run in read.items()},
+        metrics={**names, **chip.moved, OPCODES_READ: OPCODES},
+        calibration=known,
+        reasons=reasons,
+    )
+
+
+def alike(runs: Mapping[str, Ran | Refused]) -> tuple[dict[str, Ran], dict[str, str]]:
+    """The runs that launched the same kernels as the first one, and why the others are left out."""
+    read: dict[str, Ran] = {}
+    reasons: dict[str, str] = {}
+    for name, run in runs.items():
+        if isinstance(run, Refused):
+            reasons[name] = run.reason
+            continue
+        first = launches(next(iter(read.values()), run))
+        if why := unlike(first, launches(run)):
+            reasons[name] = why
+        else:
+            read[name] = run
+    return read, reasons
+
+
+def launches(run: Ran) -> list[Launch]:
+    """Name, grid and block of every kernel, in order."""
+    return [kernel.launch for kernel in run.kernels]
+
+
+def unlike(first: Sequence[Launch], other: Sequence[Launch]) -> str:
+    """Why two runs are not of the same kernels; "" where they are."""
+    if first == other:
+        return ""
+    what = "other kernels than the first one"
+    if len(first) != len(other):
+        what = f"{len(other)} kernels and the first one {len(first)}"
+    return f"its run launched {what}: what one call launches must not vary"

@@ -1,0 +1,305 @@
+"""How is a process run under ncu, and what came of it?
+
+Clocks are left alone, and nothing is timed under ncu: it runs kernels one by one, several times
+each. Between their runs it flushes caches ("all": bytes as from cold caches) or does not ("none":
+bytes as they move in sequence, where one pass reads all that is asked for).
+
+What does it mean when ncu reads no counters, and what would help?
+
+What may ncu read here at all? It is tried on a process with one kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from profiler.hardware.metrics import OPCODES
+from profiler.hardware.ncu_csv import Kernel, ReportError, absent, kernels
+from profiler.host.probes import Child, last_line, run_child
+from profiler.host.system import NO_CONTAINER, Host, container
+
+NCU = "ncu"
+
+
+LIMIT_S = 600.0
+"""Seconds after which ncu and all that it started are stopped."""
+
+
+VERSION_S = 30.0
+"""The same for asking its version."""
+
+
+RANGE = "costmodel"
+"""The NVTX range of what is counted. Started and ended, not pushed and popped: a backward pass
+launches its kernels from another thread."""
+
+
+CHILD = "profiler.hardware.child"
+
+
+LOG = "ncu.csv"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process under ncu: what it reads, and whether caches are flushed before each kernel."""
+
+    name: str
+    metrics: tuple[str, ...]
+    cache: str = "all"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run read."""
+
+    kernels: tuple[Kernel, ...]
+    command: str
+
+    def within(self, name: str) -> Ran:
+        """The kernels that were launched in one NVTX range."""
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        return replace(self, kernels=tuple(k for k in self.kernels if word.search(k.ranges)))
+
+    def totals(self, asked: Mapping[str, str]) -> dict[str, int]:
+        """Quantity -> metric as quantity -> its sum over all kernels; one that some kernel lacks
+        is left out."""
+        found: dict[str, int] = {}
+        for quantity, metric in asked.items():
+            values = [kernel.values[metric] for kernel in self.kernels if metric in kernel.values]
+            if len(values) == len(self.kernels):
+                found[quantity] = sum(values)
+        return found
+
+    def parts(self, metric: str) -> dict[str, int] | None:
+        """A metric of all kernels together, by opcode; None where some kernel lacks it, or tells
+        the sum alone."""
+        found: dict[str, int] = {}
+        for kernel in self.kernels:
+            listed = kernel.parts.get(metric, {})
+            if kernel.values.get(metric) != sum(listed.values()):
+                return None
+            for name, number in listed.items():
+                found[name] = found.get(name, 0) + number
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a run read nothing, what would help, and whether patched code may count all the same."""
+
+    cause: str
+    fix: str = ""
+    patched: bool = False
+
+    @property
+    def reason(self) -> str:
+        """One sentence."""
+        return f"{self.cause}: {self.fix}" if self.fix else self.cause
+
+
+def options(run: Run, ranges: Sequence[str] = (), log: str | None = None) -> list[str]:
+    """The options of ncu; it reports on stdout where there is no `log`, and counts everything
+    where there is no range."""
+    included = [word for name in ranges for word in ("--nvtx-include", name)]
+    parts = ("--print-metric-instances", "details") if OPCODES in run.metrics else ()
+    into = () if log is None else ("--log-file", log)
+    return [
+        "--target-processes", "all", "--replay-mode", "kernel", "--clock-control", "none",
+        "--cache-control", run.cache, "--nvtx", *included, "--metrics", ",".join(run.metrics),
+        "--csv", "--page", "raw", "--print-units", "base", *parts, *into,
+    ]  # fmt: skip
+
+
+INJECTED = "CUDA_INJECTION64_PATH"
+"""Names a tool that CUDA loads into every process; ncu cannot connect beside one."""
+
+
+def plain() -> dict[str, str]:
+    """What a process under ncu sees: numbers with points, and no other tool where there is one."""
+    return {"LC_ALL": "C"} | ({INJECTED: "none"} if INJECTED in os.environ else {})
+
+
+def variables() -> dict[str, str]:
+    """The same, and modules where this process finds them."""
+    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    return {**plain(), "PYTHONPATH": path}
+
+
+def execute(
+    ncu: str,
+    run: Run,
+    asked: Mapping[str, Any],
+    ranges: Sequence[str] = (RANGE,),
+    *,
+    limit_s: float = LIMIT_S,
+    host: Host | None = None,
+) -> Ran | Refused:
+    """Let `child` do what is asked under ncu, and read the report.
+
+    Args:
+        asked: what `child` is told, as JSON values.
+        ranges: the NVTX ranges in which it launches what is counted.
+    """
+    program = ("-P", "-m", CHILD, json.dumps(asked, sort_keys=True))
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / LOG
+        words = [ncu, *options(run, ranges, str(log)), sys.executable, *program]
+        done = run_child(words, limit_s, variables())
+        text = log.read_text("utf-8", "replace") if log.is_file() else ""
+    shown = shlex.join([NCU, *options(run, ranges, LOG), "python", *program])
+    found = understood(done, text, run, limit_s, host or Host())
+    return found if isinstance(found, Refused) else Ran(found, shown)
+
+
+def understood(
+    done: Child, report: str, run: Run, limit_s: float, host: Host
+) -> tuple[Kernel, ...] | Refused:
+    """The kernels of a report, or why there are none."""
+    if done.status is None:
+        slow = f"ncu did not end within {limit_s:.0f} s and was stopped"
+        return Refused(slow, "a smaller size needs less")
+    if fault := fault_in((report, done.text)):
+        return Refused(fault.cause, in_container(fault.fix, host), fault.patched)
+    if done.status != 0:
+        return Refused(f"the process under ncu fails: {last_line(done)}")
+    try:
+        return kernels(report, run.metrics)
+    except ReportError as error:
+        return Refused(str(error))
+
+
+def version_of(ncu: str) -> str | None:
+    """The version that ncu tells, such as 2025.3.1.0; None where it tells none."""
+    done = run_child((ncu, "--version"), VERSION_S, {})
+    found = re.search(r"[Vv]ersion\s+([\d.]*\d)", done.text)
+    return found[1] if found and done.status == 0 else None
+
+
+HOST_OPTION = (
+    "on the host: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and "
+    "reload the driver"
+)
+
+
+INSTALL = "install Nsight Compute, whose command is ncu, and put it on PATH"
+
+
+UPDATE = "update Nsight Compute (ncu) to one as new as the driver"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What ncu says, the cause in words, what to do, and whether patched code may count still."""
+
+    words: str
+    cause: str
+    fix: str = ""
+    patched: bool = False
+
+
+PERMISSION = "reading the performance counters is forbidden"
+
+
+FAULTS = (
+    Fault("ERR_NVGPUCTRPERM", f"{PERMISSION} (ERR_NVGPUCTRPERM)", HOST_OPTION, patched=True),
+    Fault("INSUFFICIENT_PRIVILEGES", PERMISSION, HOST_OPTION, patched=True),
+    Fault(
+        "driver resource was unavailable",
+        "another profiler holds the performance counters, often DCGM",
+        "dcgmi profile --pause",
+        patched=True,
+    ),
+    Fault(
+        "LibraryNotLoaded",
+        "ncu cannot load its library: a sandbox such as gVisor",
+        "leave the sandbox",
+    ),
+    Fault("Failed to load Nsight Compute CUDA modules", "ncu is older than the driver", UPDATE),
+    Fault("driver is not compatible with Nsight Compute", "ncu is older than the driver", UPDATE),
+    Fault("is not supported on device", "this ncu does not know the GPU", UPDATE),
+    Fault("unrecognised option", "ncu is too old: it refuses an option", UPDATE),
+    Fault("unrecognized option", "ncu is too old: it refuses an option", UPDATE),
+    Fault("lock file", "ncu's lock file belongs to another user",
+          "set TMPDIR to a folder of your own"),
+    Fault("No kernels were profiled", "ncu saw no kernel"),
+)  # fmt: skip
+"""The first that is found in what ncu says is the cause."""
+
+
+def fault_in(texts: Iterable[str]) -> Fault | None:
+    """What went wrong by ncu's own words; None where it does not tell."""
+    said = "\n".join(texts)
+    return next((fault for fault in FAULTS if fault.words in said), None)
+
+
+def in_container(fix: str, host: Host) -> str:
+    """What to do, and what a container needs in its place."""
+    inside = container(host) not in (None, NO_CONTAINER)
+    if fix == HOST_OPTION and inside:
+        return f"{fix}; or start the container with --cap-add=SYS_ADMIN"
+    return fix
+
+
+PROBE_S = 60.0
+"""Seconds after which it is stopped."""
+
+
+METRIC = "smsp__inst_executed.sum"
+
+
+ONE_KERNEL = "import torch; torch.ones(8, device={device!r}).add_(1); torch.cuda.synchronize()"
+
+
+Start = Callable[[Sequence[str], float, Mapping[str, str]], Child]
+"""Runs a command for so many seconds at most, with variables."""
+
+
+@dataclass(frozen=True)
+class Ability:
+    """Why counters, and instructions by opcode, cannot be read; None where they can."""
+
+    counters: Refused | None = None
+    opcodes: Refused | None = None
+
+
+def ability(
+    ncu: str,
+    device: str,
+    start: Start = run_child,
+    python: str = sys.executable,
+    host: Host | None = None,
+) -> Ability:
+    """What ncu may read; opcodes are tried where counters are refused and patched code may count
+    all the same."""
+
+    def refused(metric: str) -> Refused | None:
+        run = Run("probe", (metric,), "none")
+        program = (python, "-c", ONE_KERNEL.format(device=device))
+        done = start((ncu, *options(run), *program), PROBE_S, plain())
+        found = understood(done, done.text, run, PROBE_S, host or Host())
+        if isinstance(found, Refused):
+            return found
+        there = all(metric in each.values for each in found)
+        return None if there else Refused(absent(metric), UPDATE)
+
+    counters = refused(METRIC)
+    if counters is None or not counters.patched:
+        return Ability(counters, counters)
+    return Ability(counters, refused(OPCODES))
+
+
+@cache
+def abilities(ncu: str, device: str) -> Ability:
+    """The same of this machine, tried once a process."""
+    return ability(ncu, device)

@@ -1,0 +1,108 @@
+"""Which operations did the hardware execute, in the classes that dispatched ones are counted in?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from profiler.hardware.metrics import TENSOR, executed_by, operations_of, special_functions
+
+FUNCTIONS: Mapping[str, str] = {
+    "EX2": "exp", "RCP": "div", "RCP64H": "div", "RSQ": "sqrt", "RSQ64H": "sqrt", "SQRT": "sqrt",
+    "LG2": "log", "SIN": "sin", "COS": "cos", "TANH": "tanh",
+}  # fmt: skip
+"""Function of a MUFU instruction -> the class of what it is the core of."""
+COMPARISONS: Mapping[str, int] = {
+    **dict.fromkeys(("FMNMX", "FSETP", "FSET", "DMNMX", "DSETP", "DSET"), 1),
+    **dict.fromkeys(("FMNMX3", "HMNMX2", "HSETP2", "HSET2"), 2),
+}
+"""Opcode without modifiers -> the numbers that it compares, less those that come out."""
+MATRIX = ("HMMA", "HGMMA", "DMMA", "QMMA", "QGMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCOMMA")
+"""Opcodes of tensor cores that work on floating numbers."""
+PAIR = 2
+"""Halves in one instruction of half precision."""
+HALF = ("bf16", "fp16")
+"""Types of numbers whose arithmetic may be that of half precision. In other modules compilers use
+its instructions to write constants."""
+
+NO_OPCODES = "instructions were not read by opcode, which tells functions and comparisons"
+UNTOLD: Mapping[str, str] = {"convert": "conversions are not told from shifts"}
+"""Class of dispatched operations that has no instructions of its own -> why."""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """Operations by class; `reasons` has every class that is not known, and why."""
+
+    known: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+def classes_of(
+    executed: Mapping[str, int] | None,
+    opcodes: Mapping[str, int] | None,
+    dtype: str,
+    halves: float | None,
+    without: str = "",
+) -> Executed:
+    """What counters and opcodes say of a call.
+
+    Args:
+        executed: counted instructions and totals of tensor cores; None where they were not read.
+        opcodes: threads' instructions by opcode; None where they were not read.
+        halves: operations of half precision that one counted instruction stands for, as calibrated.
+        without: why `executed` was not read.
+    """
+    known: dict[str, int] = {}
+    reasons = dict(UNTOLD)
+    arithmetic = arithmetic_of(executed, opcodes, dtype, halves, without)
+    if isinstance(arithmetic, str):
+        reasons |= dict.fromkeys(("mul", "add"), arithmetic)
+    else:
+        known |= arithmetic
+    if opcodes is None:
+        reasons |= dict.fromkeys(("div", "exp", "other"), NO_OPCODES)
+        return Executed(known, reasons)
+    known |= {"div": 0, "exp": 0}
+    for function, number in special_functions(opcodes).items():
+        name = FUNCTIONS.get(function, f"MUFU.{function}")
+        known[name] = known.get(name, 0) + number
+    compared = sum(
+        n * COMPARISONS.get(opcode.partition(".")[0], 0) for opcode, n in opcodes.items()
+    )
+    return Executed(known | ({"compare": compared} if compared else {}), reasons)
+
+
+def arithmetic_of(
+    executed: Mapping[str, int] | None,
+    opcodes: Mapping[str, int] | None,
+    dtype: str,
+    halves: float | None,
+    without: str,
+) -> dict[str, int] | str:
+    """Multiplications and additions, or why they are not known."""
+    matrix = None if executed is None else tensor_total(executed)
+    worked = None if opcodes is None else any(map(of_tensor_cores, opcodes))
+    if worked and not matrix:
+        return f"tensor cores worked, and their totals were not read{without and f': {without}'}"
+    if worked is None and matrix is None:
+        return without or "neither totals of tensor cores nor opcodes were read"
+    if executed is None:
+        executed, halves = executed_by(opcodes or {}), PAIR
+    plain, half = operations_of(executed, "fd"), operations_of(executed, "h")
+    if dtype in HALF and halves is None and any(half.values()):
+        return "what a counted instruction of half precision stands for was not calibrated"
+    scale = halves or 0 if dtype in HALF else 0
+    of_tiles = (matrix or 0) / 2
+    return {name: round(plain[name] + scale * half[name] + of_tiles) for name in ("mul", "add")}
+
+
+def of_tensor_cores(opcode: str) -> bool:
+    """Whether an instruction is one of tensor cores on floating numbers."""
+    return opcode.partition(".")[0] in MATRIX
+
+
+def tensor_total(executed: Mapping[str, int]) -> int | None:
+    """What tensor cores did, a multiply-add as two, tiles whole; None where it was not read."""
+    totals = [number for name, number in executed.items() if name.startswith(TENSOR)]
+    return sum(totals) if totals else None

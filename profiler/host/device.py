@@ -1,0 +1,63 @@
+"""Which device and which element type does a name stand for?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from profiler.records.reading import MeasureError
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+
+
+ALIASES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def on_device(device: str | torch.device) -> AbstractContextManager[Any]:
+    """A context in which a GPU is the current one; on a CPU one that does nothing."""
+    place = torch.device(device)
+    return torch.cuda.device(place) if place.type == "cuda" else nullcontext()
+
+
+def dtype_name(name: str) -> str:
+    """The short name of a dtype; MeasureError lists the choices."""
+    short = ALIASES.get(name, name)
+    if short not in DTYPES:
+        raise MeasureError(f"unknown dtype '{name}': expected one of {', '.join(DTYPES)}")
+    return short
+
+
+def default_device() -> str:
+    """The GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def kind_of_device(name: str) -> torch.device:
+    """A device that may be measured, whether it is here or not; MeasureError for another."""
+    try:
+        place = torch.device(name)
+    except RuntimeError:
+        raise MeasureError(f"unknown device '{name}': expected cpu, cuda or cuda:N") from None
+    if place.type not in ("cpu", "cuda"):
+        raise MeasureError(f"device '{name}' is not measured: expected cpu, cuda or cuda:N")
+    return place
+
+
+def device_name(name: str | None) -> str:
+    """A usable device; MeasureError says what is missing."""
+    if name is None:
+        return default_device()
+    place = kind_of_device(name)
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise MeasureError("device 'cuda' was asked for, but torch finds no NVIDIA GPU: use cpu")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise MeasureError(f"there is no '{name}': torch finds {torch.cuda.device_count()} GPUs")
+    return str(place)

@@ -1,0 +1,209 @@
+"""On what machine, with what software and in what state was something measured?
+
+What identifies machine and software stands at the top and under `gpu`; what varies from run to run
+(temperature, clocks, load, other users of the device) stands apart, under `state`. A measurement
+has it twice, `state_before` from before anything ran and `state` from its end, the `command` that
+was typed, and the `ceilings` of the device where they were asked for. What is unknown is absent,
+with a sentence in `reasons`.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from profiler.host.board import IDENTITY, STATE, answers, cuda_facts, other_users
+from profiler.host.system import Host, host_facts, host_state, speed_variables
+from profiler.meters.energy.protocol import SensorError
+from profiler.meters.nvml import handle_of, load_nvml
+
+PACKAGE = "costmodel"
+PACKAGES = {
+    "numpy": "numpy",
+    "triton": "triton",
+    "nvidia_ml_py": "nvidia-ml-py",
+    "package": PACKAGE,
+}
+"""Fact -> the distribution whose version it is."""
+
+
+def environment(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
+    """JSON values that describe machine, software and state, with `reasons` for what is missing.
+
+    Holds no host name, no user name and no path.
+    """
+    place, host = torch.device(device), host or Host()
+    reasons: dict[str, str] = {}
+    facts: dict[str, Any] = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        **versions(reasons),
+        **revision(reasons),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        **host_facts(host, reasons),
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "variables": speed_variables(host),
+        "settings": torch_settings(),
+        "device": place.type,
+    }
+    state = host_state(host, reasons)
+    if place.type == "cuda":
+        facts |= cuda_facts(place, reasons)
+    identity, now = board_facts(place, reasons)
+    facts |= {"gpu": identity} if identity else {}
+    return facts | {"state": state | now, "reasons": reasons}
+
+
+def state_of(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
+    """What varies from run to run, as it is now; what is unknown is absent."""
+    reasons: dict[str, str] = {}
+    return host_state(host or Host(), reasons) | board_facts(torch.device(device), reasons)[1]
+
+
+@cache
+def version_of(package: str) -> str | None:
+    """The installed version of a package; what is loaded stays, so it is looked up once."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions(reasons: dict[str, str]) -> dict[str, str]:
+    """Versions of the libraries: CUDA's and cuDNN's are those torch was built with and loads."""
+    found: dict[str, str] = {}
+    for fact, package in PACKAGES.items():
+        version = version_of(package)
+        if version is None:
+            reasons[fact] = f"{package} is not installed as a package"
+        else:
+            found[fact] = version
+    if torch.version.cuda is None:
+        reasons["cuda"] = reasons["cudnn"] = "this torch was built without CUDA"
+        return found
+    found["cuda"] = torch.version.cuda
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    if cudnn is None:
+        reasons["cudnn"] = "torch finds no cuDNN"
+        return found
+    return found | {"cudnn": str(cudnn)}
+
+
+def torch_settings() -> dict[str, Any]:
+    """Switches of torch that change speed or the precision that is computed in."""
+    return {
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def revision(reasons: dict[str, str]) -> dict[str, str]:
+    """The commit that this code is from, as it was when first asked."""
+    found, reason = _own_revision()
+    reasons |= {"revision": reason} if reason else {}
+    return {} if found is None else {"revision": found}
+
+
+@cache
+def _own_revision() -> tuple[str | None, str]:
+    reasons: dict[str, str] = {}
+    found = git_revision(Path(__file__).resolve().parent.parent, reasons)
+    return found, reasons.get("revision", "")
+
+
+def git_revision(checkout: Path, reasons: dict[str, str]) -> str | None:
+    """The commit of a checkout, `+changes` appended where tracked files differ from it."""
+    if not (checkout / ".git").exists():
+        reasons["revision"] = "not run from a checkout"
+        return None
+    try:
+        commit = git(checkout, "rev-parse", "HEAD")
+        changed = git(checkout, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        reasons["revision"] = "git is missing, or the checkout has no commit"
+        return None
+    return commit + ("+changes" if changed else "")
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    """What a git command prints."""
+    done = subprocess.run(
+        ["git", *arguments], cwd=checkout, capture_output=True, text=True, timeout=30, check=True
+    )
+    return done.stdout.strip()
+
+
+def board_facts(
+    place: torch.device, reasons: dict[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What NVML knows about the board: what identifies it, and its state."""
+    try:
+        nvml = load_nvml()
+        if place.type != "cuda" or not torch.cuda.is_available():
+            reasons["gpu"] = f"the device is {place}"
+            return {}, {}
+        board = handle_of(nvml, torch.cuda.get_device_properties(place))
+    except SensorError as error:
+        reasons["gpu"] = f"NVML: {error}"
+        return {}, {}
+    state = answers(STATE, nvml, board, reasons, "state.")
+    state |= other_users(nvml, board, reasons, "state.")
+    return answers(IDENTITY, nvml, board, reasons, "gpu."), state
+
+
+VARYING = ("state", "state_before", "command", "ceilings", "reasons")
+"""What differs between two runs on one machine."""
+
+WHOLE = ("variables",)
+"""Mappings that are complete: what is absent from one is not set."""
+
+BOARDS = ("gpu.uuid", "variables.CUDA_VISIBLE_DEVICES")
+"""What names one board among equal ones."""
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any], *, boards: bool = False) -> list[str]:
+    """In what machine and software of two environments differ, a sentence each; [] if in nothing.
+
+    Temperature, clocks, load and other users do not count. What one of them does not know (null,
+    or absent as in records of an older version) cannot differ; of variables the absent are unset.
+    With `boards`, two boards of one kind are different, too.
+    """
+    first, second = flat(a), flat(b)
+    found = []
+    for name in dict.fromkeys((*first, *second)):
+        if name in BOARDS and not boards:
+            continue
+        head = name.partition(".")[0]
+        whole = head in WHOLE and head in a and head in b
+        one, other = first.get(name), second.get(name)
+        if one != other and (whole or not (one is None or other is None)):
+            found.append(f"{name}: {words(one)} and {words(other)}")
+    return found
+
+
+def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What does not vary, nested names joined by points."""
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        if not prefix and name in VARYING:
+            continue
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def words(value: Any) -> str:
+    """A fact's value in a sentence."""
+    return "not set" if value is None else str(value)

@@ -1,0 +1,151 @@
+"""What does a look at this machine ask, and how is what it finds told?
+
+Tests answer in the place of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from profiler.host.device import default_device
+from profiler.host.environment import version_of
+from profiler.host.system import Host, pathless
+from profiler.meters.energy.protocol import SensorError
+from profiler.meters.nvml import INSTALL, NvmlSensor, handle_of, load_nvml, open_sensor
+from profiler.records.reading import Unavailable
+
+YES, PARTLY, NO, UNTRIED = "yes", "partly", "no", "not tried"
+
+
+@dataclass(frozen=True)
+class Child:
+    """How a process of its own ended: its exit status, None where it was stopped, and its words."""
+
+    status: int | None
+    text: str = ""
+
+
+def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> Child:
+    """Run a command for at most so long; it and what it started are killed then."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = {name: value.replace("{folder}", folder) for name, value in variables.items()}
+        try:
+            started = subprocess.Popen(
+                list(words),
+                env={**os.environ, **own},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Child(127, error.strerror or "it cannot be started")
+        try:
+            text, _ = started.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Child(None, stopped(started))
+        except BaseException:  # an interrupt from the keyboard reaches this process alone
+            stopped(started)
+            raise
+        return Child(started.returncode, text)
+
+
+LAST_WORDS_S = 5.0
+"""Seconds after which a killed process is no more listened to: one that it started may have left
+its session, and holds its output open."""
+
+
+def stopped(started: subprocess.Popen[str]) -> str:
+    """Kill a process and what it started; what it said."""
+    os.killpg(started.pid, signal.SIGKILL)
+    try:
+        return started.communicate(timeout=LAST_WORDS_S)[0]
+    except subprocess.TimeoutExpired:
+        if started.stdout is not None:
+            started.stdout.close()
+        started.wait()
+        return ""
+
+
+def last_line(done: Child) -> str:
+    """The last thing that a process said, without paths."""
+    lines = [line.strip() for line in done.text.splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
+    said = (errors or lines or ["it said nothing"])[-1]
+    return f"{pathless(said)} (exit status {done.status})"
+
+
+def board_handle(nvml: Any, device: str) -> Any:
+    """NVML's handle of torch's device."""
+    return handle_of(nvml, torch.cuda.get_device_properties(torch.device(device)))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Everything that a look at a machine asks; the real machine unless a test says otherwise."""
+
+    device: str = field(default_factory=default_device)
+    host: Host = field(default_factory=Host)
+    cuda_build: str | None = torch.version.cuda
+    """The CUDA that torch was built with, None for a build without."""
+    cuda_usable: Callable[[], bool] = torch.cuda.is_available
+    nvml: Callable[[], Any] = load_nvml
+    handle: Callable[[Any, str], Any] = board_handle
+    sensor: Callable[[str], NvmlSensor | Unavailable] = open_sensor
+    version: Callable[[str], str | None] = version_of
+    which: Callable[[str], str | None] = shutil.which
+    child: Callable[[Sequence[str], float, Mapping[str, str]], Child] = run_child
+    python: str = sys.executable
+    threads: Callable[[], int] = torch.get_num_threads
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU is looked at."""
+        return torch.device(self.device).type == "cuda"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is measured, or that disturbs: whether, how or why not, and what to do."""
+
+    what: str
+    verdict: str
+    said: str
+    fix: str = ""
+
+
+CODES: Mapping[int | None, str] = {
+    9: "load the NVIDIA driver (sudo modprobe nvidia), or reboot",
+    12: "install the NVIDIA driver; in a container, start it with the GPU (docker run --gpus all)",
+    13: "update the NVIDIA driver",
+    15: "reboot: the GPU is off the bus",
+    16: "reset the GPU (sudo nvidia-smi -r), or reboot",
+    18: "reload the driver (reboot): its library was updated under it",
+    4: "ask for read access to the GPU",
+}
+"""NVML's error -> what to do."""
+
+
+def nvml_fault(around: Surroundings) -> tuple[str, str] | None:
+    """Why NVML does not answer, and what would help; None where it does."""
+    try:
+        around.nvml()
+    except SensorError as error:
+        if error.code is not None:
+            return f"NVML: {error}", CODES.get(error.code, "")
+        hidden = "hides" in str(error)
+        fix = f"pip uninstall pynvml; {INSTALL} --force-reinstall" if hidden else INSTALL
+        return f"NVML: {error.args[0].partition(' (pip')[0]}", fix
+    return None

@@ -1,0 +1,65 @@
+"""Which records are of one machine with one set of software, and what do they know together?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from profiler.host.environment import differences, flat
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one machine with one set of software."""
+
+    facts: Mapping[str, Any]
+    """Of the environment: what any of the records knows."""
+    records: tuple[Measurement, ...]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU was measured."""
+        return self.facts.get("device") == "cuda"
+
+    def fact(self, name: str) -> Any:
+        """A fact by its name with points, None where no record knows it."""
+        return flat(self.facts).get(name)
+
+    def readings(self, name: str) -> list[Reading]:
+        """Of all records that have it."""
+        return [record.readings[name] for record in self.records if name in record.readings]
+
+    def states(self, name: str, when: str = "state") -> list[float]:
+        """What the records saw of something that varies, when they were written, or, with
+        `state_before`, before anything ran."""
+        seen = [record.environment.get(when) or {} for record in self.records]
+        found = [state.get(name) for state in seen]
+        return [value for value in found if isinstance(value, int | float)]
+
+
+def groups(records: Sequence[Measurement]) -> list[Group]:
+    """The records by machine and software, in the order in which these come up."""
+    found: list[list[Measurement]] = []
+    for record in records:
+        for group in found:
+            if not any(differences(record.environment, r.environment) for r in group):
+                group.append(record)
+                break
+        else:
+            found.append([record])
+    return [Group(joined([r.environment for r in group]), tuple(group)) for group in found]
+
+
+def joined(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What any of the environments knows; the first one's word where several do."""
+    facts: dict[str, Any] = {}
+    for environment in environments:
+        for name, value in environment.items():
+            if isinstance(value, Mapping):
+                facts[name] = dict(value) | (facts.get(name) or {})
+            elif facts.get(name) is None:
+                facts[name] = value
+    return facts

@@ -1,0 +1,149 @@
+"""How long does torch.compile take for a call, and which call is to be timed instead of it then?"""
+
+from __future__ import annotations
+
+import statistics
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from profiler.meters.sampler import LatencyLimits
+from profiler.meters.timers import Call, Timer, nothing, timer_for
+from profiler.records.reading import Reading, Unavailable, reason_of
+
+CALLS = 50
+"""Calls at most until three in a row agree."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled call, ready for the meters, and the `compile` reading (s)."""
+
+    fn: Callable[..., Any]
+    reading: Reading
+
+
+def compile_call(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    *,
+    device: str | torch.device = "cpu",
+    reset: Call | None = None,
+    limits: LatencyLimits | None = None,
+    timer: Timer | None = None,
+    compiler: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+) -> Compiled | Unavailable:
+    """`fn` compiled by torch.compile, and the seconds until its first settled call, less one
+    settled call.
+
+    Calls are settled when three in a row agree within 5 %; what the earlier ones took is compiling
+    and tuning. Nothing that was compiled before is used again, neither of this process nor from
+    disk. The compiled call's results are held against those of `fn`: the largest difference,
+    relative to the largest entry, is in details.
+
+    Unavailable where there is no compiler (a C++ compiler on a CPU, Triton on a GPU), where the
+    call cannot be compiled, or where it does not settle in 50 calls.
+    """
+    place = torch.device(device)
+    steady = (limits or LatencyLimits()).warmup_steady
+    prepare = reset or nothing
+    try:
+        prepare()
+        expected = [leaf.detach().clone() for leaf in numbers(fn(*args))]
+        with compiling_anew() as facts:
+            clock = timer or timer_for(place)
+            compiled = (compiler or torch.compile)(fn)
+            durations = until_settled(clock, lambda: compiled(*args), prepare, steady)
+            prepare()
+            found = numbers(compiled(*args))
+    except Exception as error:  # whatever compilers raise
+        return Unavailable(f"torch.compile: {cause(error)}")
+    if durations is None:
+        return Unavailable(
+            f"torch.compile: no three calls in a row agreed within {steady:.0%} in {CALLS} calls"
+        )
+    settled = statistics.median(durations[-3:])
+    seconds = max(sum(durations[:-2]) - settled, 0.0)
+    details = facts | {
+        "calls": len(durations) - 2,
+        "settled_call_s": settled,
+        "difference": difference(expected, found),
+        "labels": [],
+    }
+    return Compiled(compiled, Reading("compile", seconds, "s", (seconds,), details))
+
+
+def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> list[float] | None:
+    """Seconds of calls up to the third that agrees with two before it; None if there is none."""
+    durations: list[float] = []
+    while len(durations) < CALLS:
+        durations.append(timer.elapsed_s(call, prepare))
+        last = durations[-3:]
+        if len(last) == 3 and max(last) - min(last) <= steady * max(last):
+            return durations
+    return None
+
+
+@contextmanager
+def compiling_anew() -> Iterator[dict[str, Any]]:
+    """What is compiled inside is compiled from nothing; graph breaks are counted at its end.
+
+    The compiler's warnings are about torch's own code, and are not shown.
+    """
+    facts: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch._dynamo.utils import counters
+
+        torch.compiler.reset()
+        counters.clear()
+        with without_disk_caches(facts):
+            yield facts
+    facts["graph_breaks"] = sum(counters["graph_break"].values())
+    facts["graphs"] = int(counters["stats"].get("unique_graphs", 0))
+
+
+@contextmanager
+def without_disk_caches(facts: dict[str, Any]) -> Iterator[None]:
+    """Results of earlier processes are not used, where this torch has a switch for it."""
+    try:
+        from torch._inductor import config
+
+        patched = config.patch(force_disable_caches=True)
+    except (ImportError, AttributeError) as error:
+        facts["caches"] = f"as found: this torch cannot leave them out ({reason_of(error)})"
+        yield
+        return
+    facts["caches"] = "left out"
+    with patched:
+        yield
+
+
+def numbers(result: Any) -> list[torch.Tensor]:
+    """The floating-point tensors of a result."""
+    tensors = (leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+    return [leaf for leaf in tensors if leaf.is_floating_point()]
+
+
+def difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | None:
+    """The largest difference between two lists of tensors, relative to the largest entry; None
+    where there is nothing to compare."""
+    pairs = [(a.double(), b.detach().double()) for a, b in zip(expected, found, strict=False)]
+    pairs = [(a, b) for a, b in pairs if a.numel() and a.shape == b.shape]
+    if not pairs or len(expected) != len(found):
+        return None
+    scale = max(float(a.abs().max()) for a, _ in pairs)
+    apart = max(float((a - b).abs().max()) for a, b in pairs)
+    return apart / scale if scale > 0 else apart
+
+
+def cause(error: BaseException) -> str:
+    """The reason of the error that another one was raised from: the compiler's, not dynamo's."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {reason_of(error)}"

@@ -1,0 +1,201 @@
+"""Can a call be captured as a CUDA graph, and what is done where it cannot?
+
+A capture that fails halfway may leave the process's CUDA context unusable, and a call, being a
+closure over tensors on the device, cannot be carried over to a process of its own. Three things
+stand in for one:
+
+1. A rehearsal: the call runs on a side stream while torch refuses whatever waits for the GPU
+   (`torch.cuda.set_sync_debug_mode`), which is what most captures fail of. What is refused there
+   never reaches the capture.
+2. The capture is `thread_local`: what other threads do cannot break it, nor it them.
+3. After a capture that failed the device is tried: it must still add two numbers. If it cannot,
+   `ContextLost` says that this process has to end; a sweep goes on in a new one.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from profiler.meters.timers import Call
+from profiler.records.reading import reason_of
+
+WARMUPS = 3
+"""Calls on the side stream before a capture: libraries choose and allocate in the first ones."""
+
+
+class GraphError(RuntimeError):
+    """A call that cannot be captured; one sentence says why."""
+
+
+class ContextLost(RuntimeError):
+    """The GPU answers this process no more: it must end, and a new one go on."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A call as a graph: `replay` enqueues it, `release` gives its memory back."""
+
+    replay: Call
+    release: Call
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+
+
+class Graphs(Protocol):
+    """What capturing needs of torch."""
+
+    def rehearse(self, fn: Call) -> Any:
+        """Call on a side stream, a few times, the last one refusing whatever waits for the GPU;
+        the last result."""
+        ...
+
+    def record(self, fn: Call) -> tuple[Call, Call, Any]:
+        """Capture a call: replay, release and the result that replays overwrite."""
+        ...
+
+    def probe(self) -> None:
+        """Use the device; RuntimeError where it cannot be used any more."""
+        ...
+
+
+class TorchGraphs:
+    """By torch.cuda.CUDAGraph."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def rehearse(self, fn: Call) -> Any:
+        """The side stream waits for the current one, and the other way round at the end."""
+        stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        here = torch.cuda.current_stream(self.device)
+        stream.wait_stream(here)
+        with torch.cuda.stream(stream):
+            for _ in range(WARMUPS):
+                fn()
+            with refusing_waits():
+                result = fn()
+        here.wait_stream(stream)
+        torch.cuda.synchronize(self.device)
+        return result
+
+    def record(self, fn: Call) -> tuple[Call, Call, Any]:
+        """On torch's own capturing stream; the memory of the graph is its own pool.
+
+        torch stays on that stream where a capture cannot be ended: the outer context leaves it.
+        """
+        with torch.cuda.device(self.device), torch.cuda.stream(torch.cuda.current_stream()):
+            graph = torch.cuda.CUDAGraph()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message=".*CUDA Graph is empty.*")
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    result = fn()
+        return graph.replay, graph.reset, result
+
+    def probe(self) -> None:
+        """One and one are two, on the device."""
+        torch.cuda.synchronize(self.device)
+        ones = torch.ones(2, device=self.device)
+        if float((ones + ones).sum()) != 4.0:
+            raise RuntimeError("it cannot add two numbers")
+
+
+@contextmanager
+def refusing_waits() -> Iterator[None]:
+    """torch raises a RuntimeError where an operation waits for the GPU."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Captured:
+    """The call as a graph, after a rehearsal; its first replay is held against the rehearsal.
+
+    Raises:
+        GraphError: it cannot be captured.
+        ContextLost: it could not, and the device cannot be used any more.
+    """
+    used = graphs or TorchGraphs(device)
+    try:
+        expected = copied(used.rehearse(fn))
+    except Exception as error:  # a module of a user's own may raise anything
+        raise after(used, f"cannot be captured as a CUDA graph: {first(error)}") from error
+    try:
+        replay, release, result = used.record(fn)
+    except Exception as error:
+        raise after(used, f"failed while a CUDA graph was captured: {first(error)}") from error
+    try:
+        spoil(result)
+        replay()
+        used.probe()
+    except Exception as error:
+        raise after(used, f"gives a CUDA graph that does not run: {first(error)}") from error
+    same = agree(expected, result)
+    labels = () if same in (True, None) else ("graph differs from the call",)
+    return Captured(replay, release, {"graph_agrees": same}, labels)
+
+
+def after(graphs: Graphs, sentence: str) -> RuntimeError:
+    """What a failed attempt is raised as: its reason, or that the device is lost."""
+    gc.collect()
+    try:
+        graphs.probe()
+    except Exception as error:
+        return ContextLost(
+            f"the call {sentence}; the GPU cannot be used by this process any more "
+            f"({reason_of(error)}): run the rest in a new process"
+        )
+    return GraphError(f"the call {sentence}")
+
+
+def first(error: BaseException) -> str:
+    """The reason of the error that came first: ending a broken capture raises another one."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return reason_of(error)
+
+
+def copied(result: Any) -> list[torch.Tensor]:
+    """The tensors of a result, as they are now."""
+    return [leaf.detach().clone() for leaf in tensors_of(result)]
+
+
+def spoil(result: Any) -> None:
+    """Overwrite what a replay has to write again."""
+    for leaf in tensors_of(result):
+        if leaf.is_floating_point():
+            leaf.detach().fill_(float("nan"))
+
+
+def agree(expected: list[torch.Tensor], result: Any) -> bool | None:
+    """Whether a replay gave what the call gives, to a thousandth of the largest entry; None where
+    the call returns no tensor of numbers."""
+    found = tensors_of(result)
+    pairs = [(a, b) for a, b in zip(expected, found, strict=False) if a.is_floating_point()]
+    if not pairs:
+        return None
+    return all(close(a, b) for a, b in pairs)
+
+
+def close(expected: torch.Tensor, found: torch.Tensor) -> bool:
+    """Of one shape, and equal up to the rounding of half precision."""
+    if expected.shape != found.shape:
+        return False
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    tolerance = max(1e-3, 4 * torch.finfo(expected.dtype).eps) * scale
+    return bool(torch.allclose(expected.float(), found.float(), rtol=0.0, atol=tolerance))
+
+
+def tensors_of(result: Any) -> list[torch.Tensor]:
+    """Every tensor in a nest of containers."""
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,363 @@
+"""Was the device itself while a round of samples was taken: its clock, its limits, its other users?
+
+Counters are read before and after, and compared: a limit that acted in between has moved its
+counter, wherever in the round it did. A sensor that cannot be read leaves a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from profiler.meters.energy.protocol import SensorError
+from profiler.meters.nvml import SHARED, SLOWDOWNS, asked, field_of, handle_of, load_nvml, others_on
+from profiler.records.reading import reason_of
+
+POWER_CAP_REASON = 0x4
+SLOWDOWN_REASONS: Mapping[int, str] = {
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""Bits of nvmlDeviceGetCurrentClocksEventReasons that mean that a clock is held down."""
+
+SM_CLOCK = 1  # NVML_CLOCK_SM
+PREEMPTED = 0.5
+"""Involuntary switches per timed region from which on the median region was interrupted."""
+INTERRUPTED, CAPPED = "preempted", "power-capped"
+"""The labels of a reading of which that is true, and of one that a limit of power held down."""
+MEANT: Mapping[str, str] = {
+    INTERRUPTED: "most timed regions hold a wait while others had the processor, which bends a "
+    "ratio by more than its interval tells",
+    CAPPED: "at its limit of power a chip lowers its clock by the numbers that it works with: "
+    "times are those of random ones",
+}
+"""Label -> what it does to a reading, where its name does not say so."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What happened between `before()` and `after()`."""
+
+    clock_MHz: float | None = None
+    """At the end of the round, the device still warm from it."""
+    slowed: tuple[str, ...] = ()
+    """What held a clock down: heat or a hardware brake."""
+    power_capped: bool = False
+    switches: int = 0
+    """How often the system took a processor away from this process."""
+    page_faults: int = 0
+    """Pages that the system handed to this process: an allocator that gives its memory back after
+    every call makes calls several times as long."""
+    others: str = ""
+    """What shows that others computed on the device, too."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Watch(Protocol):
+    """Looks at a device on both sides of a round."""
+
+    name: str
+
+    def clock(self) -> float | None:
+        """Of its processors now, in MHz; None where nobody tells."""
+        ...
+
+    def before(self) -> None:
+        """Note the counters."""
+        ...
+
+    def after(self) -> Seen:
+        """How they have moved since."""
+        ...
+
+    def missing(self) -> Mapping[str, str]:
+        """What this machine does not tell, and why."""
+        ...
+
+
+class NvmlWatch:
+    """One NVIDIA board, through NVML."""
+
+    name = "NVML"
+
+    def __init__(self, nvml: Any, handle: Any, own_bytes: Callable[[], int] = lambda: 0) -> None:
+        """`own_bytes()` is the device memory that this process holds."""
+        self.nvml = nvml
+        self.handle = handle
+        self.own_bytes = own_bytes
+        self.reasons: dict[str, str] = {}
+        self.counters: dict[int, int] = {}
+
+    def fields(self) -> dict[int, int]:
+        """Those counters of held-down clocks that the board has."""
+        read = {number: field_of(self.nvml, self.handle, number) for number in SLOWDOWNS}
+        found = {number: int(value) for number, value in read.items() if value is not None}
+        if not found:
+            self.reasons["counters"] = "the board has no counters of held-down clocks"
+        return found
+
+    def event_reasons(self) -> int:
+        """The bits of what holds clocks down now; 0 with a reason where nobody tells."""
+        for name in ("EventReasons", "ThrottleReasons"):  # the second is the older drivers'
+            function = getattr(self.nvml, f"nvmlDeviceGetCurrentClocks{name}", None)
+            if function is None:
+                continue
+            try:
+                bits = int(asked(self.nvml, function, self.handle))
+            except SensorError as error:
+                self.reasons["event_reasons"] = reason_of(error)
+                continue
+            self.reasons.pop("event_reasons", None)
+            return bits
+        self.reasons.setdefault("event_reasons", "this NVML has no such call")
+        return 0
+
+    def clock(self) -> float | None:
+        """Of the multiprocessors, in MHz."""
+        try:
+            read = asked(self.nvml, self.nvml.nvmlDeviceGetClockInfo, self.handle, SM_CLOCK)
+        except (SensorError, AttributeError) as error:
+            self.reasons["clock"] = reason_of(error)
+            return None
+        return float(read)
+
+    def others(self) -> str:
+        """What shows that others compute on the board; "" where nothing does."""
+        found = others_on(self.nvml, self.handle, self.own_bytes())
+        if found is None:
+            self.reasons["others"] = "the board tells neither its processes nor its memory"
+        return found or ""
+
+    def before(self) -> None:
+        """Note the counters."""
+        self.counters = self.fields()
+
+    def after(self) -> Seen:
+        """The clock first, before the board can rest."""
+        clock, bits, now = self.clock(), self.event_reasons(), self.fields()
+        moved = {SLOWDOWNS[n] for n in now if now[n] != self.counters.get(n, now[n])}
+        slowed = [words for bit, words in SLOWDOWN_REASONS.items() if bits & bit]
+        slowed += ["a thermal counter moved"] if "throttled" in moved else []
+        return Seen(
+            clock_MHz=clock,
+            slowed=tuple(slowed),
+            power_capped=bool(bits & POWER_CAP_REASON or CAPPED in moved),
+            others=self.others(),
+        )
+
+    def missing(self) -> Mapping[str, str]:
+        """What the board refused."""
+        return dict(self.reasons)
+
+
+class CpuWatch:
+    """This process on its processors."""
+
+    name = "operating system"
+
+    def __init__(
+        self,
+        frequency: Callable[[], float | None] | None = None,
+        counted: Callable[[], tuple[int, int]] | None = None,
+        load: Callable[[], float] | None = None,
+    ) -> None:
+        self.frequency = frequency or cpu_frequency_MHz
+        self.counted: Callable[[], tuple[int, int]] = counted or switches_and_faults
+        self.load = load or load_average
+        self.reasons: dict[str, str] = {}
+        self.first = (0, 0)
+
+    def clock(self) -> float | None:
+        """The highest of a processor's."""
+        return self.frequency()
+
+    def before(self) -> None:
+        """Note how often the process was interrupted so far, and how many pages it was given."""
+        try:
+            self.first = self.counted()
+        except ImportError:
+            self.reasons["involuntary_switches"] = "this system does not count them"
+            self.counted = lambda: (0, 0)
+
+    def after(self) -> Seen:
+        """Frequency and load as they are now, and the interruptions since."""
+        switches, faults = (
+            now - then for now, then in zip(self.counted(), self.first, strict=True)
+        )
+        clock = self.clock()
+        if clock is None:
+            self.reasons["clock"] = "neither /sys nor /proc gives the processors' frequency"
+        notes: dict[str, Any] = {}
+        try:
+            notes["load_average"] = self.load()
+        except OSError as error:
+            self.reasons["load_average"] = reason_of(error)
+        return Seen(clock_MHz=clock, switches=switches, page_faults=faults, notes=notes)
+
+    def missing(self) -> Mapping[str, str]:
+        """What the system does not tell."""
+        return dict(self.reasons)
+
+
+class NoWatch:
+    """Nothing can be seen, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self.name = "none"
+        self.reason = reason
+
+    def clock(self) -> float | None:
+        """Nobody tells."""
+        return None
+
+    def before(self) -> None:
+        """Nothing."""
+
+    def after(self) -> Seen:
+        """Nothing."""
+        return Seen()
+
+    def missing(self) -> Mapping[str, str]:
+        """Why."""
+        return {"watch": self.reason}
+
+
+def watch_for(device: torch.device) -> Watch:
+    """The board of a CUDA device through NVML, or the operating system's view of a CPU."""
+    if device.type != "cuda":
+        return CpuWatch()
+    try:
+        handle = handle_of(nvml := load_nvml(), properties_of(device))
+        return NvmlWatch(nvml, handle, lambda: torch.cuda.memory_reserved(device))
+    except (SensorError, RuntimeError, AssertionError) as error:
+        return NoWatch(f"clocks and limits of the GPU were not watched: {reason_of(error)}")
+
+
+def properties_of(device: torch.device) -> Any:
+    """What torch knows of a CUDA device."""
+    return torch.cuda.get_device_properties(device)
+
+
+def switches_and_faults() -> tuple[int, int]:
+    """How often the system has taken a processor away from a thread of this process, and how many
+    pages it has handed out to it; ImportError where the system does not count."""
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_nivcsw, usage.ru_minflt
+
+
+def load_average() -> float:
+    """Of the last minute; OSError where the system keeps none."""
+    return os.getloadavg()[0]
+
+
+def cpu_frequency_MHz(
+    sys: Path = Path("/sys/devices/system/cpu"), proc: Path = Path("/proc/cpuinfo")
+) -> float | None:
+    """The highest frequency of a processor now: idle ones are slow, the working ones are not."""
+    read = map(number_in, (sys / f"cpu{n}/cpufreq/scaling_cur_freq" for n in processors()))
+    found = [kHz / 1e3 for kHz in read if kHz is not None]
+    if not found:
+        try:
+            lines = proc.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return None
+        found = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    return max(found, default=None)
+
+
+def processors() -> list[int]:
+    """Those that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def number_in(path: Path) -> float | None:
+    """What a file of one number holds, None where it cannot be read."""
+    try:
+        return float(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def meant(labels: Iterable[str]) -> list[str]:
+    """A sentence for each of these labels that needs one."""
+    there = set(labels)
+    return [f"{label}: {words}" for label, words in MEANT.items() if label in there]
+
+
+class Judge:
+    """Which rounds were disturbed, by what all rounds of a measurement have shown."""
+
+    def __init__(self, watch: Watch, slow_clock: float) -> None:
+        self.watch = watch
+        self.slow_clock = slow_clock
+        self.clocks: list[float] = []
+        self.repeated = 0
+        self.kept: list[tuple[Seen, int, str]] = []
+
+    def disturbance(self, seen: Seen) -> str:
+        """What held the device back, "" where nothing did."""
+        if seen.slowed:
+            return ", ".join(seen.slowed)
+        if seen.clock_MHz is None:
+            return ""
+        self.clocks.append(seen.clock_MHz)
+        usual = statistics.median(self.clocks)
+        if seen.clock_MHz >= self.slow_clock * usual:
+            return ""
+        return f"clock at {seen.clock_MHz:.0f} of {usual:.0f} MHz"
+
+    def keep(self, seen: Seen, samples: int, disturbance: str) -> None:
+        """The round counts, disturbed or not."""
+        self.kept.append((seen, samples, disturbance))
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether a disturbed round has been kept: the next ones are then kept at once."""
+        return any(disturbance for _, _, disturbance in self.kept)
+
+    @property
+    def labels(self) -> list[str]:
+        """Short words for the reading."""
+        found = ["throttled"] if self.gave_up else []
+        if any(seen.power_capped for seen, _, _ in self.kept):
+            found.append(CAPPED)
+        if any(seen.others for seen, _, _ in self.kept):
+            found.append(SHARED)
+        switches, samples = (sum(part) for part in zip(*self.counts(), strict=True))
+        return [*found, INTERRUPTED] if switches > PREEMPTED * samples else found
+
+    def counts(self) -> Sequence[tuple[int, int]]:
+        """Involuntary switches and samples of each round."""
+        return [(seen.switches, samples) for seen, samples, _ in self.kept] or [(0, 0)]
+
+    def details(self) -> dict[str, Any]:
+        """JSON values for the reading."""
+        disturbed = [disturbance for _, _, disturbance in self.kept if disturbance]
+        seen = [seen for seen, _, _ in self.kept]
+        clocks = [s.clock_MHz for s in seen if s.clock_MHz is not None]
+        return {
+            "watched_by": self.watch.name,
+            "rounds": len(self.kept),
+            "repeated_rounds": self.repeated,
+            "disturbed_rounds": len(disturbed),
+            "disturbances": sorted(set(disturbed)),
+            "clock_MHz": statistics.median(clocks) if clocks else None,
+            "lowest_clock_MHz": min(clocks, default=None),
+            "involuntary_switches": sum(s.switches for s in seen),
+            "page_faults": sum(s.page_faults for s in seen),
+            **({"others": sorted(others)} if (others := {s.others for s in seen} - {""}) else {}),
+            "not_watched": dict(self.watch.missing()),
+            **(seen[-1].notes if seen else {}),
+        }

@@ -1,0 +1,1 @@
+"""One protocol of energy, from window to estimate."""

@@ -1,0 +1,339 @@
+"""What do the trials say of the energy of a call: how much, how surely, and with which labels?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from profiler.meters.energy.protocol import (
+    FEWEST_TRIALS,
+    SYSTEMATIC,
+    EnergyLimits,
+    Load,
+    Sensor,
+    SensorError,
+)
+from profiler.meters.energy.trials import Campaign, Trial, Trials
+from profiler.meters.energy.window import relative_sd
+from profiler.records.reading import Reading, Unavailable
+
+IDLE_SHARE = 0.5
+"""A load whose power is idle power to more than this part leaves the device mostly idle."""
+BURSTS = 3.0
+"""Trials that spread this many times more than one window's parts explain come from bursts."""
+METHODS = {
+    True: "steps of the energy counter",
+    "instant": "integral of instant power",
+    "averaged": "integral of averaged power",
+}
+"""How power over a window was read: by the counter (True), or by such a power reading."""
+
+
+def estimate_energy(
+    sensor: Sensor,
+    load: Load,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    limits: EnergyLimits | None = None,
+) -> Reading | Unavailable:
+    """Joules per call of a load, gross; net, power, interval and labels are in details.
+
+    The samples are the trials; `ci_low` and `ci_high` bound the mean over trials (Student t), and
+    `systematic` is what the sensor's gain adds to that, alike in every trial.
+
+    Args:
+        sensor: the meters of the device that the load keeps busy.
+        pause: lets the device idle for so many seconds.
+
+    Returns:
+        Unavailable where the counter stands still, goes down or jumps twice, where somebody else
+        uses the device, or where power is not steady: within a window, or from trial to trial.
+    """
+    found = paired_energy(sensor, {"": load}, pause=pause, limits=limits)
+    return found if isinstance(found, Unavailable) else found.readings[""]
+
+
+def paired_energy(
+    sensor: Sensor,
+    loads: Mapping[str, Load],
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    limits: EnergyLimits | None = None,
+) -> PairedEnergy | Unavailable:
+    """Joules per call of several loads that take turns, so that their ratios are free of drift and
+    of the sensor's gain.
+
+    Use an even number of trials: the order of a round is that of the one before, reversed, and a
+    drift that is straight in time cancels over each such pair. Unavailable as in `estimate_energy`,
+    if it is so for any of the loads.
+    """
+    limits = limits or EnergyLimits()
+    try:
+        trials = Campaign(sensor, loads, pause, limits).run()
+        readings = {name: reading(sensor, name, trials, loads[name], limits) for name in loads}
+    except SensorError as error:
+        return Unavailable(f"energy: {error}")
+    return PairedEnergy(readings, limits.confidence)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One candidate's energy over another's."""
+
+    value: float
+    ci_low: float
+    ci_high: float
+    samples: tuple[float, ...]
+    """One a round."""
+
+
+@dataclass(frozen=True)
+class PairedEnergy:
+    """Readings of candidates that took turns: sample k of each was taken in round k."""
+
+    readings: Mapping[str, Reading]
+    confidence: float
+
+    def ratio(self, name: str, other: str, *, net: bool = False) -> Ratio:
+        """Energy of `name` over that of `other`: the geometric mean over rounds and its interval.
+
+        Student t on logarithms; a sensor's gain cancels, so no systematic error is left.
+        """
+        tops, bottoms = (self.samples(each, net) for each in (name, other))
+        if min(*tops, *bottoms) <= 0:
+            raise ValueError("a ratio of energies needs positive ones: a net energy was not")
+        ratios = tuple(top / bottom for top, bottom in zip(tops, bottoms, strict=True))
+        logs = [math.log(ratio) for ratio in ratios]
+        low, high = interval(logs, self.confidence)
+        return Ratio(math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high), ratios)
+
+    def samples(self, name: str, net: bool = False) -> tuple[float, ...]:
+        """J per call of a candidate, one a round."""
+        found = self.readings[name]
+        return tuple(found.details["net_samples_J"]) if net else found.samples
+
+
+def interval(samples: Sequence[float], confidence: float) -> tuple[float, float]:
+    """Where the mean of so few samples lies, by Student's t.
+
+    >>> low, high = interval([1.0, 2.0, 3.0], 0.95)
+    >>> round(low, 3), round(high, 3)  # t of 2 degrees of freedom: 4.303; 4.303 / sqrt(3) = 2.484
+    (-0.484, 4.484)
+    """
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(len(samples) - 1, (1 + confidence) / 2))
+    half = quantile * statistics.stdev(samples) / math.sqrt(len(samples))
+    middle = statistics.fmean(samples)
+    return middle - half, middle + half
+
+
+def reading(sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits) -> Reading:
+    """The reading of one candidate and everything that it was derived from.
+
+    Raises:
+        SensorError: its power is not steady.
+    """
+    trials = found.of(name)
+    gross = tuple(trial.window.call_J for trial in trials)
+    idles = [found.idle_W(middle_ns(trial)) for trial in trials]
+    net = [
+        joules - idle_W * trial.window.call_s
+        for joules, idle_W, trial in zip(gross, idles, trials, strict=True)
+    ]
+    refuse_bursts(trials, gross, found.period_s, limits)
+    details = {
+        "method": METHODS[True if sensor.counter else sensor.power or ""],
+        "stop_rule": f"{len(trials)} trials",
+        "n": len(trials),
+        "relative_sd": relative_sd(gross),
+        "confidence": limits.confidence,
+        "systematic": SYSTEMATIC,
+        **spread(gross, limits),
+        "net_J": statistics.fmean(net),
+        "net_samples_J": net,
+        **{f"net_{key}": value for key, value in spread(net, limits).items()},
+        **powers(trials),
+        **idle_details(found, idles),
+        **windows(trials, found, load, limits),
+        **second_opinion(sensor, trials),
+    }
+    details["labels"] = labels(sensor, trials, found, details, limits)
+    return Reading("energy", statistics.fmean(gross), "J", gross, details)
+
+
+def spread(samples: Sequence[float], limits: EnergyLimits) -> dict[str, float]:
+    """Standard deviation and interval of the mean."""
+    low, high = interval(samples, limits.confidence)
+    return {"sd": statistics.stdev(samples), "ci_low": low, "ci_high": high}
+
+
+def powers(trials: Sequence[Trial]) -> dict[str, Any]:
+    """Mean power, W."""
+    each = [trial.window.stretch.power_W for trial in trials]
+    return {
+        "power_W": statistics.fmean(each),
+        "trial_power_W": each,
+        "power_spread": max(trial.window.stretch.spread for trial in trials),
+    }
+
+
+def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
+    """Active idle power: at the trials, W, and where the line through it starts and ends."""
+    before, after = found.idles
+    return {
+        "idle": "active: context up, no work",
+        "idle_W": statistics.fmean(idles_W),
+        "idle_before_W": before.stretch.power_W,
+        "idle_after_W": after.stretch.power_W,
+        "idle_before_C": before.temperature_C,
+        "idle_after_C": after.temperature_C,
+        "idle_spread": max(idle.stretch.spread for idle in found.idles),
+        "idle_change": idle_change(found),
+    }
+
+
+def windows(
+    trials: Sequence[Trial], found: Trials, load: Load, limits: EnergyLimits
+) -> dict[str, Any]:
+    """Length of the windows, calls in them, temperatures, and what had to be repeated."""
+    stretches = [trial.window.stretch for trial in trials]
+    return {
+        "calls": sum(trial.window.calls for trial in trials),
+        "calls_per_batch": load.calls,
+        "call_s": statistics.fmean(trial.window.call_s for trial in trials),
+        "window_s": statistics.fmean(stretch.elapsed_s for stretch in stretches),
+        "window_asked_s": limits.window_s,
+        "update_period_s": found.period_s,
+        "edge_error": max(stretch.edge_error for stretch in stretches),
+        "start_C": [trial.start_C for trial in trials],
+        "end_C": [trial.end_C for trial in trials],
+        "cooled_s": found.cooled_s,
+        "discarded": list(found.discarded),
+    }
+
+
+def second_opinion(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
+    """The integral of the power reading over the windows of the counter, and the largest gap."""
+    checks = checks_of(trials)
+    if not checks:
+        only = "there is no power reading" if sensor.counter else "there is no energy counter"
+        return {"check_J": None, "check_gap": None, "check_reason": f"one sensor: {only}"}
+    call_J = [check * t.window.call_s for check, t in zip(checks, trials, strict=True)]
+    gaps = [check / t.window.stretch.power_W - 1 for check, t in zip(checks, trials, strict=True)]
+    return {
+        "check_J": statistics.fmean(call_J),
+        "check_gap": max(gaps, key=abs),
+        "check_method": METHODS[sensor.power or ""],
+    }
+
+
+def checks_of(trials: Sequence[Trial]) -> list[float]:
+    """Power by the second sensor, W, one a trial; none unless it is there for all."""
+    found = [trial.window.stretch.check_W for trial in trials]
+    return [check for check in found if check is not None] if None not in found else []
+
+
+def middle_ns(trial: Trial) -> float:
+    """When a trial was."""
+    return (trial.window.stretch.start_ns + trial.window.stretch.end_ns) / 2
+
+
+def refuse_bursts(
+    trials: Sequence[Trial], gross: Sequence[float], period_s: float | None, limits: EnergyLimits
+) -> None:
+    """SensorError where power varies too much, within a window or from trial to trial."""
+    within = max(trial.window.stretch.spread for trial in trials)
+    across = relative_sd(gross)
+    often = f"looks every {period_s:.3g} s" if period_s else "looks now and then"
+    bursts = f"the load comes in bursts, and a sensor that {often} misreads bursts"
+    if within > limits.steady:
+        raise SensorError(
+            f"power varied by {within:.0%} between parts of the window (at most "
+            f"{limits.steady:.0%} is accepted): {bursts}"
+        )
+    if across > limits.steady:
+        raise SensorError(
+            f"energy varied by {across:.0%} from trial to trial (at most {limits.steady:.0%} is "
+            f"accepted) and power by {within:.0%} within one: {bursts}, or the clocks changed"
+        )
+
+
+def labels(
+    sensor: Sensor,
+    trials: Sequence[Trial],
+    found: Trials,
+    details: Mapping[str, Any],
+    limits: EnergyLimits,
+) -> list[str]:
+    """What a reader must know: one short word for each rule that was not kept."""
+    batches = min(trial.window.batches for trial in trials)
+    needed = limits.window(found.period_s or 0.0)
+    checked = details["check_gap"] is not None
+    rules = {
+        "integrated power": not sensor.counter,
+        "averaged power": sensor.power == "averaged",
+        "one sensor": not checked,
+        "sensor disagreement": checked and abs(details["check_gap"]) > limits.sensors_agree,
+        "idle sensor disagreement": idle_gap(found) > limits.sensors_agree,
+        "unsteady idle": max(details["idle_spread"], details["idle_change"]) > limits.steady,
+        "few trials": len(trials) < FEWEST_TRIALS,
+        "unsteady": details["relative_sd"] >= limits.accept,
+        "bursty load": bursty(trials, details["relative_sd"], limits),
+        "mostly idle": details["idle_W"] > IDLE_SHARE * details["power_W"],
+        "start temperature": apart(details["start_C"]) > limits.temperature_C,
+        "idle temperature": idle_apart(found, details["start_C"]) > limits.temperature_C,
+        "window lengthened": needed > limits.window_s,
+        "few calls": batches < limits.min_batches,
+        "coarse edges": details["edge_error"] > limits.edge_error,
+    }
+    slowed = {label for trial in trials for label in trial.slowdowns}
+    return [*sensor.labels, *(name for name, holds in rules.items() if holds), *sorted(slowed)]
+
+
+def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool:
+    """Whether power comes and goes: within a window, or from one phase to another.
+
+    Phases are told by the counter, or by the second sensor, which sees a smaller part of the time.
+    """
+    stretches = [trial.window.stretch for trial in trials]
+    if max(stretch.bursts for stretch in stretches) > limits.steady:
+        return True
+    within = max(stretch.spread for stretch in stretches) / math.sqrt(limits.parts)
+    other = relative_sd(checks_of(trials) or [1.0])
+    return max(across, other) > max(limits.accept, BURSTS * within)
+
+
+def idle_gap(found: Trials) -> float:
+    """The largest gap between the two sensors at idle, relative to the counter's."""
+    pairs = [(idle.stretch.check_W, idle.stretch.power_W) for idle in found.idles]
+    return max(abs(check / power - 1) if check is not None else 0.0 for check, power in pairs)
+
+
+def idle_change(found: Trials) -> float:
+    """How far the two readings of idle power lie apart, relative to their mean.
+
+    A line in time joins them, as leakage grows; what is far apart was somebody's work, or another
+    state of the board, and happened at once.
+    """
+    before, after = (idle.stretch.power_W for idle in found.idles)
+    return abs(after - before) / statistics.fmean((before, after))
+
+
+def apart(temperatures_C: Sequence[float | None]) -> float:
+    """How far temperatures lie apart; 0 where they are not known."""
+    known = [each for each in temperatures_C if each is not None]
+    return max(known) - min(known) if known else 0.0
+
+
+def idle_apart(found: Trials, starts_C: Sequence[float | None]) -> float:
+    """How far the temperatures of idle lie from the mean at which trials start."""
+    known = [each for each in starts_C if each is not None]
+    idles = [idle.temperature_C for idle in found.idles if idle.temperature_C is not None]
+    return (
+        max((abs(idle - statistics.fmean(known)) for idle in idles), default=0.0) if known else 0.0
+    )

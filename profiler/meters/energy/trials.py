@@ -1,0 +1,224 @@
+"""How is a window repeated so that phase, temperature and drift do not decide the result?
+
+Warm up, read idle, then rounds of trials; candidates take turns within a round, in the opposite
+order every second round, so that a drift that is straight in time cancels in ratios; then idle
+again. A trial whose counter went down or jumped is void and is repeated once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from profiler.meters.energy.protocol import CounterFault, EnergyLimits, Load, Sensor, SensorError
+from profiler.meters.energy.window import (
+    Poller,
+    Running,
+    Stretch,
+    Window,
+    idling,
+    loaded,
+    update_period,
+)
+
+Found = TypeVar("Found")
+
+ATTEMPTS = 2
+"""Of one trial, or of one reading of idle power."""
+THERMAL = "throttled"
+"""The slowdown that a cooler start may cure; a power cap is what the load does to the board."""
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Active idle: the context is up and nothing works."""
+
+    stretch: Stretch
+    temperature_C: float | None
+
+    @property
+    def at_ns(self) -> float:
+        """The middle of the reading."""
+        return (self.stretch.start_ns + self.stretch.end_ns) / 2
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One window of one candidate."""
+
+    name: str
+    window: Window
+    start_C: float | None
+    end_C: float | None
+    slowdowns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Everything that was read."""
+
+    idles: tuple[Idle, Idle]
+    rounds: tuple[Mapping[str, Trial], ...]
+    period_s: float | None
+    """Of the counter; None without one."""
+    batch_s: Mapping[str, float]
+    cooled_s: float
+    discarded: tuple[str, ...]
+    """Why a trial or a reading of idle power was repeated."""
+
+    def of(self, name: str) -> tuple[Trial, ...]:
+        """A candidate's trials in order."""
+        return tuple(turn[name] for turn in self.rounds)
+
+    def idle_W(self, at_ns: float) -> float:
+        """Idle power at a moment, on the line through the two readings."""
+        before, after = self.idles
+        share = (at_ns - before.at_ns) / (after.at_ns - before.at_ns)
+        return before.stretch.power_W + share * (after.stretch.power_W - before.stretch.power_W)
+
+
+@dataclass
+class Campaign:
+    """One measurement of one or more loads, which take turns on one device."""
+
+    sensor: Sensor
+    loads: Mapping[str, Load]
+    pause: Callable[[float], None]
+    limits: EnergyLimits
+    period_s: float | None = None
+    batch_s: dict[str, float] = field(default_factory=dict)
+    reference_C: float | None = None
+    cooled_s: float = 0.0
+    discarded: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.limits.seed)
+
+    def run(self) -> Trials:
+        """The whole protocol.
+
+        Raises:
+            SensorError: a sensor cannot be read or trusted, or somebody else uses the device.
+        """
+        for name in self.loads:
+            self.retried(partial(self.warm_up, name), never)
+        self.reference_C = self.sensor.temperature_C()
+        before = self.idle()
+        rounds = tuple(
+            {name: self.trial(name) for name in order} for order in self.orders(self.limits.trials)
+        )
+        after = self.idle()
+        cooled, discarded = self.cooled_s, tuple(self.discarded)
+        return Trials((before, after), rounds, self.period_s, self.batch_s, cooled, discarded)
+
+    def orders(self, rounds: int) -> list[list[str]]:
+        """Whose turn it is: shuffled once, then back and forth."""
+        order = list(self.loads)
+        self.chance.shuffle(order)
+        return [order if turn % 2 == 0 else order[::-1] for turn in range(rounds)]
+
+    def running(self, name: str) -> Running:
+        """A load under a watch of its own."""
+        return Running(self.loads[name], Poller(self.sensor, self.limits, self.period_s))
+
+    def warm_up(self, name: str) -> None:
+        """Load until the board is warm; the counter's period and the length of a batch."""
+        with self.running(name) as running:
+            self.warm(running)
+            if self.sensor.counter and self.period_s is None:
+                self.period_s = update_period(running)
+        marks = running.marks[1:]  # the first one is the queue that was not yet full
+        self.batch_s[name] = (marks[-1] - marks[0]) * 1e-9 / (len(marks) - 1)
+
+    def warm(self, running: Running) -> None:
+        """Load until the temperature stays, or for `warm_cap_s`."""
+        end = self.sensor.now_ns() + self.limits.warm_cap_s * 1e9
+        while abs(self.rise_C(running)) > self.limits.warm_rise_C and self.sensor.now_ns() < end:
+            pass
+
+    def rise_C(self, running: Running) -> float:
+        """By how much `warm_s` of load heat the board; 0 where it does not tell."""
+        before = self.sensor.temperature_C()
+        running.during(self.limits.warm_s, batches=3)
+        after = self.sensor.temperature_C()
+        return 0.0 if before is None or after is None else after - before
+
+    def idle(self) -> Idle:
+        """Active idle power, the device left alone for a while before."""
+
+        def attempt() -> Idle:
+            self.pause(self.limits.resting(self.sensor.power))
+            stretch = idling(Poller(self.sensor, self.limits, self.period_s), self.pause)
+            self.sensor.require_alone()
+            return Idle(stretch, self.sensor.temperature_C())
+
+        return self.retried(attempt, never)
+
+    def trial(self, name: str) -> Trial:
+        """One window, at the temperature of the first one and at a random phase."""
+        return self.retried(lambda: self.attempt(name), throttled)
+
+    def attempt(self, name: str) -> Trial:
+        """One try at a trial."""
+        limits, sensor = self.limits, self.sensor
+        self.cool_down()
+        self.pause(self.chance.uniform(0, limits.phase_s))
+        with self.running(name) as running:
+            running.during(limits.settling(sensor.power), batches=2)
+            self.warm_again(running)
+            start_C, before = sensor.temperature_C(), sensor.slowdowns()
+            window = loaded(running, limits.window(self.period_s or 0.0, self.batch_s[name]))
+            end_C, after = sensor.temperature_C(), sensor.slowdowns()
+        slowed = tuple(label for label in after if after[label] > before.get(label, 0))
+        return Trial(name, window, start_C, end_C, slowed)
+
+    def cool_down(self) -> None:
+        """Wait while the device is hotter than at the reference, as long as there is patience."""
+        if self.reference_C is None:
+            return
+        most = self.reference_C + self.limits.temperature_C / 2
+        while self.cooled_s < self.limits.cooldown_s and (self.sensor.temperature_C() or 0) > most:
+            self.pause(1.0)
+            self.cooled_s += 1.0
+
+    def warm_again(self, running: Running) -> None:
+        """Load on while the device is colder than at the reference and that heats it."""
+        if self.reference_C is None:
+            return
+        least, limits = self.reference_C - self.limits.temperature_C / 2, self.limits
+        end = self.sensor.now_ns() + limits.warm_cap_s * 1e9
+        while (self.sensor.temperature_C() or least) < least and self.sensor.now_ns() < end:
+            if self.rise_C(running) <= 0:
+                return
+
+    def retried(self, attempt: Callable[[], Found], again: Callable[[Found], bool]) -> Found:
+        """What an attempt finds, or the next one where it is void or `again` says so.
+
+        Raises:
+            SensorError: the last attempt was void too.
+        """
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                found = attempt()
+            except CounterFault as fault:
+                if not left:
+                    raise SensorError(f"{fault}; so it was {ATTEMPTS} times in a row") from None
+                self.discarded.append(str(fault))
+                continue
+            if not left or not again(found):
+                return found
+            self.discarded.append(f"the clocks were held down: {THERMAL}")
+        raise AssertionError("the last attempt returns or raises")
+
+
+def never(found: object) -> bool:
+    """What was found is kept."""
+    return False
+
+
+def throttled(trial: Trial) -> bool:
+    """Whether a cooler start may give a better trial."""
+    return THERMAL in trial.slowdowns

@@ -1,0 +1,334 @@
+"""What do the sensors show over one window of load or of idling?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from profiler.meters.energy.protocol import CounterFault, EnergyLimits, Load, Sensor, SensorError
+
+REST = 0.9
+"""The counter is left alone for this part of its period after a step."""
+FINE = 20
+"""Bursts are looked for in pieces this many times as long as polling is coarse."""
+OVER_LIMIT = 2.0
+"""A step that says more than this many times the board's power limit is a jump."""
+OVER_MEDIAN = 10.0
+"""The same where the limit is not known, in median steps."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A step of the counter: it happened between two polls."""
+
+    early_ns: int
+    late_ns: int
+    energy_mJ: int
+
+    @property
+    def ns(self) -> float:
+        """The middle of what is known."""
+        return (self.early_ns + self.late_ns) / 2
+
+    @property
+    def width_s(self) -> float:
+        """Seconds between the two polls."""
+        return (self.late_ns - self.early_ns) * 1e-9
+
+
+@dataclass
+class Poller:
+    """Reads a sensor whenever it is time to, and keeps every step and every power reading.
+
+    Where `period_s` is known, polls pause for most of a period after a step: reading costs the
+    host time that the load may need.
+    """
+
+    sensor: Sensor
+    limits: EnergyLimits
+    period_s: float | None = None
+    edges: list[Edge] = field(default_factory=list)
+    powers: list[tuple[float, float]] = field(default_factory=list)  # ns, W
+    last: tuple[int, int] | None = None  # ns, mJ of the poll before
+    next_counter_ns: float = 0
+    next_power_ns: float = 0
+
+    def look(self) -> None:
+        """Read what is due."""
+        now = self.sensor.now_ns()
+        if self.sensor.counter and now >= self.next_counter_ns:
+            self.read_counter(now)
+        if self.sensor.power is not None and now >= self.next_power_ns:
+            self.read_power(now)
+
+    def read_counter(self, now: int) -> None:
+        """One poll; CounterFault where the counter went down."""
+        energy, before = self.sensor.energy_mJ(), self.last
+        self.last = (now, energy)
+        self.next_counter_ns = now + self.limits.poll_s * 1e9
+        if before is None or energy == before[1]:
+            return
+        if energy < before[1]:
+            raise CounterFault(
+                f"the energy counter went down from {before[1]} to {energy} mJ: the driver was "
+                "reloaded or the counter wrapped"
+            )
+        edge = Edge(before[0], self.sensor.now_ns(), energy)
+        self.edges.append(edge)
+        if self.period_s is not None:
+            self.rest(edge, self.period_s)
+
+    def rest(self, edge: Edge, period_s: float) -> None:
+        """Leave the counter alone for a while, unless a step was missed that way.
+
+        Polls are close together where it is not left alone: an edge as wide as half of such a rest
+        happened within one, so that steps do not come as regularly as was thought.
+        """
+        pause_s = REST * period_s
+        if edge.width_s > pause_s / 2:
+            self.period_s = None
+        else:
+            self.next_counter_ns = edge.early_ns + pause_s * 1e9
+
+    def read_power(self, now: int) -> None:
+        """One reading of power, at least twice in every update."""
+        power = self.sensor.power_mW()
+        every = min(self.limits.power_poll_s, (self.period_s or self.limits.power_poll_s) / 2)
+        self.next_power_ns = now + every * 1e9
+        if power is not None:
+            self.powers.append(((now + self.sensor.now_ns()) / 2, power * 1e-3))
+
+
+@dataclass
+class Running:
+    """A load that goes on while sensors are read; as a context, it ends with an empty queue."""
+
+    load: Load
+    poller: Poller
+    marks: list[int] = field(default_factory=list)  # ns at the end of each batch
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.load.drain()
+
+    def step(self) -> None:
+        """Queue a batch, and look at the sensor until the queue wants another."""
+        self.load.submit()
+        while not self.load.ready():
+            self.poller.look()
+        self.marks.append(self.poller.sensor.now_ns())
+        self.poller.look()
+
+    def during(self, seconds: float, batches: int = 1) -> None:
+        """Work on for so long, and for so many batches."""
+        end = self.poller.sensor.now_ns() + seconds * 1e9
+        stop = len(self.marks) + batches
+        while self.poller.sensor.now_ns() < end or len(self.marks) < stop:
+            self.step()
+
+    def until_edge(self) -> int:
+        """Work on until the counter moves; the place of that step. SensorError if it does not."""
+        return until_edge(self.poller, self.step)
+
+
+def until_edge(poller: Poller, step: Callable[[], None]) -> int:
+    """Repeat `step` until the counter moves; the place of its step among the poller's edges.
+
+    Raises:
+        SensorError: it does not move for `patience_s`.
+    """
+    seen, limits = len(poller.edges), poller.limits
+    deadline = poller.sensor.now_ns() + limits.patience_s * 1e9
+    while len(poller.edges) == seen:
+        step()
+        if len(poller.edges) == seen and poller.sensor.now_ns() > deadline:
+            raise SensorError(f"the energy counter did not move in {limits.patience_s:g} s")
+    return seen
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Power over a stretch of time, by the sensor that is trusted and by the other one."""
+
+    start_ns: float
+    end_ns: float
+    power_W: float
+    check_W: float | None
+    """By the power reading, where the counter gave `power_W`."""
+    spread: float
+    """Relative standard deviation of power between parts of the stretch, a tenth each."""
+    bursts: float
+    """The same between the shortest pieces that the sensor tells apart."""
+    edge_error: float
+    """By how much polling may have missed the ends, relative to the stretch."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Its length in seconds."""
+        return (self.end_ns - self.start_ns) * 1e-9
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of load, the calls in it and the seconds that one takes."""
+
+    stretch: Stretch
+    call_s: float
+    calls: int
+    batches: int
+
+    @property
+    def call_J(self) -> float:
+        """Energy of one call."""
+        return self.stretch.power_W * self.call_s
+
+
+def update_period(running: Running, edges: int = 8) -> float:
+    """Seconds between steps of the counter under load: the median of a few."""
+    first = running.until_edge()
+    while len(running.poller.edges) < first + edges:
+        running.until_edge()
+    return statistics.median(gap_s(a, b) for a, b in pairwise(running.poller.edges[first:]))
+
+
+def gap_s(a: Edge, b: Edge) -> float:
+    """Seconds between two steps."""
+    return (b.ns - a.ns) * 1e-9
+
+
+def loaded(running: Running, window_s: float) -> Window:
+    """Work for one window, from one step of the counter to another; what was read.
+
+    Without a counter the window is where the power readings are.
+    """
+    poller, limits = running.poller, running.poller.limits
+    if poller.sensor.counter:
+        first = running.until_edge()
+        running.during(window_s, batches=3)
+        last = running.until_edge()
+        stretch = by_counter(poller, first, last)
+    else:
+        start = poller.sensor.now_ns()
+        running.during(window_s, batches=3)
+        stretch = by_power(poller, start, poller.sensor.now_ns(), limits)
+    inside = [ns for ns in running.marks if stretch.start_ns <= ns <= stretch.end_ns]
+    if len(inside) < 2:
+        raise SensorError("fewer than two batches of calls ended in the window")
+    batches = len(inside) - 1
+    calls = batches * running.load.calls
+    return Window(stretch, (inside[-1] - inside[0]) * 1e-9 / calls, calls, batches)
+
+
+def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
+    """Poller an idle device for `idle_s`."""
+    limits, sensor = poller.limits, poller.sensor
+
+    def step() -> None:
+        pause(limits.poll_s)
+        poller.look()
+
+    first = until_edge(poller, step) if sensor.counter else 0
+    start = sensor.now_ns()
+    while sensor.now_ns() < start + limits.idle_s * 1e9:
+        step()
+    if not sensor.counter:
+        return by_power(poller, start, sensor.now_ns(), limits)
+    return by_counter(poller, first, until_edge(poller, step))
+
+
+def by_counter(poller: Poller, first: int, last: int) -> Stretch:
+    """Power between two steps of the counter.
+
+    Raises:
+        CounterFault: the counter jumped in between.
+        SensorError: it shows no energy at all.
+    """
+    edges = poller.edges[first : last + 1]
+    start, end = edges[0], edges[-1]
+    energy_mJ = end.energy_mJ - start.energy_mJ
+    if energy_mJ <= 0:
+        raise SensorError("the energy counter shows 0 J over the window")
+    refuse_jumps(edges, poller.sensor.limit_W)
+    elapsed_s = gap_s(start, end)
+    return Stretch(
+        start.ns,
+        end.ns,
+        energy_mJ * 1e-3 / elapsed_s,
+        mean_power(poller.powers, start.ns, end.ns),
+        relative_sd(part_powers(edges, (len(edges) - 1) // poller.limits.parts)),
+        relative_sd(part_powers(edges, finest(edges))),
+        (start.width_s + end.width_s) / 2 / elapsed_s,
+    )
+
+
+def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimits) -> Stretch:
+    """Power between two moments, by the power reading alone; SensorError where it gave none."""
+    power_W = mean_power(poller.powers, start_ns, end_ns)
+    if not power_W:
+        shown = "no reading" if power_W is None else "0 W"
+        raise SensorError(f"the power sensor shows {shown} over the window")
+    length = (end_ns - start_ns) / limits.parts
+    marks = [start_ns + part * length for part in range(limits.parts + 1)]
+    parts = [mean_power(poller.powers, a, b) for a, b in pairwise(marks)]
+    spread = relative_sd([part for part in parts if part is not None])
+    bursts = relative_sd([power for ns, power in poller.powers if start_ns <= ns <= end_ns])
+    return Stretch(start_ns, end_ns, power_W, None, spread, bursts, 0.0)
+
+
+def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
+    """CounterFault where one step says more power than the board can draw."""
+    steps = [
+        (b.energy_mJ - a.energy_mJ) / (b.late_ns - a.early_ns) * 1e6 for a, b in pairwise(edges)
+    ]
+    most = OVER_LIMIT * limit_W if limit_W else OVER_MEDIAN * statistics.median(steps)
+    if max(steps) > most:
+        raise CounterFault(
+            f"the energy counter jumped: one step says {max(steps):.0f} W, and at most "
+            f"{most:.0f} W can be true"
+        )
+
+
+def mean_power(powers: Sequence[tuple[float, float]], start: float, end: float) -> float | None:
+    """The integral of power readings over a window by its length, each held until the next.
+
+    >>> mean_power([(0, 100.0), (5, 200.0)], 0, 10)
+    150.0
+    >>> mean_power([(0, 100.0)], 5, 10) is None
+    True
+    """
+    inside = [(ns, power) for ns, power in powers if start <= ns <= end]
+    if not inside:
+        return None
+    moments = [start, *(ns for ns, _ in inside[1:]), end]
+    return sum(
+        power * (until - since)
+        for (_, power), (since, until) in zip(inside, pairwise(moments), strict=True)
+    ) / (end - start)
+
+
+def part_powers(edges: Sequence[Edge], size: int) -> list[float]:
+    """Mean power over groups of so many of the counter's steps."""
+    marks = edges[:: max(size, 1)]
+    return [(b.energy_mJ - a.energy_mJ) * 1e-3 / gap_s(a, b) for a, b in pairwise(marks)]
+
+
+def finest(edges: Sequence[Edge]) -> int:
+    """Steps in the shortest piece whose length polling tells to a few per cent."""
+    coarse = statistics.median(edge.width_s for edge in edges)
+    step = gap_s(edges[0], edges[-1]) / (len(edges) - 1)
+    return math.ceil(FINE * coarse / step)
+
+
+def relative_sd(values: Sequence[float]) -> float:
+    """Standard deviation over the mean; 0 where nothing spreads: one value, or equal ones.
+
+    >>> relative_sd([1.0, 3.0]) == 2**0.5 / 2, relative_sd([0.0, 0.0]), relative_sd([5.0])
+    (True, 0.0, 0.0)
+    """
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return spread / statistics.fmean(values) if spread else 0.0

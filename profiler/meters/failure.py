@@ -1,0 +1,68 @@
+"""Why did a call fail while it was measured, and what is done where it was for want of memory?"""
+
+from __future__ import annotations
+
+import gc
+import re
+
+import torch
+
+from profiler.records.reading import reason_of
+
+SAYINGS = ("out of memory", "not enough memory", "can't allocate memory")
+"""How CUDA's and the CPU's allocators say so."""
+
+ASKED_FOR = re.compile(
+    r"[Tt]ried to allocate (?P<cuda>[\d.]+ [KMGT]?i?B)|you tried to allocate (?P<cpu>\d+) bytes"
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator refused."""
+    kind = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return kind or any(words in str(error) for words in SAYINGS)
+
+
+def requested(error: BaseException) -> str:
+    """The size that could not be had, as the allocator words it; "" where it does not.
+
+    >>> requested(RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has"))
+    '20.00 GiB'
+    """
+    found = ASKED_FOR.search(str(error))
+    if found is None:
+        return ""
+    return found["cuda"] or f"{int(found['cpu']):,} B"
+
+
+def why_failed(error: BaseException, doing: str, device: torch.device) -> str:
+    """One sentence; where memory ran out, what was asked for, and the device's is given back.
+
+    `doing` reads on from "the call failed": "while it was timed".
+    """
+    said = failure_words(error, f" {doing}")
+    if is_out_of_memory(error):
+        give_back(error, device)
+    return said
+
+
+def failure_words(error: BaseException, doing: str = "") -> str:
+    """Why a call failed, in one sentence; where it was memory, what was asked for and what to do.
+
+    >>> failure_words(KeyError("z"), " while it was timed")
+    "the call failed while it was timed: KeyError: 'z'"
+    """
+    if not is_out_of_memory(error):
+        kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+        return f"the call failed{doing}: {kind}{reason_of(error)}"
+    size = requested(error)
+    asked = f"{size} could not be had" if size else reason_of(error).rstrip(".")
+    return f"out of memory{doing}: {asked}; take smaller sizes, a smaller --b first"
+
+
+def give_back(error: BaseException, device: torch.device) -> None:
+    """Let go of what the failed call still holds, and return torch's cache to the device."""
+    error.__traceback__ = None  # its frames hold the call's tensors
+    gc.collect()
+    if device.type == "cuda" and torch.cuda.is_available():
+        torch.cuda.empty_cache()

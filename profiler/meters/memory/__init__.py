@@ -1,0 +1,1 @@
+"""What a call holds, by the allocator and by tensors."""

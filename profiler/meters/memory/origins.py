@@ -1,0 +1,303 @@
+"""Where do the entries of every storage come from, and from when to when is it alive?
+
+A value is what an operation computed, or an input. A storage that an operation only moved entries
+into comes from what it was moved from. What is written down without computing anything (zeros to
+start from) comes from nowhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from typing import Any
+from weakref import ref
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler.counting.backward_rules import TRACED_RULES
+from profiler.counting.call import is_arithmetic, tensors_in
+from profiler.counting.forward_rules import conversion, free, rule_for
+from profiler.counting.saved_tensors import Key, key_of
+from profiler.tracing.meta_run.accumulation import ADD, Accumulation
+
+MOVES = (free, conversion)
+"""Rules of operations that compute nothing new."""
+
+WRITTEN_DOWN = frozenset(
+    f"aten::{stem}"
+    for stem in (
+        "arange", "empty", "empty_like", "empty_permuted", "empty_strided", "eye", "full",
+        "full_like", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones",
+        "ones_like", "scalar_tensor", "zeros", "zeros_like",
+    )
+)  # fmt: skip
+"""What makes numbers out of no other number."""
+
+CHOICE = "aten::where"
+"""What takes each entry of its result from one of several tensors."""
+
+JOINING = ("aten::cat", "aten::stack")
+"""What puts tensors into one, each of them whole."""
+
+RUNNING = ("aten::cumsum", "aten::cumprod")
+"""What hands its first row on as it is: an argument `dim` follows the tensor."""
+
+VALUE, PARAMETER, MASK, CONSTANT = "value", "parameter", "mask", "constant"
+"""Kinds of origins: masks are all that is no number of the equations, positions among them."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the entries of a storage come from.
+
+    `root` numbers the value or parameter, `own` is the size of that one's own storage in bytes.
+    Of a running sum the first `moved` bytes are those of the value `begins`, as they are. `chosen`
+    are the roots of which a condition took each entry from one, `joined` those that stand in it
+    whole. What an operation gives `beside` is not the first of its results.
+    """
+
+    kind: str
+    root: int
+    own: int
+    begins: int = 0
+    moved: int = 0
+    chosen: frozenset[int] = frozenset()
+    joined: frozenset[int] = frozenset()
+    beside: bool = False
+
+
+@dataclass
+class Piece:
+    """The bytes of one storage while they come from one place.
+
+    `made` and `released` are numbers of events, None for what outlives the call; `first` and
+    `last` are the numbers of the operations that wrote it and that read it last.
+    """
+
+    size: int
+    origin: Origin
+    made: int
+    first: int
+    last: int
+    released: int | None = None
+    called: tuple[int, int] = (0, 0)
+    """The call in the program that ran the operation."""
+    overwritten: int | None = None
+    """The event at which autograd would have written a sum over it, had nothing looked on."""
+
+
+@dataclass
+class Origins(TorchDispatchMode):
+    """Follows the origin of every storage, and what is alive.
+
+    Args:
+        parameters: parameters and buffers.
+        inputs: what is given to the call. Neither is counted as alive: it was there before.
+    """
+
+    parameters: Iterable[Tensor] = ()
+    inputs: Iterable[Tensor] = ()
+    origin: dict[Key, Origin] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
+    computed_from: set[int] = field(default_factory=set)
+    """Roots that something was computed from."""
+    before: set[int] = field(default_factory=set)
+    """Roots of what was there before the call."""
+    read_from: set[int] = field(default_factory=set)
+    """Roots that an operation read, if only to move them."""
+    values: int = 0
+    operations: int = 0
+    events: int = 0
+    """Pieces made and released."""
+
+    def __post_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.known: dict[int, tuple[Any, Piece]] = {}
+        self.accumulation = Accumulation()
+        self.parameter_keys = {key_of(t.untyped_storage()) for t in self.parameters}
+        for tensor in self.parameters:
+            self.there(tensor, PARAMETER)
+        for tensor in self.inputs:
+            self.there(tensor)
+
+    def new(self, size: int, kind: str = VALUE, **known: Any) -> Origin:
+        """That of something that comes from nothing else as it is; the fields that are known."""
+        self.values += 1
+        return Origin(kind, self.values, size, **known)
+
+    def there(self, tensor: Tensor, kind: str = VALUE) -> Origin:
+        """That of a storage that was there before the call."""
+        storage = tensor.untyped_storage()
+        found = self.new(storage.nbytes(), kind if is_arithmetic(tensor.dtype) else MASK)
+        self.origin[key_of(storage)] = found
+        self.before.add(found.root)
+        return found
+
+    def of(self, tensor: Tensor) -> Origin:
+        """That of a tensor's storage."""
+        return self.origin.get(key_of(tensor.untyped_storage())) or self.there(tensor)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name
+        overwrites = self.accumulation.in_place(func, args) or self.biased(func, args)
+        rule = rule_for(name, TRACED_RULES)
+        if rule is None:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+        given = list(tensors_in([*args, *kwargs.values()]))
+        before = {key_of(t.untyped_storage()) for t in given}
+        self.operations += not func.is_view
+        result = func(*args, **kwargs)
+        moves = rule in MOVES or func.is_view
+        if not func.is_view:
+            self.read(given)
+        if not moves:
+            self.computed_from.update(self.of(t).root for t in given if is_arithmetic(t.dtype))
+        for k, tensor in enumerate(tensors_in(result)):
+            place = key_of(tensor.untyped_storage())
+            if place not in before:
+                self.made(
+                    tensor, self.origin_of(name, tensor, given, args, moves=moves, beside=k > 0)
+                )
+            elif func._schema.is_mutable and not func.is_view:
+                self.written(tensor, name, given, moves=moves)
+        if overwrites and (term := self.known.get(id(args[0].untyped_storage()))):
+            term[1].overwritten = self.events
+        return result
+
+    def biased(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a linear map adds its bias to the product that it has just taken: torch does so
+        in place, unless a mode looks on (at::linear asks isTensorSubclassLike)."""
+        if func is not ADD or not isinstance(args[1], Tensor) or args[1].dim() != 1:
+            return False
+        found = self.known.get(id(args[0].untyped_storage()))
+        within = found is not None and found[1].called == called()
+        return within and self.of(args[1]).kind == PARAMETER
+
+    def origin_of(
+        self,
+        name: str,
+        tensor: Tensor,
+        given: list[Tensor],
+        args: tuple[Any, ...],
+        *,
+        moves: bool,
+        beside: bool,
+    ) -> Origin:
+        """That of a new storage: a value of its own, unless moved from a single one."""
+        size = tensor.untyped_storage().nbytes()
+        if not is_arithmetic(tensor.dtype):
+            return self.new(size, MASK)
+        if name in WRITTEN_DOWN:
+            return self.new(size, CONSTANT)
+        if name in RUNNING and tensor.dim():
+            row = size // max(tensor.shape[args[1]], 1)
+            return self.new(size, begins=self.of(given[0]).root, moved=row)
+        if not moves:
+            return self.new(size, beside=beside)
+        return self.moved(size, given, name)
+
+    def moved(self, size: int, given: list[Tensor], name: str) -> Origin:
+        """That of entries which an operation moved from some tensors."""
+        sources = {o.root: o for t in given if is_arithmetic(t.dtype) for o in [self.of(t)]}
+        wanted = [o for o in sources.values() if o.kind != CONSTANT]
+        if len(wanted) == 1:
+            return wanted[0]
+        if sources and not wanted:
+            return self.new(size, CONSTANT)
+        roots = frozenset(o.root for o in wanted)
+        if name == CHOICE:
+            return self.new(size, chosen=roots)
+        whole = sum(t.numel() * t.element_size() for t in given) == sum(o.own for o in wanted)
+        return self.new(size, joined=roots if name in JOINING and whole else frozenset())
+
+    def made(self, tensor: Tensor, origin: Origin) -> None:
+        """A storage that was not there before."""
+        storage = tensor.untyped_storage()
+        self.origin[key_of(storage)] = origin
+        number = id(storage)
+        if number in self.known or not storage.nbytes():
+            return
+        gone = ref(storage, partial(self._released, number))
+        self.known[number] = gone, self._alive(storage.nbytes(), origin)
+
+    def written(self, tensor: Tensor, name: str, given: list[Tensor], *, moves: bool) -> None:
+        """Something was computed, or moved, into a storage that was there."""
+        storage = tensor.untyped_storage()
+        place, before = key_of(storage), self.of(tensor)
+        if id(storage) not in self.known or before.kind == MASK:
+            return
+        others = [t for t in given if key_of(t.untyped_storage()) != place]
+        if not moves:
+            after = self.new(storage.nbytes())
+        elif before.kind == CONSTANT and others:
+            after = self.moved(storage.nbytes(), others, name)
+        else:
+            return
+        gone, piece = self.known[id(storage)]
+        self.origin[place] = after
+        piece.last = min(piece.last, self.operations - 1)
+        self.events += 1
+        piece.released = self.events
+        self.known[id(storage)] = gone, self._alive(piece.size, after)
+
+    def read(self, given: Iterable[Tensor]) -> None:
+        """The operation that runs reads these tensors."""
+        for tensor in given:
+            if found := self.known.get(id(tensor.untyped_storage())):
+                found[1].last = self.operations
+                self.read_from.add(found[1].origin.root)
+
+    def _alive(self, size: int, origin: Origin) -> Piece:
+        self.events += 1
+        place = called()
+        piece = Piece(size, origin, self.events, self.operations, self.operations, called=place)
+        self.pieces.append(piece)
+        return piece
+
+    def _released(self, number: int, _: Any) -> None:
+        self.events += 1
+        _, piece = self.known.pop(number)
+        piece.released = self.events
+
+
+def called() -> tuple[int, int]:
+    """The call in the program that an operation runs in: its frame, and its place there."""
+    frame = sys._getframe()
+    while frame.f_globals.get("__name__") == __name__ and frame.f_back is not None:
+        frame = frame.f_back
+    return id(frame), frame.f_lasti
+
+
+def most_held(pieces: Iterable[Piece], *, in_place: bool) -> int:
+    """The most bytes that are held at once.
+
+    Args:
+        in_place: whether autograd writes a sum of gradients over its first term where it may.
+    """
+    changes = [(piece.made, piece.size) for piece in pieces]
+    for piece in pieces:
+        end = piece.overwritten if in_place and piece.overwritten else piece.released
+        changes += [(end, -piece.size)] if end is not None else []
+    return max(accumulate((size for _, size in sorted(changes)), initial=0))
+
+
+def held_while(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """What is held while each operation runs if everything is released after the last one that
+    reads it, but for what outlives the call."""
+    starts: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        starts.setdefault(piece.first, []).append(piece)
+    held: list[Piece] = []
+    for operation, new in sorted(starts.items()):
+        held = [p for p in held if p.released is None or p.last >= operation] + new
+        yield held

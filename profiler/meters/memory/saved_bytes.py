@@ -1,0 +1,163 @@
+"""Which bytes does a forward pass keep for its backward pass, and which of them does nobody show?
+
+torch's hooks show every tensor that autograd saves, and only these: what a custom Function keeps
+as an attribute of its context is unseen by them, and alive all the same.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from profiler.counting.saved_tensors import Key, key, keys, saving
+from profiler.meters.memory.allocator import allocations, held, require_cpu_accounting
+from profiler.meters.torch_profile import traced
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Bytes of storages held whole, and of the entries in them that were saved.
+
+    A slice that was saved holds all of its storage: `stored` is then more than `logical`.
+    """
+
+    stored: int = 0
+    logical: int = 0
+    storages: int = 0
+
+
+@dataclass(frozen=True)
+class SavedBytes:
+    """What a forward pass keeps for its backward pass, every storage once, by class.
+
+    `unseen` are bytes that were allocated during the forward pass, are alive at its end, and
+    belong neither to what the hooks showed nor to the result: attributes of a context, caches of
+    a module. None with a `reason` where they cannot be told.
+    """
+
+    activations: Kept
+    parameters: Kept
+    inputs: Kept
+    unseen: int | None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        classes = {name: vars(getattr(self, name)) for name in ("activations", *OWNED)}
+        return {name: dict(kept) for name, kept in classes.items()} | {
+            "unseen": self.unseen,
+            "reason": self.reason,
+        }
+
+
+OWNED = ("parameters", "inputs")
+
+
+def saved_bytes(
+    call: Callable[[], Any],
+    *,
+    parameters: Iterable[Tensor] = (),
+    inputs: Iterable[Tensor] = (),
+) -> SavedBytes:
+    """Bytes that `call()`, a forward pass whose result wants gradients, keeps for its backward.
+
+    Args:
+        call: returns the result; it runs once unmeasured, then once.
+        parameters: parameters and buffers, which stand in memory anyway.
+        inputs: what is given to the call.
+
+    Raises:
+        ValueError: no tensor of the result wants a gradient, so that nothing would be kept.
+    """
+    owned = {"parameters": keys(parameters), "inputs": keys(inputs)}
+    require_graph(call())
+    gc.collect()
+    devices = {device for found in owned.values() for device, _ in found}
+    alive = counted_on_gpu if any(d.startswith("cuda") for d in devices) else counted_on_cpu
+    with saving() as saved:
+        result, allocated = alive(call)
+    by_class: dict[str, dict[Key, list[Tensor]]] = {name: {} for name in ("activations", *OWNED)}
+    for place, tensors in saved.storages().items():
+        name = next((name for name in OWNED if place in owned[name]), "activations")
+        by_class[name][place] = tensors
+    unseen, reason = unseen_bytes(allocated, by_class["activations"], result, owned)
+    kept = {name: kept_in(found) for name, found in by_class.items()}
+    return SavedBytes(**kept, unseen=unseen, reason=reason)
+
+
+def require_graph(result: Any) -> None:
+    """ValueError where no backward pass can follow."""
+    if not any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(result)):
+        raise ValueError(
+            "expected a call whose result wants a gradient, got one without: leave out "
+            "torch.no_grad, and let a parameter or an input require a gradient"
+        )
+
+
+def counted_on_cpu(call: Callable[[], Any]) -> tuple[Any, int]:
+    """The result, and the bytes that were allocated and are alive."""
+    require_cpu_accounting()
+    gc.collect()
+    with traced(memory=True) as trace:
+        result = call()
+    return result, sum(allocations(trace))
+
+
+def counted_on_gpu(call: Callable[[], Any]) -> tuple[Any, int]:
+    """The same by torch's allocator on the current CUDA device, in requested bytes."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    before = held(device)
+    result = call()
+    return result, held(device) - before
+
+
+def kept_in(storages: dict[Key, list[Tensor]]) -> Kept:
+    """Each storage once and whole, and the entries that were saved of it."""
+    stored = logical = 0
+    for tensors in storages.values():
+        size = tensors[0].untyped_storage().nbytes()
+        stored += size
+        logical += min(size, sum(entry_bytes(t) for t in distinct(tensors)))
+    return Kept(stored, logical, len(storages))
+
+
+def distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """One of each view."""
+    views = {(t.storage_offset(), t.shape, t.stride(), t.dtype): t for t in tensors}
+    return list(views.values())
+
+
+def entry_bytes(tensor: Tensor) -> int:
+    """Bytes of a view's entries; an expanded axis repeats the same ones."""
+    entries = 1
+    for extent, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        entries *= extent if stride else min(extent, 1)
+    return entries * tensor.element_size()
+
+
+def unseen_bytes(
+    allocated: int,
+    activations: dict[Key, list[Tensor]],
+    result: Any,
+    owned: dict[str, set[Key]],
+) -> tuple[int | None, str]:
+    """What is alive beside the activations that were shown and the result; or why it is not
+    told."""
+    shown = {place: tensors[0].untyped_storage().nbytes() for place, tensors in activations.items()}
+    before = set().union(*owned.values())
+    for leaf in tree_leaves(result):
+        if isinstance(leaf, Tensor) and key(leaf) not in before:
+            shown[key(leaf)] = leaf.untyped_storage().nbytes()
+    unseen = allocated - sum(shown.values())
+    if unseen >= 0:
+        return unseen, ""
+    return None, (
+        f"{-unseen} bytes that were saved or returned were there before the call and are neither "
+        "among its parameters nor among its inputs: name them there"
+    )

@@ -1,0 +1,93 @@
+"""Which of the entries that a forward pass saved does its backward pass need?
+
+Some are saved and read by no operation: only their shape is wanted. Others are read, and meet
+nothing but the zeros that torch fills gradients of parts up with: they change no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from profiler.counting.backward_rules import DERIVATIVES
+from profiler.counting.call import tensors_in
+from profiler.counting.saved_tensors import Key, key
+from profiler.counting.zero_gradients import Zeros, known
+from profiler.meters.memory.origins import WRITTEN_DOWN
+
+ENTRY_BY_ENTRY = ("mul", "div", *DERIVATIVES)
+"""Operations of which every entry of an operand meets the same entries of the others alone."""
+
+
+class Needed(TorchDispatchMode):
+    """Marks the entries of saved storages that meet something which stands for a gradient.
+
+    `of` maps a storage to one truth value for each of its elements.
+    """
+
+    def __init__(self, saved: Mapping[Key, list[Tensor]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.held = [t for tensors in saved.values() for t in tensors]  # their addresses stay taken
+        self.of = {place: marks(tensors[0]) for place, tensors in saved.items()}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name
+        if not (func.is_view or name in WRITTEN_DOWN):
+            self.read(name.removeprefix("aten::").removesuffix("_"), [*args, *kwargs.values()])
+        return func(*args, **kwargs)
+
+    def read(self, name: str, arguments: list[Any]) -> None:
+        """An operation reads its tensors."""
+        given = list(tensors_in(arguments))
+        for tensor in given:
+            found = self.of.get(key(tensor))
+            if found is None:
+                continue
+            others = [t for t in given if t is not tensor] if name in ENTRY_BY_ENTRY else []
+            view = found.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            mark(view, meets(tensor, others))
+
+
+def marks(tensor: Tensor) -> Tensor:
+    """False for each element of a tensor's storage."""
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return torch.zeros(elements, dtype=torch.bool, device=tensor.device)
+
+
+def mark(view: Tensor, mask: Tensor) -> None:
+    """Set what a view of some elements names where a mask says so."""
+    for axis, stride in enumerate(view.stride()):
+        if not stride and view.shape[axis] > 1:  # an expanded axis names the same ones again
+            view, mask = view.narrow(axis, 0, 1), mask.any(axis, keepdim=True)
+    view.logical_or_(mask)
+
+
+def meets(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
+    """Which entries of an operand meet something in all other ones, over the operand's shape."""
+    mask = torch.ones_like(tensor, dtype=torch.bool)
+    for other in others:
+        mask = mask & known(other)
+    return mask.sum_to_size(tensor.shape) > 0
+
+
+def needed(
+    result: Any, leaves: Iterable[Tensor], saved: Mapping[Key, list[Tensor]]
+) -> Mapping[Key, Tensor]:
+    """The entries of saved storages that the gradients of some leaves need, as truth values.
+
+    The graph of the result is used up.
+    """
+    found = Needed(saved)
+    given = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.requires_grad]
+    wanted = [t for t in leaves if t.requires_grad]
+    with Zeros(), found:
+        torch.autograd.grad(given, wanted, [torch.ones_like(t) for t in given], allow_unused=True)
+    return found.of

@@ -1,0 +1,214 @@
+"""How long does one candidate take, whenever its turn comes?
+
+A visit is short, so that the visits of a round lie close together, and a median, so that the few
+regions in which something else happened do not count.
+
+Was the device itself while a round of visits was taken, and what becomes of a round where it
+was not?
+
+Each visit is watched by itself, as a round of samples of latency is, and judged by what the visits
+of its own candidate have shown: candidates may keep clocks of their own. A round in which a visit
+of any candidate was disturbed is taken anew, once; disturbed again, it is kept, and the candidates
+that it disturbed are labelled.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from profiler.meters.disturbances import Judge, NoWatch, Seen, switches_and_faults
+from profiler.meters.latency import in_turn
+from profiler.meters.sampler import COOLING_S, LatencyLimits, Setting, block_size, repeated, warm_up
+from profiler.meters.timers import CudaTimer, Timer, nothing
+
+VISIT = LatencyLimits(min_samples=20, max_samples=40, min_seconds=0.02, max_seconds=0.1)
+"""A visit is the median of twenty regions, or of as many as begin within a tenth of a second.
+
+Short calls share regions of a millisecond, which is shorter than what a system's scheduler gives a
+process at a time (a few milliseconds): where another process takes turns on the processor, most
+regions are then free of it, and the median is. A region as long as a time slice would hold one wait
+each, whatever is timed, so that ratios shrink towards 1 by far more than their intervals tell.
+"""
+
+
+def switches() -> int:
+    """How often the system has taken a processor away from this process so far; 0 where it does
+    not count."""
+    try:
+        return switches_and_faults()[0]
+    except ImportError:
+        return 0
+
+
+class Timeable(Protocol):
+    """A call that is ready to be timed."""
+
+    @property
+    def reset(self) -> Callable[[], object] | None: ...
+
+    @property
+    def trivial(self) -> bool: ...
+
+    def timed(self) -> tuple[Callable[[], object], Callable[[], object] | None]:
+        """The call, and what restores what it has changed, if anything."""
+        ...
+
+
+class Visitor:
+    """Times one candidate: warm at once, then a median for every visit, in seconds a call."""
+
+    def __init__(
+        self,
+        work: Timeable,
+        timer: Timer,
+        limits: LatencyLimits = VISIT,
+        switched: Callable[[], int] = switches,
+    ) -> None:
+        """`switched()` counts how often others were given the processor."""
+        self.alone = work.reset is not None and not work.trivial
+        timed, restored = work.timed()
+        reset = restored or nothing
+        self.call = timed if self.alone or restored is None else in_turn(reset, timed)
+        self.prepare = reset if self.alone else nothing
+        self.timer, self.limits, self.switched = timer, limits, switched
+        self.regions = self.left_out = 0
+        setting = Setting(limits, timer, NoWatch("a warm-up is not watched"))
+        self.call_s = max(min(warm_up(setting, self.call, self.prepare)), timer.tick_s)
+        self.in_regions_of(block_size(setting, [self.call_s], alone=self.alone))
+
+    def in_regions_of(self, block: int) -> None:
+        """So many calls share a timed region."""
+        self.block = block
+        self.region = self.call if block == 1 else repeated(self.call, block)
+
+    def __call__(self) -> float:
+        began = self.timer.now_s()
+
+        def over() -> bool:
+            return self.timer.now_s() - began >= self.limits.max_seconds
+
+        # after the others' turns, untimed; `elapsed_s` would note what these calls take the host
+        self.timer.several_s(self.region, 1, over, self.prepare)
+        if isinstance(self.timer, CudaTimer):
+            taken = self.timer.several_s(self.region, self.limits.min_samples, over, self.prepare)
+            self.regions += len(taken)
+        else:
+            taken = self.undisturbed(over)
+        return statistics.median(taken) / self.block
+
+    def undisturbed(self, over: Callable[[], bool]) -> list[float]:
+        """Seconds of the regions of a visit to a processor that others may be given meanwhile;
+        without those that waited, unless most did. A wait is as long for a short region as for a
+        long one: left in, the few would move the median, and not in proportion."""
+        taken: list[float] = []
+        alone: list[float] = []
+        while not taken or (len(taken) < self.limits.min_samples and not over()):
+            before = self.switched()
+            taken.append(self.timer.elapsed_s(self.region, self.prepare))
+            alone += taken[-1:] if self.switched() == before else []
+        kept = alone if 2 * len(alone) >= len(taken) else taken
+        self.regions += len(taken)
+        self.left_out += len(taken) - len(kept)
+        return kept
+
+
+def as_long(visitors: Iterable[Visitor]) -> None:
+    """Let the regions of all candidates be about as long as those of the fastest, or of one call.
+
+    What happens by chance is then in as many regions of the one as of the other. Were calls of one
+    cost put together by twos and by threes, as their warm-ups happened to end, the threes would
+    hold it oftener, and their median would be the longer one.
+    """
+    listed = list(visitors)
+    fastest = min(listed, key=lambda visitor: visitor.call_s)
+    span_s = fastest.block * fastest.call_s
+    for visitor in listed:
+        if not visitor.alone:
+            visitor.in_regions_of(max(1, round(span_s / visitor.call_s)))
+
+
+class Timed(Protocol):
+    """A visit, in seconds a call."""
+
+    regions: int
+    """Timed so far, over all visits."""
+
+    def __call__(self) -> float: ...
+
+
+@dataclass
+class Watched:
+    """The visits of a candidate, the device looked at on both sides of each."""
+
+    visit: Timed
+    judge: Judge
+    seen: list[Seen] = field(default_factory=list)
+    """Since the last round that was kept or dropped."""
+    counted: int = 0
+    """Regions that were timed until then."""
+
+    def __call__(self) -> float:
+        self.judge.watch.before()
+        value = self.visit()
+        self.seen.append(self.judge.watch.after())
+        return value
+
+    def disturbance(self) -> str:
+        """What held the device back in the visits of this round, "" where nothing did."""
+        return ", ".join(dict.fromkeys(filter(None, map(self.judge.disturbance, self.seen))))
+
+    def drop(self) -> None:
+        """The round is taken anew."""
+        self.judge.repeated += 1
+        self.forget()
+
+    def keep(self, disturbance: str) -> None:
+        """The round counts, unless the candidate failed before it was visited."""
+        if self.seen:
+            self.judge.keep(together(self.seen), self.visit.regions - self.counted, disturbance)
+        self.forget()
+
+    def forget(self) -> None:
+        """The next visit is the first of a round."""
+        self.seen, self.counted = [], self.visit.regions
+
+
+@dataclass
+class Watching:
+    """Decides after each round of watched visits whether it is taken anew."""
+
+    visits: Mapping[str, Watched]
+    pause: Callable[[float], None] = time.sleep
+    anew: bool = False
+    """Whether the round before was dropped."""
+
+    def again(self) -> bool:
+        """Whether the round that was just taken is dropped; the device may cool a little then."""
+        found = {name: watched.disturbance() for name, watched in self.visits.items()}
+        self.anew = not self.anew and any(found.values())
+        for name, watched in self.visits.items():
+            if self.anew:
+                watched.drop()
+            else:
+                watched.keep(found[name])
+        if self.anew:
+            self.pause(COOLING_S)
+        return self.anew
+
+
+def together(seen: Sequence[Seen]) -> Seen:
+    """What several looks have shown: the lowest clock, and the sum of what is counted."""
+    clocks = [one.clock_MHz for one in seen if one.clock_MHz is not None]
+    return Seen(
+        clock_MHz=min(clocks, default=None),
+        slowed=tuple(dict.fromkeys(what for one in seen for what in one.slowed)),
+        power_capped=any(one.power_capped for one in seen),
+        switches=sum(one.switches for one in seen),
+        page_faults=sum(one.page_faults for one in seen),
+        others="; ".join(dict.fromkeys(one.others for one in seen if one.others)),
+        notes=seen[-1].notes,
+    )

@@ -1,0 +1,413 @@
+"""How are durations sampled: after which warm-up, in which rounds, until when, how well known?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiler.meters.disturbances import Judge, Watch
+from profiler.meters.effective_sample_size import (
+    independent,
+    median_ends,
+    median_interval,
+    no_interval,
+    surely_independent,
+)
+from profiler.meters.timers import Call, CudaTimer, Timer
+
+BLOCK_TICKS = 50  # a timed region lasts at least so many ticks of the clock
+
+
+CLOCK_EVERY_S = 0.1  # between two looks at a GPU's clock while it warms up
+
+
+CLOCKS = 3  # so many looks in a row tell whether it has settled
+
+
+COOLING_S = 0.05  # the pause before a disturbed round is repeated; half as long again each time
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a measurement of latency is made with; tests bring their own."""
+
+    limits: LatencyLimits
+    timer: Timer
+    watch: Watch
+    pause: Callable[[float], None] = time.sleep
+
+
+@dataclass
+class Clock:
+    """A GPU's clock while it warms up: it rises from idling, and may fall again with heat."""
+
+    watch: Watch
+    steady: float
+    """The last looks agree where they lie within this part of the highest."""
+    read_MHz: list[float] = field(default_factory=list)
+    next_s: float = 0.0
+    told: bool = True
+
+    def look(self, now_s: float) -> None:
+        """Read it, unless that was only just done."""
+        if not self.told or now_s < self.next_s:
+            return
+        self.next_s = now_s + CLOCK_EVERY_S
+        found = self.watch.clock()
+        self.told = found is not None
+        self.read_MHz += [] if found is None else [found]
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether the last looks agree; None where nobody tells the clock."""
+        last = self.read_MHz[-CLOCKS:]
+        if not self.told:
+            return None
+        return len(last) == CLOCKS and max(last) - min(last) <= self.steady * max(last)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """JSON values for the reading."""
+        return {"warmup_clocks_MHz": self.read_MHz[-CLOCKS:], "warmup_clock_settled": self.settled}
+
+
+@dataclass
+class Sampled:
+    """What sampling gave: seconds per call of each region, and how it went."""
+
+    samples: list[float]
+    rule: str
+    sampled_s: float
+    judge: Judge
+    block: int
+    labels: list[str] = field(default_factory=list)
+    warmup: int = 0
+    """Calls before sampling began."""
+    extended: int = 0
+    """How often the warm-up turned out to have ended too early."""
+    clock: Mapping[str, Any] = field(default_factory=dict)
+    """A GPU's clock at the end of the warm-up."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """JSON values for the reading."""
+        return summary(self.samples, self.rule) | {
+            "stop_rule": self.rule,
+            "sampled_s": self.sampled_s,
+            "warmup": self.warmup,
+            "warmup_extended": self.extended,
+            **self.clock,
+            "block": self.block,
+            "labels": [*self.labels, *self.judge.labels],
+            **self.judge.details(),
+        }
+
+
+def sampled(setting: Setting, work: Call, prepare: Call, *, alone: bool) -> Sampled:
+    """Warm up and take samples until a rule stops; `alone`: one call to a region.
+
+    Where the first sample is more than five medians long, what took so long (compiling, tuning)
+    belongs to the warm-up: it is extended and sampling begins anew, three times at most.
+    """
+    limits = setting.limits
+    warmup = extended = 0
+    while True:
+        clock = Clock(setting.watch, limits.warmup_clock)
+        durations = warm_up(setting, work, prepare, clock)
+        warmup += len(durations)
+        block = block_size(setting, durations[-3:], alone=alone)
+        found = take(setting, work, prepare, block, patient=extended < limits.retries)
+        if found is not None:
+            found.warmup, found.extended = warmup, extended
+            found.clock = clock.details if isinstance(setting.timer, CudaTimer) else {}
+            return found
+        extended += 1
+
+
+def is_late(samples: Sequence[float], late: float) -> bool:
+    """Whether the first sample is that many times as long as the median of all."""
+    return len(samples) >= 3 and samples[0] > late * statistics.median(samples)
+
+
+def warm_up(setting: Setting, work: Call, prepare: Call, clock: Clock | None = None) -> list[float]:
+    """Call until three in a row agree, or a cap is reached; the durations, in seconds.
+
+    A GPU goes on until it has worked for a second and its clock has settled, if it is told, for
+    `warmup_seconds` at most.
+    """
+    limits, timer = setting.limits, setting.timer
+    clock = clock or Clock(setting.watch, limits.warmup_clock)
+    on_gpu = isinstance(timer, CudaTimer)
+    least = min(limits.warmup_gpu_seconds, limits.warmup_seconds) if on_gpu else 0.0
+    durations: list[float] = []
+    began = timer.now_s()
+    while True:
+        durations.append(timer.elapsed_s(work, prepare))
+        now = timer.now_s()
+        if on_gpu:
+            clock.look(now)
+        enough = is_steady(durations, limits) or len(durations) >= limits.warmup_calls
+        moving = on_gpu and clock.settled is False
+        if now - began >= limits.warmup_seconds:
+            return durations
+        if now - began >= least and enough and not moving:
+            return durations
+
+
+def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
+    """Whether the last three agree."""
+    last = durations[-3:]
+    return len(last) == 3 and max(last) - min(last) <= limits.warmup_steady * max(last)
+
+
+def block_size(setting: Setting, durations: Sequence[float], *, alone: bool) -> int:
+    """How many calls share a timed region: one, unless a call is too short for the clock, or so
+    short that the most samples allowed would not fill the least time."""
+    if alone:
+        return 1
+    tick = setting.timer.tick_s
+    needed = max(BLOCK_TICKS * tick, setting.limits.region_seconds)
+    typical = max(statistics.median(durations), tick)
+    return max(1, math.ceil(needed / typical - 1e-9))
+
+
+def take(
+    setting: Setting, work: Call, prepare: Call, block: int, *, patient: bool
+) -> Sampled | None:
+    """Rounds of samples until a rule stops; None where the first sample belongs to the warm-up.
+
+    Where no more `patient`, such a sample is kept with a label.
+    """
+    limits, timer = setting.limits, setting.timer
+    judge, rules = Judge(setting.watch, limits.slow_clock), Rules(limits)
+    region = work if block == 1 else repeated(work, block)
+    samples: list[float] = []
+    sampled_s = 0.0
+    began = timer.now_s()
+
+    def capped() -> bool:
+        return timer.now_s() - began >= limits.max_seconds
+
+    while True:
+        first, size = not samples, round_size(len(samples), limits)
+        several = partial(timer.several_s, region, size, capped, prepare)
+        taken, spent = one_round(setting, judge, several, capped)
+        samples.extend(region_s / block for region_s in taken)
+        sampled_s += spent
+        late = first and is_late(samples, limits.late)
+        if late and patient:
+            return None
+        rule = rules.that_stops(samples, sampled_s, timer.now_s() - began)
+        labels = ["first call slow"] if late else []
+        if rule is not None:
+            return Sampled(samples, rule, sampled_s, judge, block, labels)
+
+
+def one_round(
+    setting: Setting, judge: Judge, several: Callable[[], list[float]], capped: Callable[[], bool]
+) -> tuple[list[float], float]:
+    """The regions of one round and what they took; a disturbed one is repeated after a pause, at
+    most three times, and the last one kept, as are those that come after it."""
+    tries = 0
+    while True:
+        setting.watch.before()
+        began = setting.timer.now_s()
+        regions = several()
+        spent = setting.timer.now_s() - began
+        seen = setting.watch.after()
+        disturbance = judge.disturbance(seen)
+        if not disturbance or judge.gave_up or tries == setting.limits.retries or capped():
+            judge.keep(seen, len(regions), disturbance)
+            return regions, spent
+        setting.pause(COOLING_S * 1.5**tries)
+        tries += 1
+        judge.repeated += 1
+
+
+def repeated(work: Call, times: int) -> Call:
+    """So many calls as one."""
+
+    def region() -> None:
+        for _ in range(times):
+            work()
+
+    return region
+
+
+SETTLED = "median settled"
+"""The rule that stops where the interval of the median is narrow."""
+
+
+Floats = NDArray[np.float64]
+
+
+CHECK_EVERY = 10
+"""Samples in a round, once the least number has been taken."""
+
+
+LOOKS = 10
+"""A tenth more samples, and not less than a round, lie between two looks at the rules."""
+
+
+FIRST_NOISE = 5
+"""Samples from which on their spread is followed."""
+
+
+NOISES = 512
+"""The latest so many spreads are compared with the last one."""
+
+
+LEAST_NOISES = 64
+
+
+@dataclass(frozen=True)
+class LatencyLimits:
+    """When a measurement of latency may stop; seconds are read from the clock that times it.
+
+    `min_seconds` is what sampling takes in all, with what is done between calls (flushed caches)
+    and without readings of other sensors and pauses; a shorter `max_seconds` takes its place.
+    """
+
+    min_samples: int = 30
+    max_samples: int = 1000
+    min_seconds: float = 0.5
+    max_seconds: float = 15.0
+    settled: float = 0.01  # both ends of the median's interval within this part of the median
+    noise: float = 0.05  # the spread's own relative spread, where the median does not settle
+    warmup_calls: int = 50
+    warmup_seconds: float = 5.0
+    warmup_steady: float = 0.05  # three calls in a row within this part of the longest
+    warmup_gpu_seconds: float = 1.0  # a GPU works for so long before it is timed, if it may
+    warmup_clock: float = 0.02  # and until its clock stays within this part of the highest
+    retries: int = 3  # of a disturbed round of samples, and of a warm-up that ended too early
+    late: float = 5.0  # a first sample this many medians long belongs to the warm-up
+    slow_clock: float = 0.75  # a clock below this part of its median is a disturbance
+
+    def __post_init__(self) -> None:
+        if self.min_samples < 1 or self.max_samples < self.min_samples or self.warmup_calls < 1:
+            raise ValueError(f"expected 1 <= min_samples <= max_samples, warmup_calls >= 1: {self}")
+
+    @property
+    def least_seconds(self) -> float:
+        """Sampling goes on for so long."""
+        return min(self.min_seconds, self.max_seconds)
+
+    @property
+    def region_seconds(self) -> float:
+        """How long a timed region lasts, so that the least time is reached with samples to spare
+        and the least number of samples within that time."""
+        return self.least_seconds / max(self.max_samples / 2, self.min_samples)
+
+
+def is_settled(samples: Sequence[float], tolerance: float) -> bool:
+    """Whether both ends of the median's interval lie within `tolerance` of the median, even if the
+    samples resemble one another somewhat more than they show."""
+    interval = median_ends(samples, surely_independent(samples))
+    if interval is None:
+        return False
+    middle = statistics.median(samples)
+    return max(interval[1] - middle, middle - interval[0]) <= tolerance * middle
+
+
+def noises(samples: Sequence[float]) -> Floats:
+    """The relative standard deviation of the first n samples, for n from `FIRST_NOISE` on."""
+    taken = np.asarray(samples, dtype=float)
+    number = np.arange(1, len(taken) + 1)[FIRST_NOISE - 1 :]
+    total = np.cumsum(taken)[FIRST_NOISE - 1 :]
+    square = np.cumsum(taken * taken)[FIRST_NOISE - 1 :]
+    told = total > 0
+    number, total, square = number[told], total[told], square[told]
+    variance = np.maximum(square - total * total / number, 0.0) / (number - 1)
+    return np.asarray(np.sqrt(variance) * number / total)
+
+
+def is_stable_noise(samples: Sequence[float], tolerance: float) -> bool:
+    """Whether the samples' spread has stopped changing, though the median has not settled.
+
+    As nvbench's criterion `stdrel` decides it: the latest spreads, more than 64 of them, stay
+    within `tolerance` of the last one (root mean square, relative).
+    """
+    latest = noises(samples)[-NOISES:]
+    if len(latest) <= LEAST_NOISES or latest[-1] == 0:
+        return False
+    return float(np.sqrt(np.mean((latest - latest[-1]) ** 2))) < tolerance * float(latest[-1])
+
+
+class Rules:
+    """By which rule may one measurement stop now? The samples are looked at when there are a tenth
+    more than at the last look: looking costs time, and the oftener one looks for an interval that
+    is narrow, the oftener one is found that is too narrow."""
+
+    def __init__(self, limits: LatencyLimits) -> None:
+        self.limits, self.due = limits, limits.min_samples
+
+    def that_stops(self, samples: Sequence[float], sampled_s: float, spent_s: float) -> str | None:
+        """The name of the rule, None where sampling goes on.
+
+        Noise that has stopped changing ends it only where the samples tell anything of the median.
+        `sampled_s` is what the samples took in all; `spent_s` is the same with repeated rounds,
+        pauses and readings of other sensors, which only the cap regards.
+        """
+        limits, number = self.limits, len(samples)
+        capped, full = spent_s >= limits.max_seconds, number >= limits.max_samples
+        due = number >= self.due or ((capped or full) and number >= limits.min_samples)
+        if due and (capped or sampled_s >= limits.least_seconds):
+            self.due = number + max(number // LOOKS, CHECK_EVERY)
+            if is_settled(samples, limits.settled):
+                return SETTLED
+            if is_stable_noise(samples, limits.noise) and median_interval(samples):
+                return "stable noise"
+        if full:
+            return "sample cap"
+        return "time cap" if capped else None
+
+
+def round_size(taken: int, limits: LatencyLimits) -> int:
+    """How many samples to take in the next round."""
+    wanted = limits.min_samples - taken if taken < limits.min_samples else CHECK_EVERY
+    return max(min(wanted, limits.max_samples - taken), 1)
+
+
+def quantile(samples: Sequence[float], part: float) -> float:
+    """The value at `part` of the way through the ordered samples, interpolated.
+
+    >>> quantile([1.0, 2.0, 3.0], 0.25)
+    1.5
+    """
+    ordered = sorted(samples)
+    place = part * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def summary(samples: Sequence[float], rule: str = "") -> dict[str, Any]:
+    """Spread of the samples, in seconds, and how well their median is known.
+
+    `n_independent`: as many independent samples would tell as much (`dependence`). The interval's
+    ends are None where these are too few, and `ci_missing` says so.
+
+    Args:
+        rule: why no more samples were taken. Where their interval was narrow, its ends are those
+            that the rule saw.
+    """
+    as_many = (surely_independent if rule == SETTLED else independent)(samples)
+    ends = median_ends(samples, as_many)
+    low, high = ends or (None, None)
+    return {
+        "p20": quantile(samples, 0.2),
+        "p80": quantile(samples, 0.8),
+        "iqr": quantile(samples, 0.75) - quantile(samples, 0.25),
+        "n": len(samples),
+        "n_independent": as_many,
+        "ci_low": low,
+        "ci_high": high,
+    } | ({} if ends else {"ci_missing": no_interval(samples)})

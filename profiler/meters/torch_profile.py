@@ -1,0 +1,171 @@
+"""What does torch's own profiler see of a call: time per operation, kernels, allocations?"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from profiler.records.reading import Reading, Unavailable, reason_of
+
+
+@contextmanager
+def traced(*, memory: bool = False, cuda: bool = False) -> Iterator[profile]:
+    """Run the body under torch's profiler, without the lines that it prints on stderr."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read once, when the profiler first starts
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with profile(activities=activities, profile_memory=memory) as trace:
+            yield trace
+
+
+def on_cuda(values: Any) -> bool:
+    """Whether any tensor in a nest of lists and tuples lies on a CUDA device."""
+    if isinstance(values, torch.Tensor):
+        return bool(values.is_cuda)
+    return isinstance(values, list | tuple) and any(on_cuda(value) for value in values)
+
+
+@dataclass(frozen=True)
+class OperationTimes:
+    """Seconds per call that each operation spends itself, keyed by its chain of callers.
+
+    `by_path` maps ("aten::matmul", "aten::mm") to the seconds spent in mm itself when called from
+    matmul; names are the profiler's. `clock` says whose time it is: "cpu" or "cuda".
+    """
+
+    by_path: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    clock: str = "cpu"
+
+    @property
+    def total_s(self) -> float:
+        """Seconds in all operations together."""
+        return sum(self.by_path.values())
+
+    @property
+    def by_op(self) -> dict[str, float]:
+        """Seconds that each operation spends itself, whoever called it."""
+        seconds: dict[str, float] = {}
+        for path, spent in self.by_path.items():
+            seconds[path[-1]] = seconds.get(path[-1], 0.0) + spent
+        return seconds
+
+    def share(self, names: Collection[str]) -> float | None:
+        """The part of the time spent in these operations and whatever they call, from 0 to 1;
+        None when no time was recorded."""
+        wanted, total = set(names), self.total_s
+        if total <= 0:
+            return None
+        return sum(s for path, s in self.by_path.items() if wanted.intersection(path)) / total
+
+
+AT_MOST, ENOUGH_S = 10, 0.5
+"""Calls that are recorded: so many, or as many as take so long. Each one's events stay in memory
+until the last has ended, and what the allocator cannot use again between them."""
+
+BEFORE = "before the call"
+"""What the profiler calls everything that a call needs first."""
+
+
+def restored(reset: Callable[[], Any] | None) -> None:
+    """Run `reset`, under a name that tells it from the call that follows."""
+    if reset is not None:
+        with torch.profiler.record_function(BEFORE):
+            reset()
+
+
+def operation_times(
+    fn: Callable[..., Any],
+    *args: Any,
+    cuda: bool | None = None,
+    reset: Callable[[], Any] | None = None,
+) -> OperationTimes | Unavailable:
+    """Seconds per call in each operation, averaged over several calls after one unrecorded one.
+
+    Self time on the CPU, or of the device's kernels when `cuda` (by default: when an argument
+    lies there). Tracing slows short operations down, so use shares, not absolute times. `reset`
+    runs before every call and is not in the times.
+    """
+    device = on_cuda(args) if cuda is None else cuda
+    try:
+        restored(reset)
+        start = perf_counter()
+        fn(*args)
+        if device:
+            torch.cuda.synchronize()
+        repeats = min(AT_MOST, 1 + int(ENOUGH_S / (perf_counter() - start)))
+        with traced(cuda=device) as trace:
+            for _ in range(repeats):
+                restored(reset)
+                fn(*args)
+            if device:
+                torch.cuda.synchronize()
+    except RuntimeError as error:
+        return Unavailable(f"torch.profiler could not trace the call: {reason_of(error)}")
+    by_path: dict[tuple[str, ...], float] = {}
+    for event in events_of(trace):
+        self_us = event.self_device_time_total if device else event.self_cpu_time_total
+        path = call_path(event)
+        if path and self_us > 0:
+            by_path[path] = by_path.get(path, 0.0) + self_us * 1e-6 / repeats
+    return OperationTimes(by_path, "cuda" if device else "cpu")
+
+
+def events_of(trace: profile) -> list[Any]:
+    """Everything that the profiler recorded."""
+    return list(trace.events() or [])  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+
+def call_path(event: Any) -> tuple[str, ...]:
+    """The names of an operation's callers and its own, outermost first; () for what is none, or
+    comes before the call."""
+    names: list[str] = []
+    while event is not None:
+        if event.name == BEFORE:
+            return ()
+        if "::" in event.name:
+            names.append(event.name)
+        elif not names:
+            return ()
+        event = event.cpu_parent
+    return tuple(reversed(names))
+
+
+def count_kernels(
+    fn: Callable[..., Any], *args: Any, reset: Callable[[], Any] | None = None
+) -> Reading | Unavailable:
+    """Kernels that one call launches on an NVIDIA GPU, copies and fills counted apart in details.
+
+    On a machine without one, Unavailable: see `DispatchCounts.launched`.
+    """
+    if not torch.cuda.is_available():
+        return Unavailable(
+            "kernel launches are counted on an NVIDIA GPU, and torch finds none; on a CPU the "
+            "number of dispatched non-view operations stands in for them"
+        )
+    try:
+        if reset is not None:
+            reset()
+        fn(*args)
+        if reset is not None:
+            reset()
+        torch.cuda.synchronize()
+        with traced(cuda=True) as trace:
+            fn(*args)
+            torch.cuda.synchronize()
+    except RuntimeError as error:
+        return Unavailable(f"torch.profiler could not trace the call: {reason_of(error)}")
+    on_device = [e.name for e in events_of(trace) if e.device_type.name == "CUDA"]
+    moves = [name for name in on_device if name.startswith(("Memcpy", "Memset"))]
+    kernels = len(on_device) - len(moves)
+    if not on_device:
+        return Unavailable("torch.profiler recorded no kernel: CUPTI is not usable here")
+    return Reading("kernels", kernels, "1", (float(kernels),), {"copies_and_fills": len(moves)})

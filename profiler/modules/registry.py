@@ -1,0 +1,298 @@
+"""Which PyTorch modules implement a mixer, and what does each of them execute?
+
+An implementation is described once: the form of the equations that it computes, the rewrites that
+it applies to them, and the kernel class that carries each equation; and the same for its `step`.
+A user's own class is described in the same way, beside the user's equations:
+
+    from profiler.modules import implementation
+
+    @implementation("decay")
+    class Decay(nn.Module): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from costmodel.language.equations import Mixer as Equations
+from costmodel.language.options import split
+from costmodel.mixers import FILES, builtin
+from costmodel.mixers.load import USER
+from costmodel.program.conventions import KERNEL_CLASSES
+from costmodel.program.lowering import lower
+from costmodel.program.phases import inference_reason, underivable
+from profiler.modules.base import Mixer, SequenceMixer, State, Unsupported, fan_in, require_sizes
+
+__all__ = [
+    "KERNEL_CLASSES",
+    "STEPLESS",
+    "Implementation",
+    "Mixer",
+    "SequenceMixer",
+    "State",
+    "Unsupported",
+    "build",
+    "implementation",
+    "implementations",
+    "without_token",
+]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One module class of a mixer and what it executes.
+
+    `kernels` maps the name of an array to the kernel class that computes its equation; None says
+    that the classes are to be derived from the equations. `step_form` is None where the class has
+    no `step`.
+    """
+
+    mixer: str
+    name: str
+    module: type[nn.Module] = field(repr=False)
+    form: str
+    rewrites: tuple[str, ...]
+    kernels: Mapping[str, str] | None = field(hash=False)
+    step_form: str | None
+    step_rewrites: tuple[str, ...]
+    step_kernels: Mapping[str, str] | None = field(hash=False)
+    takes: tuple[str, ...] = ()
+    """The mixer's options that the class can be built with or without."""
+    options: tuple[str, ...] = ()
+    """The options of the mixer that it is built for."""
+    unbound: tuple[str, ...] = ()
+    """The parameters that `forward` takes apart by one operation where it reads them slice by
+    slice; of others it takes one slice after another."""
+
+    def __post_init__(self) -> None:
+        """Refuse a kernel class outside the closed list."""
+        for kernels in (self.kernels or {}, self.step_kernels or {}):
+            for array, kernel in kernels.items():
+                if kernel not in KERNEL_CLASSES:
+                    raise ValueError(
+                        f"{self.mixer} {self.name}: the kernel class of {array} is {kernel!r} and "
+                        f"must be one of {', '.join(sorted(KERNEL_CLASSES))}"
+                    )
+
+    @property
+    def home(self) -> str:
+        """The Python module of the user's file that holds the class; "" for the project's own."""
+        place = self.module.__module__
+        return place if place.startswith(USER) else ""
+
+
+_registry: dict[str, dict[tuple[str, str], Implementation]] = {}
+"""Mixer -> (the user's file or "", name) -> implementation."""
+_Module = TypeVar("_Module", bound=type[nn.Module])
+
+
+def implementation(
+    mixer: str,
+    name: str | None = None,
+    *,
+    form: str = "direct",
+    rewrites: tuple[str, ...] = (),
+    kernels: Mapping[str, str] | None = None,
+    step_form: str | None = None,
+    step_rewrites: tuple[str, ...] | None = None,
+    step_kernels: Mapping[str, str] | None = None,
+    options: tuple[str, ...] = (),
+    unbound: tuple[str, ...] = (),
+) -> Callable[[_Module], _Module]:
+    """Describe the decorated module class as an implementation of `mixer`.
+
+    The name is the form unless given. `step` runs the same form under the same rewrites unless
+    given, without "dense", which widens the sums over a whole sequence. The class implements the
+    mixer with any of `options` too: its constructor takes those that are chosen as `options`.
+    Where a sum runs shift by shift, one slice of a parameter after another, `unbound` names the
+    parameters of which one operation gives all slices but that of the first shift.
+    Raises ValueError for an unknown kernel class and for a second class of the same name.
+    """
+    if step_rewrites is None:
+        step_rewrites = tuple(rewrite for rewrite in rewrites if rewrite != "dense")
+
+    def register(module: _Module) -> _Module:
+        _add(
+            Implementation(
+                mixer=mixer,
+                name=form if name is None else name,
+                module=module,
+                form=form,
+                rewrites=tuple(rewrites),
+                kernels=kernels,
+                step_form=(step_form or form) if hasattr(module, "step") else None,
+                step_rewrites=tuple(step_rewrites),
+                step_kernels=step_kernels,
+                takes=tuple(options),
+                unbound=tuple(unbound),
+            )
+        )
+        return module
+
+    return register
+
+
+def implementations(mixer: Equations | str) -> dict[str, Implementation]:
+    """The implementations of a mixer by name, the default first.
+
+    A built-in mixer (also by its name) has those of every file; a mixer of a user's own file has
+    those of that file. A mixer with options has the classes that take them. Raises ValueError for
+    a mixer that has none.
+    """
+    if isinstance(mixer, str) and split(mixer)[1]:
+        mixer = builtin(mixer)
+    name, home = (mixer, "") if isinstance(mixer, str) else (mixer.name, mixer.home)
+    base, options = split(name)
+    _load(base)
+    found = {
+        own: described
+        for entry, taken in _entries(base, options)
+        for (place, own), described in _registry[entry].items()
+        if (not home or place == home) and taken <= {*described.takes}
+    }
+    if not found:
+        raise ValueError(_missing(name, home))
+    if not options:
+        return found
+    return {own: replace(it, mixer=name, options=options) for own, it in found.items()}
+
+
+def _entries(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
+    """The registered names that a mixer with these options may be found under, the plainest first,
+    each with the options that the class itself must then take."""
+    named = {entry: split(entry) for entry in _registry}
+    for entry in sorted(named, key=lambda entry: len(named[entry][1])):
+        if named[entry][0] == base and {*named[entry][1]} <= {*options}:
+            yield entry, {*options} - {*named[entry][1]}
+
+
+STEPLESS = "it has no `step`"
+"""Why a class cannot mix one new token where its equations could."""
+
+
+def without_token(mixer: Equations, implementation: Implementation) -> str:
+    """Why an implementation cannot mix one new token, "" where it can.
+
+    It is the equations' reason where the form that a token would run has one, else the class's. A
+    form whose tokens could not be derived gives none: its `step` may be right all the same.
+    """
+    form = mixer.forms.get(implementation.step_form or implementation.form)
+    if form is not None and not underivable(lower(form)) and (why := inference_reason(lower(form))):
+        return why
+    return "" if implementation.step_form else STEPLESS
+
+
+def _missing(name: str, home: str) -> str:
+    """That a mixer has no module, and how to give it one."""
+    said = f"no module implements the mixer {name!r}"
+    base, options = split(name)
+    if not home and not options:
+        known = sorted(mixer for mixers in FILES.values() for mixer in mixers)
+        return (
+            f"{said}, known are {', '.join(known)}: describe a torch.nn.Module class with "
+            f"profiler.modules.implementation"
+        )
+    if not home:
+        return f"{said}: name its options in the @implementation({base!r}) of a torch.nn.Module"
+    others = [
+        repr(mixer) for mixer, named in _registry.items() if any(own == home for own, _ in named)
+    ]
+    instead = f"; its file describes modules of {', '.join(others)}" if others else ""
+    return (
+        f'{said}: write @implementation("{name}"), from profiler.modules, above its '
+        f"torch.nn.Module{instead}"
+    )
+
+
+def build(
+    implementation: Implementation,
+    sizes: dict[str, int],
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    seed: int,
+) -> nn.Module:
+    """The module of these sizes with random parameters, equal for equal seeds on every device.
+
+    Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU
+    in the order of the parameters' names, then cast and moved; on the meta device they have shapes
+    alone. Sizes that the class does not take are ignored. Raises ValueError for a size that it
+    needs and that is missing or refused.
+    """
+    module = _construct(implementation, sizes, device, dtype)
+    if torch.device(device).type == "meta":
+        return module
+    generator = torch.Generator().manual_seed(seed)
+    for _, parameter in sorted(module.named_parameters()):
+        _fill(parameter, generator)
+    return module
+
+
+def _construct(
+    implementation: Implementation,
+    sizes: dict[str, int],
+    device: torch.device | str,
+    dtype: torch.dtype,
+) -> nn.Module:
+    """The module with whatever parameters its constructor gives, torch's own seed untouched."""
+    given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
+    if implementation.options:
+        given["options"] = implementation.options
+    taken = inspect.signature(implementation.module).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    missing = [
+        name
+        for name, parameter in taken.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        and name not in given
+    ]
+    if missing:
+        raise ValueError(
+            f"{implementation.mixer} {implementation.name} needs the size {', '.join(missing)} "
+            f"and was given {', '.join(sizes)}"
+        )
+    require_sizes(**{letter: sizes[letter] for letter in sizes if letter in taken})
+    accepted = {name: value for name, value in given.items() if takes_all or name in taken}
+    where = torch.device(device)
+    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+        return implementation.module(**accepted).to(device=where, dtype=dtype)
+
+
+def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
+    """Draw one parameter; kernels of matrices slab by slab, so that no second copy is needed."""
+    scale = fan_in(parameter.shape) ** -0.5
+    with torch.no_grad():
+        for slab in parameter if parameter.dim() > 2 else [parameter]:
+            slab.copy_(torch.randn(slab.shape, generator=generator, dtype=torch.float64) * scale)
+
+
+def _load(mixer: str) -> None:
+    """Import the file of a built-in mixer: it is called as the file of the equations."""
+    for file, mixers in FILES.items():
+        if split(mixer)[0] in mixers:
+            importlib.import_module(f"profiler.modules.{file}")
+
+
+def _add(new: Implementation) -> None:
+    """Register; a file that is executed again replaces its own classes."""
+    _load(new.mixer)
+    named = _registry.setdefault(new.mixer, {})
+    old = named.get((new.home, new.name))
+    if old is not None and _origin(old.module) != _origin(new.module):
+        raise ValueError(
+            f"the mixer {new.mixer!r} has an implementation {new.name!r} already, "
+            f"{old.module.__qualname__}: give {new.module.__qualname__} another name"
+        )
+    named[new.home, new.name] = new
+
+
+def _origin(module: type[nn.Module]) -> tuple[str, str]:
+    return module.__module__, module.__qualname__

@@ -1,0 +1,178 @@
+"""How do the layers of a network run in PyTorch, and with what is each of them made?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import mixer as mixer_of
+from costmodel.networks.choices import Choices
+from profiler.modules.registry import Implementation, build, implementations, without_token
+from profiler.networks.parts import Dense, Embedding, LayerNorm, Made
+
+Sublayer = Callable[[Tensor], Tensor]
+
+DROPOUT = 0.1
+"""The probability with which a twin that is trained drops an entry, where its network has dropout:
+networks say whether, not how often."""
+
+
+@dataclass(frozen=True)
+class Making:
+    """What a twin is made with: choices, all sizes, an implementation, device and dtype."""
+
+    choices: Choices
+    sizes: Mapping[str, int]
+    implementation: str | None
+    device: torch.device
+    dtype: torch.dtype
+    seed: int
+
+    @property
+    def made(self) -> Made:
+        """What parameters and tables are made with."""
+        return {"device": self.device, "dtype": self.dtype}
+
+    def norm(self) -> LayerNorm:
+        """A layer norm of a row."""
+        c = self.choices
+        return LayerNorm(self.sizes["d"], bias=c.norm_bias, eps=c.norm_eps, made=self.made)
+
+    def dropout(self) -> nn.Module:
+        """What follows a sublayer."""
+        return nn.Dropout(DROPOUT) if self.choices.dropout else nn.Identity()
+
+    def dense(self, d: int, f: int, activation: str) -> Dense:
+        """A linear map with the biases that the network has."""
+        return Dense(d, f, made=self.made, activation=activation, bias=self.choices.biases)
+
+    def mixer(self, name: str, number: int, length: int) -> nn.Module:
+        """The module of a mixer, `number` deciding its random weights."""
+        mixer = mixer_of(name)
+        sizes = {x: self.sizes[x] for x in mixer.letters if x != "l"} | {"l": length}
+        return build(
+            self._implementation(mixer), sizes, device=self.device, dtype=self.dtype,
+            seed=self.seed * 10_000 + number,
+        )  # fmt: skip
+
+    def implementations(self) -> tuple[str, ...]:
+        """The names of the implementations that the mixers of the network have."""
+        c = self.choices
+        both = (*c.encoder_mixers, c.cross) if c.kind == "encoder-decoder" else ()
+        found = [name for mixer in (*c.mixers, *both) for name in implementations(mixer_of(mixer))]
+        return tuple(dict.fromkeys(found))
+
+    def stepless(self, name: str) -> str:
+        """Why a mixer cannot mix one new token, "" where it can."""
+        mixer = mixer_of(name)
+        return without_token(mixer, self._implementation(mixer))
+
+    def _implementation(self, mixer: Mixer) -> Implementation:
+        """The one that was asked for, or of the form that was, or the mixer's first."""
+        known = implementations(mixer)
+        if self.implementation in known:
+            return known[self.implementation]
+        form = self.choices.form
+        return next((i for i in known.values() if i.form == form), next(iter(known.values())))
+
+
+class Layer(nn.Module):
+    """The sublayers of one layer: a mixer, one that reads an encoder's output, and an FFN."""
+
+    def __init__(self, making: Making, mixer: nn.Module, cross: nn.Module | None) -> None:
+        super().__init__()
+        c, d = making.choices, making.sizes["d"]
+        self.mixer: Any = mixer
+        self.cross: Any = cross
+        self.ffn: nn.Module | None = None
+        if c.ffn:
+            f = making.sizes["f"]
+            parts = (making.dense(d, f, c.activation), making.dense(f, d, "none"))
+            self.ffn = nn.Sequential(*parts)
+        number = 1 + (cross is not None) + c.ffn
+        self.norm = c.norm
+        self.norms = nn.ModuleList(making.norm() for _ in range(number if c.norm != "none" else 0))
+        self.dropout = making.dropout()
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        """Rows (b, s, d) of whole sequences; `memory` (b, e, d) is an encoder's output."""
+        return self._through(x, self.mixer, lambda rows: self.cross(rows, memory))
+
+    def start(self, batch: int, length: int, memory: Tensor | None) -> list[Any]:
+        """The empty states of the mixers."""
+        held = [self.mixer.initial_state(batch, length)]
+        if self.cross is not None:
+            held.append(self.cross.initial_state(batch, length, memory))
+        return held
+
+    def step(self, x_t: Tensor, held: list[Any]) -> Tensor:
+        """The row (b, d) of one further token."""
+        return self._through(
+            x_t,
+            lambda row: self.mixer.step(row, held[0]),
+            lambda row: self.cross.step(row, held[1]),
+        )
+
+    def _through(self, x: Tensor, mix: Sublayer, read: Sublayer) -> Tensor:
+        """Each sublayer with its residual sum, and its norm before or after."""
+        sublayers = [mix]
+        if self.cross is not None:
+            sublayers.append(read)
+        if self.ffn is not None:
+            sublayers.append(self.ffn)
+        for k, sublayer in enumerate(sublayers):
+            inside = self.norms[k](x) if self.norm == "pre" else x
+            x = x + self.dropout(sublayer(inside))
+            if self.norm == "post":
+                x = self.norms[k](x)
+        return x
+
+
+class Stack(nn.Module):
+    """Embedding, layers and the norm at the end: an encoder, or a decoder."""
+
+    def __init__(
+        self,
+        making: Making,
+        mixers: tuple[str, ...],
+        length: str,
+        *,
+        cross: str = "",
+        E: nn.Parameter | None = None,
+    ) -> None:
+        super().__init__()
+        c, sizes = making.choices, making.sizes
+        self.stepless = {name: why for name in mixers if (why := making.stepless(name))}
+        extents = {"u": sizes["u"], "l": sizes[length], "d": sizes["d"]}
+        self.embedding = Embedding(c, **extents, made=making.made, E=E)
+        self.dropout = making.dropout()
+        self.layers = nn.ModuleList()
+        for k in range(sizes["L"]):
+            number = 3 * k + (0 if length == "l" else 2)
+            mixer = making.mixer(mixers[k % len(mixers)], number, sizes[length])
+            reader = making.mixer(cross, number + 1, sizes[length]) if cross else None
+            self.layers.append(Layer(making, mixer, reader))
+        self.norm = making.norm() if c.norm == "pre" else nn.Identity()
+
+    def forward(
+        self, tokens: Tensor, memory: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        """Tokens (b, s) to rows (b, s, d)."""
+        x = self.dropout(self.embedding(tokens, segments))
+        for layer in self.layers:
+            x = layer(x, memory)
+        rows: Tensor = self.norm(x)
+        return rows
+
+    def step(self, tokens_t: Tensor, position: int, held: list[Any]) -> Tensor:
+        """One token (b,) of each sequence to its row (b, d), `position` tokens being before it."""
+        x = self.dropout(self.embedding.at(tokens_t, position))
+        for layer, own in zip(self.layers, held, strict=True):
+            x = layer.step(x, own)  # type: ignore[operator]  # a Layer
+        row: Tensor = self.norm(x)
+        return row

@@ -1,0 +1,179 @@
+"""How do a network's parts beside its mixers run in PyTorch: embedding, norm, FFN, head, loss?
+
+The same parts as costmodel.networks.parts, with parameters of the same number. Each is written from
+operations that the counter of dispatched operations knows, as the equations have them. Token
+numbers are counted from 0, as torch counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from costmodel.networks.choices import Choices
+from costmodel.program.losses import SMOOTHING
+
+EPS = 1e-5
+"""The constant under a layer norm's root, where it has one."""
+
+Made = Mapping[str, Any]
+"""`device` and `dtype` of parameters and tables."""
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "none": _identity,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "tanh": torch.tanh,
+}
+
+
+def weight(*shape: int, std: float, made: Made) -> nn.Parameter:
+    """A parameter of normal numbers."""
+    parameter = nn.Parameter(torch.empty(shape, **made))
+    nn.init.normal_(parameter, std=std)
+    return parameter
+
+
+class Dense(nn.Module):
+    """A linear map of each row, (..., d) to (..., f), and an activation."""
+
+    def __init__(
+        self, d: int, f: int, *, made: Made, activation: str = "none", bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.W = weight(d, f, std=d**-0.5, made=made)
+        self.b = nn.Parameter(torch.zeros(f, **made)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The activation of x W + b."""
+        y = x @ self.W
+        return self.activation(y if self.b is None else y + self.b)
+
+
+class LayerNorm(nn.Module):
+    """Mean, deviation, gain and offset step by step, each an operation of its own."""
+
+    def __init__(self, d: int, *, bias: bool, eps: bool, made: Made) -> None:
+        super().__init__()
+        self.eps = eps
+        self.gain = nn.Parameter(torch.ones(d, **made))
+        self.offset = nn.Parameter(torch.zeros(d, **made)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each row (..., d) with mean 0 and variance 1, times the gain, plus the offset."""
+        centred = x - x.mean(-1, keepdim=True)
+        variance = (centred * centred).mean(-1, keepdim=True)
+        deviation = (variance + EPS if self.eps else variance).sqrt()
+        y = centred / deviation * self.gain
+        return y if self.offset is None else y + self.offset
+
+
+def sinusoids(l: int, d: int, made: Made) -> Tensor:
+    """Rows of sines and cosines (l, d), Vaswani et al. 2017, section 3.5."""
+    position = torch.arange(l, dtype=torch.float64).unsqueeze(1)
+    channel = torch.arange(d, dtype=torch.float64)
+    angle = position / 10_000 ** ((channel - channel % 2) / d)
+    return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).to(**made)
+
+
+class Embedding(nn.Module):
+    """Token numbers (b, s) to rows (b, s, d): embedding, positions, segments, norm, dropout."""
+
+    def __init__(
+        self, c: Choices, *, u: int, l: int, d: int, made: Made, E: nn.Parameter | None = None
+    ) -> None:
+        super().__init__()
+        self.one_hot, self.u, self.l, self.made = c.embedding == "one-hot", u, l, made
+        self.factor = d**0.5 if c.scale != "none" else None
+        self.E = weight(u, d, std=d**-0.5, made=made) if E is None else E
+        self.learned = c.positions == "learned"
+        self.bounded = c.positions != "none"
+        self.rows_factor = d**0.5 if self.learned and c.scale == "all" else None
+        if self.learned:
+            self.P = weight(l, d, std=d**-0.5, made=made)
+        elif self.bounded:
+            self.register_buffer("P", sinusoids(l, d, made), persistent=False)
+        self.S = weight(c.segments, d, std=d**-0.5, made=made) if c.segments else None
+        norm = LayerNorm(d, bias=c.norm_bias, eps=c.norm_eps, made=made)
+        self.norm = norm if c.embedding_norm else None
+
+    def forward(self, tokens: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Rows of whole sequences; all tokens stand in the first segment unless told otherwise."""
+        x = self._tokens(tokens)
+        if self.bounded:
+            rows = self.P[: tokens.shape[1]]
+            if self.one_hot and self.learned:
+                rows = torch.eye(tokens.shape[1], self.l, **self.made) @ self.P
+            x = x + self._scaled(rows)
+        return self._finished(x, torch.zeros_like(tokens) if segments is None else segments)
+
+    def at(self, tokens_t: Tensor, position: int) -> Tensor:
+        """Rows (b, d) of one token of each sequence, `position` tokens being before it."""
+        x = self._tokens(tokens_t)
+        if self.bounded:
+            x = x + self._scaled(self.P[position])
+        return self._finished(x, torch.zeros_like(tokens_t))
+
+    def _tokens(self, tokens: Tensor) -> Tensor:
+        if not self.one_hot:
+            x = self.E[tokens]
+        else:
+            zeros = self.E.new_zeros(*tokens.shape, self.u)
+            x = zeros.scatter(-1, tokens.unsqueeze(-1), 1.0) @ self.E
+        return x if self.factor is None else x * self.factor
+
+    def _scaled(self, rows: Tensor) -> Tensor:
+        return rows if self.rows_factor is None else rows * self.rows_factor
+
+    def _finished(self, x: Tensor, segments: Tensor) -> Tensor:
+        if self.S is not None:
+            x = x + self.S[segments]
+        return x if self.norm is None else self.norm(x)
+
+
+class Head(nn.Module):
+    """A score for each entry of the vocabulary, (..., d) to (..., u); E (u, d) where it is tied."""
+
+    def __init__(
+        self, d: int, u: int, *, bias: bool, made: Made, E: nn.Parameter | None = None
+    ) -> None:
+        super().__init__()
+        self.tied = E is not None
+        self.W = weight(d, u, std=d**-0.5, made=made) if E is None else E
+        self.b = nn.Parameter(torch.zeros(u, **made)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores."""
+        y = x @ (self.W.t() if self.tied else self.W)
+        return y if self.b is None else y + self.b
+
+
+def named(rows: Tensor, targets: Tensor) -> Tensor:
+    """The entry of each row (..., u) that its target (...) names."""
+    return rows.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+def loss_of_scores(scores: Tensor, targets: Tensor, *, smoothed: bool) -> Tensor:
+    """The mean over all rows of the targets' negative log-softmax; label smoothing as asked."""
+    logs = torch.log_softmax(scores, -1)
+    row = named(logs, targets)
+    if smoothed:
+        row = row * float(1 - SMOOTHING) + logs.sum(-1) * (float(SMOOTHING) / logs.shape[-1])
+    return -row.mean()
+
+
+def loss_of_probabilities(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """The mean over all rows of the targets' negative logarithm."""
+    return -named(probabilities, targets).log().mean()

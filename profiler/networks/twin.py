@@ -1,0 +1,280 @@
+"""How does a whole network run in PyTorch? A torch twin of every network of costmodel.networks.
+
+    from costmodel.networks import model
+    net = twin(model("gpt-2"), {"L": 2, "d": 64, "n": 2, "u": 100})
+    net.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+    net.generate(tokens[:, :4], new=8)
+
+Its mixers are those of profiler.modules, its layers and other parts those of network_layers.py and
+network_parts.py. Tokens are numbers from 0 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from costmodel.networks.network import Network
+from costmodel.program.chosen_sizes import default
+from costmodel.symbolic.polynomial import Poly
+from profiler.networks.layers import Making, Stack
+from profiler.networks.parts import Head, loss_of_probabilities, loss_of_scores
+
+
+class TwinError(ValueError):
+    """What a network cannot do, or was asked for wrongly; the message says what to do instead."""
+
+
+@dataclass
+class Decoding:
+    """What a twin holds between tokens: the states of its mixers, layer by layer."""
+
+    held: list[list[Any]]
+    length: int
+    position: int = 0
+
+
+class Twin(nn.Module):
+    """A network as a module; `costmodel.networks` says what it is made of and what it costs.
+
+    Attributes:
+        choices: the network's choices.
+        sizes: every size, those that follow from others too.
+    """
+
+    def __init__(self, making: Making) -> None:
+        super().__init__()
+        c = making.choices
+        self.choices, self.sizes = c, dict(making.sizes)
+        self.encoder = Stack(making, c.encoder_mixers, "e") if c.kind == "encoder-decoder" else None
+        shared = None
+        if self.encoder is not None and c.shared_vocabulary:
+            shared = self.encoder.embedding.E
+        cross = c.cross if c.kind == "encoder-decoder" else ""
+        self.stack = Stack(making, c.mixers, "l", cross=cross, E=shared)
+        self._end(making)
+
+    def _end(self, making: Making) -> None:
+        """Pooler, transform, classifier and head."""
+        c, d, made = making.choices, making.sizes["d"], making.made
+        self.pooler = making.dense(d, d, "tanh") if c.pooler else None
+        self.transform: nn.Module = nn.Identity()
+        if c.transform != "none":
+            self.transform = nn.Sequential(making.dense(d, d, c.transform), making.norm())
+        self.classifier: nn.Module = nn.Identity()
+        self.head: nn.Module = nn.Identity()
+        if c.head == "classes":
+            widths = [d * c.towers, *(making.sizes["f"] // 2**k for k in range(c.hidden))]
+            hidden = (making.dense(a, b, "relu") for a, b in pairwise(widths))
+            self.classifier = nn.Sequential(*hidden)
+            bias = c.biases or c.head_bias
+            self.head = Head(widths[-1], making.sizes["z"], bias=bias, made=made)
+        elif c.head == "vocabulary":
+            E = self.stack.embedding.E if c.tied else None
+            self.head = Head(d, making.sizes["u"], bias=c.head_bias, made=made, E=E)
+
+    def hidden(
+        self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        """The last layer's output (b, s, d); arguments as of `forward`."""
+        self._require_tokens(tokens, "tokens")
+        memory = None
+        if self.encoder is not None:
+            memory = self._encoded(source, tokens.shape[0])
+        rows: Tensor = self.stack(tokens, memory, segments)
+        return rows
+
+    def _encoded(self, source: Tensor | None, batch: int) -> Tensor:
+        """The encoder's output (b, e, d)."""
+        assert self.encoder is not None
+        if source is None or source.shape[0] != batch:
+            raise TwinError(f"an encoder reads a source for each sequence: give ({batch}, e)")
+        self._require_tokens(source, "source")
+        memory: Tensor = self.encoder(source)
+        return memory
+
+    def forward(
+        self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        """What the network gives for whole sequences.
+
+        Args:
+            tokens: (b, s) numbers below u; (b, towers, s) where several sequences are judged
+                together.
+            source: (b, e), what an encoder reads beside the decoder.
+            segments: (b, s), the segment of each token; all stand in the first unless given.
+
+        Returns:
+            Scores (b, s, u) or (b, z), or probabilities where the network ends in a softmax;
+            without a head the pooler's row (b, d), or else all rows (b, s, d).
+
+        Raises:
+            TwinError: wrong shapes, or sequences longer than the positions.
+        """
+        c = self.choices
+        if c.head == "vocabulary":
+            return self._scores(self.hidden(tokens, source, segments))
+        if c.head == "none" and self.pooler is None:
+            return self.hidden(tokens, source, segments)
+        first = self._first(tokens, segments)
+        if self.pooler is not None:
+            first = self.pooler(first)
+        return first if c.head == "none" else self._ended(self.head(self.classifier(first)))
+
+    def _first(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
+        """The first position's row of each tower, side by side."""
+        towers = self.choices.towers
+        if towers == 1:
+            return self.hidden(tokens, None, segments)[:, 0]
+        if tokens.dim() != 3 or tokens.shape[1] != towers:
+            shape = tuple(tokens.shape)
+            raise TwinError(f"{self.choices.name}: tokens are (b, {towers}, s) and came as {shape}")
+        return self.hidden(tokens.flatten(0, 1))[:, 0].reshape(tokens.shape[0], -1)
+
+    def _scores(self, x: Tensor) -> Tensor:
+        return self._ended(self.head(self.transform(x)))
+
+    def _ended(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, -1) if self.choices.output == "probabilities" else scores
+
+    def loss(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        source: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Tensor:
+        """The mean cross-entropy of targets (b, s), or (b,) of a classifier; as `forward`.
+
+        Raises:
+            TwinError: a network without a head.
+        """
+        if self.choices.head == "none":
+            raise TwinError(f"{self.choices.name} has no head, and so no cross-entropy")
+        given = self(tokens, source, segments)
+        if self.choices.output == "probabilities":
+            return loss_of_probabilities(given, targets)
+        return loss_of_scores(given, targets, smoothed=self.choices.smoothing)
+
+    def start(self, batch: int, length: int, source: Tensor | None = None) -> Decoding:
+        """What is held before the first token, with room for `length`; an encoder reads `source`.
+
+        Raises:
+            TwinError: a network that generates no tokens, the reason being its mixers' own, or
+                more tokens than there are positions.
+        """
+        c = self.choices
+        if c.head != "vocabulary":
+            raise TwinError(f"{c.name} has no head over the vocabulary: it generates no tokens")
+        for name, reason in self.stack.stepless.items():
+            raise TwinError(f"{c.name} generates no tokens: {name}: {reason}")
+        self._require_length(length, "length")
+        memory = self._encoded(source, batch) if self.encoder is not None else None
+        layers: Any = self.stack.layers
+        return Decoding([layer.start(batch, length, memory) for layer in layers], length)
+
+    def step(self, tokens_t: Tensor, decoding: Decoding) -> Tensor:
+        """One further token (b,) of each sequence to the scores (b, u) of the next.
+
+        Raises:
+            TwinError: more tokens than there is room for.
+        """
+        if decoding.position >= decoding.length:
+            raise TwinError(f"all {decoding.length} tokens have been read: start with more room")
+        x = self.stack.step(tokens_t, decoding.position, decoding.held)
+        decoding.position += 1
+        return self._scores(x)
+
+    @torch.no_grad()
+    def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
+        """The prompt (b, p) and `new` tokens, each the likeliest after those before it, (b, p+new).
+
+        Every token passes through the mixers' `step`, none through `forward`. Raises as `start`.
+        """
+        self._require_tokens(prompt, "the prompt")
+        was, tokens = self.training, list(prompt.unbind(1))
+        self.eval()
+        try:
+            decoding = self.start(prompt.shape[0], len(tokens) + new - 1 or 1, source)
+            for k in range(len(tokens) + new - 1):
+                scores = self.step(tokens[k], decoding)
+                if k + 1 == len(tokens):
+                    tokens.append(scores.argmax(-1))
+        finally:
+            self.train(was)
+        return torch.stack(tokens, 1)
+
+    def _require_tokens(self, tokens: Tensor, what: str) -> None:
+        """TwinError unless tokens are (b, s) and no longer than the positions."""
+        if tokens.dim() != 2 or tokens.shape[1] < 1 or tokens.dtype != torch.long:
+            raise TwinError(
+                f"{self.choices.name}: {what} must be whole numbers (b, s) of type torch.long, and "
+                f"came as {tuple(tokens.shape)} of type {tokens.dtype}"
+            )
+        self._require_length(tokens.shape[1], what, "e" if what == "source" else "l")
+
+    def _require_length(self, length: int, what: str, letter: str = "l") -> None:
+        if self.choices.positions != "none" and length > self.sizes[letter]:
+            raise TwinError(
+                f"{self.choices.name}: {what} has {length} tokens, and there are positions for "
+                f"{letter} = {self.sizes[letter]}: make the twin with a greater {letter}"
+            )
+
+
+def all_sizes(network: Network, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Every size of a network: given, its own, those that follow, and else the usual default.
+
+    Raises:
+        SizeError: a size that the network refuses, or that comes out fractional.
+    """
+    sizes = network.own.with_given(given or {})
+    polys = [use.sizes.get(x, Poly.atom(x)) for use in network.uses for x in use.mixer.letters]
+    polys += [poly for use in network.uses for poly in (use.runs, use.copies)]
+    for letter in sorted({letter for poly in polys for letter in poly.letters} - {"b", "t"}):
+        if letter not in sizes:
+            sizes[letter] = default(letter, sizes)
+    network.fit(sizes)
+    follow = {x: poly.at(sizes) for x, poly in network.choices.formulas.items()}
+    return sizes | follow
+
+
+def twin(
+    network: Network,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    implementation: str | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> Twin:
+    """A network as a module, with random parameters; as many as `network.parameters()` says.
+
+    Args:
+        network: of `costmodel.networks`.
+        sizes: in place of the network's own; what neither has is the usual default.
+        implementation: that of every mixer which has one of this name, such as `sdpa`.
+        device: `meta` for shapes without memory.
+        seed: equal seeds give equal parameters.
+
+    Raises:
+        SizeError: sizes that the network refuses.
+        TwinError: an implementation that none of its mixers has.
+        ValueError: a mixer without a module.
+    """
+    place = torch.device(device)
+    found = all_sizes(network, sizes)
+    making = Making(network.choices, found, implementation, place, dtype, seed)
+    if implementation is not None and implementation not in making.implementations():
+        known = ", ".join(making.implementations())
+        raise TwinError(
+            f"no mixer of {network.name} has an implementation '{implementation}': expected one "
+            f"of {known}"
+        )
+    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+        torch.manual_seed(seed)
+        return Twin(making)

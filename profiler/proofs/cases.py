@@ -1,0 +1,114 @@
+"""On which small cases is a module held against its equations, and where does it fail first?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from costmodel.errors import SizeError, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.language.nodes import Array
+from costmodel.proofs.check import Proof, first_apart, words
+from profiler.modules.registry import Implementation, build
+from profiler.records.reading import reason_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Values = Mapping[str, np.ndarray[Any, Any]]
+
+TOLERANCE = 1e-9
+"""Relative to the largest output: sums of some dozen float64 numbers in another order."""
+
+BATCH = 2
+"""Sequences at once, so that a module that mixes them is found out."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module in float64 with the equations' arrays at the same weights."""
+
+    mixer: Mixer
+    sizes: Mapping[str, int]
+    module: nn.Module
+    x: torch.Tensor
+    """(BATCH, l, d)"""
+    contexts: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """What is whole before the first token, by name: (BATCH, ...)."""
+
+    def arrays(self, sample: int = 0) -> Values:
+        """One sequence of x and the parameters, as the equations name them."""
+        named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
+        given = {self.mixer.role("input").name: self.x, **self.contexts}
+        return named | {name: value[sample].numpy() for name, value in given.items()}
+
+    def forward(self) -> Any:
+        """What the module gives for these sequences."""
+        return self.module(self.x, *self.contexts.values())
+
+    def initial_state(self) -> Any:
+        """The module's empty state for these sequences."""
+        make: Any = self.module.initial_state
+        return make(BATCH, self.x.shape[1], *self.contexts.values())
+
+    def step(self, t: int, state: Any) -> Any:
+        """The module's row for token t, written into the state."""
+        return self.module.step(self.x[:, t - 1], state)  # type: ignore[operator]
+
+
+def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> Case:
+    """The module at these sizes and random sequences."""
+    given = dict(sizes) | {"b": BATCH}
+    module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
+    generator = torch.Generator().manual_seed(2)
+
+    def random(array: Array) -> torch.Tensor:
+        shape = (BATCH, *(extent.at(sizes) for extent in array.shape))
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    x = random(mixer.role("input"))
+    contexts = {array.name: random(array) for array in mixer.contexts}
+    return Case(mixer, sizes, module, x, contexts)
+
+
+def prove_cases(
+    name: str,
+    mixer: Mixer,
+    implementation: Implementation,
+    compare: Callable[[Case], str],
+    done: str = f"to {TOLERANCE:g} in float64",
+) -> Proof:
+    """The smallest sizes at which `compare` has something to say fail the proof; `done` is what
+    it shows otherwise. Equations that the rules do not cover leave it open."""
+    proven = []
+
+    def apart(sizes: Mapping[str, int]) -> str:
+        try:
+            said = compare(case(mixer, implementation, sizes))
+        except Unsupported:
+            raise
+        except Exception as error:  # a module of a user's own may raise anything
+            return f"it does not run: {_named(error)}"
+        proven.append(sizes)
+        return said
+
+    try:
+        found = first_apart(mixer, apart)
+    except SizeError as error:
+        return Proof(name, False, str(error))
+    except Unsupported as reason:
+        return Proof(name, None, f"the equations are not evaluated: {reason}")
+    if found is not None:
+        return Proof(name, False, f"at {words(found[0])}: {found[1]}")
+    return Proof(name, True, f"{done} at {len(proven)} sets of sizes")
+
+
+def _named(error: Exception) -> str:
+    """The reason, with the kind of an error whose own words say too little."""
+    reason = reason_of(error)
+    plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__
+    return reason if plain else f"{type(error).__name__}: {reason}"

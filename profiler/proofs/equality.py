@@ -1,0 +1,338 @@
+"""Does a mixer hold what its author claims? The proofs that the built-in mixers get, on any mixer.
+
+Well formed; causal or not; counts equal instrumented execution; forms agree; module equals
+equations; dispatched equals executed; state held equals derived state; step equals forward. A
+proof that fails says where: the first equation that differs and the smallest sizes at which it
+does.
+
+Does a module do the work that it is described to do, and hold the state that it needs to?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Equation, Mixer
+from costmodel.language.nodes import Ref, walk
+from costmodel.oracle.execute import execute
+from costmodel.program.lowering import lower
+from costmodel.program.phases import inference_reason
+from costmodel.proofs.check import Proof, prove
+from costmodel.questions.evaluate import evaluate_all
+from costmodel.questions.state import state
+from profiler.counting.call import tensors_in
+from profiler.counting.dispatch import DispatchCounts, count_dispatch
+from profiler.modules.described import (
+    Described,
+    described,
+    difference,
+    dispatched_classes,
+    executed,
+)
+from profiler.modules.registry import Implementation, implementations, without_token
+from profiler.proofs.cases import BATCH, TOLERANCE, Case, prove_cases
+from profiler.records.words import signed_words
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from profiler.proofs.cases import Values
+
+
+def check(mixer: Mixer) -> list[Proof]:
+    """Every proof of a mixer's equations, then of each of its modules."""
+    proofs = prove(mixer)
+    if any(proof.passed is False for proof in proofs):
+        return proofs
+    try:
+        found = implementations(mixer)
+    except ValueError as error:
+        return [*proofs, Proof("module equals equations", None, str(error))]
+    for implementation in found.values():
+        proofs += _of_module(mixer, implementation)
+    return proofs
+
+
+def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
+    """The proofs of one module; what a wrong result would only repeat is left out."""
+    equal, step = module_equals(mixer, implementation), step_equals(mixer, implementation)
+    if not equal.passed:
+        return [equal, step]
+    steps = bool(step.passed)
+    held = [state_equals(mixer, implementation)] if steps else []
+    return [equal, dispatched_equals(mixer, implementation, step=steps), *held, step]
+
+
+def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
+    """`forward` gives what the equations give, parameters of the same names and shapes."""
+
+    def apart(found: Case) -> str:
+        return _parameters_apart(found) or _forward_apart(found, implementation.form)
+
+    name = f"{implementation.name}: module equals equations"
+    return prove_cases(name, mixer, implementation, apart)
+
+
+def _parameters_apart(case: Case) -> str:
+    declared = {a.name: tuple(e.at(case.sizes) for e in a.shape) for a in case.mixer.parameters}
+    held = {name: tuple(p.shape) for name, p in case.module.named_parameters()}
+    parts = [
+        f"the equations have a parameter {name} {declared[name]}, the module has none of that name"
+        for name in declared.keys() - held.keys()
+    ]
+    parts += [
+        f"the module has a parameter {name} {held[name]}, the equations have none of that name"
+        for name in held.keys() - declared.keys()
+    ]
+    parts += [
+        f"the module's parameter {name} is {held[name]}, the equations' is {shape}"
+        for name, shape in declared.items()
+        if held.get(name, shape) != shape
+    ]
+    return "; ".join(sorted(parts))
+
+
+def _forward_apart(case: Case, form: str) -> str:
+    recorder = _Recorder()
+    with torch.no_grad(), recorder:
+        y = case.forward()
+    if not isinstance(y, torch.Tensor):
+        return f"forward returns {type(y).__name__}, expected a tensor {tuple(case.x.shape)}"
+    output = case.mixer.role("output")
+    wanted = (BATCH, *(extent.at(case.sizes) for extent in output.shape))
+    if y.shape != wanted:
+        return f"forward returns {tuple(y.shape)}, expected {wanted}"
+    for sample in range(BATCH):
+        expected = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
+        known = torch.from_numpy(expected[output.name])
+        if place := _first_difference(y[sample], known, "the equations give"):
+            of = f" in sequence {sample + 1} of a batch of {BATCH}" if sample else ""
+            return f"{place}{of}; {_first_unseen(case.mixer, form, expected, recorder.values)}"
+    return ""
+
+
+def _first_difference(
+    found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
+) -> str:
+    """The first entry of y that differs beyond rounding, or ""; `before` leads its position."""
+    if found.shape != expected.shape:
+        return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
+    apart |= found.isnan() & ~expected.isnan()
+    if not apart.any():
+        return ""
+    where = tuple(int(k) for k in apart.nonzero()[0])
+    entry = ", ".join(str(k + 1) for k in before + where)
+    return f"y[{entry}] is {float(found[where]):.6g}, {who} {float(expected[where]):.6g}"
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Keeps every value that a call computes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.seen: list[torch.Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(result):
+            if tensor.is_complex():
+                self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
+            elif tensor.is_floating_point():
+                self.seen.append(tensor.detach().flatten().clone())
+        return result
+
+    @cached_property
+    def values(self) -> torch.Tensor:
+        """All of them in one row, in ascending order."""
+        found = torch.cat([torch.zeros(1, dtype=torch.float64), *(t.double() for t in self.seen)])
+        return found[found.isfinite()].sort().values
+
+
+def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor) -> str:
+    """Which equation's values were never computed, in any order or layout.
+
+    An equation that a kernel fuses away is passed over where a later one that reads it is right.
+    """
+    equations = mixer.forms[form].equations
+    right = {e.name for e in equations if _among(expected[e.name].ravel(), seen)}
+    excused = _read_by(equations, right)
+    for equation in equations:
+        if equation.name not in right | excused:
+            where = f"equation {equation.array.cite} " if equation.array.cite else "equation "
+            first = f"{where}{equation.name} is the first whose values it never computes"
+            listed = ", ".join(dict.fromkeys(e.name for e in equations if e.name in right))
+            return f"it computes {listed} as the equations do, {first}" if listed else first
+    return "it computes every equation's values, and returns others"
+
+
+def _among(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
+    """Whether every number that is not 0 occurs among sorted ones, to rounding."""
+    values = torch.from_numpy(wanted[wanted != 0])
+    at = torch.searchsorted(seen, values).clamp(1, len(seen) - 1) if len(seen) > 1 else None
+    if at is None:
+        return not len(values)
+    nearest = torch.minimum((seen[at] - values).abs(), (seen[at - 1] - values).abs())
+    return bool((nearest <= TOLERANCE * values.abs().clamp(min=1.0)).all())
+
+
+def _read_by(equations: Iterable[Equation], right: set[str]) -> set[str]:
+    """The arrays that right ones were computed from, directly or not."""
+    reads: dict[str, set[str]] = {}
+    for equation in equations:
+        inside = {n.array.name for n, _ in walk(equation.value) if isinstance(n, Ref)}
+        reads.setdefault(equation.name, set()).update(inside)
+    found: set[str] = set()
+    waiting = list(right)
+    while waiting:
+        new = reads.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
+    """`step`, token by token, gives the rows of `forward`."""
+    name = f"{implementation.name}: step equals forward"
+    form = implementation.step_form
+    if form is None:
+        return Proof(name, None, without_token(mixer, implementation))
+    if form not in mixer.forms:
+        expected = ", ".join(mixer.forms)
+        return Proof(name, False, f"{mixer.name} has no form '{form}': expected one of {expected}")
+    reason = inference_reason(lower(mixer.forms[form]))
+    if reason is not None:
+        return Proof(name, None, reason)
+    return prove_cases(name, mixer, implementation, lambda found: _step_apart(found, form))
+
+
+def _step_apart(case: Case, form: str) -> str:
+    with torch.no_grad():
+        whole = case.forward()
+        state = case.initial_state()
+        for token in range(case.x.shape[1]):
+            recorder = _Recorder()
+            with recorder:
+                row = case.step(token + 1, state)
+            if row.shape != whole[:, token].shape:
+                expected = tuple(whole[:, token].shape)
+                return f"step returns {tuple(row.shape)} at token {token + 1}, expected {expected}"
+            for sample in range(BATCH):
+                known = whole[sample, token]
+                place = _first_difference(row[sample], known, "forward gives", (token,))
+                if place:
+                    return f"{place}; {_step_or_forward(case, form, token, row, recorder.values)}"
+    return ""
+
+
+def _step_or_forward(
+    case: Case, form: str, token: int, row: torch.Tensor, seen: torch.Tensor
+) -> str:
+    """Which of the two parts from the equations, and from which one."""
+    expected = evaluate_all(case.mixer, case.arrays(), case.sizes, form)
+    known = torch.from_numpy(expected[case.mixer.role("output").name][token])
+    if not _first_difference(row[0], known, "the equations give"):
+        return "step gives what the equations give, forward does not"
+    return f"in step, {_first_unseen(case.mixer, form, _values_of(case, form, token + 1), seen)}"
+
+
+def _values_of(case: Case, form: str, t: int) -> Values:
+    """Per equation, the values of the entries that belong to token t."""
+    import numpy as np
+
+    run = execute(case.mixer.forms[form], case.sizes, arrays=case.arrays())
+    found: dict[str, list[float]] = {e.name: [] for e in case.mixer.forms[form].equations}
+    for (array, _), scalar in run.trace.memory.items():
+        if array.name in found and scalar.token == t:
+            found[array.name].append(scalar.value)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:
+    """Rungs 1 to 3: `forward`, and `step` token by token, dispatch what the equations count under
+    the implementation's description."""
+    name = f"{implementation.name}: dispatched equals executed"
+    phases = ("training", "inference") if step else ("training",)
+    left: dict[str, None] = {}
+
+    def apart(case: Case) -> str:
+        for phase in phases:
+            does = described(mixer, implementation, phase)
+            for t, dispatched in _dispatched(case, phase):
+                left.update((f"no counting rule for {op}", None) for op in dispatched.unknown)
+                if left:
+                    return ""
+                sizes = dict(case.sizes) | {"b": BATCH} | ({"t": t} if t else {})
+                try:
+                    counted = executed(mixer, does, phase, sizes)
+                except (Unsupported, Unanswered) as reason:
+                    left[f"not counted: {reason}"] = None
+                    return ""
+                found = dispatched_classes(dispatched.operations.to_json())
+                if gap := difference(found, counted):
+                    return _unexplained(does, phase, t, signed_words(gap))
+        return ""
+
+    done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"
+    proof = prove_cases(name, mixer, implementation, apart, done)
+    return Proof(name, None, "; ".join(left)) if left and proof.passed else proof
+
+
+def _dispatched(case: Case, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
+    """What `forward` dispatches (t = 0), or `step` at every token t."""
+    with torch.no_grad():
+        if phase == "training":
+            yield 0, count_dispatch(case.forward)
+            return
+        state = case.initial_state()
+        for t in range(1, case.x.shape[1] + 1):
+            yield t, count_dispatch(case.step, t, state)
+
+
+def _unexplained(does: Described, phase: str, t: int, gap: str) -> str:
+    """Where a call parts from its description, and how the description may be mended."""
+    call, prefix = (f"step at token {t}", "step_") if phase == "inference" else ("forward", "")
+    rewrites = ", ".join(does.rewrites) or "none"
+    return (
+        f"{call} of a batch of {BATCH} dispatches {gap} beyond its description (form "
+        f"'{does.form}', rewrites: {rewrites}); where it means to, describe it by "
+        f"{prefix}rewrites= or {prefix}form= of @implementation"
+    )
+
+
+def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
+    """After every token, the state holds as many elements as the equations need."""
+    name = f"{implementation.name}: state held equals derived state"
+    try:
+        derived = state(mixer, implementation.step_form)
+    except (Unsupported, Unanswered) as reason:
+        return Proof(name, None, f"not derived: {reason}")
+    left: dict[str, None] = {}
+
+    def apart(case: Case) -> str:
+        state = case.initial_state()
+        if not hasattr(state, "elements"):
+            left["its state has no `elements`"] = None
+            return ""
+        for t in range(1, case.x.shape[1] + 1):
+            with torch.no_grad():
+                case.step(t, state)
+            needed = derived.at(**{**case.sizes, "t": t})
+            if state.elements != needed:
+                read = ", ".join(derived.arrays) or "nothing"
+                return (
+                    f"after token {t} the state holds {state.elements} elements for one sequence, "
+                    f"later tokens need {needed} (of {read})"
+                )
+        return ""
+
+    proof = prove_cases(name, mixer, implementation, apart, "after every token")
+    return Proof(name, None, "; ".join(left)) if left and proof.passed else proof

@@ -1,0 +1,121 @@
+"""What did a call cost (rung 5: time, memory, energy), and do its rates mean anything?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from costmodel.language.equations import Mixer
+from costmodel.questions.traffic import traffic
+from profiler.meters.ceilings import COPY, product_name
+from profiler.meters.repetition import repetition_in
+from profiler.records.reading import Unavailable
+from profiler.records.store import Measurement
+from profiler.run.caveats import contention, idleness
+from profiler.run.lower_bounds import bandwidth, below, ceiling
+
+READ = {
+    "weights_bytes": "weights",
+    "state_bytes": "state",
+    "peak_memory_bytes": "peak_memory",
+    "kernels": "kernels",
+    "energy_J": "energy",
+    "energy_net_J": "energy_net",
+    "power_W": "power",
+}
+"""Quantity of rung 5 -> the reading that it is."""
+
+
+INTERVAL = ("ci_low", "ci_high")
+"""The ends of the interval of a median, as wide as a repetition made it."""
+
+
+NO_INTERVAL = "too few samples for an interval of the median"
+"""Why there is none, where a record does not say it itself."""
+
+
+WHOLE = ("weights_bytes", "state_bytes", "peak_memory_bytes", "kernels")
+
+
+RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
+
+
+def cost_of(
+    measurement: Measurement, mixer: Mixer, form: str, executed: int
+) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """Rung 5 of a call that executed so many operations, and the reason of every None in it.
+
+    Rates are given only where the latency is that of a busy device that nothing else used, and
+    where nothing that was measured is below what no call can do without.
+    """
+    readings, reasons = measurement.readings, measurement.reasons
+    if "latency" not in readings:
+        return None, {"5": reasons.get("latency", "latency was not measured")}
+    latency = readings["latency"]
+    sizes: dict[str, Any] = dict(measurement.sizes)
+    moved = traffic(mixer, measurement.phase, form).at(dtype=measurement.dtype, **sizes)
+    cost: dict[str, Any] = {
+        "latency_s": latency.value,
+        "latency_p20_s": latency.details["p20"],
+        "latency_p80_s": latency.details["p80"],
+        "latency_samples": latency.details["n"],
+        "latency_samples_independent": latency.details.get("n_independent"),
+        "latency_stop_rule": latency.details["stop_rule"],
+    }
+    why: dict[str, str] = {}
+    for end in INTERVAL:
+        cost[f"latency_{end}_s"] = latency.details.get(end)
+        if cost[f"latency_{end}_s"] is None:
+            why[f"latency_{end}_s"] = latency.details.get("ci_missing", NO_INTERVAL)
+    if cost["latency_samples_independent"] is None:
+        why["latency_samples_independent"] = "the record does not say"
+    again = repetition_in(latency)
+    cost["latency_repetition_s"] = None if again is None else again["value"]
+    if again is None:
+        why["latency_repetition_s"] = "it was measured once (--repeat measures again)"
+    for key, name in READ.items():
+        cost[key] = None
+        if name not in readings:
+            why[key] = reasons.get(name, f"{name} was not measured")
+        else:
+            value = readings[name].value
+            cost[key] = round(value) if key in WHOLE else value
+    beneath = "; ".join(below(measurement, mixer, form).values())
+    verdict = beneath or contention(measurement) or idleness(measurement)
+    cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or "comparable"}
+    cost |= dict.fromkeys(RATES)
+    if verdict:
+        return with_ceilings(cost, why | dict.fromkeys(("5", *RATES), verdict), measurement)
+    cost["operations_per_s"] = executed / latency.value
+    cost["bytes_per_s"] = moved["compulsory"] / latency.value
+    if cost["energy_J"] is None:
+        why["J_per_operation"] = why["energy_J"]
+    elif not executed:
+        why["J_per_operation"] = "no operation was dispatched"
+    else:
+        cost["J_per_operation"] = cost["energy_J"] / executed
+    return with_ceilings(cost, why, measurement)
+
+
+def with_ceilings(
+    cost: dict[str, Any], why: dict[str, str], measurement: Measurement
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The rates beside those that the device reaches at best, as measured in the same process, and
+    beside what its board tells of its memory."""
+    environment = measurement.environment
+    tops = {"operations_per_s": product_name(measurement.dtype), "bytes_per_s": COPY}
+    for key, name in tops.items():
+        top = ceiling(environment, name)
+        measured, share = f"ceiling_{key}", f"{key}_share"
+        cost[measured] = cost[share] = None
+        if isinstance(top, Unavailable):
+            why |= dict.fromkeys((measured, share), top.reason)
+            continue
+        cost[measured] = top.value
+        if cost[key] is None:
+            why[share] = why[key]
+        else:
+            cost[share] = cost[key] / top.value
+    cost["datasheet_bytes_per_s"] = bandwidth(environment)
+    if cost["datasheet_bytes_per_s"] is None:
+        why["datasheet_bytes_per_s"] = "nothing tells how wide and how fast the memory is"
+    return cost, why

@@ -1,0 +1,145 @@
+"""What did the hardware execute (rung 4), and why is it other than what was dispatched?
+
+Causes of the gap 3-4 are re-counts of what was dispatched, under what was seen of this chip:
+
+- a function executes more than its core: as often as it was dispatched, what the calibration's
+  kernel of that function executed for each;
+- a sum of products begins at zero: an addition for every product, not one less for each result;
+- products of matrices are computed in whole tiles: each again in the tile that its kernel's name
+  tells, where there is one such kernel for every product.
+
+Everything else (scales that a kernel folds in, constants, unused lanes) is left unexplained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.language.functions import CLASSES
+from costmodel.questions.traffic import traffic
+from profiler.counting.backward_rules import DISPATCHED_RULES
+from profiler.counting.forward_rules import contraction, rule_for
+from profiler.counting.operations import Classes
+from profiler.hardware.result import MOVED, Hardware
+from profiler.hardware.tiles import Product, padding
+from profiler.reconcile.levels import Cause, Memory, MemoryCause
+from profiler.records.store import Measurement
+
+FROM_ZERO = "sums begin at zero"
+
+
+PADDING = "whole tiles"
+
+
+UNFUSED = "every equation reads its operands and writes its results"
+
+
+DISPATCHED = "every dispatched operation reads its operands and writes its result, views none"
+
+
+ELSEWHERE = "the equations do not say what must move"
+
+
+def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
+    """The re-counts of what was dispatched that lead to rung 4, without what changes nothing."""
+    record, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
+    if record is None:
+        return ()
+    found = (
+        *functions(record, dispatch["operations"]),
+        from_zero(dispatch["by_op"]),
+        tiles(record),
+    )
+    return tuple(cause for cause in found if any(cause.counts.values()))
+
+
+def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Iterator[Cause]:
+    """What dispatched functions execute by the kernels of the calibration."""
+    calibration = record["calibration"]
+    entries = calibration["entries"]
+    dispatched = {**{name: operations[name] for name in CLASSES}, **operations["other"]}
+    for name, counts in calibration["functions"].items():
+        number = dispatched.get(name, 0)
+        executed = {each: round(number * n / entries) for each, n in counts.items()}
+        added = {each: n - number * (each == name) for each, n in executed.items()}
+        one = ", ".join(f"{n / entries:.4g} {each}" for each, n in counts.items() if n)
+        meaning = f"one executes {one or 'none of these'} in the calibration"
+        yield Cause(3, 4, f"{name} on this chip", {name: -number} | added, meaning)
+
+
+def from_zero(by_op: Mapping[str, Any]) -> Cause:
+    """As many additions as multiplications in every sum of products."""
+    added = 0
+    for name, found in by_op.items():
+        rule = rule_for(name, DISPATCHED_RULES)
+        if isinstance(rule, partial) and rule.func is contraction:
+            added += found["operations"]["mul"] - found["operations"]["add"]
+    return Cause(3, 4, FROM_ZERO, {"add": added}, "a multiply-add for every product of a sum")
+
+
+def tiles(record: Mapping[str, Any]) -> Cause:
+    """Products of matrices again in the tiles of their kernels; nothing where kernels and products
+    are not as many."""
+    products = [Product(*shape) for shape in record.get("products", ())]
+    sides = [(down, across, deep) for down, across, deep in record["tiles"]]
+    beyond = padding(products, sides) if len(products) == len(sides) else 0
+    meaning = "products of matrices in the tiles that their kernels' names tell"
+    return Cause(3, 4, PADDING, {"mul": beyond, "add": beyond}, meaning)
+
+
+def moved(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Memory]:
+    """Bytes that the memory moved beside those that must move; {} where no counters were read."""
+    if "hardware" not in measurement.counts:
+        return {}
+    least, unknown = must_move(measurement, mixer, form)
+    found: dict[str, Memory] = {}
+    for caches, name in MOVED.items():
+        reading = measurement.readings.get(name)
+        why = measurement.reasons.get(name, f"{name} was not measured") if reading is None else ""
+        found[f"dram_{caches}"] = Memory(
+            least.get("compulsory"),
+            None if reading is None else round(reading.value),
+            tuple(more_bytes(measurement, least)) if least and reading is not None else (),
+            why or unknown,
+        )
+    return found
+
+
+def must_move(measurement: Measurement, mixer: Mixer, form: str) -> tuple[Mapping[str, int], str]:
+    """Bytes by the equations, `compulsory` and `unfused`; or nothing, and why."""
+    sizes: dict[str, Any] = dict(measurement.sizes)
+    try:
+        return traffic(mixer, measurement.phase, form).at(dtype=measurement.dtype, **sizes), ""
+    except (Unanswered, Unsupported) as error:
+        return {}, str(error) or ELSEWHERE
+
+
+def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[MemoryCause]:
+    """The bytes again, equation by equation and then operation by operation."""
+    by_op = measurement.counts["dispatch"]["by_op"].values()
+    dispatched = sum(found["bytes_read"] + found["bytes_written"] for found in by_op)
+    for name, number, meaning in (
+        ("unfused", least["unfused"] - least["compulsory"], UNFUSED),
+        ("as dispatched", dispatched - least["unfused"], DISPATCHED),
+    ):
+        if number:
+            yield MemoryCause(name, number, meaning)
+
+
+def beyond(third: Classes, found: Hardware, causes: tuple[Cause, ...]) -> Classes:
+    """What no cause explains of the gap 3-4, of the classes that are known."""
+    explained: Classes = {}
+    for cause in causes:
+        for name, number in cause.counts.items():
+            explained[name] = explained.get(name, 0) + number
+    names = dict.fromkeys([*found.counts, *third, *explained])
+    rest = {
+        name: found.counts.get(name, 0) - third.get(name, 0) - explained.get(name, 0)
+        for name in names
+        if not found.lacks(name)
+    }
+    return {name: number for name, number in rest.items() if number}

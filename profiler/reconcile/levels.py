@@ -1,0 +1,211 @@
+"""What does a reconciliation hold: rungs, causes, unexplained rests, other counters' figures?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from costmodel.language.functions import CLASSES
+from profiler.counting.operations import OTHER, Classes
+from profiler.hardware.result import Hardware
+from profiler.records.words import PHASES
+
+EXHAUSTED = (
+    "exhausted by construction: the causes are the re-counts that lead to rung 2; the gap that "
+    "is observed is 2-3"
+)
+
+
+def row_classes(counts: Mapping[str, int], untold: Collection[str] = ()) -> dict[str, Any]:
+    """Counts as a table's row prints them: mul, add, div, exp, other; None for what is untold.
+
+    >>> row_classes({"mul": 3, "compare": 2})
+    {'mul': 3, 'add': 0, 'div': 0, 'exp': 0, 'other': {'compare': 2}}
+    """
+    named = {name: n for name, n in counts.items() if name not in CLASSES and n}
+    other = named | {name: None for name in untold if name not in (*CLASSES, OTHER)}
+    known = {name: None if name in untold else counts.get(name, 0) for name in CLASSES}
+    return known | {OTHER: None if OTHER in untold else other}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A named re-count: `counts` is what the switch adds, per class."""
+
+    start: int
+    end: int
+    name: str
+    counts: Classes
+    meaning: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """from, to, name, counts, meaning."""
+        return {
+            "from": self.start,
+            "to": self.end,
+            "name": self.name,
+            "counts": row_classes(self.counts),
+            "meaning": self.meaning,
+        }
+
+
+@dataclass(frozen=True)
+class PeerFigure:
+    """What a peer was predicted to print, what it printed, and why it is not rung 3's total.
+
+    `reasons` says for `predicted` and `printed` why one of them is None.
+    """
+
+    name: str
+    predicted: int | None
+    printed: int | None
+    unit: str
+    causes: tuple[tuple[str, int], ...]
+    """From rung 2's total to the prediction: re-counts, in operations."""
+    uncounted: Mapping[str, int] = field(default_factory=dict)
+    uncounted_time_share: float | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unexplained(self) -> int | None:
+        """printed - predicted."""
+        if self.printed is None or self.predicted is None:
+            return None
+        return self.printed - self.predicted
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with causes as objects."""
+        return {
+            "name": self.name,
+            "predicted": self.predicted,
+            "printed": self.printed,
+            "unit": self.unit,
+            "causes": [{"name": name, "counts": {"total": n}} for name, n in self.causes],
+            "unexplained": self.unexplained,
+            "uncounted": dict(self.uncounted),
+            "uncounted_time_share": self.uncounted_time_share,
+            "reasons": dict(self.reasons),
+        }
+
+
+@dataclass(frozen=True)
+class MemoryCause:
+    """A named re-count: what a switch or a class of bytes adds."""
+
+    name: str
+    bytes: int
+    meaning: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """name, bytes, meaning."""
+        return {"name": self.name, "bytes": self.bytes, "meaning": self.meaning}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by the equations and as measured, and the causes of what lies between.
+
+    `reason` says why one of the two is None, `unasked` which switch could not be counted under, and
+    why: what it and those behind it would name is unexplained.
+    """
+
+    derived: int | None = None
+    measured: int | None = None
+    causes: tuple[MemoryCause, ...] = ()
+    reason: str = ""
+    unasked: str = ""
+
+    @property
+    def unexplained(self) -> int | None:
+        """What no cause names; None where there is nothing to compare."""
+        if self.derived is None or self.measured is None:
+            return None
+        return self.measured - self.derived - sum(cause.bytes for cause in self.causes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields and what is unexplained, in bytes."""
+        return {
+            "unit": "B",
+            "derived": self.derived,
+            "measured": self.measured,
+            "causes": [cause.to_json() for cause in self.causes],
+            "unexplained": self.unexplained,
+            "reason": self.reason,
+            "unasked": self.unasked,
+        }
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Theory and measurement of one implementation, rung by rung.
+
+    The gap 1-2 is exhausted by construction: rung 2 is the last of the re-counts that are its
+    causes. The gap 2-3 is the observed one; 3-4 is there where hardware counters were read.
+    """
+
+    mixer: str
+    implementation: str
+    form: str
+    phase: str
+    sizes: Mapping[str, int]
+    dtype: str
+    device: str
+    rungs: Mapping[str, Any]
+    causes: tuple[Cause, ...]
+    unexplained: Mapping[str, Classes]
+    peers: tuple[PeerFigure, ...]
+    reasons: Mapping[str, str]
+    """Why something is missing, nominal or empty: by rung, by gap, by quantity of rung 5."""
+    uncounted: tuple[str, ...] = ()
+    """Dispatched operations without a counting rule: what they did is in no rung."""
+    memory: Mapping[str, Memory] = field(default_factory=dict)
+    """`activations` (what is kept for the backward pass), `peak`, and the bytes that the memory
+    moved where these were counted: by quantity."""
+    hardware: Hardware | None = None
+    """Rung 4; None where no hardware counters were read."""
+
+    @property
+    def explained(self) -> bool:
+        """Whether everything dispatched was counted, nothing is unexplained on rungs 1 to 3, and
+        every peer that printed a figure printed its prediction."""
+        gaps = self.uncounted or any(self.unexplained[gap] for gap in ("1-2", "2-3"))
+        return not gaps and not any(peer.unexplained for peer in self.peers)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ladder as DESIGN's schema 1 prints it."""
+        counted = {rung: row_classes(self.rungs[rung]) for rung in "123"}
+        untold = {} if self.hardware is None else {"3-4": self.hardware.untold}
+        fourth = None
+        if self.hardware is not None:
+            fourth = row_classes(self.hardware.counts, self.hardware.untold)
+        return {
+            "mixer": self.mixer,
+            "implementation": self.implementation,
+            "form": self.form,
+            "phase": self.phase,
+            "sizes": dict(self.sizes),
+            "dtype": self.dtype,
+            "device": self.device,
+            "rungs": counted | {"4": fourth, "5": self.rungs["5"]},
+            "causes": [cause.to_json() for cause in self.causes],
+            "unexplained": {
+                gap: row_classes(counts, untold.get(gap, ()))
+                for gap, counts in self.unexplained.items()
+            },
+            "peers": [peer.to_json() for peer in self.peers],
+            "reasons": dict(self.reasons),
+            "uncounted": list(self.uncounted),
+            "memory": {name: found.to_json() for name, found in self.memory.items()},
+            **({} if self.hardware is None else {"hardware": self.hardware.to_json()}),
+        }
+
+
+def left_bare(ladders: Sequence[Ladder]) -> str:
+    """One sentence naming the ladders with a gap that no cause explains; "" where there is none."""
+    bare = [x for x in ladders if not x.explained]
+    if not bare:
+        return ""
+    named = dict.fromkeys(f"{x.mixer} {x.implementation} ({PHASES[x.phase]})" for x in bare)
+    have = "has" if len(bare) == 1 else "have"
+    return f"{len(bare)} of {len(ladders)} ladders {have} an unexplained gap: {', '.join(named)}"

@@ -1,0 +1,1 @@
+"""Measurements as records, and the file they are kept in."""

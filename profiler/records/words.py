@@ -1,0 +1,50 @@
+"""How are measured values, sizes and phases put into words?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from costmodel.symbolic.sizes import LETTERS
+
+PHASES = {
+    "training": "forward pass",
+    "inference": "one new token",
+    "backward": "backward pass",
+    "training-step": "training step",
+}
+DIGITS = 4
+PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
+LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def scaled(value: float, unit: str) -> str:
+    """A measured value with so many significant digits and a prefix.
+
+    >>> scaled(0.000354121, "s"), scaled(1.2e12, "op/s"), scaled(0.0, "J")
+    ('354.1 µs', '1.2 Top/s', '0 J')
+    """
+    if value == 0:
+        return f"0 {unit}"
+    steps = LARGE if abs(value) >= 1 else PREFIXES
+    factor, prefix = next(((f, p) for f, p in steps if abs(value) >= f), steps[-1])
+    return f"{value / factor:.{DIGITS}g} {prefix}{unit}"
+
+
+def sizes_words(sizes: Mapping[str, int]) -> str:
+    """`b = 1, d = 128, l = 128`."""
+    return ", ".join(f"{letter} = {sizes[letter]}" for letter in LETTERS if letter in sizes)
+
+
+def options_words(options: Mapping[str, Any]) -> str:
+    """What a request asks for besides: `, compile=True`; empty where there is nothing."""
+    return "".join(f", {name}={value}" for name, value in sorted(options.items()))
+
+
+def signed_words(counts: Mapping[str, int]) -> str:
+    """Differences per class.
+
+    >>> signed_words({"mul": 12, "add": -3000})
+    '+12 mul, -3,000 add'
+    """
+    return ", ".join(f"{number:+,} {name}" for name, number in counts.items())

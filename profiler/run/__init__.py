@@ -1,0 +1,1 @@
+"""One measurement, from the request to the record."""

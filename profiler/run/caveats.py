@@ -1,0 +1,71 @@
+"""Do the rates of a measurement mean anything, or was the device idle or shared?"""
+
+from __future__ import annotations
+
+from profiler.meters.nvml import SHARED
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement
+from profiler.records.words import scaled
+
+MOSTLY_IDLE = 0.5
+"""A call whose launches alone take this part of its time leaves the device mostly idle."""
+
+
+SPREAD = 2.0
+"""Samples whose upper fifth begins at more than this many times their lower fifth are contended."""
+
+
+KNOWN = 0.05
+"""A median whose interval reaches farther from it than this part of it gives no rates."""
+
+
+def spread_words(p20: float, p80: float) -> str:
+    """`1.2 ms to 3.4 ms`, from seconds."""
+    return f"{scaled(p20, 's')} to {scaled(p80, 's')}"
+
+
+def contention(measurement: Measurement) -> str:
+    """Why the latency is not that of the call alone: a sentence, or "" where it is well known."""
+    latency = measurement.readings["latency"]
+    details = latency.details
+    if SHARED in details.get("labels", ()):
+        return "not comparable: others computed on the GPU while it was timed"
+    spread = details["p80"] > SPREAD * details["p20"]
+    if _is_known(latency) and not spread:
+        return ""
+    once = details["stop_rule"] == "median settled"
+    stop = "once the median had settled" if once else f"by the {details['stop_rule']}"
+    threads = "" if measurement.device.startswith("cuda") else "fewer threads (OMP_NUM_THREADS=1), "
+    what = f"the median is not known to {KNOWN:.0%}"
+    if spread:
+        what = f"the samples spread from {spread_words(details['p20'], details['p80'])}"
+    longer = " or a longer --seconds" if details["stop_rule"] == "time cap" else ""
+    return (
+        f"not comparable: {what} ({details['n']} samples, stopped {stop}), as when something else "
+        f"uses the machine; {threads}a quieter machine{longer} may help"
+    )
+
+
+def _is_known(latency: Reading) -> bool:
+    """Whether the median settled, or its interval is narrow, whatever ended the sampling."""
+    if latency.details["stop_rule"] in ("median settled", "rounds done"):
+        return True
+    ends = [latency.details.get(end) for end in ("ci_low", "ci_high")]
+    return all(end and abs(end - latency.value) <= KNOWN * latency.value for end in ends)
+
+
+def idleness(measurement: Measurement) -> str:
+    """Why rates mean nothing here: a sentence, or "" where the device is kept busy."""
+    latency = measurement.readings["latency"]
+    launches = measurement.readings.get("launch_estimate")
+    if latency.details.get("launch_bound"):
+        return "not comparable: launch-bound, the device waits for the host most of the time"
+    if launches is None:
+        return ""
+    share = launches.value / latency.value
+    if share < MOSTLY_IDLE:
+        return ""
+    return (
+        f"not comparable: launching its {launches.details['operations']} operations alone takes "
+        f"about {share:.0%} of the time, so the device is mostly idle"
+    )

@@ -1,0 +1,33 @@
+"""What did the hardware execute in a requested call, by counters read in a process of its own?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from profiler.hardware.counts import hardware_counts as counts_of_call, not_asked
+from profiler.hardware.result import HardwareCounts
+from profiler.records.reading import Unavailable
+from profiler.run.plan import request_of
+from profiler.run.prepare import prepare
+from profiler.run.request import Request, described
+
+
+def made(asked: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The call of a described request, and what restores what the call changes."""
+    work = prepare(request_of(asked))
+    return work.bare, work.restore
+
+
+MAKE = f"{made.__module__}:{made.__name__}"
+"""How another process finds `made`."""
+
+
+def hardware_counts(
+    request: Request, note: Callable[[str], None] = lambda _: None
+) -> HardwareCounts | Unavailable:
+    """What a request's call executed and moved, or one sentence that says why it is not known."""
+    if not request.counters:
+        return not_asked()
+    call = {"make": MAKE, "of": described(request)}
+    return counts_of_call(request.device, request.dtype, call, note)

@@ -1,0 +1,428 @@
+"""What does one implementation of a mixer cost on this machine?
+
+Everything that is measured of one implementation at one set of sizes becomes one `Measurement`:
+what it dispatches, what peers print, time, memory and energy. What a machine cannot give is a
+reason, never a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from costmodel.program.phases import phase_name
+from profiler.counting.dispatch import DispatchCounts, count_dispatch
+from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcore_count
+from profiler.counting.zero_gradients import spent_on_zeros
+from profiler.hardware.tiles import products_of
+from profiler.host.device import DTYPES, on_device
+from profiler.host.environment import environment, state_of
+from profiler.meters.ceilings import ceilings
+from profiler.meters.compilation import compile_call
+from profiler.meters.energy.protocol import EnergyLimits, split
+from profiler.meters.failure import failure_words
+from profiler.meters.latency import KINDS, latencies as latency_kinds, latency
+from profiler.meters.memory.allocator import peak_memory
+from profiler.meters.memory.keeping import held_at_most, kept_by
+from profiler.meters.memory.saved_bytes import saved_bytes
+from profiler.meters.nvml import energy
+from profiler.meters.sampler import LatencyLimits
+from profiler.meters.torch_profile import OperationTimes, count_kernels, operation_times
+from profiler.modules.registry import STEPLESS, without_token
+from profiler.records.reading import (
+    DeviceLost,
+    Measured,
+    MeasureError,
+    Reading,
+    Unavailable,
+    reason_of,
+)
+from profiler.records.store import Measurement, divide
+from profiler.records.words import PHASES
+from profiler.run.hardware_counters import hardware_counts
+from profiler.run.lower_bounds import flagged
+from profiler.run.prepare import Work, prepare
+from profiler.run.request import Request
+
+
+def measure(
+    request: Request,
+    *,
+    limits: LatencyLimits | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Measurement:
+    """Measure one implementation.
+
+    Args:
+        limits: when the sampling of latency stops.
+        note: told what is being measured, for a progress bar.
+
+    Raises:
+        MeasureError: the implementation cannot run this phase, dtype or size at all.
+    """
+    note("building")
+    require_token(request)
+    with on_device(request.device):
+        before = state_of(request.device)
+        try:
+            work = prepare(request)
+            work.once()
+        except Exception as error:  # a module of a user's own may raise anything
+            raise MeasureError(_named(request, failure(error))) from error
+        try:
+            found = _measured(request, work, limits, note)
+        except RuntimeError as error:  # the device ran out of memory meanwhile, for one
+            raise MeasureError(_named(request, failure(error))) from error
+    return replace(found, environment={**found.environment, "state_before": before})
+
+
+def measure_with_ceilings(
+    request: Request,
+    *,
+    limits: LatencyLimits | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Measurement:
+    """The same; the environment also says what the device reaches at best (`meters.ceilings`)."""
+    found = measure(request, limits=limits, note=note)
+    note("measuring ceilings")
+    with on_device(request.device):
+        reached = ceilings(request.device, request.dtype, DTYPES[request.dtype])
+    return replace(found, environment={**found.environment, "ceilings": reached})
+
+
+def require_token(request: Request) -> None:
+    """MeasureError where one new token is asked for and has no call.
+
+    A reason that is the equations' names the mixer alone: it is that of all its implementations.
+    """
+    if phase_name(request.phase) != "inference":
+        return
+    if reason := without_token(request.mixer, request.implementation):
+        sentence = f"{reason}, so that one new token cannot be measured"
+        own = _named(request, sentence)
+        raise MeasureError(own if reason == STEPLESS else f"{request.mixer.name}: {sentence}")
+
+
+def _measured(
+    request: Request, work: Work, limits: LatencyLimits | None, note: Callable[[str], None]
+) -> Measurement:
+    counts: dict[str, Any] = {"seed": request.seed, "call": dict(work.details)}
+    measured: dict[str, Measured] = {}
+    dispatched: DispatchCounts | None = None
+    if not request.repetition:
+        dispatched, told, measured = counted(work, request, note)
+        counts = told | counts
+    note("measuring memory")
+    measured = {"peak_memory": memory_of(work, request.device)} | measured
+    measured |= metered(work, request, dispatched, limits, note)
+    readings, reasons = divide(measured)
+    found = Measurement(
+        mixer=request.mixer.origin,
+        implementation=request.implementation.name,
+        form=_form(request),
+        sizes=dict(request.sizes),
+        dtype=request.dtype,
+        phase=phase_name(request.phase),
+        device=request.device,
+        readings=readings,
+        reasons=reasons,
+        counts=counts,
+        environment=environment(request.device) | tools(counts),
+    )
+    return flagged(found, request.mixer)
+
+
+def counted(
+    work: Work, request: Request, note: Callable[[str], None]
+) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
+    """What is the same however often it is measured: the operations that are dispatched; these and
+    peers' figures as JSON values; what is held, launched and kept, and why a peer has no figure."""
+    phase = phase_name(request.phase)
+    note("counting operations")
+    dispatched, zeros = dispatched_by(work), zeros_of(work)
+    note("asking other counters")
+    peers = peers_of(work)
+    note("counting what is held")
+    measured: dict[str, Measured] = {
+        "tensors_at_peak": tensors_at_peak(work, phase),
+        "activations": activation_bytes(work),
+        "weights": weight_bytes(work.module),
+        "state": state_bytes(work, phase),
+        "kernels": kernels_of(work, request.device, dispatched),
+    }
+    hardware, read = hardware_of(work, request, note)
+    measured |= read
+    note("sharing out the time")
+    times = operation_times(work.bare, reset=work.reset, cuda=request.device.startswith("cuda"))
+    printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
+    measured |= {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
+    counts = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json(), "peers": printed}
+    return dispatched, counts | hardware, measured
+
+
+def hardware_of(
+    work: Work, request: Request, note: Callable[[str], None]
+) -> tuple[dict[str, Any], dict[str, Measured]]:
+    """What the hardware executed, as JSON values, beside the products of matrices that it was to
+    compute, and the bytes that it moved; or why it is not known."""
+    found = hardware_counts(request, note)
+    if isinstance(found, Unavailable):
+        return {}, {"hardware": found}
+    work.restore()
+    products = [list(astuple(product)) for product in products_of(work.bare)]
+    return {"hardware": found.to_json() | {"products": products}}, found.readings()
+
+
+def metered(
+    work: Work,
+    request: Request,
+    dispatched: DispatchCounts | None,
+    limits: LatencyLimits | None,
+    note: Callable[[str], None],
+) -> dict[str, Measured]:
+    """Time and energy of the call, or of what torch.compile makes of it.
+
+    `dispatched`: what the call dispatches, so that the time of its launches alone is estimated;
+    None in a repetition, where it is not.
+    """
+    measured: dict[str, Measured] = {}
+    if request.compile:
+        note("compiling")
+        work, measured["compile"] = compiled(work, request, limits)
+    launches = () if dispatched is None else ("launch_estimate",)
+    if isinstance(failed := measured.get("compile"), Unavailable):
+        return measured | dict.fromkeys((*KINDS, *launches, *ENERGIES), failed)
+    note("measuring latency")
+    measured |= latencies(work, request, dispatched, limits)
+    if request.compile:
+        measured |= dict.fromkeys(launches, Unavailable(OF_ITS_OWN))
+    note("measuring energy")
+    lost = lost_in(measured)
+    return measured | (dict.fromkeys(ENERGIES, lost) if lost else energies(work, request))
+
+
+def tools(counts: Mapping[str, Any]) -> dict[str, str]:
+    """The versions of programs that measured beside this one."""
+    return {"ncu": counts["hardware"]["ncu"]} if "hardware" in counts else {}
+
+
+def failure(error: Exception) -> str:
+    """Why a call failed; a ValueError's words are a sentence of our own already."""
+    return reason_of(error) if isinstance(error, ValueError) else failure_words(error)
+
+
+def _form(request: Request) -> str:
+    chosen = request.implementation
+    return (chosen.step_form or "") if phase_name(request.phase) == "inference" else chosen.form
+
+
+def _named(request: Request, reason: str) -> str:
+    return f"{request.mixer.name} {request.implementation.name} ({request.dtype}): {reason}"
+
+
+def dispatched_by(work: Work) -> DispatchCounts:
+    """What the call alone dispatches: what comes before it is not counted."""
+    work.restore()
+    return count_dispatch(work.bare)
+
+
+def zeros_of(work: Work) -> Operations:
+    """What the backward pass does with zeros that stand for no gradient; nothing without one."""
+    if work.halves is None:
+        return NOTHING
+    forward, backward = work.halves
+    work.restore()
+    forward()
+    return spent_on_zeros(backward)
+
+
+FORWARD_ONLY = "fvcore traces forward passes alone: it counts no gradient"
+
+
+def peers_of(work: Work) -> dict[str, PeerCount | Unavailable]:
+    """What other counters print for the same call."""
+
+    def call(*_: torch.Tensor) -> Any:
+        return work.once()
+
+    work.restore()
+    if work.forward is not None:
+        return {"torch": flop_counter_mode(work.bare), "fvcore": Unavailable(FORWARD_ONLY)}
+    return {
+        "torch": flop_counter_mode(work.bare),
+        "fvcore": fvcore_count(work.module, *work.args, call=call if work.reset else None),
+    }
+
+
+def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str, Any]:
+    """A peer's figures, with the share of the time of the operations that it did not count."""
+    share = None if isinstance(times, Unavailable) else times.share(peer.uncounted)
+    return peer.to_json() | {"uncounted_time_share": share}
+
+
+def weight_bytes(module: nn.Module) -> Reading:
+    """Bytes of the parameters, which stand in memory before any call."""
+    held = sum(p.numel() * p.element_size() for p in module.parameters())
+    return Reading("weights", held, "B", (float(held),))
+
+
+def state_bytes(work: Work, phase: str = "training") -> Measured:
+    """Bytes of the rows held once the token is in the state; those allocated are in details."""
+    if work.state is None:
+        return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
+    if not hasattr(work.state, "held"):
+        return Unavailable("its state has no `held`, which says which of its rows are valid")
+    work.once()
+    valid, allocated = (
+        sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        for tensors in (map(work.state.held, work.state.arrays), work.state.arrays.values())
+    )
+    return Reading("state", valid, "B", (float(valid),), {"allocated": allocated})
+
+
+def owned(work: Work) -> list[torch.Tensor]:
+    """Parameters and buffers."""
+    return [*work.module.parameters(), *work.module.buffers()]
+
+
+RELEASES_UNSEEN = (
+    "on a CPU the release of what stood in memory before a call is not recorded, and a backward "
+    "pass releases what the forward pass kept: measure the training step"
+)
+
+
+def memory_of(work: Work, device: str) -> Measured:
+    """The peak of the call, or why it cannot be told."""
+    if not (work.trivial or device.startswith("cuda")):
+        return Unavailable(RELEASES_UNSEEN)
+    return peak_memory(work.bare, device=device, reset=work.reset)
+
+
+def tensors_at_peak(work: Work, phase: str) -> Measured:
+    """The most bytes that tensors hold at once in the call and did not before; the same counted
+    again without one class after another is in details."""
+    if phase == "inference":
+        return Unavailable("what one new token holds is not told apart: its memory is its state")
+    if not work.trivial:
+        return Unavailable("what the forward pass kept is not told from what the call holds")
+    try:
+        work.restore()
+        found = held_at_most(work.bare, owned(work), work.args)
+    except Exception as error:  # what follows every operation may disturb a module of a user's own
+        return Unavailable(f"the call failed while its tensors were followed: {reason_of(error)}")
+    details = {"classes": {"values": found.values, **found.causes}}
+    return Reading("tensors_at_peak", found.total, "B", (float(found.total),), details)
+
+
+def activation_bytes(work: Work) -> Measured:
+    """Bytes that the forward pass keeps for the backward pass, parameters left out; what they
+    consist of is in details."""
+    if work.forward is None:
+        return Unavailable("nothing is kept for a backward pass: the call takes no gradients")
+    try:
+        saved = saved_bytes(work.forward, parameters=owned(work), inputs=work.args)
+        classes = kept_by(work.forward, owned(work), work.args)
+    except Exception as error:  # what follows every operation may disturb a module of a user's own
+        return Unavailable(f"what is kept could not be followed: {reason_of(error)}")
+    held = classes.total + (saved.unseen or 0)
+    details = {"classes": classes.by_class(), "unseen": saved.unseen, "saved": saved.to_json()}
+    return Reading("activations", held, "B", (float(held),), details)
+
+
+def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
+    """Kernels launched: by CUPTI on a GPU; on a CPU the dispatched operations that are no view."""
+    if device.startswith("cuda"):
+        return count_kernels(work.bare, reset=work.reset)
+    number = float(dispatched.launched)
+    return Reading("kernels", number, "1", (number,), {"method": "dispatched non-view operations"})
+
+
+def latencies(
+    work: Work, request: Request, dispatched: DispatchCounts | None, limits: LatencyLimits | None
+) -> dict[str, Measured]:
+    """The call's latency, hot, cold and as a graph, and an estimate of what launching the
+    operations that it dispatches takes alone, where these were counted."""
+    call, reset = work.timed()
+    found = latency_kinds(
+        call,
+        device=request.device,
+        reset=reset,
+        reset_is_trivial=work.trivial,
+        limits=limits,
+        still=work.bare,
+    )
+    readings = {name: work.noted(measured) for name, measured in found.items()}
+    if dispatched is None:
+        return readings
+    lost = lost_in(readings)
+    launches = lost or launch_estimate(request.device, dispatched.launched, limits)
+    return readings | {"launch_estimate": launches}
+
+
+def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:
+    """What says that the device is lost, so that nothing may follow; None where it is not."""
+    return next((m for m in measured.values() if isinstance(m, DeviceLost)), None)
+
+
+def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
+    """Seconds to launch so many operations: their number times that of an addition of one element.
+
+    An estimate, not a bound: an operation called from within another one is launched faster.
+    """
+    one = torch.ones(1, device=device)
+    target = torch.empty(1, device=device)
+    seconds = min(0.3, limits.max_seconds) if limits else 0.3
+    brief = LatencyLimits(max_seconds=seconds, warmup_seconds=0.1)
+    smallest = latency(lambda: torch.add(one, one, out=target), device=device, limits=brief)
+    if isinstance(smallest, Unavailable):
+        return smallest
+    return Reading(
+        "launch_estimate",
+        smallest.value * launched,
+        "s",
+        (smallest.value * launched,),
+        {"operations": launched, "smallest_operation_s": smallest.value},
+    )
+
+
+OF_ITS_OWN = "a compiled call launches operations of its own, whose number is not counted"
+
+
+def compiled(work: Work, request: Request, limits: LatencyLimits | None) -> tuple[Work, Measured]:
+    """The call as torch.compile makes it, and how long that took; or the call and why not."""
+    made = compile_call(work.fn, work.args, device=request.device, reset=work.reset, limits=limits)
+    if isinstance(made, Unavailable):
+        return work, made
+    return replace(work, fn=made.fn), made.reading
+
+
+NO_STEADY_LOAD = (
+    "energy is read over a steady load of calls, and a forward pass comes before each of these: "
+    "measure the training step, and the forward pass"
+)
+
+
+ENERGIES = ("energy", "energy_net", "power")
+
+
+NO_ENERGY = Unavailable("energy was not asked for (--no-energy)")
+
+
+def energies(work: Work, request: Request) -> dict[str, Measured]:
+    """Gross and net energy and mean power, each a reading or the reason why not."""
+    if not request.energy:
+        return dict.fromkeys(ENERGIES, NO_ENERGY)
+    if not work.trivial:
+        return dict.fromkeys(ENERGIES, Unavailable(NO_STEADY_LOAD))
+    call, reset = work.timed()
+    limits = EnergyLimits.asked(request.energy_window_s, request.energy_trials)
+    found = energy(call, device=request.device, reset=reset, limits=limits, force=request.shared)
+    measured = work.noted(found)
+    if isinstance(measured, Unavailable):
+        return dict.fromkeys(ENERGIES, measured)
+    return {reading.name: reading for reading in split(measured)}

@@ -1,0 +1,233 @@
+"""Which measurements does a command line ask for?"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from costmodel.errors import SizeError
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import mixer as load_mixer, user_module
+from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of
+from costmodel.program.phases import phase_name
+from profiler.host.device import device_name, dtype_name
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.modules.registry import Implementation, implementations
+from profiler.proofs.equality import module_equals, step_equals
+from profiler.records.reading import MeasureError
+from profiler.run.request import OF_ENERGY, Request
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure: every combination of these."""
+
+    mixers: Sequence[Mixer]
+    given: Given = field(default_factory=dict)
+    phases: Sequence[str] = ("training",)
+    implementation: str = "all"
+    """`all`, names separated by commas, or `path.py:Class`."""
+    dtype: str = "fp32"
+    device: str | None = None
+    seed: int = 0
+    compile: bool = False
+    shared: bool = False
+    energy: bool = True
+    energy_window_s: float = EnergyLimits.window_s
+    energy_trials: int = EnergyLimits.trials
+    counters: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What requests ask for beside what records have a place for."""
+        return {
+            "compile": self.compile,
+            "shared": self.shared,
+            "counters": self.counters,
+            **{name: getattr(self, name) for name in OF_ENERGY},
+        }
+
+
+def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
+    """The measurements of a plan, mixer by mixer.
+
+    Args:
+        refused: keep those at sizes that their mixer refuses, as long as there are others.
+
+    Raises:
+        MeasureError: an implementation, device or dtype that does not exist, or a module of a
+            user's own that computes something else than its equations.
+        SizeError: sizes that a mixer refuses.
+    """
+    device = device_name(plan.device)
+    dtypes = [dtype_name(part.strip()) for part in plan.dtype.split(",")]
+    found = []
+    for mixer in plan.mixers:
+        combined = [
+            (phase, sizes)
+            for phase in map(phase_name, plan.phases)
+            for sizes in combinations(letters_of(mixer, phase), plan.given)
+        ]
+        _fit(mixer, [sizes for _, sizes in combined], refused)
+        chosen = chosen_implementations(mixer, plan.implementation, plan.mixers)
+        for implementation in chosen:
+            if implementation.home and not is_class(implementation.name):
+                named = f"the module {implementation.module.__qualname__}"
+                shown_equal(mixer, implementation, named, tuple(map(phase_name, plan.phases)))
+        for phase, sizes in combined:
+            for implementation in chosen:
+                for dtype in dtypes:
+                    asked = (implementation, sizes, phase, dtype, device, plan.seed)
+                    found.append(Request(mixer, *asked, **plan.options))
+    return found
+
+
+def _fit(mixer: Mixer, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
+    """Refuse sizes that a mixer refuses, or only if it refuses all where `refused` are kept."""
+    complaints = []
+    for sizes in combined:
+        try:
+            fit(mixer, sizes)
+        except SizeError as error:
+            complaints.append(error)
+    if complaints and not (refused and len(complaints) < len(combined)):
+        raise complaints[0]
+
+
+def chosen_implementations(
+    mixer: Mixer, wanted: str, mixers: Sequence[Mixer]
+) -> list[Implementation]:
+    """The implementations of a mixer that a user names; none where only another mixer has them.
+
+    Raises:
+        MeasureError: a name that no mixer of the command has; the message lists the known ones.
+    """
+    found: dict[str, Implementation] = {}
+    for name in (part.strip() for part in wanted.split(",")):
+        if is_class(name):
+            found[name] = users_class(mixer, name)
+            continue
+        known = described(mixer)
+        if name == "all":
+            found |= known
+        elif name in known:
+            found[name] = known[name]
+        elif not any(name in described(other) for other in mixers):
+            near = difflib.get_close_matches(name, [*known, "all"], 1)
+            hint = f"did you mean '{near[0]}'? " if near else ""
+            raise MeasureError(
+                f"no implementation '{name}': {hint}{mixer.name} has {', '.join(known)}, and a "
+                f"class of your own is given as FILE.py:Class"
+            )
+    return list(found.values())
+
+
+def described(mixer: Mixer) -> dict[str, Implementation]:
+    """The implementations of a mixer by name; MeasureError where it has none."""
+    try:
+        return implementations(mixer)
+    except ValueError as error:
+        raise MeasureError(str(error)) from error
+
+
+def implementation_of(mixer: Mixer, name: str) -> Implementation:
+    """The implementation that a record names.
+
+    Raises:
+        MeasureError: it does not exist (any more).
+    """
+    if is_class(name):
+        return users_class(mixer, name)
+    known = described(mixer)
+    if name not in known:
+        raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
+    return known[name]
+
+
+def is_class(name: str) -> bool:
+    """Whether an implementation is named as FILE.py:Class."""
+    return name.rpartition(":")[0].endswith(".py")
+
+
+def users_class(mixer: Mixer, wanted: str) -> Implementation:
+    """A user's class, after showing that it computes the mixer's equations, token by token too
+    where it has `step`.
+
+    It is described as the plain equations unless it carries a description of its own, and named
+    as the user did, so that a record of it leads back to its file.
+
+    Raises:
+        MeasureError: no such class, or it computes something else; the message says where.
+    """
+    path, _, name = wanted.rpartition(":")
+    if not Path(path).is_file():
+        raise MeasureError(f"no file '{path}': a class of your own is given as FILE.py:Class")
+    module = user_module(Path(path))
+    found = getattr(module, name, None)
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise MeasureError(f"{path} has no class '{name}' that is a torch.nn.Module")
+    claimed = _described(mixer, found, wanted)
+    shown_equal(mixer, claimed, wanted, ("training", "inference"))
+    return claimed
+
+
+def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
+    """MeasureError where a module parts from its equations, in `step` too for inference."""
+    proofs = [module_equals] + [step_equals] * ("inference" in phases)
+    for prove in proofs:
+        proof = prove(mixer, claimed)
+        if proof.passed is False:
+            failed = proof.name.removeprefix(f"{claimed.name}: ")
+            raise MeasureError(f"{named} is not {mixer.name}: {failed} fails {proof.detail}")
+
+
+def _described(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
+    try:
+        for implementation in implementations(mixer).values():
+            if implementation.module is found:
+                return replace(implementation, name=name)
+    except ValueError:
+        pass
+    form = mixer.default_form
+    return Implementation(
+        mixer=mixer.name,
+        name=name,
+        module=found,
+        form=form,
+        rewrites=(),
+        kernels=None,
+        step_form=form if hasattr(found, "step") else None,
+        step_rewrites=(),
+        step_kernels=None,
+        options=mixer.options,
+    )
+
+
+def candidate_of(description: Mapping[str, Any]) -> tuple[Mixer, Implementation]:
+    """The mixer and the implementation of a description; a class of a user's own is proven first.
+
+    Raises:
+        UnknownMixer, MeasureError: a mixer or an implementation that is not there (any more).
+    """
+    mixer = load_mixer(description["mixer"])
+    return mixer, implementation_of(mixer, description["implementation"])
+
+
+def request_of(
+    description: Mapping[str, Any], candidate: tuple[Mixer, Implementation] | None = None
+) -> Request:
+    """The request that `described` gave; its candidate is looked up where it is not known."""
+    return Request(
+        *(candidate or candidate_of(description)),
+        description["sizes"],
+        description["phase"],
+        description["dtype"],
+        description["device"],
+        description["seed"],
+        **description["options"],
+    )

@@ -1,0 +1,314 @@
+"""What call is measured: which module, with which inputs, in which phase, and what before it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+
+from costmodel.program.phases import phase_name
+from profiler.host.device import DTYPES
+from profiler.modules.base import State
+from profiler.modules.registry import build
+from profiler.records.reading import Measured, MeasureError, Reading
+from profiler.run.inputs import SETS, refuse_constant, rotated, why_one_set
+from profiler.run.request import Request
+
+
+@dataclass(frozen=True)
+class Work:
+    """A call to measure: `fn(*args)` after `reset()`.
+
+    What is counted is the call on `args` alone. What is timed, and loads a device for its energy,
+    takes turns with `others` where there are any: see `timed`.
+
+    Raises:
+        ConstantInput: an input has equal entries throughout.
+    """
+
+    module: nn.Module
+    fn: Callable[..., Any]
+    args: tuple[torch.Tensor, ...]
+    reset: Callable[[], None] | None
+    state: State | None = None
+    """What `step` keeps between tokens; none in a forward pass."""
+    trivial: bool = True
+    """Whether `reset` takes no time worth naming, so that several calls may be timed at once."""
+    forward: Callable[[], Any] | None = None
+    """The forward pass whose gradients the call takes; None where it takes none."""
+    halves: tuple[Callable[[], None], Callable[[], None]] | None = None
+    """The forward pass, kept, and the backward pass that uses it up; None without gradients."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """How the call is made, as JSON values."""
+    others: tuple[tuple[torch.Tensor, ...], ...] = ()
+    """Further sets of arguments like `args`."""
+    one_set: str = ""
+    """Why there are none."""
+    lead: Callable[..., None] | None = None
+    """What `reset` does where it takes the inputs in place of the call: a forward pass on them."""
+
+    def __post_init__(self) -> None:
+        for arguments in (self.args, *self.others):
+            refuse_constant(arguments)
+
+    def restore(self) -> None:
+        """Make everything as it is before a call."""
+        if self.reset is not None:
+            self.reset()
+
+    def once(self) -> Any:
+        """The call on a restored state."""
+        self.restore()
+        return self.bare()
+
+    def bare(self) -> Any:
+        """The call alone."""
+        return self.fn(*self.args)
+
+    def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
+        """The call and its reset, each time with the next set of inputs where there are several.
+
+        Weights and a decoding state are the same every time.
+        """
+        sets = (self.args, *self.others)
+        if len(sets) < 2:
+            return self.bare, self.reset
+        if self.lead is not None:
+            return self.bare, rotated(self.lead, sets)
+        return rotated(self.fn, sets), self.reset
+
+    def noted(self, measured: Measured) -> Measured:
+        """A reading with the number of sets of inputs, unless its meter has said it."""
+        if not isinstance(measured, Reading):
+            return measured
+        facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}
+        facts |= {"one_set": self.one_set} if self.one_set else {}
+        return replace(measured, details={**facts, **measured.details})
+
+
+def prepare(request: Request) -> Work:
+    """Build the module with random parameters and the call that a phase times.
+
+    Inference fills the state with t-1 random tokens, and every call is the t-th one. A backward
+    pass starts from a random gradient of the output, and gives those of every parameter, of x and
+    of every context; the forward pass before it is no part of the call. A training step is both,
+    without an optimiser. Gradients of the call before are gone when a call starts.
+    """
+    phase = phase_name(request.phase)
+    return PREPARED[phase](request)
+
+
+def _module(request: Request, sizes: dict[str, int], *, train: bool) -> nn.Module:
+    """The module with random parameters, in train mode where gradients are wanted."""
+    dtype = DTYPES[request.dtype]
+    module = build(
+        request.implementation, sizes, device=request.device, dtype=dtype, seed=request.seed
+    )
+    return module.train(train)
+
+
+def _given(request: Request, sizes: Mapping[str, int], turn: int = 0) -> tuple[torch.Tensor, ...]:
+    """x (b, l, d), then every context: the first set of them, or that of another turn."""
+    x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1 + turn * STREAMS)
+    return (x, *_contexts(request, sizes, turn))
+
+
+def _contexts(
+    request: Request, sizes: Mapping[str, int], turn: int = 0
+) -> tuple[torch.Tensor, ...]:
+    """What is whole before the first token, (b, ...) each."""
+    shapes = [tuple(extent.at(sizes) for extent in a.shape) for a in request.mixer.contexts]
+    first = 100 + turn * STREAMS
+    return tuple(random((sizes["b"], *s), request, first + k) for k, s in enumerate(shapes))
+
+
+def with_turns(
+    work: Work, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
+) -> Work:
+    """The work with further sets of inputs, `made(turn)`, or with the reason why it has none."""
+    held = () if work.state is None else tuple(work.state.arrays.values())
+    beside = (*work.module.parameters(), *work.module.buffers(), *held)
+    if why := why_one_set(torch.device(request.device), work.args, beside):
+        return replace(work, one_set=why)
+    return replace(work, others=tuple(made(turn) for turn in range(1, SETS)))
+
+
+def _forward_work(request: Request) -> Work:
+    sizes = dict(request.sizes)
+    module = _module(request, sizes, train=False)
+
+    @torch.no_grad()
+    def forward(*args: torch.Tensor) -> Any:
+        return module(*args)
+
+    work = Work(module, forward, _given(request, sizes), None, details=mode_of(module))
+    return with_turns(work, request, lambda turn: _given(request, sizes, turn))
+
+
+def _bounded(request: Request) -> bool:
+    return bool(getattr(request.implementation.module, "bounded", False))
+
+
+def _step_work(request: Request) -> Work:
+    sizes = dict(request.sizes)
+    t = sizes.get("t", sizes["l"])
+    if not _bounded(request):
+        sizes["l"] = max(sizes["l"], t)
+    module = _module(request, sizes, train=False)
+    contexts = _contexts(request, sizes)
+    state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
+    for k, name in enumerate(sorted(state.arrays)):
+        state.arrays[name].copy_(random(tuple(state.arrays[name].shape), request, 2 + k))
+
+    def row(turn: int = 0) -> tuple[torch.Tensor, ...]:
+        return (random((sizes["b"], sizes["d"]), request, 1 + turn * STREAMS),)
+
+    def reset() -> None:
+        state.position = t - 1
+
+    @torch.no_grad()
+    def step(x_t: torch.Tensor) -> Any:
+        return module.step(x_t, state)  # type: ignore[operator]
+
+    work = Work(module, step, row(), reset, state, details=mode_of(module))
+    return with_turns(work, request, row)
+
+
+@dataclass
+class Trained:
+    """A module in train mode with inputs that want gradients, and the gradient of its output."""
+
+    module: nn.Module
+    given: tuple[torch.Tensor, ...]
+    cotangent: torch.Tensor | None = None
+    """(b, l, d), random; made after the first forward pass, which shows its shape."""
+    y: Any = None
+    """What the last forward pass gave."""
+    others: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
+    """Further sets like `given`."""
+
+    @property
+    def halves(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """The forward and the backward pass."""
+        return self.forward, self.backward
+
+    def another(self, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """A further set, that wants gradients too."""
+        self.others.append(wanting(given))
+        return self.others[-1]
+
+    def forget(self) -> None:
+        """No gradient and no graph is left of earlier calls."""
+        self.y = None
+        for tensor in (*self.module.parameters(), *self.given, *chain(*self.others)):
+            tensor.grad = None
+
+    def forward(self, *given: torch.Tensor) -> None:
+        """A forward pass that can be differentiated, of `given` or of what the module came with."""
+        with torch.enable_grad():
+            self.y = self.module(*(given or self.given))
+
+    def anew(self, *given: torch.Tensor) -> None:
+        """The same, with nothing left of earlier calls."""
+        self.forget()
+        self.forward(*given)
+
+    def result(self) -> Any:
+        """What a forward pass gives, and nothing keeps."""
+        self.forward()
+        y, self.y = self.y, None
+        return y
+
+    def backward(self) -> None:
+        """The gradients of everything; the graph of the forward pass is used up."""
+        y, self.y = self.y, None
+        y.backward(self.cotangent)
+
+
+def trained(request: Request) -> Trained:
+    """The module of a request, ready for a forward and a backward pass.
+
+    Raises:
+        MeasureError: what it returns is no tensor that a gradient flows back from.
+    """
+    sizes = dict(request.sizes)
+    module = _module(request, sizes, train=True)
+    made = Trained(module, wanting(_given(request, sizes)))
+    made.forward()
+    if not isinstance(made.y, torch.Tensor) or made.y.grad_fn is None:
+        raise MeasureError(
+            f"no gradient flows back from what {request.mixer.name} "
+            f"{request.implementation.name} returns: expected one tensor that depends on x by "
+            f"differentiable operations"
+        )
+    made.cotangent = random(tuple(made.y.shape), request, 200).to(made.y.dtype)
+    made.forget()
+    return made
+
+
+def wanting(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Inputs that want gradients."""
+    return tuple(tensor.requires_grad_() for tensor in given)
+
+
+def _with_trained_turns(work: Work, request: Request, made: Trained) -> Work:
+    sizes = dict(request.sizes)
+    return with_turns(work, request, lambda turn: made.another(_given(request, sizes, turn)))
+
+
+def _backward_work(request: Request) -> Work:
+    made = trained(request)
+
+    def backward(*_: torch.Tensor) -> None:
+        made.backward()
+
+    details = mode_of(made.module) | {"before": "a forward pass, outside the call"}
+    work = Work(
+        made.module, backward, made.given, made.anew,
+        trivial=False, forward=made.result, halves=made.halves, details=details, lead=made.anew,
+    )  # fmt: skip
+    return _with_trained_turns(work, request, made)
+
+
+def _training_step_work(request: Request) -> Work:
+    made = trained(request)
+
+    def step(*given: torch.Tensor) -> None:
+        made.forward(*given)
+        made.backward()
+
+    details = mode_of(made.module)
+    work = Work(
+        made.module, step, made.given, made.forget,
+        forward=made.result, halves=made.halves, details=details,
+    )  # fmt: skip
+    return _with_trained_turns(work, request, made)
+
+
+PREPARED: Mapping[str, Callable[[Request], Work]] = {
+    "training": _forward_work,
+    "inference": _step_work,
+    "backward": _backward_work,
+    "training-step": _training_step_work,
+}
+"""Phase -> what makes its call."""
+
+
+def mode_of(module: nn.Module) -> dict[str, Any]:
+    """Whether a module is in train or eval mode, for its record."""
+    return {"mode": "train" if module.training else "eval"}
+
+
+STREAMS = 400
+"""From one set of inputs to the next, so that no two tensors of a seed are alike."""
+
+
+def random(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
+    """Normal numbers, equal for equal seeds on every device: (shape) in the request's dtype."""
+    generator = torch.Generator().manual_seed(request.seed * 1000 + stream)
+    values = torch.randn(shape, generator=generator, dtype=torch.float32)
+    return values.to(device=request.device, dtype=DTYPES[request.dtype])

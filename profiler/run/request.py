@@ -1,0 +1,88 @@
+"""What is asked of a measurement: which implementation, at which sizes, in which phase and how?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from costmodel.language.equations import Mixer
+from costmodel.program.phases import TRAINING_STEP, phase_name
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.modules.registry import Implementation
+from profiler.records.reading import MeasureError
+
+
+@dataclass(frozen=True)
+class Request:
+    """One implementation at one set of sizes: what to measure."""
+
+    mixer: Mixer
+    implementation: Implementation
+    sizes: Mapping[str, int]
+    """b and every letter of the mixer; t for inference."""
+    phase: str = "training"
+    dtype: str = "fp32"
+    device: str = "cpu"
+    seed: int = 0
+    compile: bool = False
+    """Whether what torch.compile makes of the call is timed, in place of the call."""
+    shared: bool = False
+    """Whether energy is measured even where others use the device, with a label."""
+    energy: bool = True
+    """Whether energy is measured at all."""
+    energy_window_s: float = EnergyLimits.window_s
+    """How long the load of one trial lasts, unless the sensor needs longer."""
+    energy_trials: int = EnergyLimits.trials
+    counters: bool = False
+    """Whether hardware counters are read, in processes of their own under ncu."""
+    repetition: bool = False
+    """Whether memory, time and energy alone are measured, of what was measured before."""
+
+    def __post_init__(self) -> None:
+        try:
+            EnergyLimits.asked(self.energy_window_s, self.energy_trials)
+        except ValueError as error:
+            raise MeasureError(str(error)) from None
+        if self.compile and phase_name(self.phase) in TRAINING_STEP:
+            raise MeasureError(
+                "torch.compile is measured of the forward pass and of one new token: leave out "
+                f"--compile, or --phase {self.phase}"
+            )
+
+
+NAMED = ("mixer", "implementation", "sizes", "phase", "dtype", "device", "seed")
+"""The fields of a request that a record has a place for; the others are its options."""
+
+
+OF_ENERGY = ("energy", "energy_window_s", "energy_trials")
+"""The options that say how energy is measured, and nothing else."""
+
+
+def options_of(request: Request) -> dict[str, Any]:
+    """What a request asks for beside what records name: only what is not as it is by default."""
+    return {
+        entry.name: value
+        for entry in fields(request)
+        if entry.name not in NAMED and (value := getattr(request, entry.name)) != entry.default
+    }
+
+
+def form_of(implementation: Implementation, phase: str) -> str:
+    """The form of the equations that an implementation runs in a phase, "" where it runs none."""
+    token = phase_name(phase) == "inference"
+    return (implementation.step_form or "") if token else implementation.form
+
+
+def described(request: Request) -> dict[str, Any]:
+    """A request as JSON values, for another process."""
+    return {
+        "mixer": request.mixer.origin,
+        "implementation": request.implementation.name,
+        "sizes": dict(request.sizes),
+        "phase": phase_name(request.phase),
+        "dtype": request.dtype,
+        "device": request.device,
+        "seed": request.seed,
+        "options": options_of(request),
+    }

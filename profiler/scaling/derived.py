@@ -1,0 +1,232 @@
+"""What do the equations give along a measured series: operations, bytes, and how they grow?
+
+Everything is derived for what the implementation is described to execute: its form, and the
+equations rewritten as it computes them. The local exponent of an answer f is d log f / d log l,
+taken term by term from the formula, so that it is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.conventions import convention
+from costmodel.questions.count import count
+from costmodel.questions.counts import Counts
+from costmodel.questions.peak import Peak, peak, there_before
+from costmodel.questions.traffic import Elements, element_bytes, traffic
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Poly
+from profiler.modules.described import Described, described, held_steps
+from profiler.reconcile.memory import APART
+from profiler.run.plan import implementation_of
+from profiler.scaling.series import Series
+
+Sizes = Mapping[str, int]
+Derive = Callable[["Executed"], Exact]
+
+OPERATIONS, UNFUSED, COMPULSORY, LIVE, EXPONENTIALS = (
+    "operations",
+    "unfused bytes",
+    "compulsory bytes",
+    "live set",
+    "exponentials",
+)
+MEANINGS: Mapping[str, str] = {
+    OPERATIONS: "operations, every class counted 1, as the implementation executes the equations",
+    UNFUSED: "bytes moved where every equation reads its operands and writes its result",
+    COMPULSORY: "bytes that must move: inputs, weights and state read once, outputs written once",
+    LIVE: "the equations' largest live set in bytes, without what is there before the call and "
+    "with the gradients of parameters",
+    EXPONENTIALS: "exponentiations, those of them among the operations",
+}
+"""What is derived, in words."""
+
+LOCAL = "local"
+"""That a growth is told by local exponents."""
+
+
+class NotSmooth(ValueError):
+    """A formula with steps (floor, ceil) has no local exponent; one sentence."""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What is derived for: a mixer as one implementation executes it in one phase."""
+
+    mixer: Mixer
+    does: Described
+    phase: str
+    dtype: str
+    sizes: Sizes
+
+
+@dataclass(frozen=True)
+class Derived:
+    """One answer along a series."""
+
+    name: str
+    series: Series
+    asked: Callable[[Sizes], Exact]
+
+    def sizes(self, size: int) -> dict[str, int]:
+        """All sizes where the series' letter has this value."""
+        fixed = dict(self.series.fixed)
+        return fixed | dict.fromkeys(sorted(self.series.moving), size)
+
+    def at(self, size: int) -> int:
+        """The value at one size of the series."""
+        sizes = self.sizes(size)
+        return self.asked(sizes).at(sizes)
+
+    def local(self, size: int) -> Fraction:
+        """The local exponent at one size: d log f / d log of the letter; NotSmooth where steps in
+        it make it one that says nothing."""
+        sizes = self.sizes(size)
+        return local_exponent(self.asked(sizes), self.series.moving, sizes)
+
+    def between(self, first: int, last: int) -> tuple[float, float, str]:
+        """The local exponents at both ends of a range, and a word on what they are."""
+        try:
+            return float(self.local(first)), float(self.local(last)), LOCAL
+        except NotSmooth:
+            whole = math.log(self.at(last) / self.at(first)) / math.log(last / first)
+            return whole, whole, "between the ends, since the formula has steps"
+
+
+def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Fraction:
+    """d log f / d log x where all `letters` grow as x does: the powers of the terms, each weighed
+    by its share of the value.
+
+    >>> l, d = Poly.atom("l"), Poly.atom("d")
+    >>> local_exponent(Exact.of(l * l * d + l * d * d), frozenset({"l"}), {"l": 30, "d": 10})
+    Fraction(7, 4)
+
+    Raises:
+        NotSmooth: a step function of the letters, or a value of zero.
+    """
+    value, moved = Fraction(0), Fraction(0)
+    for guards, poly in answer.pieces:
+        if not all(guard.rational(sizes) >= 0 for guard in guards):
+            continue
+        for monomial, number in poly.terms.items():
+            if any(isinstance(atom, Fn) and atom_letters(atom) & letters for atom, _ in monomial):
+                raise NotSmooth("a formula with steps in it has no local exponent")
+            term = Fraction(Poly({monomial: number}).rational(sizes))
+            value += term
+            moved += term * sum(power for atom, power in monomial if atom in letters)
+    if not value:
+        raise NotSmooth("what is zero has no exponent")
+    return moved / value
+
+
+def atom_letters(atom: str) -> frozenset[str]:
+    """The sizes that an atom depends on."""
+    return Poly.atom(atom).letters
+
+
+def counted(of: Executed) -> Counts:
+    """Operations as the implementation executes the equations."""
+    return count(of.mixer, of.phase, of.does.form, ("strict", *of.does.rewrites))
+
+
+def operations(of: Executed) -> Exact:
+    """Operations for b sequences, with the work done once."""
+    found = counted(of)
+    total = Exact()
+    for each in found.classes.values():
+        total = total + each
+    once = found.once.exact_total if found.once else Exact()
+    b = of.sizes["b"]
+    return total * b + once + found.joined * (b - 1)
+
+
+def exponentials(of: Executed) -> Exact:
+    """Those of them that are exponentiations."""
+    found = counted(of)
+    once = found.once.classes.get("exp", Exact()) if found.once else Exact()
+    return found.classes.get("exp", Exact()) * of.sizes["b"] + once
+
+
+def moved(which: str) -> Derive:
+    """Bytes moved, `unfused` or `compulsory`, for b sequences."""
+
+    def bytes_(of: Executed) -> Exact:
+        rules = convention(("strict", *of.does.rewrites))
+        elements: Elements = getattr(traffic(of.mixer, of.phase, of.does.form, rules), which)
+        total = Exact()
+        for kind, number in elements.kinds.items():
+            total = total + number * (1 if kind == "weights" else of.sizes["b"])
+        return total * element_bytes(of.dtype)
+
+    return bytes_
+
+
+def live(of: Executed) -> Exact:
+    """The largest live set in bytes at these sizes, without what was there before."""
+    if reason := APART.get(of.phase):
+        raise Unanswered(reason)
+    steps = held_steps(of.mixer, of.does)
+    form, rewrites = steps[-1][2:] if steps else (of.mixer.default_form, ())
+    found: Peak = peak(of.mixer, of.phase, form, ("strict", *rewrites))
+    moment = max(found.moments, key=lambda m: m.at(of.sizes))
+    b = of.sizes["b"]
+    before = there_before(of.mixer, of.phase) * b
+    held = moment.each * b + moment.once + Exact.of(found.gradients) - Exact.of(before)
+    return held * element_bytes(of.dtype)
+
+
+RULES: Mapping[str, Derive] = {
+    OPERATIONS: operations,
+    EXPONENTIALS: exponentials,
+    UNFUSED: moved("unfused"),
+    COMPULSORY: moved("compulsory"),
+    LIVE: live,
+}
+"""What is derived -> how."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the equations give along one series; what they do not give is a reason."""
+
+    series: Series
+
+    @cached_property
+    def _mixer(self) -> tuple[Mixer, Described]:
+        mixer = load_mixer(self.series.mixer)
+        chosen = implementation_of(mixer, self.series.implementation)
+        return mixer, described(mixer, chosen, self.series.phase)
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """The kernel classes that carry it; none where the implementation is not known."""
+        try:
+            return frozenset(self._mixer[1].kernels.values())
+        except ValueError:
+            return frozenset()
+
+    def of(self, name: str) -> Derived | str:
+        """One derived answer, or why there is none."""
+        try:
+            mixer, does = self._mixer
+        except ValueError as error:
+            return str(error)
+
+        def asked(sizes: Sizes) -> Exact:
+            return RULES[name](Executed(mixer, does, self.series.phase, self.series.dtype, sizes))
+
+        found = Derived(name, self.series, asked)
+        try:
+            values = [found.at(size) for size in self.series.sizes]
+        except (Unsupported, Unanswered, ValueError) as reason:
+            return str(reason)
+        if min(values) <= 0:
+            return f"{name}: the equations give {min(values)}, which has no power"
+        return found

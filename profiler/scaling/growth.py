@@ -1,0 +1,200 @@
+"""With which exponents do latency, memory and energy grow in l and d, as measured and as derived,
+and where does what was measured leave what is predicted?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from profiler.records.store import Measurement
+from profiler.scaling.derived import (
+    COMPULSORY,
+    EXPONENTIALS,
+    LIVE,
+    LOCAL,
+    OPERATIONS,
+    UNFUSED,
+    Derived,
+    Predictions,
+)
+from profiler.scaling.exponents import Exponent, Unsettled, Value, exponent, power_of
+from profiler.scaling.floors import Departure, departure, floors_of
+from profiler.scaling.series import LAUNCH_BOUND, QUANTITIES, Quantity, Series, series_of
+
+LETTERS = ("l", "d")
+
+COMPARED: Mapping[str, tuple[str, ...]] = {
+    "s": (OPERATIONS, UNFUSED, COMPULSORY),
+    "J": (OPERATIONS, UNFUSED, COMPULSORY),
+    "B": (LIVE,),
+}
+"""Unit of a quantity -> the derived answers that stand beside its exponent."""
+
+FUSED = "fused-attention"
+"""The kernel class that keeps what is between its equations on the chip."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a derived answer grows over the range of a measured exponent."""
+
+    name: str
+    power: float
+    """By the same weighted line through the answer's values."""
+    first: float
+    last: float
+    """The local exponents at both ends; the same number twice where there are none."""
+    how: str
+    """`local`, or what stands in for it."""
+
+    @property
+    def words(self) -> str:
+        """As a table prints it: the exponent, and those at both ends where they are others.
+
+        What stands in for local exponents is one number, no range.
+        """
+        power, first, last = (f"{number:.2f}" for number in (self.power, self.first, self.last))
+        if power == first == last:
+            return power
+        return f"{power} ({first} {'between the ends' if self.how != LOCAL else f'to {last}'})"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One quantity along one series."""
+
+    series: Series
+    quantity: Quantity
+    values: tuple[Value, ...]
+    measured: Exponent | Unsettled
+    derived: Mapping[str, Growth | str] = field(default_factory=dict)
+    """Name -> growth, or why there is none."""
+    departure: Departure | str = ""
+    """Where it leaves the floors; or why that is not known."""
+
+    @property
+    def agrees_with(self) -> list[str]:
+        """The derived answers whose exponent lies in the measured interval."""
+        if isinstance(self.measured, Unsettled):
+            return []
+        known = [g for g in self.derived.values() if isinstance(g, Growth)]
+        return [growth.name for growth in known if self.measured.contains(growth.power)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values; what does not exist is null with its reason."""
+        reasons: dict[str, str] = {}
+        measured: dict[str, Any] | None = None
+        if isinstance(self.measured, Unsettled):
+            reasons["measured"] = self.measured.reason
+        else:
+            m = self.measured
+            measured = {
+                "exponent": m.value, "ci_low": m.low, "ci_high": m.high, "first": m.first,
+                "last": m.last, "sizes": m.sizes, "ended": m.ended,
+            }  # fmt: skip
+        derived: dict[str, Any] = {}
+        for name, growth in self.derived.items():
+            derived[name] = None if isinstance(growth, str) else vars(growth)
+            if isinstance(growth, str):
+                reasons[name] = growth
+        left = None
+        if isinstance(self.departure, str):
+            reasons["departure"] = self.departure
+        else:
+            left = {
+                "leaves_at": self.departure.left,
+                "explained": {str(k): v for k, v in self.departure.highest.items()},
+                "above": {str(k): v for k, v in self.departure.above.items()},
+                "floors": {f.name: f.constant for f in self.departure.floors},
+            }
+        s = self.series
+        return {
+            "mixer": s.mixer, "implementation": s.implementation, "form": s.form,
+            "phase": s.phase, "dtype": s.dtype, "device": s.device, "along": s.letter,
+            "fixed": dict(s.fixed), "quantity": self.quantity.reading, "unit": self.quantity.unit,
+            "values": [[v.size, v.value, v.low, v.high] for v in self.values],
+            "measured": measured, "derived": derived, "departure": left, "reasons": reasons,
+        }  # fmt: skip
+
+
+def scalings(
+    records: Sequence[Measurement], letters: Sequence[str] = LETTERS
+) -> tuple[list[Scaling], list[str]]:
+    """Every quantity along every series of the records, and a sentence for each letter along which
+    there is none."""
+    found: list[Scaling] = []
+    problems = []
+    for letter in letters:
+        along = series_of(records, letter)
+        if not along:
+            problems.append(
+                f"no two records differ in {letter} alone: no exponent in {letter}; measure "
+                f"several, such as --{letter} 128:2048:x2"
+            )
+        for series in along:
+            predicted = Predictions(series)
+            known: dict[str, Derived | str] = {}
+            found += [scaling(series, q, predicted, known) for q in QUANTITIES.values()]
+    return found, problems
+
+
+def scaling(
+    series: Series, quantity: Quantity, predicted: Predictions, known: dict[str, Derived | str]
+) -> Scaling:
+    """One quantity along one series.
+
+    `known`: what was derived for the series before; it grows.
+    """
+    for name in COMPARED[quantity.unit]:
+        if name not in known:
+            known[name] = predicted.of(name)
+    derived = {name: known[name] for name in COMPARED[quantity.unit]}
+    values = series.values(quantity)
+    reason = series.missing(quantity)
+    if not values:
+        reason = reason or f"{quantity.title} is zero at every size, which has no power"
+        return Scaling(series, quantity, (), Unsettled(reason), {}, reason)
+    measured = exponent(values)
+    first, last = values[0].size, values[-1].size
+    if isinstance(measured, Exponent):
+        first, last = measured.first, measured.last
+    growths = {name: growth(each, values, first, last) for name, each in derived.items()}
+    if EXPONENTIALS not in known:
+        known[EXPONENTIALS] = predicted.of(EXPONENTIALS)
+    left = departs(series, quantity, values, derived, predicted.kernels, known[EXPONENTIALS])
+    return Scaling(series, quantity, tuple(values), measured, growths, left)
+
+
+def growth(derived: Derived | str, values: Sequence[Value], first: int, last: int) -> Growth | str:
+    """How an answer grows between two sizes."""
+    if isinstance(derived, str):
+        return derived
+    if first == last:
+        return f"one size has no growth: {first}"
+    low, high, how = derived.between(first, last)
+    return Growth(derived.name, power_of(derived.at, values, first, last), low, high, how)
+
+
+def departs(
+    series: Series,
+    quantity: Quantity,
+    values: Sequence[Value],
+    derived: Mapping[str, Derived | str],
+    kernels: frozenset[str],
+    exponentials: Derived | str,
+) -> Departure | str:
+    """Where the values leave their floors; the traffic is what a fused kernel cannot avoid where
+    there is one, and else that of equation after equation. `exponentials`: a sentence where there
+    is none of them."""
+    left_out = UNFUSED if FUSED in kernels else COMPULSORY
+    wanted = {name: each for name, each in derived.items() if name != left_out}
+    if missing := [each for each in wanted.values() if isinstance(each, str)]:
+        return missing[0]
+    known = [each for each in wanted.values() if isinstance(each, Derived)]
+    sure = [value for value in values if value.cut in ("", LAUNCH_BOUND)]
+    if not sure:
+        return "no value has an interval: its samples tell too little"
+    apart = None if isinstance(exponentials, str) else exponentials
+    return departure(floors_of(series, quantity, sure, known, apart), sure)

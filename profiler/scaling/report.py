@@ -1,0 +1,173 @@
+"""How do measured and derived exponents read in each format: terminal, markdown, LaTeX, CSV,
+JSON?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from costmodel.report import render, typeset
+from costmodel.report.cells import Cell, Column, Grid, Line, Note
+from profiler.run.report import Reasons
+from profiler.scaling.derived import LOCAL, MEANINGS
+from profiler.scaling.exponents import AGREE, LEAST, Exponent, Unsettled
+from profiler.scaling.floors import BEST, MEASURED, NEAR, SHEET, Departure
+from profiler.scaling.growth import COMPARED, Growth, Scaling
+
+FIELDS = (
+    "quantity", "along", "mixer", "implementation", "form", "phase", "dtype", "device", "fixed",
+    "exponent", "ci_low", "ci_high", "first", "last", "sizes", "derived", "derived_exponent",
+    "derived_first", "derived_last", "leaves_at", "reason",
+)  # fmt: skip
+
+METHOD = (
+    "exponent: slope of the logarithms over the settled range (from the largest size down, while "
+    f"the next value lies on the line through those above it, or the local slope within {AGREE:g} "
+    f"of it; nothing that is bound by launches; {LEAST} sizes or more), by least squares weighted "
+    "with the intervals of the medians; its 95 % interval is the wider of what these intervals and "
+    "what the scatter about the line give"
+)
+FLOORS = (
+    "floors: launch overhead as the records estimate it; what is derived, scaled by {rates}; a "
+    f"value is explained as long as its interval reaches down to {NEAR:g} times all floors together"
+)
+RATES = {
+    MEASURED: "what the device reaches at best as measured beside the records",
+    SHEET: "what its data sheet says",
+    BEST: "the best rate that the same series reaches, not by a ceiling of the machine",
+}
+"""Where a rate is from, in words."""
+
+
+def text(
+    found: Sequence[Scaling],
+    format_: str,
+    command: str,
+    width: int | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Exponents in one of the formats rich, markdown, latex, csv, json (schema 1)."""
+    if format_ == "json":
+        listed = [each.to_json() for each in found]
+        return json.dumps({"schema": 1, "scalings": listed}, indent=1) + "\n"
+    if format_ == "csv":
+        return render.as_csv(FIELDS, [row for each in found for row in csv_rows(each)])
+    made = grids(found)
+    if format_ == "markdown":
+        return "\n".join(render.markdown(grid, "###") for grid in made)
+    if format_ == "latex":
+        tables = (typeset.latex(grid, caption(grid)) for grid in made)
+        return "\n".join([typeset.preamble(command), *tables])
+    return "\n".join(render.terminal(grid, width, colour=colour) for grid in made)
+
+
+def caption(grid: Grid) -> Line:
+    """The title and what must be said below, as sentences."""
+    return (f"{grid.title}.", *(part for line in grid.said for part in (" ", *line, ".")))
+
+
+def grids(found: Sequence[Scaling]) -> list[Grid]:
+    """One table a quantity and letter; what was measured nowhere, and methods, are said below the
+    last one."""
+    groups: dict[tuple[str, str], list[Scaling]] = {}
+    for each in found:
+        groups.setdefault((each.quantity.reading, each.series.letter), []).append(each)
+    there = [group for group in groups.values() if any(each.values for each in group)]
+    absent = [group[0] for group in groups.values() if group not in there]
+    nowhere = [Note((f"{each.quantity.title}, in {each.series.letter}: {nothing(each)}",))
+               for each in absent]  # fmt: skip
+    if not there:
+        return [Grid("Scaling: nothing was measured that could grow", (), (), notes=(*nowhere,))]
+    last = (Note((METHOD,)), Note((floors_words(found),), ("floors",)), *nowhere)
+    return [grid_of(group, last if group is there[-1] else ()) for group in there]
+
+
+def floors_words(found: Sequence[Scaling]) -> str:
+    """What floors are scaled by, as far as any of these are."""
+    sources = [
+        floor.source
+        for each in found
+        if isinstance(each.departure, Departure)
+        for floor in each.departure.floors
+    ]
+    used = [words for source, words in RATES.items() if any(s.startswith(source) for s in sources)]
+    if len(used) < 2:
+        return FLOORS.format(rates="".join(used) or RATES[BEST])
+    return FLOORS.format(rates=", or by ".join(used))
+
+
+def nothing(each: Scaling) -> str:
+    """Why a quantity has no values."""
+    assert isinstance(each.measured, Unsettled)
+    return each.measured.reason
+
+
+def grid_of(group: Sequence[Scaling], last: Sequence[Note]) -> Grid:
+    """Every series of one quantity along one letter; `last`: what is said below."""
+    reasons = Reasons()
+    names = COMPARED[group[0].quantity.unit]
+    quantity, letter = group[0].quantity, group[0].series.letter
+    columns = (
+        Column("mixer", "mixer", numeric=False),
+        Column("implementation", "implementation", numeric=False),
+        Column("setting", "setting", numeric=False, wide=True),
+        Column("range", f"settled {letter}"),
+        Column("exponent", "measured\nexponent"),
+        Column("interval", "95 % interval"),
+        *(Column(name, f"{name}\n(derived)") for name in names),
+        Column("agrees", "agrees with", numeric=False, wide=True),
+        Column("floors", "explained by its floors", numeric=False, wide=True),
+    )
+    rows = tuple(row(each, names, reasons) for each in group)
+    ends = "in brackets its local exponents at both ends, where they are others"
+    notes = [Note((f"{name}: {MEANINGS[name]}; {ends}",), (name,)) for name in names]
+    steps = sorted({g.how for each in group for g in each.derived.values()
+                    if isinstance(g, Growth) and g.how != LOCAL})  # fmt: skip
+    notes += [Note((f"some derived exponents are those {how}",)) for how in steps]
+    notes += last
+    title = f"Scaling of {quantity.title}, in {letter}"
+    drop = ("compulsory bytes", "setting", "agrees", "floors", "unfused bytes", "range")
+    return Grid(title, columns, rows, tuple(reasons.texts), tuple(notes), drop)
+
+
+def row(each: Scaling, names: Sequence[str], reasons: Reasons) -> Line:
+    """One series."""
+    measured: tuple[Cell, Cell, Cell]
+    if isinstance(each.measured, Unsettled):
+        dash = reasons.dash(each.measured.reason)
+        measured = (dash, dash, dash)
+    else:
+        m = each.measured
+        measured = (f"{m.first} to {m.last}", f"{m.value:.2f}", f"{m.low:.2f} to {m.high:.2f}")
+    derived: list[Cell] = []
+    for name in names:
+        growth = each.derived.get(name, "what was not measured is not set beside what is derived")
+        derived.append(reasons.dash(growth) if isinstance(growth, str) else growth.words)
+    agrees: Cell = measured[1]
+    if isinstance(each.measured, Exponent):
+        agrees = ", ".join(each.agrees_with) or "none"
+    left = each.departure
+    floors: Cell = reasons.dash(left) if isinstance(left, str) else left.words
+    s = each.series
+    return (s.mixer, s.implementation, s.setting + s.asked, *measured, *derived, agrees, floors)
+
+
+def csv_rows(each: Scaling) -> list[list[Any]]:
+    """A row for each derived answer beside the measured exponent."""
+    printed = each.to_json()
+    s, m = each.series, printed["measured"] or {}
+    lead = [
+        each.quantity.reading, s.letter, s.mixer, s.implementation, s.form, s.phase, s.dtype,
+        s.device, " ".join(f"{x}={n}" for x, n in s.fixed),
+        *(m.get(key) for key in ("exponent", "ci_low", "ci_high", "first", "last", "sizes")),
+    ]  # fmt: skip
+    left = (printed["departure"] or {}).get("leaves_at")
+    why = printed["reasons"]
+    rows = []
+    for name in each.derived or ("",):
+        g = printed["derived"].get(name) or {}
+        own = [name, g.get("power"), g.get("first"), g.get("last")]
+        rows.append([*lead, *own, left, why.get("measured") or why.get(name)])
+    return rows

@@ -1,0 +1,203 @@
+"""Which curves do the records of a file make: one quantity against one size, all else equal?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement
+from profiler.records.words import PHASES, options_words, sizes_words
+from profiler.run.caveats import idleness
+from profiler.scaling.exponents import Value, pooled
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A reading that is followed over sizes."""
+
+    reading: str
+    title: str
+    unit: str
+    launches: bool
+    """Whether it says nothing of the work where the device waits for launches."""
+    exact: bool = False
+    """Whether it repeats to the byte, so that its samples need no interval."""
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    entry.reading: entry
+    for entry in (
+        Quantity("latency", "latency, hot", "s", launches=True),
+        Quantity("latency_cold", "latency, cold", "s", launches=True),
+        Quantity("latency_graph", "latency, graph", "s", launches=False),
+        Quantity("peak_memory", "peak memory", "B", launches=False, exact=True),
+        Quantity("energy", "energy, gross", "J", launches=True),
+        Quantity("energy_net", "energy, net", "J", launches=True),
+    )
+}
+"""Reading -> what is followed."""
+
+COMMON = ("b", "l", "t", "d")
+"""The sizes that every mixer has."""
+
+LAUNCH_BOUND, NO_INTERVAL = "bound by launches", "without an interval"
+"""Why a value says nothing of how the work grows."""
+
+
+Fixed = tuple[tuple[str, int], ...]
+"""Sizes with their values."""
+Key = tuple[str, str, str, str, str, str, str, Fixed]
+"""Mixer, implementation, form, phase, dtype, kind of device, letter and what stays."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """What was measured at several values of one size, all else equal."""
+
+    mixer: str
+    implementation: str
+    form: str
+    phase: str
+    dtype: str
+    device: str
+    """cpu or cuda."""
+    letter: str
+    fixed: Fixed
+    """The other sizes; t is none of them where the last token moves with l."""
+    records: tuple[Measurement, ...]
+
+    @property
+    def label(self) -> str:
+        """Mixer and implementation, and what was asked for besides."""
+        return f"{self.mixer} {self.implementation}{self.asked}"
+
+    @property
+    def asked(self) -> str:
+        """What was asked for besides, `, compile=True`; empty where there is nothing."""
+        return options_words(self.records[0].sweep.get("options", {}))
+
+    @property
+    def name(self) -> str:
+        """The label, with the sizes of its own: those beside batch, length, position and width."""
+        own = sizes_words({x: n for x, n in self.fixed if x not in COMMON})
+        return f"{self.label} ({own})" if own else self.label
+
+    @property
+    def setting(self) -> str:
+        """What else was the same, in words."""
+        return self.setting_at(frozenset(dict(self.fixed)))
+
+    def setting_at(self, letters: frozenset[str]) -> str:
+        """What else was the same, of the sizes these alone."""
+        sizes = sizes_words({x: n for x, n in self.fixed if x in letters})
+        words = (PHASES.get(self.phase, self.phase), self.dtype, self.device, sizes)
+        return ", ".join(filter(None, words))
+
+    @property
+    def sizes(self) -> list[int]:
+        """The values of the letter, ascending."""
+        return sorted({record.sizes[self.letter] for record in self.records})
+
+    def at(self, size: int) -> list[Measurement]:
+        """The records at one size, a round each."""
+        return [record for record in self.records if record.sizes[self.letter] == size]
+
+    @property
+    def moving(self) -> frozenset[str]:
+        """The letters that change along the series: t with l, where the last token is asked for."""
+        letters = set(self.records[0].sizes)
+        return frozenset(letters - {letter for letter, _ in self.fixed})
+
+    def values(self, quantity: Quantity) -> list[Value]:
+        """The values of a quantity, one a size, where it was measured and is more than nothing."""
+        return [v for size in self.sizes if (v := value_of(self.at(size), size, quantity))]
+
+    def missing(self, quantity: Quantity) -> str:
+        """Why no record has the quantity; "" where one has."""
+        if any(quantity.reading in record.readings for record in self.records):
+            return ""
+        given = (record.reasons.get(quantity.reading) for record in self.records)
+        return next(filter(None, given), f"{quantity.title} was not measured")
+
+
+def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
+    """The records along a letter, two sizes or more, in the order in which they come up.
+
+    A record of the last token, t = l, is a point of two series along l: of the one in which t moves
+    with l, and of the one in which t stays.
+    """
+    groups: dict[tuple[object, ...], tuple[Key, list[Measurement]]] = {}
+    for record in records:
+        if record.failure or letter not in record.sizes:
+            continue
+        options = repr(sorted(record.sweep.get("options", {}).items()))
+        names = (record.mixer, record.implementation, record.form, record.phase, record.dtype)
+        for fixed in fixed_of(record, letter):
+            key = (*names, kind_of(record), letter, fixed)
+            groups.setdefault((*key, options), (key, []))[1].append(record)
+    found = [Series(*key, tuple(group)) for key, group in groups.values()]
+    return [series for series in found if len(series.sizes) > 1]
+
+
+def kind_of(record: Measurement) -> str:
+    """The kind of device: boards of one machine are interchangeable."""
+    return record.device.partition(":")[0]
+
+
+def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
+    """The sizes that stay as they are along a letter, in each series that a record is a point of.
+
+    >>> def token(**sizes): return Measurement("she", "conv", "", sizes, "fp32", "inference", "cpu")
+    >>> fixed_of(token(l=4, t=2), "l"), fixed_of(token(l=4, t=4), "l")
+    ([(('t', 2),)], [(), (('t', 4),)])
+    """
+    sizes = record.sizes
+    others = tuple((x, n) for x, n in sizes.items() if x != letter)
+    if letter != "l" or "t" not in sizes or sizes["t"] != sizes["l"]:
+        return [others]
+    return [tuple((x, n) for x, n in others if x != "t"), others]
+
+
+def value_of(records: Sequence[Measurement], size: int, quantity: Quantity) -> Value | None:
+    """The rounds of one size as one value; None where none has a value above zero."""
+    read = [(r, r.readings[quantity.reading]) for r in records if quantity.reading in r.readings]
+    rounds = [reading for _, reading in read if reading.value > 0]
+    if not rounds:
+        return None
+    found = pooled([interval_of(reading) for reading in rounds])
+    if not quantity.exact and not all(map(has_interval, rounds)):
+        return Value(size, *found, cut=f"{NO_INTERVAL} ({why_none(rounds)})")
+    bound = quantity.launches and any(waits(record) for record, _ in read)
+    return Value(size, *found, cut=LAUNCH_BOUND if bound else "")
+
+
+def has_interval(reading: Reading) -> bool:
+    """Whether the interval of the median is known, and lies above zero."""
+    ends = [reading.details.get(end) for end in ("ci_low", "ci_high")]
+    return all(isinstance(end, int | float) and end > 0 for end in ends)
+
+
+def why_none(rounds: Sequence[Reading]) -> str:
+    """Why one of the rounds has no interval: what its record says, or how few samples it has."""
+    said = [r.details["ci_missing"] for r in rounds if "ci_missing" in r.details]
+    fewest = min(len(reading.samples) for reading in rounds)
+    return said[0] if said else f"{fewest} sample{'s' if fewest != 1 else ''}"
+
+
+def interval_of(reading: Reading) -> tuple[float, float, float]:
+    """Value and the interval of the median; where none is known, from the least to the largest of
+    the samples above zero."""
+    ends = [reading.details["ci_low"], reading.details["ci_high"]] if has_interval(reading) else []
+    ends = ends or [sample for sample in reading.samples if sample > 0]
+    return reading.value, min([*ends, reading.value]), max([*ends, reading.value])
+
+
+def waits(record: Measurement) -> bool:
+    """Whether the device waits for launches most of the time."""
+    return "latency" in record.readings and bool(idleness(record))
+
+
+def readings_of(records: Sequence[Measurement], name: str) -> Iterator[Reading]:
+    """A reading of those records that have it."""
+    return (record.readings[name] for record in records if name in record.readings)

@@ -1,0 +1,286 @@
+"""How is a study of mixers measured: which grid on which device, and what is left out of it?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from costmodel.errors import SizeError, Unanswered, Unsupported
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.chosen_sizes import values
+from costmodel.program.phases import phase_name
+from costmodel.symbolic.piecewise import Exact
+from profiler.modules.described import described
+from profiler.records.store import Measurement
+from profiler.records.words import PHASES, sizes_words
+from profiler.run.plan import Plan, requests
+from profiler.run.request import OF_ENERGY, Request
+from profiler.scaling.derived import Executed, live, operations
+from profiler.studies.study import (
+    Done,
+    Manner,
+    Progress,
+    StudyError,
+    counted,
+    manner_words,
+    manners,
+)
+from profiler.sweep import order
+from profiler.sweep.points import Block, key_of
+from profiler.sweep.repetitions import joined
+
+WARM_S = 5.0
+"""A warm-up takes no longer than this, nor than twice what a latency is sampled for."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a study measures on one kind of device."""
+
+    lengths: str
+    widths: str
+    dtypes: str
+    phases: tuple[str, ...]
+    rounds: int
+    seconds: float
+    """Most seconds to sample one latency for."""
+    operations: int
+    """A call that executes more, as derived, is left out: it would take minutes."""
+    live_bytes: int | None
+    """A forward pass or training step that holds more, as derived, is left out where no device
+    refuses it (a machine's main memory); None where running out of memory is a finding."""
+    instead: str = ""
+    """Why this is less than elsewhere."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The points of a study on a device, and a sentence for each way in which some are left out."""
+
+    blocks: tuple[Block, ...]
+    left_out: tuple[str, ...]
+
+
+Part = Callable[["GridStudy", Sequence[Measurement]], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class GridStudy:
+    """Mixers at a grid of sizes."""
+
+    name: str
+    question: str
+    mixers: tuple[str, ...]
+    scales: Mapping[str, Scale]
+    parts: Part
+    """The page's own parts."""
+    as_wide: tuple[str, ...] = ()
+    """Sizes that are as large as the width."""
+
+    def planned(self, manner: Manner) -> Planned:
+        """The grid of a device, candidates at equal sizes in rounds.
+
+        Raises:
+            StudyError: no plan for such a device.
+        """
+        scale = self.scale(manner.device)
+        lengths = values("l", scale.lengths)
+        if manner.largest is not None:
+            lengths = tuple(l for l in lengths if l <= manner.largest)
+        if not lengths:
+            raise StudyError(
+                f"study {self.name} begins at l = {scale.lengths}: {manner.largest} leaves nothing"
+            )
+        mixers = tuple(map(load_mixer, self.mixers))
+        found: list[Request] = []
+        for d in values("d", scale.widths):
+            given = {"l": lengths, **dict.fromkeys(("d", *self.as_wide), (d,))}
+            plan = Plan(mixers, given, scale.phases, "all", scale.dtypes, "cpu")
+            found += requests(plan, refused=True)
+        kept, left = within(found, scale)
+        asked = [replace(r, device=manner.device, **manner.options) for r in kept]
+        blocks = order.blocks(asked, manner.rounds or scale.rounds)
+        if manner.shard is not None:
+            blocks = order.part(blocks, *order.shard(manner.shard))
+        return Planned(tuple(blocks), left)
+
+    def scale(self, device: str) -> Scale:
+        """The grid of a kind of device."""
+        if device not in self.scales:
+            known = ", ".join(self.scales)
+            raise StudyError(
+                f"study {self.name} has no plan for '{device}': it has one for {known}"
+            )
+        return self.scales[device]
+
+    def measure(
+        self,
+        manner: Manner,
+        output: Path,
+        progress: Progress,
+        tell: Callable[[str], None],
+    ) -> Done:
+        """Measure what the file lacks of the grid, as `costmodel sweep` does; what the device
+        reaches at best, too, where the manner asks for it."""
+        from profiler.host.device import device_name
+        from profiler.meters.sampler import LatencyLimits
+        from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
+        from profiler.sweep.devices import devices
+        from profiler.sweep.failures import EXPECTED
+        from profiler.sweep.processes import processes
+        from profiler.sweep.results import MEASURED, Results
+        from profiler.sweep.session import sweep
+
+        place = device_name(manner.device)
+        planned = self.planned(manner)
+        self.refuse_other_manner(planned, output)
+        results = Results(output)
+        seconds = manner.seconds or self.scale(manner.device).seconds
+        limits = LatencyLimits(max_seconds=seconds, warmup_seconds=min(WARM_S, 2 * seconds))
+        by = MEASURE_WITH_CEILINGS if manner.with_ceilings else MEASURE
+        workers = processes(devices(place), manner.device, limits, by)
+        blocks = [*planned.blocks, *(order.again(planned.blocks) if manner.repeats else [])]
+        found = sweep(blocks, results, workers, progress=progress, tell=tell)
+        state = results.count(blocks)
+        points = sum(len(block.points) for block in blocks)
+        complete = state[MEASURED] + sum(state[kind] for kind in EXPECTED) == points
+        return Done((*results.problems, *found.failures), complete)
+
+    def refuse_other_manner(self, planned: Planned, output: Path) -> None:
+        """StudyError where a file holds records of this study that were measured otherwise."""
+        from profiler.records.store import read
+
+        options = next((p.options for block in planned.blocks for p in block.points), {})
+        asked = manner_words(options.get("options", {}))
+        records = joined(read(output)[0])[0] if output.exists() else []
+        there = manners(self.own(records))
+        if others := [words for words in there if words != asked]:
+            raise StudyError(
+                f"{output} was measured with {' and '.join(others)}, and this asks for {asked}: "
+                f"give another file"
+            )
+
+    def own(self, records: Sequence[Measurement]) -> list[Measurement]:
+        """The records of this study's mixers."""
+        return [record for record in records if record.mixer in self.mixers]
+
+    def page(self, records: Sequence[Measurement], source: str) -> str:
+        """The page, from records of this study's mixers."""
+        from profiler.studies.page import page
+        from profiler.studies.study import kind_of
+
+        own = self.own(records)
+        if len(several := manners(own)) > 1:
+            raise StudyError(
+                f"{source} holds records measured with {' and with '.join(several)}: a page is "
+                f"about one of them, so that each needs a file of its own"
+            )
+        if not [record for record in own if not record.failure]:
+            raise StudyError(
+                f"{source} holds no measurement of {', '.join(self.mixers)}: measure with "
+                f"costmodel study {self.name} -o FILE.jsonl"
+            )
+        for record in own:
+            if absent := [x for x in ("d", "l") if x not in record.sizes]:
+                raise StudyError(
+                    f"{source}: record {record.id[:8]} ({record.mixer}) has no size "
+                    f"{' and no size '.join(absent)}, which every record of this study has"
+                )
+        kind = kind_of(own)
+        own.sort(key=self.place)
+        parts = self.parts(self, own)
+        return page(self.name, self.question, own, source, parts, self.left_out(own, kind))
+
+    def place(self, record: Measurement) -> tuple[object, ...]:
+        """Where a record stands on the page: mixers as the study names them, whatever order they
+        were measured in."""
+        sizes, round_ = record.sizes, record.sweep.get("round", 0)
+        mixer = self.mixers.index(record.mixer)
+        names = (mixer, record.implementation, record.phase, record.dtype)
+        return (*names, sizes["d"], sizes["l"], round_, record.created, record.id)
+
+    def left_out(self, records: Sequence[Measurement], kind: str) -> list[str]:
+        """What the device's plan leaves out, and what of it the records lack."""
+        if kind not in self.scales:
+            return [f"the study has no plan for {kind}"]
+        scale = self.scales[kind]
+        planned = self.planned(Manner(kind, rounds=1))
+        there = {key_of(replace(r, sweep=at_any_energy(r.sweep))) for r in records}
+        absent = [
+            point.request for block in planned.blocks for point in block.points
+            if point.key not in there
+        ]  # fmt: skip
+        said = [*planned.left_out, *([scale.instead] if scale.instead else [])]
+        return said + ([lacking(absent)] if absent else [])
+
+
+def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record keeps of a sweep, in round 0 and however its energy was measured."""
+    options = {k: v for k, v in sweep.get("options", {}).items() if k not in OF_ENERGY}
+    return {**sweep, "round": 0, "options": options}
+
+
+def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple[str, ...]]:
+    """The requests that a device can be asked for, and a sentence on those that it cannot."""
+    kept: list[Request] = []
+    long: list[Request] = []
+    large: list[Request] = []
+    for request in found:
+        if derived(operations, request) > scale.operations:
+            long.append(request)
+        elif scale.live_bytes is not None and derived(live, request) > scale.live_bytes:
+            large.append(request)
+        else:
+            kept.append(request)
+    said = []
+    if long:
+        said.append(
+            f"{counted(len(long), 'point')} of the grid whose call executes more than "
+            f"{scale.operations:.0e} operations, as derived, and would take minutes: {listed(long)}"
+        )
+    if large:
+        said.append(
+            f"{counted(len(large), 'point')} of the grid whose call holds more than "
+            f"{scale.live_bytes:,} B, as derived, which the machine shares with everything else: "
+            f"{listed(large)}"
+        )
+    return kept, tuple(said)
+
+
+def derived(rule: Callable[[Executed], Exact], request: Request) -> int:
+    """What the equations give for a request; 0 where they give nothing, so that it is tried."""
+    phase = phase_name(request.phase)
+    try:
+        does = described(request.mixer, request.implementation, phase)
+        asked = Executed(request.mixer, does, phase, request.dtype, request.sizes)
+        return rule(asked).at(request.sizes)
+    except (Unsupported, Unanswered, SizeError, ValueError):
+        return 0
+
+
+def listed(found: Sequence[Request]) -> str:
+    """Requests by candidate and phase, with the lengths and widths that they are about."""
+    groups: dict[str, dict[int, set[int]]] = {}
+    for request in found:
+        phase = PHASES[phase_name(request.phase)]
+        name = f"{request.mixer.name} {request.implementation.name} ({phase})"
+        groups.setdefault(name, {}).setdefault(request.sizes["d"], set()).add(request.sizes["l"])
+    said = []
+    for name, widths in groups.items():
+        parts = [f"d = {d}: l = {', '.join(map(str, sorted(ls)))}" for d, ls in widths.items()]
+        said.append(f"{name} {', '.join(parts)}")
+    return "; ".join(said)
+
+
+def lacking(absent: Sequence[Request]) -> str:
+    """What of the plan is in no record."""
+    by = Counter(f"{r.mixer.name} {r.implementation.name}" for r in absent)
+    named = ", ".join(f"{name} ({number})" for name, number in by.items())
+    largest = max(absent, key=lambda r: r.sizes["l"])
+    return (
+        f"{counted(len(absent), 'point')} of the plan that no record is of: {named}; the longest "
+        f"at {sizes_words(largest.sizes)}"
+    )

@@ -1,0 +1,107 @@
+"""What do all pages of studies say: on which machine, by which command, what is missing and why?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from costmodel.report import render
+from costmodel.report.cells import Grid
+from profiler.host.statement import statement
+from profiler.records.store import REASON, Measurement
+from profiler.records.words import PHASES, sizes_words
+from profiler.studies.study import counted, grouped, kind_of
+
+FOLLOWED = ("latency", "latency_cold", "latency_graph", "peak_memory", "energy", "energy_net")
+"""The readings whose absence a page accounts for."""
+
+OF_A_CPU = (
+    "**These are figures of a CPU. They say nothing about a GPU**, and on a GPU the answers may be "
+    "others."
+)
+SHOWN = 6
+"""So many failed points are named."""
+
+
+def page(
+    name: str,
+    question: str,
+    records: Sequence[Measurement],
+    source: str,
+    parts: Iterable[str],
+    left_out: Sequence[str],
+) -> str:
+    """A page: question, machine, the study's own parts, what is missing and why.
+
+    Args:
+        left_out: sentences on what the plan itself leaves out.
+    """
+    kind = kind_of(records)
+    lines = [
+        f"# {question}",
+        f"Written by `costmodel study {name} --from {source} --page FILE.md` from the records of "
+        f"that file alone; every sentence on what was measured is computed from them.",
+        *([OF_A_CPU] if kind == "cpu" else []),
+        *parts,
+        "## What was not measured, and why",
+        missing(records, left_out),
+        "## Machine and software",
+        statement(records, "markdown").strip(),
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def grids(found: Iterable[Grid]) -> str:
+    """Tables one below the other."""
+    return "\n".join(render.markdown(grid, "###") for grid in found).strip()
+
+
+def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> str:
+    """Readings without values, points that failed, and what the plan leaves out."""
+    measured = [record for record in records if not record.failure]
+    reasons = {name: [r.reasons[name] for r in measured if name in r.reasons] for name in FOLLOWED}
+    absent = {
+        f"{name} ({len(found)} of {len(measured)} records)": found
+        for name, found in reasons.items()
+        if found
+    }
+    said = [*grouped(absent), *failed(records), *(f"- {sentence}" for sentence in left_out)]
+    return "\n".join(said) or "Everything that was planned was measured."
+
+
+def failed(records: Sequence[Measurement]) -> list[str]:
+    """Points that were tried and not measured, by kind, and what ended them."""
+    measured = {point_words(record) for record in records if not record.failure}
+    kinds: dict[str, dict[str, str]] = {}
+    for record in records:
+        words = point_words(record)
+        if record.failure and words not in measured:
+            kind = str(record.failure.get("kind", "failed"))
+            kinds.setdefault(kind, {})[words] = record.reasons.get(REASON, "no reason is recorded")
+    said = []
+    for kind, points in kinds.items():
+        named = "; ".join(list(points)[:SHOWN])
+        more = f" and {len(points) - SHOWN} more" if len(points) > SHOWN else ""
+        often = Counter(points.values()).most_common(1)[0][0]
+        said.append(
+            f"- {kind}, {counted(len(points), 'point')}: {named}{more}. Most often: {often}"
+        )
+    return said
+
+
+def point_words(record: Measurement) -> str:
+    """A point in a sentence."""
+    phase = PHASES.get(record.phase, record.phase)
+    return (
+        f"{record.mixer} {record.implementation} ({phase}, {record.dtype}, "
+        f"{sizes_words(record.sizes)})"
+    )
+
+
+def count_words(number: int, of: int, noun: str) -> str:
+    """`3 of 7 points`.
+
+    >>> count_words(1, 1, "point")
+    '1 of 1 point'
+    """
+    return f"{number} of {of} {noun}{'s' if of != 1 else ''}"

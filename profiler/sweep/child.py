@@ -1,0 +1,128 @@
+"""What does a process do that measures for another one? It reads points and writes what it found.
+
+One line of JSON each way. First the `setup`, answered by {"ready": environment}; then a request a
+line, answered by {"note": stage} as it goes, and by {"found": record} or {"failed": ...}.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import IO, Any
+
+from costmodel.language.equations import Mixer
+from profiler.host.environment import environment
+from profiler.meters.sampler import LatencyLimits
+from profiler.modules.registry import Implementation
+from profiler.records.store import Measurement, StoreError, line_of
+from profiler.run.plan import candidate_of, request_of
+from profiler.sweep.devices import recovered
+from profiler.sweep.failures import FAULT, Failure, failure_of
+from profiler.sweep.workers import Measure, attempt
+
+MEASURE = "profiler.run.measure:measure"
+MEASURE_WITH_CEILINGS = "profiler.run.measure:measure_with_ceilings"
+"""What measures, as MODULE:FUNCTION."""
+
+
+def setup(device: str, limits: LatencyLimits | None, measure: str = MEASURE) -> dict[str, Any]:
+    """How a process is to measure, as JSON values."""
+    given = None if limits is None else dataclasses.asdict(limits)
+    return {"device": device, "limits": given, "measure": measure, "folder": os.getcwd()}
+
+
+class Measuring:
+    """Measures one point after the other."""
+
+    def __init__(self, setup: Mapping[str, Any]) -> None:
+        if os.path.isdir(setup["folder"]):
+            os.chdir(setup["folder"])  # files of a user's own are named from there
+        self.device = setup["device"]
+        limits = setup["limits"]
+        self.limits = None if limits is None else LatencyLimits(**limits)
+        module, _, function = setup["measure"].partition(":")
+        self.candidates: dict[tuple[str, str], tuple[Mixer, Implementation]] = {}
+        """By their names: what is a user's own is proven once."""
+        self.measure: Measure = getattr(importlib.import_module(module), function)
+
+    def environment(self) -> dict[str, Any]:
+        """Of this process, on its device."""
+        return environment(self.device)
+
+    def answer(
+        self, description: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
+    ) -> dict[str, Any]:
+        """What became of the request that was described.
+
+        A process that cannot measure any more, because its device refuses everything after what
+        happened, says so as `leaving`.
+        """
+        found = printable(self._attempt(description, note))
+        said = (
+            {"found": found.to_json()}
+            if isinstance(found, Measurement)
+            else {"failed": dataclasses.asdict(found)}
+        )
+        return said | {"leaving": not recovered(self.device)}
+
+    def _attempt(
+        self, description: Mapping[str, Any], note: Callable[[str], None]
+    ) -> Measurement | Failure:
+        names = (description["mixer"], description["implementation"])
+        try:
+            if names not in self.candidates:
+                self.candidates[names] = candidate_of(description)
+            request = request_of(description, self.candidates[names])
+        except ValueError as error:
+            return failure_of(error)
+        return attempt(request, self.measure, self.limits, note, Exception)
+
+
+def printable(found: Measurement | Failure) -> Measurement | Failure:
+    """The same, or the failure that it holds what no line of a file can."""
+    try:
+        if isinstance(found, Measurement):
+            line_of(found)
+    except StoreError as error:
+        return Failure(FAULT, str(error))
+    return found
+
+
+def main() -> None:
+    """Answer on standard output, until standard input ends.
+
+    What modules print goes to standard error. When the input ends, the other process is gone or
+    wants no more: this one ends at once, so that nobody's device stays busy.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    asked: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin, asked), daemon=True).start()
+
+    def say(answer: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    worker = Measuring(asked.get())
+    say({"ready": worker.environment()})
+    while True:
+        answer = worker.answer(asked.get(), lambda what: say({"note": what}))
+        say(answer)
+        if answer.get("leaving"):
+            return
+
+
+def _listen(stream: IO[str], asked: SimpleQueue[Any]) -> None:
+    for line in stream:
+        asked.put(json.loads(line))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Why was a point not measured, and would another attempt end the same way?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from costmodel.program.phases import phase_name
+from profiler.meters.cuda_graph import ContextLost
+from profiler.meters.failure import is_out_of_memory, requested
+from profiler.records.reading import MeasureError, reason_of
+from profiler.records.store import REASON, Measurement
+from profiler.run.request import form_of
+from profiler.sweep.points import Point
+
+MEMORY, REFUSED, FAILED = "out of memory", "refused", "call failed"
+
+
+DIED, LOST, FAULT = "process died", "device lost", "fault"
+
+
+REPEATS: Mapping[str, bool] = {
+    MEMORY: True, REFUSED: True, FAILED: True, DIED: False, LOST: False, FAULT: False,
+}  # fmt: skip
+"""Kind -> whether another attempt on this machine would end the same way, so that a resumed sweep
+does not try it again unless it is told to. A fault is one of measuring, not of what is measured."""
+
+
+EXPECTED = (MEMORY, REFUSED)
+"""Where a grid ends: these are findings of a sweep, not faults of it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A point that was tried and not measured; `details` are JSON values."""
+
+    kind: str
+    sentence: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that an exception tells of."""
+    sentence = reason_of(error)
+    raised = list(chain(error))
+    if any(map(is_out_of_memory, raised)):
+        return Failure(MEMORY, sentence, memory_of(raised))
+    if any(isinstance(one, ContextLost) for one in raised):
+        return Failure(LOST, sentence)
+    if not isinstance(error, ValueError):
+        return Failure(FAULT, f"{type(error).__name__}: {sentence}")
+    if isinstance(error, MeasureError) and not all(isinstance(one, ValueError) for one in raised):
+        return Failure(FAILED, sentence)
+    return Failure(REFUSED, sentence)
+
+
+_FREE = re.compile(r"of which (?P<size>[\d.]+ (?:[KMGT]i)?[Bb](?:ytes)?) is free")
+
+
+def memory_of(raised: Sequence[BaseException]) -> dict[str, str]:
+    """What could not be had and what was free, as the allocator words them where it does."""
+    asked = next((size for one in raised if (size := requested(one))), "")
+    free = next((found["size"] for one in raised if (found := _FREE.search(str(one)))), "")
+    return {name: size for name, size in (("requested", asked), ("free", free)) if size}
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those that it was raised from."""
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__
+
+
+def failed_record(point: Point, failure: Failure, environment: Mapping[str, Any]) -> Measurement:
+    """A record that keeps a failure: schema 1 without readings, its reason under `measurement`."""
+    request = point.request
+    return Measurement(
+        mixer=request.mixer.origin,
+        implementation=request.implementation.name,
+        form=form_of(request.implementation, request.phase),
+        sizes=dict(request.sizes),
+        dtype=request.dtype,
+        phase=phase_name(request.phase),
+        device=request.device,
+        reasons={REASON: failure.sentence},
+        counts={"seed": request.seed},
+        environment=environment,
+        failure={"kind": failure.kind, **failure.details},
+    )

@@ -1,0 +1,117 @@
+"""In which order is a grid measured, so that drift cancels in ratios and shards are fair?
+
+Candidates at equal sizes form a block. A block is measured in rounds: in every round each candidate
+once; a round of odd number goes backwards through the one before it, so that over the two a drift
+that is straight in time changes all candidates alike. Which way round a pair of rounds starts, and
+which block comes when, is drawn from the order's seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from costmodel.program.phases import phase_name
+from profiler.records.reading import MeasureError
+from profiler.records.words import PHASES, sizes_words
+from profiler.run.request import Request
+from profiler.sweep.points import Block, Point
+from profiler.sweep.repetitions import repetition_of
+
+
+def blocks(requests: Sequence[Request], rounds: int = 2, seed: int = 0) -> list[Block]:
+    """The points of a grid, each request once a round, in the order in which they are measured.
+
+    The same requests and the same seed give the same order, whatever order the requests come in;
+    a request that is asked for twice is one.
+    """
+    groups: dict[str, dict[str, Request]] = {}
+    shared = shared_letters(requests)
+    for request in requests:
+        group = groups.setdefault(_name(request, shared), {})
+        group.setdefault(Point(request).key, request)
+    ordered = sorted(groups.items(), key=lambda item: drawn(seed, item[0]))
+    return [_block(name, group, rounds, seed) for name, group in ordered]
+
+
+def shared_letters(requests: Iterable[Request]) -> dict[str, frozenset[str]]:
+    """The sizes that all mixers of a phase have: what candidates are compared at."""
+    found: dict[str, frozenset[str]] = {}
+    for request in requests:
+        phase, letters = phase_name(request.phase), frozenset(request.sizes)
+        found[phase] = found.get(phase, letters) & letters
+    return found
+
+
+def _name(request: Request, shared: Mapping[str, frozenset[str]]) -> str:
+    """What all candidates of a comparison have in common, in words."""
+    phase = phase_name(request.phase)
+    common = {x: value for x, value in request.sizes.items() if x in shared[phase]}
+    return f"{PHASES[phase]}, {sizes_words(common)}, {request.dtype}"
+
+
+def _block(name: str, group: Mapping[str, Request], rounds: int, seed: int) -> Block:
+    points = []
+    for number in range(rounds):
+        pair = number // 2
+        turns = sorted(group, key=partial(drawn, seed, name, pair))
+        for turn, key in enumerate(reversed(turns) if number % 2 else turns):
+            points.append(Point(group[key], number, turn, seed))
+    return Block(name, tuple(points))
+
+
+def again(found: Sequence[Block]) -> list[Block]:
+    """Every block once more, to be measured when all of them are."""
+    return [
+        Block(
+            f"{block.name}, again",
+            tuple(replace(p, request=repetition_of(p.request)) for p in block.points),
+        )
+        for block in found
+    ]
+
+
+def drawn(*of: object) -> bytes:
+    """A number drawn by hashing: in the order of these, things are shuffled, on every machine."""
+    return hashlib.sha256(repr(of).encode()).digest()
+
+
+_SHARD = re.compile(r"([0-9]+)/([0-9]+)")
+
+
+def shard(text: str) -> tuple[int, int]:
+    """The numbers of `i/n`.
+
+    >>> shard("2/8")
+    (2, 8)
+
+    Raises:
+        MeasureError: anything else, or i outside 1..n.
+    """
+    found = _SHARD.fullmatch(text.strip())
+    number, of = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= of:
+        raise MeasureError(
+            f"--shard '{text}': expected i/n, the i-th of n parts counted from 1, such as 1/4"
+        )
+    return number, of
+
+
+def part(found: Sequence[Block], number: int, of: int) -> list[Block]:
+    """The `number`-th of so many parts of a grid, its order kept.
+
+    Blocks stay whole. They are dealt like cards, from the largest sizes down: the parts differ by
+    at most one block, and by no more than the largest block in the sum of their sizes' products.
+    """
+    sorted_ = sorted(found, key=lambda block: (-volume(block), block.name))
+    mine = {block.name for block in sorted_[number - 1 :: of]}
+    return [block for block in found if block.name in mine]
+
+
+def volume(block: Block) -> int:
+    """How much there is to measure: the products of its points' sizes, summed."""
+    return sum(math.prod(point.request.sizes.values()) for point in block.points)

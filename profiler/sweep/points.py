@@ -1,0 +1,125 @@
+"""What is one point of a sweep, and when are two of them the same?"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from costmodel.program.phases import phase_name
+from profiler.records.store import Measurement
+from profiler.run.request import Request, form_of, options_of
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement of a sweep."""
+
+    request: Request
+    round: int = 0
+    turn: int = 0
+    """Its place in the round."""
+    order_seed: int = 0
+
+    @cached_property
+    def key(self) -> str:
+        """What tells the point from every other one: equal for equal measurements, on any day."""
+        asked = self.request
+        return canonical(
+            mixer=asked.mixer.origin,
+            implementation=asked.implementation.name,
+            form=form_of(asked.implementation, asked.phase),
+            sizes=asked.sizes,
+            dtype=asked.dtype,
+            phase=asked.phase,
+            device=asked.device,
+            options=options_of(asked),
+            seed=asked.seed,
+            round_=self.round,
+        )
+
+    @property
+    def first(self) -> Point:
+        """What the point repeats, or itself."""
+        return replace(self, request=replace(self.request, repetition=False))
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What a record of it keeps of the sweep."""
+        found = {"round": self.round, "turn": self.turn, "order_seed": self.order_seed}
+        return found | self.options
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a record keeps of the request beside the fields that it has for it."""
+        options = options_of(self.request)
+        return {"options": options} if options else {}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Points that belong together: every candidate at one set of sizes, in every round.
+
+    They are measured one after the other, by one process on one device.
+    """
+
+    name: str
+    points: tuple[Point, ...] = field(repr=False)
+
+
+def key_of(record: Measurement) -> str:
+    """The point that a record is of; one that no sweep took is of round 0."""
+    return canonical(
+        mixer=record.mixer,
+        implementation=record.implementation,
+        form=record.form,
+        sizes=record.sizes,
+        dtype=record.dtype,
+        phase=record.phase,
+        device=record.device,
+        options=record.sweep.get("options", {}),
+        seed=record.counts.get("seed", 0),
+        round_=record.sweep.get("round", 0),
+    )
+
+
+def canonical(
+    *,
+    mixer: str,
+    implementation: str,
+    form: str,
+    sizes: Mapping[str, int],
+    dtype: str,
+    phase: str,
+    device: str,
+    options: Mapping[str, Any],
+    seed: int,
+    round_: int,
+) -> str:
+    """One line of JSON; of the device its kind alone: boards of one machine are interchangeable."""
+    named = {
+        "mixer": spelled(mixer),
+        "implementation": spelled(implementation),
+        "form": form,
+        "sizes": dict(sizes),
+        "dtype": dtype,
+        "phase": phase_name(phase),
+        "device": device.partition(":")[0],
+        "options": dict(options),
+        "seed": seed,
+        "round": round_,
+    }
+    return json.dumps(named, sort_keys=True, separators=(",", ":"))
+
+
+def spelled(name: str) -> str:
+    """A name; of FILE.py:NAME the plainest way to write the file.
+
+    >>> spelled("./mine/../mine/a.py:decay+bias"), spelled("she")
+    ('mine/a.py:decay+bias', 'she')
+    """
+    path, colon, own = name.rpartition(":")
+    return f"{posixpath.normpath(path)}:{own}" if colon and path.endswith(".py") else name

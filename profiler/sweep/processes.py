@@ -1,0 +1,130 @@
+"""How does another process on this machine measure a point, and what if it dies over it?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from profiler.meters.sampler import LatencyLimits
+from profiler.records.reading import MeasureError
+from profiler.records.store import Measurement
+from profiler.run.request import described
+from profiler.sweep.child import MEASURE, setup
+from profiler.sweep.devices import Device
+from profiler.sweep.failures import Failure
+from profiler.sweep.points import Point
+from profiler.sweep.workers import Note, Worker, WorkerGone
+
+START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from profiler.sweep.child import main; main()"
+)
+"""A process finds modules where this one does."""
+
+
+def processes(
+    devices: Sequence[Device], kind: str, limits: LatencyLimits | None, measure: str = MEASURE
+) -> Mapping[str, Callable[[], Worker]]:
+    """What starts one process a device, by the device's name; `kind`: cpu or cuda."""
+    asked = setup(kind, limits, measure)
+    return {device.name: partial(Child, device, asked) for device in devices}
+
+
+class Child:
+    """A process that measures; it sees one device and has a session of its own, so that an
+    interrupt from the keyboard reaches this process alone."""
+
+    def __init__(self, device: Device, asked: Mapping[str, Any]) -> None:
+        self.device, self.asked = device, asked
+        self.environment: Mapping[str, Any] = {}
+        self.leaving = False
+        self._start()
+
+    def _start(self) -> None:
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", START, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env={**os.environ, **self.device.variables},
+            start_new_session=True,
+        )
+
+    def begin(self) -> None:
+        """Wait until it is ready."""
+        try:
+            self._say(self.asked)
+            self.environment = self._hear()["ready"]
+            self.leaving = False
+        except WorkerGone as gone:
+            raise MeasureError(f"no measuring process: {gone}") from None
+
+    def measure(self, point: Point, note: Note) -> Measurement | Failure:
+        """What it finds; a process that its device refuses is replaced first."""
+        if self.leaving:
+            self.stop()
+            self._start()
+            self.begin()
+        request = described(point.request) | {"device": self.asked["device"]}
+        self._say(request)
+        while True:
+            answer = self._hear()
+            if "note" in answer:
+                note(point, answer["note"])
+                continue
+            self.leaving = answer["leaving"]
+            return unpacked(answer)
+
+    def _say(self, values: Mapping[str, Any]) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(values).encode() + b"\n")
+            self.process.stdin.flush()
+        except (OSError, ValueError):
+            raise WorkerGone(self._how_it_ended()) from None
+
+    def _hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise WorkerGone(self._how_it_ended())
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _how_it_ended(self) -> str:
+        """By which signal or code, and its last words."""
+        code = self.process.wait()
+        if code == -signal.SIGKILL:
+            return "the measuring process was killed: the machine's memory may have run out"
+        if code < 0:
+            return f"the measuring process was ended by {signal.Signals(-code).name}"
+        said: list[str] = []
+        with suppress(ValueError):  # closed meanwhile: nobody wants to know
+            self.errors.seek(0)
+            said = self.errors.read().decode(errors="replace").strip().splitlines()
+        return f"the measuring process ended with code {code}" + (f": {said[-1]}" if said else "")
+
+    def stop(self) -> None:
+        """Kill it: what it was measuring is lost."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+
+def unpacked(answer: Mapping[str, Any]) -> Measurement | Failure:
+    """What `Measuring.answer` said."""
+    if "found" in answer:
+        return Measurement.from_json(answer["found"])
+    return Failure(**answer["failed"])

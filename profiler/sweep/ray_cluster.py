@@ -1,0 +1,203 @@
+"""How do the nodes of a Ray cluster measure the points of a sweep?
+
+An actor stands for a GPU, or for a node where CPUs are measured: it has the device to itself. The
+process that began the sweep hands out the points and alone writes the file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from profiler.meters.sampler import LatencyLimits
+from profiler.records.reading import MeasureError, reason_of
+from profiler.records.store import Measurement
+from profiler.run.request import described
+from profiler.sweep.child import MEASURE, Measuring, setup
+from profiler.sweep.failures import Failure
+from profiler.sweep.points import Point
+from profiler.sweep.processes import unpacked
+from profiler.sweep.workers import Note, Worker, WorkerGone
+
+LOCAL = "local"
+
+REACHED_S = 5.0
+"""Ray itself tries for minutes to reach a cluster: nothing is asked of it before the address
+answers, which takes no longer than this, and then answers as Ray's servers do, which takes no
+longer than this either."""
+
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How a client begins HTTP/2, which gRPC goes over: the preface and empty SETTINGS (RFC 9113, 3.4
+and 6.5)."""
+HEAD, KIND, SETTINGS = 9, 3, 4
+"""The bytes of a frame's head, which of them is its kind, and the kind that servers begin with."""
+
+_PLACE = re.compile(r"(?:ray://)?\[?(?P<host>[^/\[\]]+)\]?:(?P<port>[0-9]{1,5})")
+
+RESOURCES = {"cpu": "CPU", "cuda": "GPU"}
+"""What Ray calls a kind of device."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that one is connected to."""
+
+    ray: Any
+    kind: str
+    """What is measured there: cpu or cuda."""
+
+    def actors(
+        self, limits: LatencyLimits | None, measure: str = MEASURE
+    ) -> Mapping[str, Callable[[], Worker]]:
+        """What starts an actor on every GPU, or on every node with all its CPUs, by name.
+
+        Raises:
+            MeasureError: no node has such a device.
+        """
+        asked = setup(self.kind, limits, measure)
+        found: dict[str, Callable[[], Worker]] = {}
+        for node in self.ray.nodes():
+            for place, resources in enumerate(needs(node, self.kind)):
+                options = resources | {"scheduling_strategy": on_node(node["NodeID"])}
+                name = f"node {node['NodeID'][:8]} {self.kind} {place}"
+                found[name] = partial(Actor, self.ray, options, asked)
+        if not found:
+            raise MeasureError(f"no node of the Ray cluster has a {RESOURCES[self.kind]}")
+        return found
+
+
+@contextmanager
+def connected(address: str, device: str | None) -> Iterator[Cluster]:
+    """A cluster, to be measured on its GPUs where it has any and no device is named.
+
+    Args:
+        address: `local` starts a cluster on this machine; else HOST:PORT, ray://HOST:PORT or auto.
+        device: cpu or cuda.
+
+    Raises:
+        MeasureError: no package ray, no such cluster, nothing that answers at its address, or
+            another device.
+    """
+    if device is not None and device not in RESOURCES:
+        raise MeasureError(
+            f"--ray measures on every device of a kind: expected cpu or cuda, got '{device}'"
+        )
+    ray = ray_package()
+    own = {"include_dashboard": False} if address == LOCAL else {}
+    try:
+        reach(address)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        said = f"--ray {address}: no cluster answers there: {reason_of(error)}"
+        raise MeasureError(said) from None
+    try:
+        yield Cluster(ray, device or ("cuda" if ray.cluster_resources().get("GPU") else "cpu"))
+    finally:
+        ray.shutdown()
+
+
+def reach(address: str) -> None:
+    """ConnectionError where an address names a host and a port and nothing accepts a connection
+    there, or something that is no server of Ray; ValueError for a port that is none.
+
+    Where Ray is told to encrypt (RAY_USE_TLS), a server that is not greeted so stays silent: it is
+    taken for Ray's.
+    """
+    place = _PLACE.fullmatch(address)
+    if place is None:
+        return
+    if not 0 < int(place["port"]) < 2**16:
+        raise ValueError(f"port {place['port']} is none: expected 1..65535")
+    try:
+        with socket.create_connection((place["host"], int(place["port"])), REACHED_S) as line:
+            speaks = os.environ.get("RAY_USE_TLS", "0") not in ("", "0") or greets(line)
+    except OSError as error:
+        raise ConnectionError(error.strerror or reason_of(error)) from None
+    if not speaks:
+        raise ConnectionError("what listens there does not speak gRPC, as every server of Ray does")
+
+
+def greets(line: socket.socket) -> bool:
+    """Whether the other end begins as a server of HTTP/2 does, within `REACHED_S` in all."""
+    end = time.monotonic() + REACHED_S
+    head = b""
+    try:
+        line.sendall(GREETING)
+        while len(head) < HEAD and (left := end - time.monotonic()) > 0:
+            line.settimeout(left)
+            if not (more := line.recv(HEAD - len(head))):
+                return False
+            head += more
+    except OSError:  # it says nothing, or hangs up
+        return False
+    return len(head) == HEAD and head[KIND] == SETTINGS
+
+
+def ray_package() -> Any:
+    """The package; MeasureError says how to install it."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise MeasureError(
+            "--ray needs the package ray: pip install 'costmodel[ray]', on every node"
+        ) from None
+
+
+def needs(node: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    """What each actor of a node asks for: a GPU, or all of its CPUs at once."""
+    has = int(node["Resources"].get(RESOURCES[kind], 0)) if node["Alive"] else 0
+    return [{"num_gpus": 1}] * has if kind == "cuda" else [{"num_cpus": has}] * bool(has)
+
+
+def on_node(node: str) -> Any:
+    """That an actor runs on this node or nowhere."""
+    strategies = importlib.import_module("ray.util.scheduling_strategies")
+    return strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
+
+class Actor:
+    """A process of the cluster that measures."""
+
+    def __init__(self, ray: Any, options: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        self.ray, self.options, self.asked = ray, options, asked
+        self.environment: Mapping[str, Any] = {}
+        self.leaving = False
+        self._start()
+
+    def _start(self) -> None:
+        self.actor = self.ray.remote(Measuring).options(**self.options).remote(self.asked)
+
+    def begin(self) -> None:
+        """Wait until the cluster has made room for it and it is ready."""
+        try:
+            self.environment = self.ray.get(self.actor.environment.remote())
+        except self.ray.exceptions.RayError as error:
+            raise MeasureError(f"the Ray actor did not start: {reason_of(error)}") from None
+        self.leaving = False
+
+    def measure(self, point: Point, note: Note) -> Measurement | Failure:
+        """What it finds."""
+        if self.leaving:
+            self.stop()
+            self._start()
+            self.begin()
+        note(point, "measuring on the cluster")
+        request = described(point.request) | {"device": self.asked["device"]}
+        try:
+            answer = self.ray.get(self.actor.answer.remote(request))
+        except self.ray.exceptions.RayError as error:
+            raise WorkerGone(f"the Ray actor ended: {reason_of(error)}") from None
+        self.leaving = answer["leaving"]
+        return unpacked(answer)
+
+    def stop(self) -> None:
+        """Kill it."""
+        self.ray.kill(self.actor)

@@ -1,0 +1,160 @@
+"""Which points does a file hold already, and how does a new record join it once?"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from profiler.host.environment import differences
+from profiler.records.store import (
+    REASON,
+    Measurement,
+    StoreError,
+    exclusive,
+    line_of,
+    lines_of,
+    read_from,
+    write_line,
+)
+from profiler.sweep.failures import REPEATS
+from profiler.sweep.points import Block, Point, key_of
+
+MEASURED = "measured"
+
+
+class Results:
+    """A file of measurements that several sweeps may write at the same time.
+
+    What others append is read before each point, so that no point is measured twice.
+    """
+
+    def __init__(self, path: Path, *, mixed: bool = False) -> None:
+        """Read what is there.
+
+        Args:
+            mixed: whether records of another environment may join, labelled as such.
+
+        Raises:
+            StoreError: the file cannot be read or written.
+        """
+        self.path = path
+        self.mixed = mixed
+        self.state: dict[str, str] = {}
+        """Point -> measured, or the kind of its last failure."""
+        self.workers: dict[str, str] = {}
+        """Point -> which process measured it."""
+        self.sentences: dict[str, str] = {}
+        """Point -> why it failed."""
+        self.problems: list[str] = []
+        self.environment: Mapping[str, Any] | None = None
+        """That of the first record, or what the first worker said."""
+        self._read, self._lines = 0, 0
+        self._lock = threading.Lock()
+        writable(path)
+        if path.exists():
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Read what was appended since."""
+        with self._lock, exclusive(self.path) as handle:
+            self._catch_up(handle)
+
+    def _catch_up(self, handle: int) -> None:
+        size = os.fstat(handle).st_size
+        if size < self._read:
+            raise StoreError(
+                f"{self.path} became shorter while it was written to: something else writes over it"
+            )
+        data = read_from(handle, self._read, size)
+        if not data:
+            return
+        for line in lines_of(data, self._lines):
+            if line.record is None:
+                self.problems.append(f"{self.path} {line.problem or line.remark}")
+            else:
+                self._take(line.record)
+        self._read = size
+        self._lines += data.count(b"\n")
+
+    def _take(self, record: Measurement) -> None:
+        if "comparison" in getattr(record.readings.get("latency"), "details", {}):
+            return  # rounds of `compare`, which measures less than a point
+        try:
+            key = key_of(record)
+        except (TypeError, ValueError) as error:
+            self.problems.append(f"{self.path} record {record.id[:8]} names no point: {error}")
+            return
+        if self.environment is None:
+            self.environment = record.environment
+        if self.state.get(key) == MEASURED:
+            return
+        self.state[key] = str(record.failure.get("kind", "")) if record.failure else MEASURED
+        self.workers[key] = str(record.sweep.get("worker", ""))
+        self.sentences[key] = record.reasons.get(REASON, "")
+
+    def settled(self, point: Point, *, retry: bool = False) -> bool:
+        """Whether there is nothing to do: it is measured, or failed in a way that repeats.
+
+        `retry`: failures are nothing that is settled.
+        """
+        state = self.state.get(point.key)
+        return state == MEASURED or (not retry and REPEATS.get(state or "", False))
+
+    def lacks(self, point: Point, *, retry: bool = False) -> bool:
+        """Whether a point is still to be measured, after a look at what others wrote."""
+        if self.path.exists():
+            self.refresh()
+        return not self.settled(point, retry=retry)
+
+    def add(self, record: Measurement) -> bool:
+        """Append a record, unless its point has been measured meanwhile; whether it was written.
+
+        A record of another environment than the file's first is labelled with the difference.
+        """
+        with self._lock, exclusive(self.path) as handle:
+            self._catch_up(handle)
+            if self.state.get(key_of(record)) == MEASURED:
+                return False
+            if apart := self.apart(record.environment):
+                record = replace(record, labels=(*record.labels, f"mixed environments: {apart}"))
+            write_line(handle, line_of(record).encode(), self.path)
+            self._catch_up(handle)
+        return True
+
+    def apart(self, environment: Mapping[str, Any]) -> str:
+        """In what an environment differs from that of the file, "" where in nothing."""
+        return "; ".join(differences(self.environment or {}, environment))
+
+    def accept(self, environment: Mapping[str, Any]) -> None:
+        """StoreError where measurements of an environment would make the file a mixed one.
+
+        In a file without records the first environment is the one that others are held against.
+        """
+        with self._lock:
+            if self.environment is None:
+                self.environment = environment
+        apart = self.apart(environment)
+        if apart and not self.mixed:
+            raise StoreError(
+                f"{self.path} was measured in another environment than this one ({apart}): give "
+                f"another file, or --allow-mixed to have new records labelled with the difference"
+            )
+
+    def count(self, blocks: Iterable[Block]) -> Counter[str]:
+        """How many points of a plan are measured, and how many failed of which kind."""
+        keys = (point.key for block in blocks for point in block.points)
+        return Counter(self.state[key] for key in keys if key in self.state)
+
+
+def writable(path: Path) -> None:
+    """StoreError where nothing can be appended to a file; one that is not there stays so."""
+    existed = path.exists()
+    with exclusive(path):
+        pass
+    if not existed:
+        path.unlink(missing_ok=True)

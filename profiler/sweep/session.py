@@ -1,0 +1,201 @@
+"""How is a plan measured so that nothing already measured is lost?
+
+Every record is written before the next measurement starts; what fails becomes a sentence and stops
+nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from profiler.meters.sampler import LatencyLimits
+from profiler.records.store import Measurement, StoreError, append, read
+from profiler.run.measure import measure, measure_with_ceilings
+from profiler.run.request import Request
+from profiler.sweep.failures import Failure, failed_record
+from profiler.sweep.points import Block, Point
+from profiler.sweep.remaining import Remaining
+from profiler.sweep.repetitions import joined
+from profiler.sweep.results import Results, writable
+from profiler.sweep.workers import Note, Outcome, Outcomes, Team, Worker, here
+
+Progress = Callable[[int, int, str], None]
+"""Told how many measurements are done, how many there are, and what happens now."""
+
+
+@dataclass
+class Session:
+    """What was measured, and one sentence for each way in which measurements failed."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """How many points failed of which kind."""
+
+    def failed(self, failure: Failure) -> None:
+        """Count a failure; equal sentences are said once."""
+        self.kinds[failure.kind] += 1
+        if failure.sentence not in self.failures:
+            self.failures.append(failure.sentence)
+
+
+def run(
+    requests: Sequence[Request],
+    output: Path | None = None,
+    *,
+    limits: LatencyLimits | None = None,
+    progress: Progress = lambda done, of, what: None,
+    command: str = "",
+    ceilings: bool = False,
+) -> Session:
+    """Measure requests one by one, in this process, appending each record to `output`.
+
+    Args:
+        requests: those that repeat others come after them; their records are in the file, and the
+            session has the first ones with what the repetitions say of them.
+        command: what was typed; every record keeps it.
+        ceilings: whether every record also says what the device reaches at best.
+
+    Raises:
+        StoreError: the file cannot be written: said before anything is measured, unless the disk
+            fills up meanwhile; what was measured before is in it.
+    """
+    if output is not None:
+        writable(output)
+    session = Session()
+
+    def keep(outcome: Outcome) -> None:
+        if isinstance(outcome.found, Failure):
+            session.failed(outcome.found)
+            return
+        found = replace(by_command(outcome.found, command), sweep=outcome.point.options)
+        if output is not None:
+            append(output, found)
+        session.measurements.append(found)
+
+    blocks = [Block("", tuple(Point(request) for request in requests))]
+    by = measure_with_ceilings if ceilings else measure
+    settle(blocks, lambda blocks, note: here(blocks, by, limits, note), keep, progress)
+    session.measurements, alone = joined(session.measurements)
+    session.failures += alone
+    return session
+
+
+def sweep(
+    blocks: Sequence[Block],
+    results: Results,
+    starts: Mapping[str, Callable[[], Worker]],
+    *,
+    retry: bool = False,
+    progress: Progress = lambda done, of, what: None,
+    tell: Callable[[str], None] = lambda sentence: None,
+    command: str = "",
+) -> Session:
+    """Measure the points that a file lacks, by workers side by side, failures recorded too.
+
+    Args:
+        starts: name -> what starts a worker, as `processes` and `cluster` give them.
+        retry: try again what failed before, also where it would end the same way.
+        tell: told of a worker that cannot measure while others go on.
+        command: what was typed; every record keeps it.
+
+    Raises:
+        StoreError: the file cannot be written, or was measured in another environment.
+        MeasureError: no worker can measure.
+    """
+    session = Session()
+    tried: set[str] = set()
+
+    def wanted(point: Point) -> bool:
+        return point.key not in tried and results.lacks(point, retry=retry)
+
+    def home(block: Block) -> str:
+        points = (each for point in block.points for each in (point, point.first))
+        measured = (results.workers.get(each.key, "") for each in points)
+        return next((worker for worker in measured if worker), "")
+
+    def keep(outcome: Outcome) -> None:
+        point, found = outcome.point, outcome.found
+        tried.add(point.key)
+        if isinstance(found, Failure):
+            session.failed(found)
+            found = failed_record(point, found, outcome.environment)
+        place = point.place | {"worker": outcome.worker}
+        if not results.add(replace(by_command(found, command), sweep=place)):
+            tell(
+                f"{results.path}: another process measured a point at the same time, and what was "
+                f"measured here was dropped: give each its --shard"
+            )
+
+    todo = left_over(blocks, results, retry)
+    team = Team(starts, wanted=wanted, accept=results.accept, home=home, tell=tell)
+    settle(todo, team.outcomes, keep, progress, side_by_side=len(starts))
+    return session
+
+
+def by_command(record: Measurement, command: str) -> Measurement:
+    """The record with the command that it was measured by."""
+    if not command:
+        return record
+    return replace(record, environment={**record.environment, "command": command})
+
+
+def left_over(blocks: Sequence[Block], results: Results, retry: bool = False) -> list[Block]:
+    """What of a plan is still to be measured, in its order."""
+    left = (
+        replace(block, points=tuple(p for p in block.points if not results.settled(p, retry=retry)))
+        for block in blocks
+    )
+    return [block for block in left if block.points]
+
+
+def settle(
+    blocks: Sequence[Block],
+    outcomes: Callable[[Sequence[Block], Note], Outcomes],
+    keep: Callable[[Outcome], None],
+    progress: Progress,
+    side_by_side: int = 1,
+) -> None:
+    """Let every point become an outcome, each kept before its worker begins the next one."""
+    remaining = Remaining(blocks, side_by_side)
+
+    def note(point: Point, what: str) -> None:
+        remaining.begun(point)
+        asked = point.request
+        label = f"{asked.mixer.name} {asked.implementation.name}: {what}"
+        progress(remaining.done, remaining.points, label + remaining.words())
+
+    with closing(outcomes(blocks, note)) as found:
+        for outcome in found:
+            keep(outcome)
+            remaining.ended(outcome.point)
+    progress(remaining.points, remaining.points, "done")
+
+
+def recorded(
+    path: Path, tell: Callable[[str], object] = lambda sentence: None
+) -> tuple[list[Measurement], list[str]]:
+    """The records of a results file, repetitions joined to what they repeat, and a sentence for
+    every line that is none.
+
+    `tell` is told of lines that were cut off before the file was gone on with, and of repetitions
+    of what is not in the file.
+
+    Raises:
+        StoreError: the file cannot be read, or holds no record at all.
+    """
+    remarks: list[str] = []
+    records, problems = read(path, remarks.append)
+    for remark in remarks:
+        tell(f"{path}: {remark}")
+    if not records:
+        detail = "".join(f": {said}" for said in [*problems, *remarks][:1])
+        raise StoreError(f"{path} holds no measurement{detail}")
+    found, alone = joined(records)
+    for sentence in alone:
+        tell(f"{path}: {sentence}")
+    return found, problems

@@ -1,0 +1,503 @@
+"""What lies between a traced module and a mixer's equations, and which switches name it?
+
+The equations' formula is subtracted from the traced one, class by class, as polynomials. The
+equations are then counted again under every form and every set of the ladder's switches: those that
+leave the least unexplained are the causes, one switch turned at a time. What a backward pass does
+with zeros that fill gradients up is a cause of its own, counted of the module.
+
+Where the equations count by cases (l < w, l >= w), the module is traced anew at sizes of each case,
+and subtracted there; where floors of theirs (floor(w/2), floor(l/C)) leave a case without formulas,
+by cases of the remainder.
+
+What do a mixer's equations count, in the letters of a trace, and what is left beside it?
+
+Where the count is several polynomials at the sizes of a trace, the cases are raised.
+
+Are two formulas in floor(x/2) equal, where their polynomials differ?
+
+Of x = 2f and x = 2f + 1 one holds: (2f - x)(2f - x + 1) = 0, so that f**2 is given by f and x; and
+floor((x + 1)/2) = x - floor(x/2). What is written by x and the first power of f alone is 0 at all
+sizes only where it is 0 as a polynomial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, REWRITES
+from costmodel.questions.count import count
+from costmodel.symbolic.constraints import (
+    Constraints,
+    implied,
+    infeasible,
+    irredundant,
+    nonnegative,
+)
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Poly, call
+from costmodel.symbolic.printing import conditions_words
+from profiler.counting.zero_gradients import MEANING
+from profiler.tracing.cases import SETTLED, ByCases, Case, Traces, thin
+from profiler.tracing.divisions import floors, settled, told, undone, values
+from profiler.tracing.meta_run.target import TraceError, Variables
+from profiler.tracing.result import Trace
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A switch, and what the equations count more under it, by class."""
+
+    name: str
+    meaning: str
+    counts: Classes
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A module's forward or backward pass less a mixer's equations.
+
+    `difference` is the whole of it by class; `causes` are re-counts of the equations under named
+    switches and, of a backward pass, what it does with zeros that fill gradients up; `unexplained`
+    is what stays when all of them are turned, empty where nothing does.
+    """
+
+    mixer: str
+    phase: str
+    form: str
+    equations: Classes
+    difference: Classes
+    causes: tuple[Cause, ...]
+    unexplained: Classes
+    reason: str = ""
+    """Why the pass is not compared; empty where it is."""
+    notes: tuple[str, ...] = ()
+    """Which causes were not looked for, and why."""
+    region: Constraints = frozenset()
+    """The case of the sizes, each of these being at least 0; none where there is one case."""
+    proven: Sequence[Mapping[str, int]] = ()
+    """The sizes of the case at which the module was held against its formulas."""
+
+    @property
+    def explained(self) -> bool:
+        """Whether the switches name all of the difference."""
+        return not (self.reason or self.unexplained)
+
+    @property
+    def case(self) -> str:
+        """The case in words; "" where there is one."""
+        return conditions_words(self.region)
+
+
+def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
+    """Subtract a mixer's equations from a traced pass, symbolically, and name the rest.
+
+    Raises:
+        UnknownMixer: no such mixer.
+        TraceError: the trace has no formula, or the equations have sizes that it lacks.
+        ByCases: the equations count by cases; `passes` compares each.
+    """
+    mixer = load_mixer(name)
+    listed = ", ".join(dict.fromkeys(u.name for u in found.uncounted if u.phase == phase))
+    if listed:
+        raise TraceError(
+            f"{found.target} cannot be held against {mixer.name}: no counting rule for {listed}"
+        )
+    plain = counted(mixer, mixer.default_form, (), found, phase)
+    traced: Classes = {}
+    for class_, poly in found.classes(phase).items():
+        if not isinstance(poly, Poly):
+            for form in mixer.forms:  # what has no formula may have one in each case of a form
+                counted(mixer, form, (), found, phase)
+            raise TraceError(f"{found.target}: {class_}: {poly}")
+        if poly.terms:
+            traced[class_] = poly
+    filled, notes = zeros(found) if phase == "backward" else ({}, ())
+    form, rewrites = nearest(mixer, found, phase, minus(traced, filled))
+    current, causes = plain, []
+    for cause, meaning, inner in steps(mixer, form, rewrites):
+        after = counted(mixer, form, inner, found, phase)
+        causes.append(Cause(cause, meaning, minus(after, current)))
+        current = after
+    causes.append(Cause("zeros", MEANING, filled))
+    return Difference(
+        mixer.name,
+        phase,
+        form,
+        asked_for(plain, found),
+        asked_for(minus(traced, plain), found),
+        tuple(replace(c, counts=asked_for(c.counts, found)) for c in causes if c.counts),
+        asked_for(minus(minus(traced, current), filled), found),
+        notes=notes,
+        region=Case(found.region, found.divisions).asked,
+        proven=found.proven if found.region or found.divisions else (),
+    )
+
+
+def asked_for(classes: Classes, found: Trace) -> Classes:
+    """Formulas in the sizes that were asked for, where the trace has others."""
+    return {name: undone(poly, found.divisions) for name, poly in classes.items()}
+
+
+def zeros(found: Trace) -> tuple[Classes, tuple[str, ...]]:
+    """The part of a backward pass that is arithmetic with zeros which fill gradients up, and why
+    some of it is not known."""
+    try:
+        followed = found.zeros
+    except TraceError as error:
+        return {}, (f"zeros that fill gradients up are not told apart: {error}",)
+    broken = {name: poly for name, poly in followed.items() if not isinstance(poly, Poly)}
+    notes = tuple(f"zeros that fill gradients up: {name}: {why}" for name, why in broken.items())
+    return {name: poly for name, poly in followed.items() if isinstance(poly, Poly)}, notes
+
+
+def passes(found: Trace, name: str | Mixer) -> list[Difference]:
+    """The differences of the forward and of the backward pass, each by cases where the equations
+    count so; what cannot be compared says why.
+
+    Raises:
+        UnknownMixer, TraceError: as `against` for the forward pass at all sizes.
+    """
+    mixer, traces = load_mixer(name), Traces(found)
+    return [one for phase in PHASES for one in by_case(traces, mixer, phase, Case())]
+
+
+def by_case(traces: Traces, mixer: Mixer, phase: str, start: Case) -> Iterator[Difference]:
+    """The differences of one pass at the sizes of a case, by cases of it where it has some."""
+    waiting = [start]
+    taken: set[Case] = set()
+    while waiting:
+        case = waiting.pop(0).plain
+        if case not in taken and (lines := thin(case.region)) != [case.region]:
+            taken.add(case)
+            waiting = [*case.among(lines), *waiting]
+            continue
+        over = [
+            f
+            for f in open_floors(sorted(case.region, key=str), case.region)
+            if f.args[1].constant() is None
+        ]
+        if over and (found := by_quotients(traces, mixer, phase, case, over)):
+            yield from found  # two sizes that divide each other have no formulas in either alone
+            continue
+        try:
+            yield against(traces.at(case), mixer, phase)
+        except ByCases as cases:
+            waiting = [*case.among(cases.regions), *waiting]
+        except (TraceError, Unsupported) as error:
+            over = unsettled(mixer, phase, case.region, traces.sizes(case))
+            if found := by_quotients(traces, mixer, phase, case, over):
+                yield from found
+            elif case == Case() and phase == "forward":
+                raise
+            else:
+                yield not_compared(mixer, phase, case, error)
+
+
+def by_quotients(
+    traces: Traces, mixer: Mixer, phase: str, case: Case, over: Sequence[Fn]
+) -> list[Difference]:
+    """The differences at the sizes of a case where a size under one of some floors is written by
+    its quotient; none where nothing can be compared so."""
+    try:
+        parts = traces.parts(case, over)
+    except TraceError as refused:
+        return [not_compared(mixer, phase, case, refused)]
+    found = [one for part in parts for one in by_case(traces, mixer, phase, part)]
+    return found if any(not one.reason for one in found) else []
+
+
+def not_compared(mixer: Mixer, phase: str, case: Case, why: Exception) -> Difference:
+    """What there is of a case without a difference."""
+    return Difference(mixer.name, phase, "", {}, {}, (), {}, reason=str(why), region=case.asked)
+
+
+def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
+    """The floors of a case, and those that the equations count with there, which have more than one
+    value in it."""
+    counted_with: list[Poly] = []
+    for form in mixer.forms:
+        try:
+            counts = count(mixer, PHASES[phase], form, ("strict",))
+        except (Unanswered, Unsupported):
+            continue
+        once = counts.once.classes if counts.once else {}
+        for exact in (*counts.classes.values(), *once.values()):
+            given = {letter: sizes.poly(letter) for letter in exact.letters}
+            moved = exact.substitute({x: poly for x, poly in given.items() if poly is not None})
+            for guards, poly in moved.pieces:
+                if not infeasible(guards | region):
+                    counted_with += [*sorted(guards, key=str), poly]
+    return open_floors([*sorted(region, key=str), *counted_with], region)
+
+
+def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
+    """The floors that have more than one value in a case."""
+    found = floors(polys)
+    return [f for f in found if (known := values(f, region)) is None or len(known) > 1]
+
+
+def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[str, tuple[str, ...]]:
+    """The form and the rewrites that leave the least unexplained, few rather than many.
+
+    A backward pass is that of the forward pass that ran: it has the form and the rewrites of that
+    one, or a form that counts the same forward, and the rewrites that concern gradients alone, each
+    of which leaves less than without it.
+    """
+    if phase == "backward":
+        return following(mixer, found, traced)
+    choices = [(form, rewrites) for form in mixer.forms for rewrites in switches()]
+    least: tuple[int, int, int] | None = None
+    best: tuple[str, tuple[str, ...]] = (mixer.default_form, ())
+    undecided: ByCases | None = None
+    for form, rewrites in sorted(choices, key=lambda c: len(c[1]) + (c[0] != mixer.default_form)):
+        try:
+            left = remaining(minus(traced, counted(mixer, form, rewrites, found, phase)))
+        except ByCases as cases:  # of no interest where another choice leaves nothing
+            undecided = undecided or cases
+            continue
+        if least is None or left < least:
+            least, best = left, (form, rewrites)
+        if left == NOTHING_LEFT:
+            break
+    else:
+        if undecided is not None:
+            raise undecided
+    return best[0], lessening(mixer, found, phase, traced, *best)
+
+
+def following(mixer: Mixer, found: Trace, traced: Classes) -> tuple[str, tuple[str, ...]]:
+    """The form and the rewrites of a backward pass, from those of the forward pass; of forms that
+    count the same forward, the one that leaves the least."""
+    before = against(found, mixer)
+    ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
+    forward = counted(mixer, before.form, ran, found, "forward")
+    least: tuple[int, int, int] | None = None
+    best: tuple[str, tuple[str, ...]] = (before.form, ran)
+    for form in (before.form, *(form for form in mixer.forms if form != before.form)):
+        try:
+            if counted(mixer, form, ran, found, "forward") != forward:
+                continue
+            rewrites = lessening(mixer, found, "backward", traced, form, ran)
+            left = remaining(minus(traced, counted(mixer, form, rewrites, found, "backward")))
+        except (ByCases, Unanswered, Unsupported):
+            if form == before.form:
+                raise
+            continue
+        if least is None or left < least:
+            least, best = left, (form, rewrites)
+        if left == NOTHING_LEFT:
+            break
+    return best
+
+
+def lessening(
+    mixer: Mixer,
+    found: Trace,
+    phase: str,
+    traced: Classes,
+    form: str,
+    rewrites: tuple[str, ...],
+) -> tuple[str, ...]:
+    """The rewrites and those of gradients that leave less unexplained, the best one first."""
+
+    def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
+        return remaining(minus(traced, counted(mixer, form, chosen, found, phase)))
+
+    beyond = () if "dense" in rewrites else PADDINGS  # without it there are no zeros to be stored
+    waiting = [name for name in OF_GRADIENTS if name not in (*rewrites, *beyond)]
+    least = left(rewrites)
+    undecided: ByCases | None = None
+    while waiting and least != NOTHING_LEFT:
+        tried = {}
+        for name in waiting:
+            try:
+                tried[name] = left((*rewrites, name))
+            except (Unanswered, Unsupported):  # a switch that cannot be counted is none
+                continue
+            except ByCases as cases:
+                undecided = undecided or cases
+        best = min(tried, key=lambda name: tried[name], default=None)
+        if best is None or tried[best] >= least:
+            break
+        least, rewrites = tried[best], (*rewrites, best)
+        waiting = [name for name in waiting if name != best and not {name, best} <= {*PADDINGS}]
+    if undecided is not None and least != NOTHING_LEFT:
+        raise undecided
+    return rewrites
+
+
+def steps(
+    mixer: Mixer, form: str, rewrites: Sequence[str]
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Another form first, then one rewrite after the other, with those before it."""
+    if form != mixer.default_form:
+        yield f"form={form}", f"form '{form}' computes the same function by other equations", ()
+    for k, rewrite in enumerate(rewrites):
+        yield rewrite, REWRITES[rewrite], tuple(rewrites[: k + 1])
+
+
+def switches() -> Iterator[tuple[str, ...]]:
+    """Every set of rewrites of a forward pass that go together, small sets first."""
+    names = [name for name in REWRITES if name not in OF_GRADIENTS]
+    for number in range(len(names) + 1):
+        for chosen in combinations(names, number):
+            if sum(name.startswith("scale=") for name in chosen) <= 1:
+                yield chosen
+
+
+Classes = dict[str, Poly]
+"""Class of operations -> formula."""
+
+
+PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
+"""What a trace calls a pass -> the phase of the equations."""
+
+
+def counted(
+    mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
+) -> Classes:
+    """A pass of the equations in the letters of the trace, for its batch.
+
+    A forward pass under a rewrite of gradients is that of a training step: it keeps what they read.
+    """
+    if phase == "forward" and not {*OF_GRADIENTS}.isdisjoint(rewrites):
+        both, one = (
+            in_trace(mixer, form, rewrites, found, part) for part in ("training-step", "backward")
+        )
+        return minus(both, one)
+    return in_trace(mixer, form, rewrites, found, PHASES[phase])
+
+
+def in_trace(
+    mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
+) -> Classes:
+    """What the equations count in a phase, in the letters of the trace."""
+    counts = count(mixer, phase, form, ("strict", *rewrites))
+    batch = found.variables.poly("b") or Poly.of(1)
+    once = counts.once.classes if counts.once else {}
+    result: Classes = {}
+    for classes, times in ((counts.classes, batch), (once, Poly.of(1))):
+        for name, exact in classes.items():
+            poly = in_letters(mixer, exact, found) * times
+            result[name] = result.get(name, Poly()) + poly
+    joined = in_letters(mixer, counts.joined, found) * (batch - 1)
+    result["add"] = result.get("add", Poly()) + joined
+    return {name: poly for name, poly in result.items() if poly.terms}
+
+
+def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
+    """An exact count in the letters of the trace; ByCases where it is several polynomials there,
+    TraceError where it has other sizes."""
+    needed = sorted(exact.letters)
+    given: Mapping[str, Poly | None] = {letter: found.variables.poly(letter) for letter in needed}
+    known = {letter: poly for letter, poly in given.items() if poly is not None}
+    if missing := [letter for letter in needed if letter not in known]:
+        raise TraceError(
+            f"the equations of {mixer.name} have the sizes {', '.join(needed)}: give "
+            f"{', '.join(missing)} with --over or --let"
+        )
+    moved = without_floors(exact.substitute(known), found)
+    total, split = Poly(), Exact()
+    for guards, poly in moved.pieces:
+        open_ = frozenset(guard for guard in guards if not _always(guard, found))
+        if not open_:
+            total = total + poly
+        elif not any(_always(-guard - 1, found) for guard in open_):
+            split = split + Exact(((open_, poly),))
+    least = {Poly.atom(x) - _least(found, x) for x in split.letters}
+    here = found.region | least | _compared(found)
+    for where in (frozenset(), found.region):  # cases may join at all sizes, or in this case alone
+        cases = [case for case in split.chambers(where) if not infeasible(case[0] | here)]
+        if len(cases) == 1:
+            return total + cases[0][1]
+    raise ByCases([irredundant(guards | found.region) for guards, _ in cases])
+
+
+def without_floors(exact: Exact, found: Trace) -> Exact:
+    """A count with numbers for the floors that have one value in the case of a trace; ByCases where
+    one has several, under a size that is written by its quotient."""
+    parts = [poly for guards, value in exact.pieces for poly in (*guards, value)]
+    if found.divisions and (regions := told(parts, found.region)):
+        raise ByCases(regions)
+    total = Exact()
+    for guards, poly in exact.pieces:
+        held = frozenset(settled(guard, found.region) for guard in guards)
+        total = total + Exact(((held, settled(poly, found.region)),))
+    return total
+
+
+def _always(guard: Poly, found: Trace) -> bool:
+    """Whether a condition is proven in the case of a trace, from the sizes on from which its
+    formulas hold."""
+    later = {x: Poly.atom(x) + _least(found, x) - 1 for x in guard.letters}
+    here = found.region | _compared(found)
+    return nonnegative(guard.substitute(later)) or implied(here, guard)
+
+
+def _least(found: Trace, letter: str) -> int:
+    """The size of a letter from which on a trace is compared."""
+    quotients = {letter for division in found.divisions for letter in division.letters}
+    return max(found.since.get(letter, 1), 1 if letter in quotients else SETTLED)
+
+
+def _compared(found: Trace) -> Constraints:
+    """That a size which is written by its quotient is one from which on a trace is compared."""
+    sizes = [found.variables.poly(division.size) for division in found.divisions]
+    return frozenset(poly - SETTLED for poly in sizes if poly is not None)
+
+
+def minus(larger: Classes, smaller: Classes) -> Classes:
+    """Per class, zeros left out."""
+    names = dict.fromkeys([*larger, *smaller])
+    found = {n: by_halves(larger.get(n, Poly()) - smaller.get(n, Poly())) for n in names}
+    return {name: poly for name, poly in found.items() if poly.terms}
+
+
+NOTHING_LEFT = (0, 0, 0)
+
+
+def remaining(left: Classes) -> tuple[int, int, int]:
+    """How much is unexplained: classes, terms, then their highest degree."""
+    terms = [monomial for poly in left.values() for monomial in poly.terms]
+    degrees = [sum(power for _, power in monomial) for monomial in terms]
+    return len(left), len(terms), max(degrees, default=0)
+
+
+def by_halves(poly: Poly) -> Poly:
+    """The same number at all sizes, written by the first powers of floor(x/2) alone.
+
+    >>> k = Poly.atom("k")
+    >>> up, down = (k + 1) // 2, k // 2
+    >>> str(by_halves(up + down))
+    'k'
+    >>> str(by_halves((up * 2 - k) ** 2 - up * 2 + k))
+    '0'
+    """
+    for atom in sorted(poly.atoms):
+        if isinstance(atom, Fn) and atom.function == "floor_div" and atom.args[1] == 2:
+            above = atom.args[0]
+            if above.terms.get((), 0) == 1:
+                poly = poly.substitute({atom: above - 1 - call("floor_div", above - 1, 2)})
+    for atom in sorted(poly.atoms):
+        if isinstance(atom, Fn) and atom.function == "floor_div" and atom.args[1] == 2:
+            poly = first_powers(poly, atom, atom.args[0])
+    return poly
+
+
+def first_powers(poly: Poly, half: Fn, whole: Poly) -> Poly:
+    """The same number without squares of floor(whole/2): 4f**2 = (4x - 2)f - x(x - 1)."""
+    square = (Poly.atom(half) * (whole * 4 - 2) - whole * (whole - 1)) * Fraction(1, 4)
+    while high := [m for m in poly.terms if dict(m).get(half, 0) > 1]:
+        for monomial in high:
+            powers = dict(monomial)
+            powers[half] -= 2
+            rest = tuple(sorted((a, p) for a, p in powers.items() if p))
+            number = poly.terms[monomial]
+            poly = poly - Poly({monomial: number}) + Poly({rest: number}) * square
+    return poly

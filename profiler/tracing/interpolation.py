@@ -1,0 +1,180 @@
+"""Which polynomial gives these exact numbers at every size, found from a few and proven on others?
+
+Along each size the space of functions is found first: powers of the size, as many as it takes until
+two more change nothing, or powers of the size and of atoms (a padded length and its logarithm,
+ceil(l/p)). The polynomial in all sizes is then interpolated on a set of points that is closed
+downwards: a term is tried where all terms below it were needed. All arithmetic is rational.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from costmodel.symbolic.polynomial import Poly
+
+Point = tuple[int, ...]
+Numbers = Mapping[Any, int]
+"""Quantity -> its exact number at one point; a quantity that is missing is 0."""
+
+HIGHEST = 6
+"""Degrees in one size beyond this are not tried."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Functions of one size with the places that settle them: `functions[k]` is 1 at `places[k]`
+    and 0 at those before."""
+
+    letter: str
+    places: tuple[int, ...]
+    functions: tuple[Poly, ...]
+    others: tuple[Axis, ...] = ()
+    """The same space at the same places by other functions, where atoms depend on each other."""
+
+    @property
+    def powers(self) -> bool:
+        """Whether the functions are polynomials of rising degree, without other atoms."""
+        return all(f.atoms <= {self.letter} for f in self.functions)
+
+    def at(self, order: int, place: int) -> Fraction:
+        """The value of one function at one size."""
+        return Fraction(self.functions[order].rational({self.letter: place}))
+
+
+def axis(letter: str, raw: Iterable[Poly], places: Sequence[int]) -> Axis:
+    """The functions that span `raw`, each settled at the first of the places where it can be.
+
+    Functions that the others span at all of the places are left out.
+    """
+    chosen: list[int] = []
+    functions: list[Poly] = []
+    for function in raw:
+        rest = function
+        for place, known in zip(chosen, functions, strict=True):
+            rest = rest - known * rest.rational({letter: place})
+        for place in places:
+            value = rest.rational({letter: place}) if place not in chosen else 0
+            if value:
+                chosen.append(place)
+                functions.append(rest * (Fraction(1) / value))
+                break
+    return Axis(letter, tuple(chosen), tuple(functions))
+
+
+def powers(letter: str, degree: int) -> list[Poly]:
+    """1, x, x**2, ... of one size."""
+    return [Poly.atom(letter) ** k for k in range(degree + 1)]
+
+
+Vector = dict[Any, Fraction]
+
+
+def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vector:
+    """What numbers hold beyond known coefficients times the values of their functions."""
+    found = {name: Fraction(value) for name, value in numbers.items()}
+    for coefficients, value in known:
+        if value:
+            for name, coefficient in coefficients.items():
+                found[name] = found.get(name, Fraction(0)) - coefficient * value
+    return {name: value for name, value in found.items() if value}
+
+
+def degree_along(
+    letter: str, places: Sequence[int], numbers: Callable[[int], Numbers], *, beyond: int = 2
+) -> int | None:
+    """The highest power of one size that any number needs, so many higher ones having been tried;
+    None where none is enough."""
+    basis = axis(letter, powers(letter, len(places) - 1), places)
+    coefficients: list[Vector] = []
+    last = 0
+    for order, place in enumerate(basis.places):
+        known = ((c, basis.at(k, place)) for k, c in enumerate(coefficients))
+        coefficients.append(leftover(numbers(place), known))
+        if coefficients[-1]:
+            last = order
+        elif order >= last + beyond:
+            return last
+    return None
+
+
+def spans(basis: Axis, places: Iterable[int], numbers: Callable[[int], Numbers]) -> bool:
+    """Whether functions of one size, settled at their own places, give the numbers at others."""
+    coefficients = along(basis, numbers)
+    return all(
+        not leftover(numbers(p), ((c, basis.at(k, p)) for k, c in enumerate(coefficients)))
+        for p in places
+    )
+
+
+def along(basis: Axis, numbers: Callable[[int], Numbers]) -> list[Vector]:
+    """The coefficients of the functions of one size, from its places."""
+    coefficients: list[Vector] = []
+    for place in basis.places:
+        known = ((c, basis.at(k, place)) for k, c in enumerate(coefficients))
+        coefficients.append(leftover(numbers(place), known))
+    return coefficients
+
+
+def interpolate(
+    axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
+) -> dict[Any, Poly]:
+    """The combination of products of the axes' functions that gives the numbers.
+
+    A product is tried where every one that lies one step below it was needed: so it is with
+    powers. With other functions, or where `whole`, all are tried.
+    """
+    whole = whole or not all(a.powers for a in axes)
+    found: dict[Point, Vector] = {}
+    for orders in sorted(product(*(range(len(a.places)) for a in axes)), key=sum):
+        if not whole and any(not found.get(below) for below in just_below(orders)):
+            continue
+        point = tuple(a.places[k] for a, k in zip(axes, orders, strict=True))
+        known = (
+            (coefficients, value_at(axes, lower, point))
+            for lower, coefficients in found.items()
+            if all(i <= j for i, j in zip(lower, orders, strict=True))
+        )
+        found[orders] = leftover(numbers(point), known)
+    polys: dict[Any, Poly] = {}
+    for orders, coefficients in found.items():
+        term = Poly.of(1)
+        for a, k in zip(axes, orders, strict=True):
+            term = term * a.functions[k]
+        for name, coefficient in coefficients.items():
+            polys[name] = polys.get(name, Poly()) + term * coefficient
+    return polys
+
+
+def shortest(
+    axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
+) -> dict[Any, Poly]:
+    """As `interpolate`; where atoms depend on each other, each number by its shortest formula."""
+    best = interpolate(axes, numbers, whole=whole)
+    for i, given in enumerate(axes):
+        for other in given.others:
+            turned = interpolate([*axes[:i], other, *axes[i + 1 :]], numbers, whole=whole)
+            for name, poly in turned.items():
+                if len(poly.terms) < len(best.get(name, Poly()).terms):
+                    best[name] = poly
+    return best
+
+
+def just_below(orders: Point) -> Iterator[Point]:
+    """The products that lie one step below one."""
+    for i, order in enumerate(orders):
+        if order:
+            yield (*orders[:i], order - 1, *orders[i + 1 :])
+
+
+def value_at(axes: Sequence[Axis], orders: Point, point: Point) -> Fraction:
+    """The value of a product of functions at a point."""
+    value = Fraction(1)
+    for a, k, place in zip(axes, orders, point, strict=True):
+        value *= a.at(k, place)
+        if not value:
+            break
+    return value

@@ -1,0 +1,1 @@
+"""One run of a module without data."""

@@ -1,0 +1,115 @@
+"""What does torch's FlopCounterMode print for the same call, and what does it leave out?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from profiler.records.reading import reason_of
+from profiler.tracing.meta_run.observe import run, tensors_of, unswept
+from profiler.tracing.meta_run.operation import Counted
+from profiler.tracing.meta_run.recorder import Backend, Recorder
+from profiler.tracing.meta_run.target import Sizes, Target, TraceError, build
+
+
+@dataclass(frozen=True)
+class FlopCounter:
+    """FlopCounterMode beside our count of one call, forward and backward, at one set of sizes.
+
+    It prints 2 for every multiplication of a contraction. `products` are those multiplications as
+    counted here, by operation; `left_out` are the operations of everything that it has no formula
+    for, by name; `total` all of ours. It forgets the groups of a convolution where it counts the
+    gradient of the weight: `ungrouped` are the products that it prints too many for that.
+    """
+
+    sizes: Mapping[str, int]
+    printed: Mapping[str, int]
+    products: Mapping[str, int]
+    left_out: Mapping[str, int]
+    total: int
+    ungrouped: Mapping[str, int] = field(default_factory=dict)
+    unknown: bool = False
+    """Whether operations ran besides that have no counting rule."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it prints twice the multiplications counted here, operation by operation, those
+        with them that it counts for groups it forgets."""
+        return all(map(self._same, {**self.printed, **self.products}))
+
+    def _same(self, name: str) -> bool:
+        expected = self.products.get(name, 0) + self.ungrouped.get(name, 0)
+        return self.printed.get(name, 0) == 2 * expected
+
+    @property
+    def share_left_out(self) -> float:
+        """The part of all operations that it has no formula for, from 0 to 1."""
+        return sum(self.left_out.values()) / self.total if self.total else 0.0
+
+    def __str__(self) -> str:
+        printed = f"FlopCounterMode prints {sum(self.printed.values())}"
+        if not self.total:
+            none = "has a counting rule" if self.unknown else "is counted"
+            return f"{printed}; no operation {none} that it could be compared with"
+        largest = sorted(self.left_out, key=lambda name: -self.left_out[name])[:4]
+        apart = [n for n in {**self.printed, **self.products} if not self._same(n)]
+        verdict = f"other (in {', '.join(apart)}) than" if apart else "equal to"
+        if self.ungrouped:
+            extra = 2 * sum(self.ungrouped.values())
+            verdict += f" {extra}, for groups of convolutions that it forgets, and"
+        listed = f", most of them in {', '.join(largest)}" if largest else ""
+        share = f"leaves out {self.share_left_out:.1%} of all operations{listed}"
+        if self.unknown:
+            share = (
+                f"leaves out {self.share_left_out:.1%} of the operations that have a counting rule"
+                f"{listed}; what it leaves out of the others is not known"
+            )
+        return (
+            f"{printed}, {verdict} twice the "
+            f"{sum(self.products.values())} multiplications counted in the same operations, and "
+            f"{share}"
+        )
+
+
+def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
+    """Run the module once under FlopCounterMode and the recorder of a trace.
+
+    Raises:
+        TraceError: the module runs, but not under FlopCounterMode; one sentence.
+    """
+    import torch._dynamo  # not at the first call: in torch 2.6 that runs operations of its own
+    from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+    known = {str(packet).replace(".", "::") for packet in flop_registry}
+    with torch.enable_grad(), unswept():
+        built = build(target, sizes)
+        recorder = Recorder(list(tensors_of(built)))
+        counter = FlopCounterMode(display=False)
+        try:
+            with backend(recorder):
+                run(built, recorder, counter)
+        except Exception as error:  # the module runs without it
+            raise TraceError(
+                f"FlopCounterMode does not run on this module: {reason_of(error)}"
+            ) from error
+    figures = counter.get_flop_counts().get("Global", {})
+    by_name: dict[str, Counted] = {}
+    for (_, name), counted in recorder.by_operation().items():
+        before = by_name.get(name, Counted())
+        by_name[name] = Counted(
+            before.calls + counted.calls,
+            before.operations + counted.operations,
+            products=before.products + counted.products,
+            ungrouped=before.ungrouped + counted.ungrouped,
+        )
+    products = {n: c.products for n, c in by_name.items() if n in known and c.products}
+    left_out = {n: c.operations.total for n, c in by_name.items() if n not in known}
+    return FlopCounter(
+        dict(sizes),
+        {str(packet).replace(".", "::"): int(n) for packet, n in figures.items() if n},
+        products,
+        {name: n for name, n in left_out.items() if n},
+        sum(c.operations.total for c in by_name.values()),
+        {name: c.ungrouped for name, c in by_name.items() if c.ungrouped},
+        any(not c.known for c in recorder.by_operation().values()),
+    )

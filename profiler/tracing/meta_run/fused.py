@@ -1,0 +1,318 @@
+"""What does a fused operation do, forward and backward, and what does it keep?
+
+Attention, norms and recurrent layers counted as one operation each, where torch's functions are
+called: the arithmetic is that of the documented definition, with work that a kernel need not repeat
+done once, and masked pairs not at all.
+
+Which path through torch does a count assume: its decompositions, or fused operations?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._prims_common import get_computation_dtype
+from torch.nn import functional as F  # noqa: N812 - PyTorch's own name for it
+from torch.overrides import TorchFunctionMode
+
+from profiler.counting.backward_rules import attention_backward
+from profiler.counting.call import Call
+from profiler.counting.forward_rules import fused_attention, visible_pairs
+from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, other
+from profiler.tracing.meta_run.fused_call import Applied, Fused, layout
+from profiler.tracing.meta_run.recorder import Backend, Recorder
+from profiler.tracing.meta_run.recurrent_cells import CELLS, cell_call, recurrent
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Fused:
+    """Scaled dot-product attention; causal, row i has i pairs and masked pairs cost nothing.
+
+    Results and gradients lie in memory as torch's kernel for a CPU gives them, where it is made for
+    such arguments: a result like the query, gradients and logarithms (b, l, n, h). A mask of truth
+    values is saved as numbers.
+    """
+    rows, keys, width, values = query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1]
+    heads = prod(query.shape[:-2])
+    learned = attn_mask is not None and attn_mask.requires_grad
+    kernel = query.dim() == 4 and width == values and not learned
+    strides = query.stride()
+    axes = sorted(range(query.dim()), key=lambda axis: -strides[axis]) if kernel else ()
+    result = layout(query, (*query.shape[:-1], values), axes)
+    logarithms = layout(query, query.shape[:-1], (0, 2, 1) if kernel else ())
+    workspace = [replace(logarithms, dtype=get_computation_dtype(query.dtype))]
+    truths = attn_mask is not None and attn_mask.dtype == torch.bool
+    if attn_mask is not None and truths:
+        workspace.append(layout(query, attn_mask.shape))
+    pairs = visible_pairs(rows, keys, is_causal) * heads
+    added = attn_mask is not None and attn_mask.is_floating_point()
+    arguments = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "attn_mask": attn_mask if added else None,
+        "dropout_p": 0.0,
+        "is_causal": is_causal,
+    }
+    forward = fused_attention(Call("scaled_dot_product_attention", arguments, None))
+    if dropout_p:
+        forward += (other("random") + Operations(mul=1)) * pairs
+    seen = min(rows, keys) if is_causal else keys
+    groups = prod(key.shape[:-2])
+    dropped = Operations(mul=2 * pairs) if dropout_p else NOTHING
+    masked = attn_mask.numel() if attn_mask is not None and added else 0
+
+    def backward(wanted: Sequence[bool]) -> Operations:
+        steps = attention_backward(
+            pairs, rows * heads, seen * groups, width, values, tuple(wanted[:3])
+        )
+        bias = Operations(add=pairs - masked) if wanted[3] and masked else NOTHING
+        return steps + dropped + bias + (Operations(add=pairs) if added else NOTHING)
+
+    return Fused(
+        "fused attention", (query, key, value, attn_mask), (result,), forward, backward,
+        keeps=(0, 1, 2) if truths else (0, 1, 2, 3), keeps_results=(0,),
+        workspace=tuple(workspace), orders=dict.fromkeys(range(3), (0, 2, 1, 3)) if kernel else {},
+    )  # fmt: skip
+
+
+def centred(entries: int, rows: int) -> Operations:
+    """Mean, differences, their squares' mean, its root's reciprocal, and the product with it."""
+    mean = Operations(add=entries - rows, div=rows)
+    spread = Operations(mul=entries, add=2 * entries - rows, div=rows)
+    root = (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows
+    return mean + spread + root + Operations(mul=entries)
+
+
+def affine(entries: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
+    """A factor and a term at every entry, where there are any."""
+    factor = Operations(mul=entries if weight is not None else 0)
+    return factor + Operations(add=entries if bias is not None else 0)
+
+
+def centred_backward(
+    entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
+) -> Operations:
+    """x' = (x - mean) rstd, g = weight dy: dx = (N g - sum g - x' sum(g x')) rstd/N along a row of
+    N entries; dweight = sum(dy x'); dbias = sum dy. The kernels layer_norm_backward and
+    group_norm_backward."""
+    total = Operations(mul=entries, add=entries)
+    if wanted[0]:
+        total += Operations(mul=entries if weight is not None else 0)
+        total += Operations(mul=entries, add=2 * (entries - rows))
+        total += Operations(mul=3 * entries, add=2 * entries, div=rows)
+    if weight is not None and wanted[1]:
+        total += Operations(mul=entries, add=entries - weight.numel())
+    if weight is not None and wanted[2]:
+        total += Operations(add=entries - weight.numel())
+    return total
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Fused:
+    """y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row: its documentation."""
+    entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
+    return Fused(
+        "fused layer norm", (input, weight, bias), (layout(input, input.shape),),
+        centred(entries, rows) + affine(entries, weight, bias),
+        lambda wanted: centred_backward(entries, rows, weight, wanted),
+        keeps=(0, 1, 2), workspace=(layout(input, (2 * rows,)),),
+    )  # fmt: skip
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Fused:
+    """As layer_norm, a row being a group of channels; weight and bias belong to channels."""
+    entries, rows = input.numel(), input.shape[0] * num_groups
+    return Fused(
+        "fused group norm", (input, weight, bias), (layout(input, input.shape),),
+        centred(entries, rows) + affine(entries, weight, bias),
+        lambda wanted: centred_backward(entries, rows, weight, wanted),
+        keeps=(0, 1), workspace=(layout(input, (2 * rows,)),),
+    )  # fmt: skip
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Fused:
+    """y = x / sqrt(mean(x * x) + eps) * weight along each row: its documentation."""
+    entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
+    forward = Operations(mul=2 * entries, add=entries - rows, div=rows)
+    forward += (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows + affine(entries, weight, None)
+
+    def backward(wanted: Sequence[bool]) -> Operations:
+        """x' = x rstd, g = weight dy: dx = (g - x' sum(g x') / N) rstd, dweight = sum(dy x')."""
+        total = Operations(mul=entries)
+        if wanted[0]:
+            total += Operations(mul=entries if weight is not None else 0)
+            total += Operations(mul=entries, add=entries - rows, div=rows)
+            total += Operations(mul=2 * entries, add=entries)
+        if weight is not None and wanted[1]:
+            total += Operations(mul=entries, add=entries - weight.numel())
+        return total
+
+    return Fused(
+        "fused RMS norm", (input, weight), (layout(input, input.shape),), forward, backward,
+        keeps=(0, 1), workspace=(layout(input, (rows,)),),
+    )  # fmt: skip
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Fused:
+    """As layer_norm, a row being a channel over all places of the batch; in training the running
+    mean and variance take (1 - m) r + m new, the variance corrected by n / (n - 1)."""
+    entries, rows = input.numel(), input.shape[1]
+    if training:
+        forward = centred(entries, rows)
+        if running_mean is not None:
+            forward += Operations(mul=5, add=2) * rows
+    else:
+        forward = Operations(mul=entries, add=entries)
+        forward += (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows
+
+    def backward(wanted: Sequence[bool]) -> Operations:
+        """dx = weight rstd / N (N dy - dbias - x' dweight) in training, dy weight rstd else."""
+        kept = (Operations(add=1) + FUNCTIONS["rsqrt"]) * (0 if training else rows)
+        total = kept
+        if training or (weight is not None and wanted[1]):
+            total += Operations(mul=2 * entries, add=2 * entries - rows)  # x', sum(dy x')
+        if training or (bias is not None and wanted[2]):
+            total += Operations(add=entries - rows)
+        if wanted[0]:
+            total += Operations(mul=rows if weight is not None else 0)
+            whole = Operations(mul=3 * entries, add=2 * entries, div=rows)
+            total += whole if training else Operations(mul=entries)
+        return total
+
+    return Fused(
+        "fused batch norm", (input, weight, bias), (layout(input, input.shape),),
+        forward + affine(entries, weight, bias), backward,
+        keeps=(0, 1), workspace=(layout(input, (2 * rows,)),) if training else (),
+    )  # fmt: skip
+
+
+RULES: Mapping[Any, Callable[..., Fused | None]] = {
+    F.scaled_dot_product_attention: attention,
+    F.layer_norm: layer_norm,
+    torch.layer_norm: layer_norm,
+    F.group_norm: group_norm,
+    F.rms_norm: rms_norm,
+    torch.rms_norm: rms_norm,
+    F.batch_norm: batch_norm,
+    **{getattr(torch, name): recurrent(name) for name in CELLS},
+    **{getattr(torch, f"{name}_cell"): cell_call(name) for name in CELLS},
+}
+"""torch's functions -> the fused call that stands for them; None where the rule does not reach and
+torch's own decomposition is counted."""
+
+
+class FusedMode(TorchFunctionMode):
+    """Puts fused calls in the place of torch's functions."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.called(func, *args, **(kwargs or {}))
+
+    def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """The fused call that stands for a function, or else the function itself."""
+        rule = RULES.get(func) if func.__hash__ is not None else None
+        with self.recorder.quiet():
+            call = rule(*args, **kwargs) if rule is not None else None
+        if call is None:
+            return func(*args, **kwargs)
+        apply: Any = Applied.apply
+        return apply(self.recorder, call, *call.tensors)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Reach the attention within torch's own multi-head attention too: no mode is asked about
+        what a function of torch calls by its name in torch.nn.functional."""
+        plain = F.scaled_dot_product_attention
+        F.scaled_dot_product_attention = partial(self.called, plain)
+        try:
+            with self:
+                yield
+        finally:
+            F.scaled_dot_product_attention = plain
+
+
+RECURRENT: Mapping[Any, str] = {getattr(torch, name): name for name in CELLS}
+"""torch's functions of whole recurrent layers."""
+
+
+class Steps(TorchFunctionMode):
+    """Notes which recurrent layers torch takes apart into steps."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func.__hash__ is not None and func in RECURRENT:
+            self.recorder.stepped.add(RECURRENT[func])
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def math_backend(recorder: Recorder) -> Iterator[None]:
+    """torch's own decompositions: attention as products, softmax and products."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH), Steps(recorder):
+        yield
+
+
+@contextmanager
+def fused_backend(recorder: Recorder) -> Iterator[None]:
+    """Attention, recurrent cells and norms as one operation each; all else as `math`."""
+    with math_backend(recorder), FusedMode(recorder).inside():
+        yield
+
+
+BACKENDS: Mapping[str, Backend] = {"math": math_backend, "fused": fused_backend}
+"""Name -> the context in which a module runs."""

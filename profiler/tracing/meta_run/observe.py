@@ -1,0 +1,258 @@
+"""What does one call of a module do, forward and backward, at one set of sizes?"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from profiler.counting.saved_tensors import Key, Packed, Saved, key, keys
+from profiler.tracing.meta_run.operation import Counted
+from profiler.tracing.meta_run.recorder import Backend, Recorder
+from profiler.tracing.meta_run.run_log import Course
+from profiler.tracing.meta_run.shape_values import on_meta
+from profiler.tracing.meta_run.target import (
+    Built,
+    Sizes,
+    Target,
+    Untraceable,
+    build,
+    explained,
+    tensors_in,
+)
+
+Quantity = tuple[str, str]
+"""What is counted and of which kind: ("forward", "mul"), ("bytes", "activations")."""
+
+PEAK: Quantity = ("bytes", "peak")
+MADE: Quantity = ("bytes", "made")
+"""Everything that is made, alive or not: it shows which powers the bytes alive may have."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One call at one point: every quantity, and the bytes alive after each operation.
+
+    `shapes` are those of all results in order, where they were asked for; `by_op` holds every
+    operation that is no move, by phase and name.
+    """
+
+    quantities: Mapping[Quantity, int]
+    alive: Sequence[int] = ()
+    names: Sequence[str] = ()
+    """What was dispatched at each of those moments."""
+    shapes: Sequence[tuple[int, ...]] = ()
+    decomposed: frozenset[str] = frozenset()
+    stepped: frozenset[str] = frozenset()
+    """Recurrent layers that ran step by step, as they do on the meta device."""
+    misread: frozenset[str] = frozenset()
+    """Layers that took the batch of x for its length."""
+    by_op: Mapping[tuple[str, str], Counted] = field(default_factory=dict)
+    course: Course | None = None
+    """The run in order, where that was asked for and can be told."""
+
+
+def tensors_of(built: Built) -> Iterator[Tensor]:
+    """Parameters, buffers and inputs."""
+    yield from built.module.parameters()
+    yield from built.module.buffers()
+    yield from tensors_in((built.args, built.kwargs))
+
+
+COMPILER = "torch._dynamo"
+"""What torch imports at the first call that its compiler is to leave alone, such as a checkpoint's;
+in torch 2.6 the import itself runs operations, which are none of the module's."""
+
+
+def observe(
+    target: Target,
+    sizes: Sizes,
+    backend: Backend,
+    *,
+    shapes: bool = False,
+    course: bool = False,
+) -> Observation:
+    """Build the module at these sizes on the meta device, and run it forward and backward.
+
+    A gradient comes in for every result that has one; the gradients of all parameters and of the
+    inputs are made. Nothing is allocated and nothing is computed.
+
+    Raises:
+        TraceError: the module cannot be built or run so; one sentence.
+    """
+    with torch.enable_grad(), unswept():
+        loaded = COMPILER in sys.modules
+        found = _observed(target, sizes, backend, shapes, course)
+        if not loaded and COMPILER in sys.modules:
+            found = _observed(target, sizes, backend, shapes, course)
+        return found
+
+
+def _observed(
+    target: Target, sizes: Sizes, backend: Backend, shapes: bool, course: bool
+) -> Observation:
+    """The same; nothing of the module is left when this returns."""
+    built = build(target, sizes)
+    with explained(target, sizes):
+        recorder = Recorder(list(tensors_of(built)), shapes=shapes)
+        with backend(recorder):
+            activations = run(built, recorder)
+    by_op = recorder.by_operation()
+    parameters = list(built.module.parameters())
+    return Observation(
+        numbers_of(
+            by_op,
+            sum(p.numel() for p in parameters),
+            activations,
+            recorder.bytes_made,
+            recorder.alive,
+        ),
+        array("q", recorder.alive),
+        tuple(recorder.names),
+        tuple(recorder.shapes or ()),
+        frozenset(recorder.decomposed),
+        frozenset(recorder.stepped),
+        frozenset(built.misread),
+        by_op,
+        recorder.course(parameters) if course else None,
+    )
+
+
+def numbers_of(
+    by_op: Mapping[tuple[str, str], Counted],
+    parameters: int,
+    activations: int,
+    made: int,
+    alive: Sequence[int],
+) -> dict[Quantity, int]:
+    """Everything that is counted of a call; `made` are bytes, `alive` those at every moment."""
+    found = totals(by_op)
+    found["parameters", ""] = parameters
+    found["bytes", "activations"] = activations
+    found[MADE], found[PEAK] = made, max(alive, default=made)
+    return found
+
+
+def totals(by_op: Mapping[tuple[str, str], Counted]) -> dict[Quantity, int]:
+    """Operations by phase and class, with calls and bytes of what has no rule."""
+    found: Counter[Quantity] = Counter()
+    for (phase, name), counted in by_op.items():
+        if not counted.known:
+            found[f"{phase} calls", name] += counted.calls
+            found[f"{phase} bytes", name] += counted.bytes_touched
+            continue
+        operations = counted.operations.to_json()
+        for class_, number in (*operations.pop("other").items(), *operations.items()):
+            found[phase, class_] += number
+    return {quantity: number for quantity, number in found.items() if number}
+
+
+def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
+    """Forward, then backward from a gradient of every result that has one; `inner` is a mode that
+    sees the calls before the recorder. The bytes that the forward pass saves for the backward, each
+    storage once and whole, parameters and buffers left out."""
+    followed = recorder.accumulation.watching()
+    with eager(), uncast(), followed, on_meta(), recorder, inner or nullcontext():
+        saved = Unwritten()
+        with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+            results = built.module(*built.args, **built.kwargs)
+        owned = keys((*built.module.parameters(), *built.module.buffers()))
+        storages = saved.storages_beside(owned)
+        activations: int = sum(storage.nbytes() for storage in storages)
+        recorder.save(storages)
+        wanted = list(differentiable(results))
+        storages.clear()
+        recorder.phase = "backward"
+        if wanted:
+            torch.autograd.backward(wanted, [torch.empty_like(t) for t in wanted])
+    return activations
+
+
+def eager() -> AbstractContextManager[None]:
+    """Inside, what torch's compiler was asked to compile runs as it stands: what compiled code
+    dispatches is not followed, and the compiler is not to look at what follows the calls."""
+    asked = COMPILER in sys.modules
+    return torch.compiler.set_stance("force_eager") if asked else nullcontext()
+
+
+@contextmanager
+def uncast() -> Iterator[None]:
+    """Inside, a region of torch.autocast is refused: on the meta device nothing is converted in it,
+    and what it runs would be counted in another type than elsewhere."""
+    kind: Any = torch.autocast
+    plain = kind.__enter__
+
+    def entered(region: Any) -> Any:
+        if region._enabled:
+            raise Untraceable(
+                "torch.autocast converts nothing on the meta device: leave it out, and give the "
+                "module and its inputs the type that is meant"
+            )
+        return plain(region)
+
+    kind.__enter__ = entered
+    try:
+        yield
+    finally:
+        kind.__enter__ = plain
+
+
+class Versioned(Packed):
+    """A saved tensor as torch hands it out, and its version."""
+
+    __slots__ = ("version",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.version = tensor._version
+
+
+class Unwritten(Saved):
+    """What autograd saves, refused as autograd would where it was written into."""
+
+    packs = Versioned
+
+    @staticmethod
+    def unpack(packed: Packed) -> Tensor:
+        """The tensor; RuntimeError where it is not what was saved any more."""
+        if isinstance(packed, Versioned) and packed.tensor._version != packed.version:
+            raise RuntimeError(
+                f"a tensor {tuple(packed.tensor.shape)} that a gradient needs has been modified by "
+                f"an inplace operation"
+            )
+        return packed.tensor
+
+    def storages_beside(self, owned: Container[Key]) -> list[Any]:
+        """The storages that are held, but for some."""
+        with torch._C.DisableTorchFunction():
+            found = {key(t): t.untyped_storage() for t in self.tensors()}
+        return [storage for place, storage in found.items() if place not in owned]
+
+
+def differentiable(results: Any) -> Iterator[Tensor]:
+    """Every tensor of the results that a gradient flows back from."""
+    for tensor in tensors_in(results):
+        if tensor.requires_grad and tensor.grad_fn is not None:
+            yield tensor
+
+
+@contextmanager
+def unswept() -> Iterator[None]:
+    """Without the garbage collector, whose moments are no part of what a module does; what is left
+    is collected afterwards."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+            gc.collect(0)

@@ -1,0 +1,343 @@
+"""What is dispatched while a module runs: which operations, how often, and what is alive?"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from operator import itemgetter
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from profiler.counting.backward_rules import TRACED_RULES
+from profiler.counting.call import CountError, bind, bytes_read, bytes_written
+from profiler.counting.forward_rules import contraction, operations_of
+from profiler.counting.operations import NOTHING, Operations
+from profiler.tracing.meta_run import shape_values
+from profiler.tracing.meta_run.accumulation import ADD, INTO, ZEROS, Accumulation
+from profiler.tracing.meta_run.operation import (
+    Cost,
+    Counted,
+    Kind,
+    Layout,
+    Made,
+    by_operation,
+    kind_of,
+)
+from profiler.tracing.meta_run.run_log import Course
+from profiler.tracing.meta_run.target import OPERATION
+
+Backend = Callable[["Recorder"], Any]
+"""A context in which the module runs, given the recorder that counts."""
+
+SCALED: Mapping[str, tuple[str, str]] = {
+    "aten::addmm": ("mat1", "mat2"),
+    "aten::addmv": ("mat", "vec"),
+    "aten::baddbmm": ("batch1", "batch2"),
+}
+"""Contractions that may scale their result besides."""
+
+
+Key = tuple[Any, ...]
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Counts what is dispatched by class, and holds account of every storage that is alive.
+
+    An operation that was seen before with the same arguments, tensors by their layouts, is not
+    run again: its results are made anew from what it gave. So a hundred equal layers cost little
+    more than one.
+    """
+
+    def __init__(self, held: Sequence[Tensor] = (), *, shapes: bool = False) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.phase = "forward"
+        self.counted: list[tuple[str, Made]] = []
+        self.seen: dict[Key, Made] = {}
+        self.given: list[tuple[str, str, Operations]] = []
+        self.decomposed: set[str] = set()
+        self.stepped: set[str] = set()
+        self.known: dict[int, tuple[ref[Any], int]] = {}
+        self.held: list[tuple[Any, ...]] = []
+        self.born: list[int] = []
+        self.ended: dict[int, int] = {}
+        self.saved: list[int | None] = []
+        self.bytes_alive = self.bytes_made = 0
+        self.alive: list[int] = []
+        self.names: list[str] = []
+        self.shapes: list[tuple[int, ...]] | None = [] if shapes else None
+        self.silent = False
+        self.accumulation = Accumulation()
+        for tensor in held:
+            self.hold(tensor)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would tell its compiler at every call to leave this one alone: inside `eager` it
+        leaves all alone."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        try:
+            return self.dispatched(func, args, kwargs or {})
+        except Exception as error:
+            if not hasattr(error, OPERATION):  # the innermost one
+                setattr(error, OPERATION, func)
+            raise
+
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of a call, which is counted."""
+        kind = kind_of(func)
+        if kind.composite:
+            with self:
+                return func.decompose(*args, **kwargs)
+        if func is shape_values.READ and (known := shape_values.answer(func, args)) is not None:
+            return known
+        added = (func is ADD and self.accumulation.in_place(func, args)) or (
+            kind.name in INTO and self.accumulation.into_zeros(args[0])
+        )
+        result = func(*args, **kwargs) if kind.view else self.called(func, kind, args, kwargs)
+        if added:
+            result = args[0]
+            shape_values.spoil(result)
+        elif kind.writes or shape_values.known_all(args):
+            shape_values.follow(func, args, kwargs, result)
+        for item in result if isinstance(result, list | tuple) else (result,):
+            if isinstance(item, Tensor):
+                self.hold(item)
+                if self.shapes is not None:
+                    self.shapes.append(tuple(item.shape))
+        if kind.name in ZEROS:
+            self.accumulation.fill(result)
+        self.alive.append(self.bytes_alive)
+        self.names.append(kind.label[self.phase])
+        return result
+
+    def called(self, func: Any, kind: Kind, args: Any, kwargs: Any) -> Any:
+        """The result of an operation that is no view; its operations are noted."""
+        key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
+        made = self.seen.get(key)
+        if made is not None and made.again is not None:
+            result = made.again(args)
+        else:
+            result = func(*args, **kwargs)
+            require_strided(kind.name, result)
+            if made is None:
+                made = self.seen[key] = self.learned(kind, args, kwargs, result)
+        if not kind.free and not self.silent:
+            self.counted.append((self.phase, made))
+        return result
+
+    def learned(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Made:
+        """What a first call shows of all calls with the same arguments."""
+        again = anew(kind, args, kwargs, result)
+        if kind.free:
+            return Made(kind, again, Cost(NOTHING))
+        given = tree_map(_layout, (args, kwargs))
+        return Made(kind, again, self.cost(kind, args, kwargs, result), given)
+
+    def cost(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Cost:
+        """The operations of a call, or why they are not counted."""
+        call = bind(kind.func, args, kwargs, result)
+        touched = bytes_read(call) + bytes_written(call)
+        try:
+            operations = self.operations(kind, args, kwargs, result)
+        except CountError as reason:
+            return Cost(None, str(reason).replace(f"{kind.name}: ", ""), touched)
+        products, groups = operations.mul, 0
+        if kind.name == "aten::convolution_backward" and call.arguments["output_mask"][1]:
+            groups = (
+                (call.arguments["groups"] - 1) * products // sum(call.arguments["output_mask"][:2])
+            )
+        if kind.name in SCALED:
+            left, right = SCALED[kind.name]
+            products = contraction(call, left, right, -1).mul
+        return Cost(operations, "", touched, products, groups)
+
+    def hold(self, tensor: Tensor) -> None:
+        """Count a tensor's storage as alive until nothing refers to it."""
+        storage = tensor.untyped_storage()
+        key = id(storage)
+        if key in self.known:
+            return
+        size, place = storage.nbytes(), len(self.born)
+        self.known[key] = ref(storage, partial(self._release, key, size, place)), place
+        self.held.append((tensor.shape, tensor.stride(), tensor.dtype))
+        self.born.append(len(self.alive))
+        self.bytes_alive += size
+        self.bytes_made += size
+
+    def save(self, storages: Iterable[Any]) -> None:
+        """Note which storages are held for the backward pass."""
+        known = (self.known.get(id(storage)) for storage in storages)
+        self.saved = [None if found is None else found[1] for found in known]
+
+    def _release(self, key: int, size: int, place: int, _: Any) -> None:
+        self.bytes_alive -= size
+        self.ended[place] = len(self.alive)
+        self.known.pop(key, None)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """What is dispatched inside is held account of, and counted under another name."""
+        was, self.silent = self.silent, True
+        try:
+            yield
+        finally:
+            self.silent = was
+
+    def add(self, name: str, operations: Operations) -> None:
+        """Add operations that a rule at the level of torch's functions gives."""
+        self.given.append((self.phase, name, operations))
+
+    def operations(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Operations:
+        """By the rule, else by torch's own decomposition; CountError where there is neither."""
+        reason = "no rule for this operation"  # an error that is kept would keep the tensors
+        if kind.rule is not None:
+            try:
+                found = operations_of(bind(kind.func, args, kwargs, result), TRACED_RULES)
+            except CountError as error:
+                reason = str(error)
+            else:
+                if found is not None:
+                    return found
+        if kind.decomposition is None:
+            raise CountError(reason)
+        self.decomposed.add(kind.name)
+        return self.taken_apart(kind, args, kwargs, reason)
+
+    def taken_apart(self, kind: Kind, args: Any, kwargs: Any, reason: str) -> Operations:
+        """The operations of torch's decomposition, run beside the call on tensors of its own."""
+        assert kind.decomposition is not None
+        inner = Recorder()
+        own_args, own_kwargs = tree_map(_twin, (args, kwargs))
+        try:
+            with inner:
+                kind.decomposition(*own_args, **own_kwargs)
+        except Exception as error:  # torch's decompositions raise anything
+            raise CountError(f"{reason}; its decomposition fails: {error}") from error
+        total, unknown = NOTHING, []
+        for _, name, times, cost in inner.calls():
+            if cost.operations is None:
+                unknown.append(f"{name}: {cost.reason}")
+            else:
+                total += cost.operations * times
+        if unknown:
+            raise CountError(f"{reason}; its decomposition holds {', '.join(unknown)}")
+        return total
+
+    def calls(self) -> Iterator[tuple[str, str, int, Cost]]:
+        """Phase, name, how often and what it costs, of everything that is no move."""
+        for (phase, made), times in Counter(self.counted).items():
+            yield phase, made.kind.name, times, made.cost
+        for phase, name, operations in self.given:
+            yield phase, name, 1, Cost(operations)
+
+    def course(self, parameters: Iterable[Tensor]) -> Course | None:
+        """The run in order; None where operations were added that no call was dispatched for, or
+        something was saved that is not held account of."""
+        if self.given or None in self.saved:
+            return None
+        calls: dict[tuple[str, Made], tuple[str, Made]] = {}
+        layouts: dict[tuple[Any, ...], Layout] = {}
+
+        def layout(*shown: Any) -> Layout:
+            if shown not in layouts:
+                layouts[shown] = Layout(tuple(shown[0]), *shown[1:])
+            return layouts[shown]
+
+        return Course(
+            tuple(self.names),
+            [calls.setdefault(call, call) for call in self.counted],
+            [layout(*shown) for shown in self.held],
+            array("q", self.born),
+            array("q", (self.ended.get(k, len(self.alive)) for k in range(len(self.born)))),
+            frozenset(place for place in self.saved if place is not None),
+            [layout(p.shape, p.stride(), p.dtype) for p in parameters],
+        )
+
+    def by_operation(self) -> dict[tuple[str, str], Counted]:
+        """The same by phase and name."""
+        return by_operation(self.calls())
+
+
+def require_strided(name: str, result: Any) -> None:
+    """RuntimeError where a result has no storage of its own to hold account of."""
+    for tensor in result if isinstance(result, list | tuple) else (result,):
+        if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
+            raise RuntimeError(
+                f"{name} gives a tensor of layout {tensor.layout}: only strided ones are followed"
+            )
+
+
+def anew(
+    kind: Kind, args: Any, kwargs: Any, result: Any
+) -> Callable[[tuple[Any, ...]], Any] | None:
+    """What makes the results of such a call from its arguments without running it; None where
+    they are neither in memory of their own nor the first argument, which was written into."""
+    given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    if any(not t.is_meta for t in given):
+        return None
+    if kind.writes:
+        return itemgetter(0) if kind.in_place and result is args[0] else None
+    several = type(result) if type(result) in (list, tuple) else None
+    results = result if several else [result]
+    places = {t.untyped_storage()._cdata for t in given}
+    if not all(
+        type(t) is Tensor
+        and t.is_meta
+        and t.untyped_storage()._cdata not in places
+        and not (t.is_conj() or t.is_neg())
+        for t in results
+    ):
+        return None
+    layouts = [Layout(tuple(t.shape), t.stride(), t.dtype) for t in results]
+    if several is None:
+        return lambda _: layouts[0].empty()
+    return lambda _: several(layout.empty() for layout in layouts)
+
+
+PLAIN = frozenset((int, float, complex, str, bool, type(None), torch.dtype))
+"""Types of arguments that are told apart by their values."""
+
+
+def _signature(values: Iterable[Any]) -> list[Any]:
+    """What tells two calls apart: layouts of tensors, values and types of everything else."""
+    found: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if isinstance(value, Tensor):
+            device = value.is_meta or value.device.type
+            found.append((value.shape, value.stride(), value.dtype, device))
+        elif kind in PLAIN:
+            found += (kind, value)
+        elif isinstance(value, list | tuple):
+            found.append((kind, *_signature(value)))
+        else:
+            found.append(str(value))
+    return found
+
+
+def _twin(leaf: Any) -> Any:
+    """An empty tensor of the same shape and layout on the meta device."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+
+
+def _layout(leaf: Any) -> Any:
+    """What a tensor on the meta device is made anew from."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    if not leaf.is_meta:
+        return object()  # like no other: the tensor itself is not kept alive
+    return Layout(tuple(leaf.shape), leaf.stride(), leaf.dtype)

@@ -1,0 +1,146 @@
+"""What does a fused recurrent layer or cell do, forward and backward, and what does it keep?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, counted, other
+from profiler.tracing.meta_run.fused_call import Fused, layout
+from profiler.tracing.meta_run.target import TraceError
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A recurrent cell of width 1: gates, and operations per unit beside its linear maps."""
+
+    gates: int
+    forward: Operations
+    backward: Operations
+    states: int = 1
+
+
+SIGMOID = FUNCTIONS["sigmoid"]
+TANH = other("tanh")
+
+CELLS: Mapping[str, Cell] = {
+    # h = tanh(a), a the sum of both maps; dh (1 - h * h)
+    "rnn_tanh": Cell(1, counted(("add",)) + TANH, counted(("mul", "add", "mul"))),
+    "rnn_relu": Cell(1, counted(("add", "compare")), counted(("compare",))),
+    # four sums of both maps, i, f, o sigmoids, g tanh; c = f c + i g; h = o tanh(c).
+    # Backward: do = dh t, dc = dh o (1 - t t) + dc'; di = dc g, df = dc c', dg = dc i, dc f;
+    # times (1 - y) y for i, f, o and (1 - g g): 16 mul, 6 add; t = tanh(c) again.
+    "lstm": Cell(
+        4,
+        Operations(add=4) + SIGMOID * 3 + TANH * 2 + Operations(mul=3, add=1),
+        Operations(mul=16, add=6) + TANH,
+        states=2,
+    ),
+    # r, z sums of both maps; n = tanh(a + r b); h = (1 - z) n + z h'.
+    # Backward: dz = dh (h' - n) (1 - z) z, dn = dh (1 - z) (1 - n n), dh z, dr = dn b (1 - r) r,
+    # db = dn r: 11 mul, 4 add; dh' = dh z + W^T (...): 1 add.
+    "gru": Cell(
+        3,
+        Operations(add=2) + SIGMOID * 2 + Operations(mul=1, add=1) + TANH
+        + Operations(mul=2, add=2),
+        Operations(mul=11, add=5),
+    ),
+}  # fmt: skip
+"""Per unit, step and sequence: the equations in the documentation of torch.nn.RNN, LSTM and GRU,
+and their derivatives as the kernels of the fused cells compute them."""
+
+
+def recurrent(kind: str) -> Callable[..., Fused | None]:
+    """A whole recurrent layer, its steps, layers and directions in one call."""
+    cell = CELLS[kind]
+
+    def rule(
+        input: Tensor,
+        hx: Any,
+        params: Any,
+        has_biases: Any = True,
+        num_layers: Any = 1,
+        dropout: float = 0.0,
+        train: bool = False,
+        bidirectional: bool = False,
+        batch_first: bool = False,
+        *more: Any,
+    ) -> Fused | None:
+        if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
+            return None  # sequences of several lengths, packed: torch's own steps
+        states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
+        if isinstance(params, Tensor) or not isinstance(params[0], Tensor):
+            return None
+        batched = input.dim() == 3
+        steps = input.shape[1 if batch_first and batched else 0]
+        batch = (input.shape[0 if batch_first else 1]) if batched else 1
+        sides = 2 if bidirectional else 1
+        width = states[0].shape[-1]
+        units = params[0].shape[0] // cell.gates
+        if width != units:
+            return None  # projected states: torch's own steps
+        rows, wide = batch * steps, input.shape[-1]
+        gates = cell.gates * units
+        forward = NOTHING
+        maps = []
+        for layer in range(num_layers):
+            inputs = wide if layer == 0 else sides * units
+            maps += [inputs] * sides
+            if layer and dropout and train:
+                forward += (other("random") + Operations(mul=1)) * (rows * inputs)
+        for inputs in maps:
+            forward += Operations(
+                mul=gates * (inputs + units),
+                add=gates * (inputs - 1 + units - 1) + (2 * gates if has_biases else 0),
+            ) * rows + cell.forward * (rows * units)
+
+        def backward(wanted: Sequence[bool]) -> Operations:
+            total = NOTHING
+            for place, inputs in enumerate(maps):
+                total += cell.backward * (rows * units) + Operations(add=rows * units)
+                if place >= sides or wanted[0]:
+                    total += Operations(mul=gates * inputs, add=(gates - 1) * inputs) * rows
+                    again = bidirectional and place % sides
+                    total += Operations(add=rows * inputs if again else 0)
+                total += Operations(mul=gates * units, add=(gates - 1) * units) * rows
+                total += Operations(mul=rows, add=rows - 1) * (gates * (inputs + units))
+                total += Operations(add=2 * gates * (rows - 1) if has_biases else 0)
+                if place >= sides and dropout and train and place % sides == 0:
+                    total += Operations(mul=rows * inputs)
+            return total
+
+        order = (1, 0, 2) if batch_first and batched else ()
+        result = layout(input, (*input.shape[:-1], sides * units), order)
+        kept = rows * (gates + (cell.states - 1) * units) * len(maps)
+        return Fused(
+            f"fused {kind}", (input, *states, *params),
+            (result, *(layout(s, s.shape) for s in states)),
+            forward, backward, keeps=tuple(range(1 + len(states) + len(params))),
+            keeps_results=(0,), workspace=(layout(input, (kept,)),),
+            orders={0: order} if order else {},
+        )  # fmt: skip
+
+    return rule
+
+
+def cell_call(kind: str) -> Callable[..., Fused]:
+    """One step of a recurrent cell."""
+    layer = recurrent(kind)
+
+    def rule(input: Tensor, hx: Any, *params: Tensor | None) -> Fused:
+        states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
+        weights = [p for p in params if p is not None]
+        row, held = input.unsqueeze(0), [s.unsqueeze(0) for s in states]
+        found = layer(row, held, weights, len(weights) > 2, 1)
+        if found is None:
+            raise TraceError(f"{kind}: a fused cell takes states as wide as its gates")
+        return Fused(
+            found.name, (input, *states, *weights), tuple(layout(s, s.shape) for s in states),
+            found.forward, found.backward, keeps=found.keeps, keeps_results=(0,),
+            workspace=found.workspace,
+        )  # fmt: skip
+
+    return rule

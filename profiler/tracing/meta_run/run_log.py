@@ -1,0 +1,116 @@
+"""What did a run do, in order, and with which whole numbers: shapes, strides, arguments?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+from profiler.tracing.meta_run.operation import Layout, Made
+
+
+class Unlike(Exception):
+    """Runs differ in more than their whole numbers, or these do not go on evenly."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """One run, in order.
+
+    `calls` are the phase of every call that is no move, and what is known of it; `held` the layout
+    of what first showed each storage; `born` and `ended` the moments between which it is alive;
+    `saved` the storages that are held for the backward pass; `parameters` are layouts too.
+    """
+
+    names: Sequence[str]
+    calls: Sequence[tuple[str, Made]]
+    held: Sequence[Layout]
+    born: Sequence[int]
+    ended: Sequence[int]
+    saved: frozenset[int]
+    parameters: Sequence[Layout]
+
+    def like(self, other: Course) -> bool:
+        """Whether the same operations followed each other in another run, and storages lived
+        between the same moments."""
+        return (
+            self.names == other.names
+            and len(self.calls) == len(other.calls)
+            and len(self.parameters) == len(other.parameters)
+            and self.born == other.born
+            and self.ended == other.ended
+            and self.saved == other.saved
+        )
+
+    def alive(self, sizes: Sequence[int]) -> list[int]:
+        """The bytes alive at every moment, had the storages these sizes."""
+        change = [0] * (len(self.names) + 1)
+        for size, born, ended in zip(sizes, self.born, self.ended, strict=True):
+            change[born] += size
+            change[ended] -= size
+        return list(accumulate(change[:-1]))
+
+
+def whole_numbers(value: Any) -> Iterator[int]:
+    """Those in a nest of arguments, in order; of a tensor its shape, and its strides in units of
+    what lies within them: 1 where there is nothing between its entries.
+
+    Raises:
+        Unlike: a stride is no multiple of that.
+    """
+    if isinstance(value, Layout):
+        yield from value.shape
+        for axis, stride in enumerate(value.strides):
+            unit = prod(value.shape[k] for k in within(value, axis))
+            if stride % max(unit, 1):
+                raise Unlike
+            yield stride // max(unit, 1)
+    elif type(value) is int:
+        yield value
+    elif isinstance(value, Mapping):
+        yield from whole_numbers(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from whole_numbers(item)
+
+
+def within(layout: Layout, axis: int) -> Iterator[int]:
+    """The axes whose entries lie between two neighbours along an axis."""
+    extents = list(zip(layout.strides, layout.shape, range(len(layout.shape)), strict=True))
+    for stride, extent, other in extents:
+        if stride and (stride, extent, -other) < (*extents[axis][:2], -axis):
+            yield other
+
+
+def renumbered(value: Any, numbers: Iterator[int]) -> Any:
+    """The same nest with other whole numbers."""
+    if isinstance(value, Layout):
+        shape = tuple(next(numbers) for _ in value.shape)
+        strides = (
+            next(numbers) * prod(shape[k] for k in within(value, axis))
+            for axis in range(len(shape))
+        )
+        return Layout(shape, tuple(strides), value.dtype)
+    if type(value) is int:
+        return next(numbers)
+    if isinstance(value, Mapping):
+        return {name: renumbered(item, numbers) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([renumbered(item, numbers) for item in value])
+    return value
+
+
+def kindred(one: Any, other: Any) -> bool:
+    """Whether two nests differ in numbers alone: a real one may follow from sizes as whole ones do,
+    such as the root of a width."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Layout):
+        return len(one.shape) == len(other.shape) and one.dtype == other.dtype
+    if isinstance(one, Mapping):
+        return list(one) == list(other) and kindred(list(one.values()), list(other.values()))
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(kindred, one, other))
+    return type(one) in (int, float) or bool(one == other)

@@ -1,0 +1,484 @@
+"""Which module does `package.module:factory` mean, and what is it called with at given sizes?
+
+Which tensors does a nest of arguments or of results hold?
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves, tree_map
+
+from costmodel.errors import FormulaError, Unanswered, UnknownMixer
+from costmodel.mixers.load import user_module
+from costmodel.symbolic.formulas import Formula, parse
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import LETTERS
+from profiler.records.reading import reason_of
+from profiler.tracing.meta_run.shape_values import Building, on_meta
+
+
+class TraceError(Unanswered):
+    """The module cannot be traced; the message says why and what to do."""
+
+
+class Untraceable(Exception):
+    """Raised while a module runs; the message says why it cannot be traced, not which one."""
+
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Variables:
+    """The sizes that formulas are written in, and those that follow from them.
+
+    `over` maps each letter to the multiple that it is tried at (1 unless the module needs more);
+    `let` maps a name to its formula.
+    """
+
+    over: Mapping[str, int]
+    let: Mapping[str, Formula] = field(default_factory=dict)
+
+    def sizes(self, point: Sizes) -> dict[str, int]:
+        """Every size by name at one point; TraceError where a formula gives no whole number."""
+        found = dict(point)
+        for name, formula in self.let.items():
+            try:
+                number = formula.at(found)
+            except FormulaError as error:
+                raise TraceError(f"--let {name}={formula.text}: {error}") from error
+            if number.denominator != 1 or number < 1:
+                raise TraceError(
+                    f"--let {name}={formula.text} gives {number} at {words(point)}: "
+                    f"expected a positive whole number"
+                )
+            found[name] = number.numerator
+        return found
+
+    def poly(self, name: str) -> Poly | None:
+        """What a size is as a polynomial in the letters of `over`; None for an unknown name."""
+        if name in self.over:
+            return Poly.atom(name)
+        if name not in self.let:
+            return None
+        from costmodel.errors import NotPolynomial
+        from costmodel.symbolic.formulas import poly
+        from costmodel.symbolic.polynomial import size
+
+        atoms = {letter: Poly.atom(letter) for letter in self.over}
+        bound = {
+            letter: atom
+            for letter, atom in atoms.items()
+            if letter not in LETTERS or size(letter) != atom  # h is d/n
+        }
+        for let in self.let:
+            if let == name:
+                break
+            if (inner := self.poly(let)) is not None:
+                bound[let] = inner
+        try:
+            return poly(self.let[name].tree, bound)
+        except NotPolynomial as error:
+            raise TraceError(f"--let {name}={self.let[name].text} has {error}") from error
+
+
+def words(point: Sizes) -> str:
+    """Sizes as a sentence names them.
+
+    >>> words({"l": 3, "d": 4})
+    'l=3, d=4'
+    """
+    return ", ".join(f"{name}={value}" for name, value in point.items())
+
+
+def variables(over: str | Sequence[str], let: str | Sequence[str] | Mapping[str, str]) -> Variables:
+    """Read `l,h:2,n` and `d=n*h`.
+
+    Raises:
+        TraceError: an unknown letter, a multiple that is no number, a formula that is none.
+    """
+    listed = over.split(",") if isinstance(over, str) else list(over)
+    letters: dict[str, int] = {}
+    for entry in filter(None, (text.strip() for text in listed)):
+        letter, _, multiple = entry.partition(":")
+        if letter not in LETTERS:
+            raise TraceError(f"--over {letter}: expected sizes out of {' '.join(LETTERS)}")
+        if letter in letters:
+            raise TraceError(f"--over names {letter} twice: give every size once")
+        if multiple and not (multiple.isdecimal() and int(multiple)):
+            raise TraceError(f"--over {entry}: expected LETTER or LETTER:MULTIPLE, such as h:2")
+        letters[letter] = int(multiple or 1)
+    if not letters:
+        raise TraceError("--over names no size: give the letters that formulas are written in")
+    return Variables(letters, _lets(let, letters))
+
+
+def _lets(
+    let: str | Sequence[str] | Mapping[str, str], letters: Mapping[str, int]
+) -> dict[str, Formula]:
+    if isinstance(let, str):
+        let = let.split(",")
+    pairs = list(let.items()) if isinstance(let, Mapping) else [_pair(text) for text in let if text]
+    found: dict[str, Formula] = {}
+    for name, text in pairs:
+        if name in letters or name in found:
+            raise TraceError(f"--let {name}: this size is given twice")
+        try:
+            formula = parse(str(text))
+        except FormulaError as error:
+            raise TraceError(f"--let {name}: {error}") from error
+        needed = formula.letters - {"d", "n"} if "h" in letters else formula.letters
+        if unknown := sorted(needed - letters.keys() - found.keys()):
+            raise TraceError(f"--let {name}={text}: {', '.join(unknown)} is not among the sizes")
+        found[name] = formula
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, formula = (part.strip() for part in text.partition("="))
+    if not equals or not name.isidentifier() or not formula:
+        raise TraceError(f"--let {text}: expected NAME=FORMULA, such as d=n*h")
+    return name, formula
+
+
+@dataclass(frozen=True)
+class Target:
+    """What makes the module: a class or a function, and the name it was asked for by."""
+
+    name: str
+    make: Callable[..., Any]
+
+
+def load(target: str | Callable[..., Any]) -> Target:
+    """What `package.module:factory` or `path/file.py:Class` names.
+
+    Raises:
+        TraceError: no such file, package, or name in it; it does not import; it makes nothing.
+    """
+    if callable(target) and not isinstance(target, nn.Module):
+        return Target(getattr(target, "__name__", "module"), target)
+    if not isinstance(target, str):
+        raise TraceError(
+            f"expected a class or a function that makes the module at given sizes, got a "
+            f"{type(target).__name__}: its sizes are fixed already"
+        )
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise TraceError(f"'{target}': expected package.module:factory or path/file.py:Class")
+    home = _file(Path(place)) if place.endswith(".py") else _package(place)
+    found = home
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [n for n, v in vars(found).items() if callable(v) and not n.startswith("_")]
+            near = difflib.get_close_matches(part, known, 1)
+            hint = f": did you mean '{near[0]}'?" if near else ""
+            raise TraceError(f"{place} has no '{part}'{hint}")
+        found = getattr(found, part)
+    if isinstance(found, nn.Module) or not callable(found):
+        raise TraceError(f"{target} is a {type(found).__name__}: give what makes one, at any sizes")
+    return Target(target, found)
+
+
+def _file(path: Path) -> Any:
+    if not path.is_file():
+        raise TraceError(f"no file '{path}': give path/file.py:Class or package.module:factory")
+    try:
+        return user_module(path)
+    except UnknownMixer as error:
+        raise TraceError(str(error)) from error
+
+
+def _package(name: str) -> Any:
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise TraceError(f"no package '{error.name}' is installed, nor here ({name})") from error
+    except Exception as error:  # a module of a user's own may raise anything
+        raise TraceError(f"{name} does not import: {type(error).__name__}: {error}") from error
+    finally:
+        if added:
+            sys.path.remove(here)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A module on the meta device and what it is called with.
+
+    `misread` fills, while the module runs, with the names of layers that take the x (b, l, d) that
+    was made for it for (l, b, d): their `batch_first` is False.
+    """
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    misread: set[str] = field(default_factory=set)
+
+
+def build(target: Target, sizes: Sizes) -> Built:
+    """The module at these sizes, with its inputs: those that the factory returns beside it, else
+    x (b, l, d).
+
+    Raises:
+        TraceError: the factory needs a size that was not given, refuses these, or makes no module.
+    """
+    given = _named(target, sizes)
+    with on_meta(), Building():
+        try:
+            made = target.make(**given)
+        except Exception as error:  # a module of a user's own may raise anything
+            raise TraceError(
+                f"{target.name} cannot be built at {words(sizes)}: {_said(error)}"
+            ) from error
+        module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        if not isinstance(module, nn.Module):
+            raise TraceError(
+                f"{target.name} makes a {type(made).__name__}: expected a torch.nn.Module, or a "
+                f"pair of it and its inputs"
+            )
+        if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+            raise TraceError(
+                f"{target.name} makes a module whose parameters get their shapes at its first "
+                f"call: give all of its sizes, as torch.nn.Linear takes them"
+            )
+        given_none = inputs is None
+        if given_none:
+            inputs = (_sequence(target, sizes),)
+    args, kwargs = _arguments(target, inputs)
+    args, kwargs = fresh((args, kwargs))
+    built = Built(module.to("meta"), args, kwargs)
+    if given_none:
+        _watch(built, args[0].shape)
+    return built
+
+
+def _watch(built: Built, shape: tuple[int, ...]) -> None:
+    """Note which layers read the batch of x as its length."""
+
+    def called(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if inputs and isinstance(inputs[0], Tensor) and inputs[0].shape == shape:
+            built.misread.add(type(layer).__name__)
+
+    for layer in built.module.modules():
+        if getattr(layer, "batch_first", None) is False:
+            layer.register_forward_pre_hook(called)
+
+
+def _named(target: Target, sizes: Sizes) -> dict[str, int]:
+    """The sizes that the factory names; one that takes any keyword gets what --let names, but for
+    the letters of sizes."""
+    if getattr(target.make, "__init__", None) is nn.Module.__init__:
+        return {}
+    try:
+        parameters = inspect.signature(target.make).parameters
+    except ValueError as error:
+        raise TraceError(f"{target.name} does not say which sizes it takes: {error}") from error
+    kinds = {p.kind for p in parameters.values()}
+    missing = [
+        name
+        for name, p in parameters.items()
+        if p.default is p.empty
+        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY, p.POSITIONAL_ONLY)
+        and name not in sizes
+    ]
+    if missing:
+        listed = ", ".join(missing)
+        raise TraceError(
+            f"{target.name} needs {listed}: give --let {missing[0]}=FORMULA, or a function of the "
+            f"sizes that makes the module"
+        )
+    anything = inspect.Parameter.VAR_KEYWORD in kinds
+    return {
+        name: value
+        for name, value in sizes.items()
+        if name in parameters or (anything and name.isidentifier() and name not in LETTERS)
+    }
+
+
+def _sequence(target: Target, sizes: Sizes) -> Tensor:
+    """x (b, l, d)."""
+    if missing := [name for name in ("l", "d") if name not in sizes]:
+        raise TraceError(
+            f"no input can be made for {target.name} without {' and '.join(missing)}: x is "
+            f"(b, l, d), unless the factory returns a pair of the module and its inputs"
+        )
+    return torch.empty(sizes.get("b", 1), sizes["l"], sizes["d"])
+
+
+def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, list | tuple):
+        return tuple(inputs), {}
+    raise TraceError(
+        f"{target.name} gives inputs of type {type(inputs).__name__}: expected a tensor, a tuple "
+        f"of arguments or a dict of them by name"
+    )
+
+
+def _said(error: Exception) -> str:
+    plain = isinstance(error, ValueError | RuntimeError)
+    return reason_of(error) if plain else f"{type(error).__name__}: {reason_of(error)}"
+
+
+@contextmanager
+def explained(target: Target, sizes: Sizes) -> Iterator[None]:
+    """Turn what a run on the meta device raises into one sentence."""
+    try:
+        yield
+    except TraceError:
+        raise
+    except Exception as error:  # a module of a user's own may raise anything
+        where = place(error)
+        if isinstance(error, Untraceable):
+            line = f" ({where.removeprefix(', ')})" if where else ""
+            raise TraceError(f"{target.name} cannot be traced: {error}{line}") from error
+        if reason := data_dependent(error):
+            raise TraceError(
+                f"{target.name} cannot be traced: what it does depends on the values of its input "
+                f"or weights, or on numbers that are drawn, not only on sizes ({reason}{where})"
+            ) from error
+        if "is not on the expected device" in str(error):
+            raise TraceError(
+                f"{target.name} does not run at {words(sizes)}: {operation(error)} takes a tensor "
+                f"on the CPU beside others on the meta device: make it with torch.tensor, or on "
+                f"the device of the input{where}"
+            ) from error
+        raise TraceError(
+            f"{target.name} does not run at {words(sizes)}: {_said(error)}{where}"
+        ) from error
+
+
+VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+"""torch's tags of operations whose results, or the shapes of these, depend on values."""
+
+
+OPERATION = "_costmodel_operation"
+"""The attribute of an error that holds the operation which raised it."""
+
+
+COPIES: Mapping[str, str] = {
+    "Cannot copy out of meta tensor": "a copy to the CPU",
+    "meta device type tensor to numpy": "Tensor.numpy",
+}
+"""What torch says where numbers are copied off the meta device -> what does so."""
+
+
+def operation(error: Exception) -> str:
+    """The dispatched operation that raised an error; "" where none did."""
+    func = getattr(error, OPERATION, None)
+    return "" if func is None else str(func._schema.name)
+
+
+def data_dependent(error: Exception) -> str:
+    """What needs values, by the names of torch; "" where the error is another."""
+    text = str(error)
+    for sign, name in COPIES.items():
+        if sign in text:
+            return name
+    func = getattr(error, OPERATION, None)
+    if func is None or VALUES.isdisjoint(func.tags):
+        return ""
+    if not (isinstance(error, NotImplementedError) or "meta tensor" in text):
+        return ""
+    inner = re.findall(r"(?:torch|Tensor)\.\w+(?=\(\))|aten::\w+", text)
+    return ", ".join(dict.fromkeys([operation(error), *inner]))
+
+
+OWN = Path(__file__).parents[1]
+
+
+TORCH = Path(torch.__file__).parent
+
+
+def place(error: BaseException) -> str:
+    """The last line outside torch and this package that led to an error."""
+    entries = traceback.extract_tb(error.__traceback__)
+    foreign = [
+        entry
+        for entry in entries
+        if not Path(entry.filename).is_relative_to(TORCH)
+        and not Path(entry.filename).is_relative_to(OWN)
+    ]
+    return f", {Path(foreign[-1].filename).name} line {foreign[-1].lineno}" if foreign else ""
+
+
+OPAQUE = (nn.Module, type, ModuleType, FunctionType, MethodType)
+"""What is not looked into for tensors: a module's parameters are its own."""
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every tensor in a nest, in order and each once, those too that a set, an unknown kind of
+    dict or an object holds."""
+    seen: set[int] = set()
+
+    def within(nest: Any) -> Iterator[Tensor]:
+        for leaf in tree_leaves(nest):
+            if id(leaf) in seen or isinstance(leaf, OPAQUE):
+                continue
+            if isinstance(leaf, Tensor):
+                seen.add(id(leaf))
+                yield leaf
+            elif isinstance(leaf, Mapping):
+                seen.add(id(leaf))
+                yield from within(list(leaf.values()))
+            elif isinstance(leaf, Set):
+                yield from within(list(leaf))
+            elif held := attributes(leaf):
+                seen.add(id(leaf))
+                yield from within(held)
+
+    yield from within(value)
+
+
+def attributes(item: Any) -> list[Any]:
+    """What an object of a class of somebody's own holds, in slots too."""
+    kinds = (kind for kind in type(item).__mro__ if "__slots__" in vars(kind))
+    slots = (
+        v for kind in kinds for v in vars(kind).values() if isinstance(v, MemberDescriptorType)
+    )
+    held = [getattr(item, slot.__name__) for slot in slots if hasattr(item, slot.__name__)]
+    return [*held, *getattr(item, "__dict__", {}).values()]
+
+
+def numbers(tensor: Tensor) -> bool:
+    """Whether a tensor carries numbers that a gradient may be of."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def fresh(value: Any) -> Any:
+    """The same inputs on the meta device, one tensor given twice still one; the gradient of those
+    that carry numbers is wanted."""
+    made: dict[int, Tensor] = {}
+
+    def leaf(item: Any) -> Any:
+        if not isinstance(item, Tensor):
+            for tensor in tensors_in(item):  # of an object, which holds them itself
+                tensor.requires_grad_(tensor.requires_grad or numbers(tensor))
+            return item
+        if id(item) not in made:
+            moved = item.detach().to("meta")
+            made[id(item)] = moved.requires_grad_(numbers(moved))
+        return made[id(item)]
+
+    return tree_map(leaf, value)

@@ -1,0 +1,210 @@
+"""How is a trace printed: for a reader, as markdown, as JSON?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from costmodel.report import render
+from costmodel.report.cells import Column, Grid, Line
+from costmodel.symbolic.polynomial import Poly
+from profiler.tracing.cases import SETTLED
+from profiler.tracing.compare_equations import Difference
+from profiler.tracing.meta_run.flop_counter import FlopCounter
+from profiler.tracing.meta_run.target import words
+from profiler.tracing.result import Break, Trace
+
+PATHS: Mapping[str, str] = {
+    "math": "torch's own decompositions",
+    "fused": "attention, recurrent cells and norms as one operation each",
+}
+"""What each backend assumes."""
+
+
+def as_terminal(
+    found: Trace, apart_: Sequence[Difference] = (), width: int | None = None, *, colour: bool
+) -> str:
+    """Everything that was traced, as tables with sentences below them."""
+    grids = [*tables(found), *map(apart, apart_)]
+    return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids)
+
+
+def as_markdown(found: Trace, apart_: Sequence[Difference] = ()) -> str:
+    """The same in markdown."""
+    grids = [*tables(found), *map(apart, apart_)]
+    return "\n".join(render.markdown(grid, "###") for grid in grids)
+
+
+BELOW = ", and what is listed below"
+"""Said of a class beside which operations without a rule ran, whose own classes are not known."""
+
+COLUMNS = (
+    Column("part", "part", numeric=False),
+    Column("kind", "kind", numeric=False),
+    Column("formula", "formula", numeric=False, wide=True),
+)
+
+
+def tables(found: Trace) -> Iterator[Grid]:
+    """The formulas, and what has none."""
+    listed = {u.phase for u in found.uncounted}
+    rows: list[Line] = [
+        (phase, name, f"{value}{BELOW if phase in listed and isinstance(value, Poly) else ''}")
+        for phase in ("forward", "backward")
+        for name, value in found.classes(phase).items()
+    ]
+    rows.append(("parameters", "", str(found.parameters)))
+    rows.append(("bytes", "saved for backward", str(found.activation_bytes)))
+    rows.append(("bytes", "peak", str(found.peak_bytes)))
+    title = f"{found.target}, backend {found.backend}: {PATHS[found.backend]}"
+    yield Grid(title, COLUMNS, tuple(rows), notes=tuple((note,) for note in said(found)))
+    if found.uncounted:
+        columns = (
+            Column("operation", "operation", numeric=False),
+            Column("phase", "phase", numeric=False),
+            Column("calls", "calls"),
+            Column("bytes", "bytes touched"),
+        )
+        lines = tuple(
+            (u.name, u.phase, *map(short, (u.calls, u.bytes_touched))) for u in found.uncounted
+        )
+        yield Grid("dispatched without a counting rule: in no formula above", columns, lines)
+
+
+def short(value: Poly | Break) -> str:
+    """A formula, or that there is none."""
+    return str(value) if isinstance(value, Poly) else "no formula"
+
+
+def said(found: Trace) -> Iterator[str]:
+    """What must be known beside the formulas."""
+    least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
+    yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
+    yield from of_bytes(found)
+    what = "what has a formula is proven" if found.broken else "proven"
+    yield (
+        f"{what} at sizes that were not used: {'; '.join(map(words, found.proven))}; it holds at "
+        f"others if the module does nothing different there"
+    )
+    if found.variables.let:
+        lets = ", ".join(f"{name} = {f.text}" for name, f in found.variables.let.items())
+        yield f"with {lets}"
+    if found.decomposed:
+        listed = ", ".join(found.decomposed)
+        yield f"counted by torch's decomposition of it: {listed}"
+    if found.flops is not None:
+        yield f"at {words(found.flops.sizes)} {found.flops}"
+    yield from found.notes
+
+
+def of_bytes(found: Trace) -> Iterator[str]:
+    """What must be known beside the formulas of bytes, where there is one."""
+    if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
+        yield (
+            f"bytes hold from {words(found.base)} on, in numbers of the type that the module has, "
+            f"without what a kernel holds for itself while it runs"
+        )
+
+
+def apart(difference: Difference) -> Grid:
+    """What lies between a module and a mixer's equations."""
+    rows: list[Line] = [
+        ("equations", name, str(poly)) for name, poly in difference.equations.items()
+    ]
+    rows += [("difference", name, str(poly)) for name, poly in difference.difference.items()]
+    for cause in difference.causes:
+        rows += [(cause.name, name, str(poly)) for name, poly in cause.counts.items()]
+    rows += [("unexplained", name, str(poly)) for name, poly in difference.unexplained.items()]
+    notes: list[str] = [f"{cause.name}: {cause.meaning}" for cause in difference.causes]
+    if not difference.reason:
+        notes.append(f"compared for sizes from {SETTLED} on")
+    if difference.reason:
+        notes.append(f"not compared: {difference.reason}")
+    notes += difference.notes
+    if difference.explained:
+        notes.append("nothing is unexplained")
+    if difference.proven:
+        listed = "; ".join(map(words, difference.proven))
+        notes.append(f"traced in this case and proven at sizes that were not used: {listed}")
+    where = f", where {difference.case}" if difference.case else ""
+    title = f"the {difference.phase} pass less the equations of {difference.mixer}{where}"
+    return Grid(title, COLUMNS, tuple(rows), notes=tuple((note,) for note in notes))
+
+
+def as_json(found: Trace, apart_: Sequence[Difference] = ()) -> str:
+    """The trace for a program; formulas are strings, what has none is null with its reason."""
+    reasons: dict[str, str] = {}
+
+    def text(value: Poly | Break, *place: str) -> str | None:
+        if isinstance(value, Break):
+            reasons[" ".join(filter(None, place))] = str(value)
+            return None
+        return str(value)
+
+    made: dict[str, Any] = {
+        "schema": 1,
+        "target": found.target,
+        "backend": found.backend,
+        "over": dict(found.variables.over),
+        "let": {name: formula.text for name, formula in found.variables.let.items()},
+        **{
+            phase: {name: text(v, phase, name) for name, v in found.classes(phase).items()}
+            for phase in ("forward", "backward")
+        },
+        "parameters": text(found.parameters, "parameters"),
+        "activation_bytes": text(found.activation_bytes, "activation_bytes"),
+        "peak_bytes": text(found.peak_bytes, "peak_bytes"),
+        "uncounted": [
+            {
+                "name": u.name,
+                "phase": u.phase,
+                "calls": text(u.calls, u.phase, u.name, "calls"),
+                "bytes_touched": text(u.bytes_touched, u.phase, u.name, "bytes"),
+            }
+            for u in found.uncounted
+        ],
+        "since": dict(found.since),
+        "bytes_since": dict(found.base),
+        "fitted": [dict(point) for point in found.fitted],
+        "proven": [dict(point) for point in found.proven],
+        "decomposed": list(found.decomposed),
+        "notes": [*of_bytes(found), *found.notes],
+        "flop_counter": None if found.flops is None else _flops(found.flops),
+        "reasons": reasons,
+    }
+    if apart_:
+        made["against"] = [_difference(difference) for difference in apart_]
+    return json.dumps(made, indent=1) + "\n"
+
+
+def _flops(flops: FlopCounter) -> dict[str, Any]:
+    return {
+        "sizes": dict(flops.sizes),
+        "printed": dict(flops.printed),
+        "products": dict(flops.products),
+        "left_out": dict(flops.left_out),
+        "share_left_out": flops.share_left_out,
+    }
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    def texts(classes: Mapping[str, Poly]) -> dict[str, str]:
+        return {name: str(poly) for name, poly in classes.items()}
+
+    causes: Sequence[dict[str, Any]] = [
+        {"name": c.name, "meaning": c.meaning, "counts": texts(c.counts)} for c in difference.causes
+    ]
+    return {
+        "mixer": difference.mixer,
+        "phase": difference.phase,
+        "form": difference.form,
+        "case": difference.case or None,
+        "proven": [dict(point) for point in difference.proven],
+        "equations": texts(difference.equations),
+        "difference": texts(difference.difference),
+        "causes": causes,
+        "unexplained": texts(difference.unexplained),
+        "reason": difference.reason or None,
+        "notes": list(difference.notes),
+    }

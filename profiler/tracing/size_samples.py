@@ -1,0 +1,160 @@
+"""What does a module do at each of the sizes that were tried so far?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from costmodel.symbolic.constraints import Constraints
+from profiler.tracing.interpolation import Point
+from profiler.tracing.meta_run.observe import PEAK, Observation, Quantity, observe
+from profiler.tracing.meta_run.recorder import Backend
+from profiler.tracing.meta_run.target import Target, TraceError, Variables, words
+
+PATIENCE_S = 6.0
+"""A size that would take longer than this is left out of a proof, and a smaller one is taken."""
+
+
+SHORT_S = 0.3
+"""Where every run takes longer than this, no more of them are made at first than formulas and
+their proof need; what they do not prove is looked for as thoroughly as elsewhere."""
+
+Foresight = Callable[[Point], Observation | None]
+"""What a module would do at a point where it was not run; None where that cannot be told."""
+
+
+class Points:
+    """Observations of one module, each made once, at sizes of a case alone: `region` holds its
+    conditions, each at least 0.
+
+    `multiples` holds what each letter is a multiple of; `used` the points that formulas were found
+    from, `notes` what must be said of the search, `foresight` what stands for runs that formulas
+    are found from, where these take long; while `followed`, the courses of such runs are kept.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        sizes: Variables,
+        backend: Backend,
+        region: Constraints = frozenset(),
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.region = region
+        self.patience_s = patience_s
+        self.target = target
+        self.variables = sizes
+        self.backend = backend
+        self.letters = tuple(sizes.over)
+        self.multiples = list(sizes.over.values())
+        self.seen: dict[Point, Observation] = {}
+        self.used: set[Point] = set()
+        self.refused: dict[Point, TraceError] = {}
+        self.seconds: dict[Point, float] = {}
+        self.notes: list[str] = []
+        self.foresight: Foresight | None = None
+        self.followed = True
+
+    def named(self, point: Point) -> dict[str, int]:
+        """A point by the letters."""
+        return dict(zip(self.letters, point, strict=True))
+
+    def moved(self, base: Point, i: int, place: int) -> Point:
+        """A point with another size of one letter."""
+        return (*base[:i], place, *base[i + 1 :])
+
+    def inside(self, point: Point) -> bool:
+        """Whether a point is one of the case."""
+        sizes = self.named(point)
+        return all(condition.rational(sizes) >= 0 for condition in self.region)
+
+    def bound(self) -> list[int]:
+        """The letters that the case bounds, by position."""
+        bounded = {letter for condition in self.region for letter in condition.letters}
+        return [i for i, letter in enumerate(self.letters) if letter in bounded]
+
+    def at(self, point: Point, *, shapes: bool = False) -> Observation:
+        """What the module does at a point; TraceError where it does not run there."""
+        if point in self.refused:
+            raise self.refused[point]
+        if not self.inside(point):
+            raise TraceError(f"{words(self.named(point))} lies outside of the case")
+        known = self.seen.get(point)
+        if known is not None and (known.shapes or not shapes):
+            return known
+        started = time.perf_counter()
+        try:
+            sizes = self.variables.sizes(self.named(point))
+            course = self.slow and self.followed
+            found = observe(self.target, sizes, self.backend, shapes=shapes, course=course)
+        except TraceError as error:
+            self.refused[point] = error
+            raise
+        self.seconds[point] = time.perf_counter() - started
+        self.seen[point] = found
+        return found
+
+    def numbers(self, point: Point) -> dict[Quantity, int]:
+        """Everything at a point that a polynomial is sought for; the peak is a maximum."""
+        found = self.likely(point)  # a point at which the module does not run is none
+        self.used.add(point)
+        return {q: n for q, n in found.quantities.items() if q != PEAK}
+
+    def likely(self, point: Point) -> Observation:
+        """What the module does at a point, or, where it was not run, would do as is foreseen."""
+        if point not in self.seen and self.foresight is not None and self.inside(point):
+            return self.foresight(point) or self.at(point)
+        return self.at(point)
+
+    def foreseen(self) -> list[Point]:
+        """The points that formulas were found from without a run there."""
+        return sorted(self.used - self.seen.keys())
+
+    @property
+    def slow(self) -> bool:
+        """Whether every run so far took long."""
+        return min(self.seconds.values(), default=0.0) >= SHORT_S
+
+    def runs(self, point: Point) -> bool:
+        """Whether the module can be run at a point."""
+        try:
+            self.at(point)
+        except TraceError:
+            return False
+        return True
+
+    def told(self, point: Point) -> bool:
+        """Whether the module runs at a point; why not becomes a note."""
+        try:
+            self.at(point)
+        except TraceError as error:
+            self.notes.append(f"not proven at {words(self.named(point))}: {error}")
+            return False
+        return True
+
+    def patient(self, base: Point, point: Point, part: float = 1.0) -> bool:
+        """Whether a point takes no longer than a part of what is waited for."""
+        return self.expected(base, point) <= self.patience_s * part
+
+    def expected(self, base: Point, point: Point) -> float:
+        """Seconds that a point takes: those of the first, times what each letter does to the number
+        of operations by itself, as where sizes are products of letters."""
+        times = 1.0
+        for i, place in enumerate(point):
+            times *= self.growth(base, i, place)
+        return self.seconds[base] * times
+
+    def growth(self, base: Point, i: int, place: int) -> float:
+        """By what another size of a letter multiplies the operations, by a parabola through the
+        first three sizes; not less than 1."""
+        places = [self.moved(base, i, base[i] + k * self.multiples[i]) for k in range(3)]
+        if not all(map(self.runs, places)):
+            return 1.0
+        first, second, third = (len(self.at(p).alive) for p in places)
+        steps = (place - base[i]) / self.multiples[i]
+        more = steps * (second - first) + steps * (steps - 1) / 2 * (third - 2 * second + first)
+        return max(1.0, 1 + more / max(1, first))
+
+    def above(self, least: Point) -> list[Point]:
+        """The points so far at which every letter has at least some size."""
+        return [p for p in self.seen if all(x >= y for x, y in zip(p, least, strict=True))]

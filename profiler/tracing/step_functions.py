@@ -1,0 +1,256 @@
+"""Which functions of one size, beside its powers, do counts depend on?
+
+They show in the shapes of what is made: an extent that is no affine function of the size steps up
+with a period, ceil(l/p), or is a power of two, a padded length. Counts are then polynomials in the
+size and in these, its atoms; the logarithm of a padded length is one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import combinations_with_replacement, pairwise, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.symbolic.polynomial import Poly, call
+from profiler.tracing.interpolation import Axis, Numbers, axis, spans
+from profiler.tracing.meta_run.target import TraceError
+
+LONGEST = 64
+"""The longest period that is looked for."""
+
+WINDOWS = (24, 80, 2 * LONGEST + 12)
+"""Consecutive places that shapes are compared at: as few as show the period, then more."""
+
+BEYOND = (97, 131, 160, 191, 256, 257)
+"""Steps from the start at which a set of functions is tried before it is taken."""
+
+EVEN = (192, 224, 240)
+"""Multiples at which it is tried besides, as powers are: most numbers that a module may divide a
+size by, and do something else where nothing remains, divide one of these."""
+
+MOST_ATOMS, DEGREES = 7, (1, 2, 3)
+
+Extents = tuple[int, ...]
+
+
+def axis_with_atoms(
+    letter: str,
+    step: int,
+    start: int,
+    numbers: Callable[[int], Numbers],
+    steady: Callable[[int], Numbers],
+    shapes: Callable[[int], Sequence[tuple[int, ...]]],
+) -> Axis | None:
+    """The functions of one size that give every number along it, at some places, and those that
+    are `steady` at all that were tried; None where none are found."""
+    search = Search(letter, step, start, numbers, steady)
+    for window in WINDOWS:
+        places = [start + k * step for k in range(window)]
+        for atoms in (search.seen_in(places, shapes), *search.guesses(window)):
+            if atoms and (found := search.fitted(atoms, places)) is not None:
+                return found
+    return None
+
+
+class Search:
+    """The atoms of one size."""
+
+    def __init__(
+        self,
+        letter: str,
+        step: int,
+        start: int,
+        numbers: Callable[[int], Numbers],
+        steady: Callable[[int], Numbers],
+    ) -> None:
+        self.letter = letter
+        self.size = Poly.atom(letter)
+        self.step = step
+        self.start = start
+        self.numbers = numbers
+        self.steady = steady
+        self.tried: set[frozenset[Poly]] = set()
+
+    def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
+        """Polynomials in the size and its atoms, of the least degree that gives every number."""
+        key = frozenset(atoms)
+        if key in self.tried or len(atoms) > MOST_ATOMS:
+            return None
+        self.tried.add(key)
+        far = [self.start + k * self.step for k in BEYOND]
+        even = [k * self.step for k in EVEN]
+        some = [*far, *even, *places[:: max(1, len(places) // 12)]]
+        checks = [p for p in dict.fromkeys(some) if p >= self.start and self.runs(p)]
+        each = [p for p in dict.fromkeys((*checks, *places)) if self.runs(p)]
+        for degree in DEGREES:
+            if not self.may_span(atoms, degree, [*map(self.numbers, checks)], checks):
+                continue
+            if not self.may_span(atoms, degree, [*map(self.steady, each)], each):
+                continue
+            basis = axis(self.letter, monomials([self.size, *atoms], degree), [*places, *far])
+            if len(basis.places) > len(places) or not all(map(self.runs, basis.places)):
+                return None
+            if spans(basis, checks, self.numbers) and spans(basis, each, self.steady):
+                return replace(basis, others=tuple(self.turned(atoms, degree, basis)))
+        return None
+
+    def may_span(
+        self, atoms: Sequence[Poly], degree: int, listed: Sequence[Numbers], places: Sequence[int]
+    ) -> bool:
+        """False where no combination of the functions gives these numbers at these places, told in
+        remainders by a prime: whether one does is settled in exact numbers."""
+        names = dict.fromkeys(name for found in listed for name in found)
+        known = [[atom.at({self.letter: p}) for p in places] for atom in (self.size, *atoms)]
+        columns = monomial_values(np.array(known, dtype=np.int64), degree)
+        drawn = np.random.default_rng(0).integers(1, PRIME, len(names), dtype=np.int64)
+        total = np.zeros(len(places), dtype=np.int64)
+        for factor, name in zip(drawn, names, strict=True):
+            numbers = np.array([found.get(name, 0) % PRIME for found in listed], dtype=np.int64)
+            total = (total + factor * numbers) % PRIME
+        return in_span(columns, total)
+
+    def turned(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
+        """The same functions in other orders: of dependent ones the last is left out."""
+        for order in ([*atoms, self.size], [self.size, *atoms]):
+            raw = monomials(order, degree, apart=True)
+            other = axis(self.letter, raw, basis.places)
+            if len(other.places) == len(basis.places) and other.places[0] == basis.places[0]:
+                yield other
+
+    def runs(self, place: int) -> bool:
+        """Whether the module runs at a place."""
+        try:
+            self.numbers(place)
+        except TraceError:
+            return False
+        return True
+
+    def seen_in(
+        self, places: Sequence[int], shapes: Callable[[int], Sequence[tuple[int, ...]]]
+    ) -> list[Poly]:
+        """The atoms that extents of results show, where the same results are made at all places."""
+        try:
+            listed = [shapes(place) for place in places]
+        except TraceError:
+            return []
+        if len({tuple(map(len, made)) for made in listed}) > 1:
+            return []
+        extents = {
+            values
+            for results in zip(*listed, strict=True)
+            for values in zip(*results, strict=True)
+            if not affine(values)
+        }
+        found: dict[Poly, None] = {}
+        for values in sorted(extents):
+            for atom in self.atoms_of(values, places):
+                found[atom] = None
+        return list(found)
+
+    def atoms_of(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
+        """The atoms of one extent: a padded length with its logarithm, or steps of a period."""
+        for exponent in self.padded(values, places):
+            yield exponent
+            yield call("pow2", exponent)
+            return
+        for period in range(2, min(LONGEST, len(values) // 2) + 1):
+            rises = {b - a for a, b in zip(values, values[period:], strict=False)}
+            if len(rises) == 1:
+                yield from self.steps(values, places, period)
+                return
+
+    def padded(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
+        """ceil(log2(a x + c)) where every extent is the same multiple of that power of two."""
+        odd = values[0] // (values[0] & -values[0]) if values[0] else 0
+        if not odd or any(v % odd or (v // odd) & (v // odd - 1) for v in values):
+            return
+        for a, c in product((1, 2, 3), sorted(range(-8, 9), key=abs)):
+            ratios = {
+                v * (1 << LONGEST) // (1 << (a * x + c - 1).bit_length())
+                for v, x in zip(values, places, strict=True)
+                if a * x + c >= 1
+            }
+            if len(ratios) == 1:
+                yield call("ceil_log2", self.size * a + c)
+                return
+
+    def steps(self, values: Extents, places: Sequence[int], period: int) -> Iterator[Poly]:
+        """One atom for every place within a period at which the extent steps."""
+        rises = [b - a for a, b in pairwise(values[: period + 1])]
+        usual = max(set(rises), key=rises.count)
+        for k, rise in enumerate(rises):
+            if rise != usual:
+                yield self.stepping(period, places[k + 1])
+
+    def stepping(self, period: int, place: int) -> Poly:
+        """floor((x + c) / p), which steps where x is a place and every p steps from there."""
+        long = period * self.step
+        return call("floor_div", self.size + (-place) % long, long)
+
+    def guesses(self, window: int) -> Iterator[list[Poly]]:
+        """Atoms that are tried where shapes show none: they are not the same at all places."""
+        exponent = call("ceil_log2", self.size)
+        yield [exponent, call("pow2", exponent)]
+        for period in range(2, min(LONGEST, window // 2) + 1):
+            above = self.stepping(period, self.step)  # ceil(x/p) - 1 of the steps
+            below = self.stepping(period, 0)
+            yield [above]
+            yield [below]
+            yield [above, below]
+            if period < MOST_ATOMS and window == WINDOWS[-1]:
+                yield [self.stepping(period, k * self.step) for k in range(period)]
+
+
+PRIME = 2**31 - 1
+"""Products of two remainders by it fit into 64 bits."""
+
+
+def monomial_values(known: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
+    """Remainders of every product of at most so many atoms, a row each, at the places."""
+    rows = [
+        reduce(lambda a, b: a * b % PRIME, known[list(chosen)], np.ones_like(known[0]))
+        for number in range(degree + 1)
+        for chosen in combinations_with_replacement(range(len(known)), number)
+    ]
+    return np.array(rows)
+
+
+def in_span(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
+    """Whether one row is a combination of others, in remainders.
+
+    >>> in_span(np.array([[1, 1, 1], [1, 2, 3]]), np.array([5, 7, 9]))
+    True
+    >>> in_span(np.array([[1, 1, 1], [1, 2, 3]]), np.array([1, 4, 9]))
+    False
+    """
+    left = np.vstack([rows, wanted]) % PRIME
+    for k in range(len(rows)):
+        places = np.flatnonzero(left[k])
+        if len(places):
+            at = places[0]
+            factors = left[k + 1 :, at] * pow(int(left[k, at]), -1, PRIME) % PRIME
+            left[k + 1 :] = (left[k + 1 :] - np.outer(factors, left[k]) % PRIME) % PRIME
+    return not left[-1].any()
+
+
+def affine(values: Extents) -> bool:
+    """Whether consecutive values rise evenly."""
+    return len({b - a for a, b in pairwise(values)}) <= 1
+
+
+def monomials(atoms: Sequence[Poly], degree: int, *, apart: bool = False) -> list[Poly]:
+    """Every product of at most so many atoms, short ones first; `apart`: among those of one length
+    the powers of one atom first."""
+    found: dict[Poly, None] = {}
+    for number in range(degree + 1):
+        listed = list(combinations_with_replacement(atoms, number))
+        for chosen in sorted(listed, key=lambda c: len(set(c))) if apart else listed:
+            term = Poly.of(1)
+            for atom in chosen:
+                term = term * atom
+            found[term] = None
+    return list(found)

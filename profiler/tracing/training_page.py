@@ -1,0 +1,104 @@
+"""What does training cost, by the equations and as modules dispatch it? One page for every mixer.
+
+First what follows from the equations: forward and backward, their ratio (which is 2 for products of
+matrices alone), activations, the largest live set and intensity. Then every implementation, traced:
+which switches lead from the equations to what it dispatches, for all sizes at once, and what is
+left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from costmodel.language.equations import Mixer
+from costmodel.program.conventions import Convention
+from costmodel.report import render
+from costmodel.report.cells import Column, Grid, Line
+from costmodel.report.mixer_table import Request, table
+from costmodel.report.table_formats import as_markdown
+from profiler.modules.registry import Implementation, implementations
+from profiler.tracing import trace
+from profiler.tracing.cases import SETTLED
+from profiler.tracing.compare_equations import Difference, passes
+from profiler.tracing.meta_run.target import TraceError
+from profiler.tracing.result import Trace
+
+SIZES = {"d": (128,), "l": (128,)}
+PHASES = ("training", "backward", "training-step")
+NUMBERS = ("mixer", "form", "mul", "add", "div", "exp", "other", "total", "to_forward",
+           "activations", "peak", "intensity")  # fmt: skip
+FORMULAS = ("mixer", "form", "total", "activations", "peak")
+FUSED = frozenset(("fused-attention", "recurrent-layer"))
+"""Kernel classes whose operations a trace counts as one each."""
+
+TRACED = (
+    Column("mixer", "mixer", numeric=False),
+    Column("implementation", "implementation", numeric=False),
+    Column("pass", "pass", numeric=False),
+    Column("switches", "from the equations by", numeric=False, wide=True),
+    Column("left", "left unexplained", numeric=False, wide=True),
+)
+
+
+def page(mixers: Sequence[Mixer], *, modules: bool) -> str:
+    """The page in markdown; tracing every module takes minutes, and may be left out."""
+    parts = ["# What training costs", "", derived(mixers)]
+    parts += [render.markdown(traced(mixers), "##")] if modules else []
+    return "\n".join(parts)
+
+
+def derived(mixers: Sequence[Mixer]) -> str:
+    """What follows from the equations, in markdown: at d = l = 128, then as formulas."""
+    at_sizes = Request(
+        tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
+        columns=NUMBERS,
+    )  # fmt: skip
+    as_letters = Request(
+        tuple(mixers), phases=("training-step",), form="all", columns=FORMULAS, symbolic=True
+    )
+    return "\n".join(as_markdown(table(request)) for request in (at_sizes, as_letters))
+
+
+def traced(mixers: Sequence[Mixer]) -> Grid:
+    """Every implementation of some mixers, its two passes held against the equations."""
+    rows = [row for mixer in mixers for row in _of(mixer)]
+    note = (
+        f"left unexplained: operations by class, for sizes from {SETTLED} on; nothing stands where "
+        "the switches name all"
+    )
+    return Grid("Modules, traced", TRACED, tuple(rows), notes=((note,),))
+
+
+def _of(mixer: Mixer) -> Iterator[Line]:
+    for described in implementations(mixer).values():
+        try:
+            found = passes(_trace(mixer, described), mixer)
+        except TraceError as error:
+            yield (mixer.name, described.name, "", "", f"not traced: {error}")
+            continue
+        for difference in found:
+            yield (
+                mixer.name,
+                described.name,
+                f"{difference.phase}, {difference.case}" if difference.case else difference.phase,
+                ", ".join(cause.name for cause in difference.causes),
+                _left(difference),
+            )
+
+
+def _trace(mixer: Mixer, described: Implementation) -> Trace:
+    """The trace of a module over the letters of its equations; d is n heads of width h.
+
+    What its kernels do in one operation is counted as one.
+    """
+    letters = [x for x in mixer.letters if x != "d" or "n" not in mixer.letters]
+    over = [*letters, *(["h"] if "n" in mixer.letters else [])]
+    lets = ["d=n*h"] if "n" in mixer.letters else []
+    backend = "math" if FUSED.isdisjoint((described.kernels or {}).values()) else "fused"
+    return trace(described.module, over=",".join(over), let=lets, backend=backend)
+
+
+def _left(difference: Difference) -> str:
+    if difference.reason:
+        return f"not compared: {difference.reason}"
+    return "; ".join(f"{name} {poly}" for name, poly in difference.unexplained.items())
