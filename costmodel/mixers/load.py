@@ -43,6 +43,35 @@ def mixer(name: str | Mixer) -> Mixer:
         raise
 
 
+def known(name: str) -> Mixer:
+    """The mixer that a record names: a built-in one, or one of a user's file that this process has
+    imported already.
+
+    A record is data: no file is imported because a record names it.
+
+    Raises:
+        UnknownMixer: no such name, or the file has not been imported.
+    """
+    path, _, attribute = name.rpartition(":")
+    if not path.endswith(".py"):
+        return builtin(name)
+    imported(Path(path))
+    return _in_file(Path(path), attribute)
+
+
+def imported(path: Path) -> ModuleType:
+    """The module of a user's file that this process has imported already.
+
+    Raises:
+        UnknownMixer: it has not; the sentence says how to allow it.
+    """
+    if _module_name(path) not in sys.modules:
+        raise UnknownMixer(
+            f"a record names the file '{path}', and records import nothing: --own {path} imports it"
+        )
+    return user_module(path)
+
+
 def _unnamed(path: Path) -> str:
     """What to type instead of a file alone."""
     names = sorted({value.name for value in defined(user_module(path)).values()})
@@ -83,7 +112,7 @@ def user_module(path: Path) -> ModuleType:
     """
     if not path.is_file():
         raise UnknownMixer(f"no file '{path}': a mixer of your own is given as FILE.py:NAME")
-    name = f"{USER}{path.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
+    name = _module_name(path)
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
@@ -100,6 +129,10 @@ def user_module(path: Path) -> ModuleType:
             f"{path} does not import: {type(error).__name__}: {said}{where}"
         ) from error
     return module
+
+
+def _module_name(path: Path) -> str:
+    return f"{USER}{path.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
 
 
 def _line(error: BaseException, path: Path) -> int | None:

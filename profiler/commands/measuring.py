@@ -29,7 +29,7 @@ from costmodel.commands.options import (
     told,
     typed_beside,
 )
-from costmodel.mixers.load import mixer as load_mixer
+from costmodel.mixers.load import mixer as load_mixer, user_module
 from costmodel.proofs.check import Proof
 from costmodel.report import render, typeset
 from costmodel.report.cells import Column, Grid, Line
@@ -38,6 +38,13 @@ from profiler.reconcile.levels import Ladder
 from profiler.reconcile.report import csv_ladder, ladder_grids
 from profiler.records.store import Measurement
 from profiler.run.report import csv_readings, measurement_grids
+
+Own = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--own", metavar="FILE.py", help="A file of your own that records name; repeatable."
+    ),
+]
 
 if TYPE_CHECKING:
     from profiler.run.plan import Plan
@@ -263,6 +270,12 @@ def measuring(command: Command) -> Command:
     return sized(wrapped)
 
 
+def import_own(files: Sequence[Path] | None) -> None:
+    """Import the files that records may name: no other one is imported for them."""
+    for path in files or ():
+        user_module(path)
+
+
 def planned(asked: Asked) -> Plan:
     """What a command line asks to be measured."""
     from costmodel.program.chosen_sizes import given_sizes
@@ -343,6 +356,7 @@ def reconcile(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE.jsonl", help="Records, not new runs.")
     ] = None,
+    own: Own = None,
     format_: Annotated[
         str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
     ] = "rich",
@@ -354,11 +368,14 @@ def reconcile(
 
     chosen(format_, "--format", TABLE_FORMATS)
     if source is not None:
-        if beside := typed_beside(context, "source", "format_"):
+        if beside := typed_beside(context, "source", "own", "format_"):
             listed = ", ".join(beside)
             raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
+        import_own(own)
         records, problems = session.recorded(source, complain)
         told(problems)
+    elif own:
+        raise UsageError("--own is for records: give --from FILE.jsonl with it, or leave it out")
     else:
         found = measured(asked, regenerating(context))
         records, problems = found.measurements, found.failures

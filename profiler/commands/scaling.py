@@ -23,6 +23,7 @@ from costmodel.commands.options import (
     screen,
     told,
 )
+from profiler.commands.measuring import Own, import_own
 
 if TYPE_CHECKING:
     from profiler.records.store import Measurement
@@ -61,6 +62,7 @@ def scaling(
     context: typer.Context,
     files: Records,
     along_: Along = "l,d",
+    own: Own = None,
     format_: Annotated[
         str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
     ] = "rich",
@@ -74,6 +76,7 @@ def scaling(
     chosen(format_, "--format", TABLE_FORMATS)
     no_source(output, files)
     letters = along(along_)
+    import_own(own)
     records, problems = recorded_in(files)
     found, missing = scalings(records, letters)
     told([*problems, *missing])
@@ -93,6 +96,7 @@ def plot(
         typer.Option("-o", "--output", metavar="FILE.png|svg|pdf", help="The figure."),
     ] = None,
     along_: Along = "l,d",
+    own: Own = None,
     phase: Annotated[
         str | None, typer.Option("--phase", metavar="A,B", help="Only these phases.")
     ] = None,
@@ -114,6 +118,7 @@ def plot(
     if output.exists() and not force:
         raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
     no_source(output, files)
+    import_own(own)
     records, problems = recorded_in(files)
     wanted = tuple(name for part in listed(phase) for name in phases(part))
     asked = plotting.Asked(along(along_), wanted, listed(dtype), listed(only))

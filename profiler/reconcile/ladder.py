@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
 from costmodel.program.phases import TRAINING_STEP, phase_name
@@ -40,7 +39,7 @@ from profiler.reconcile.hardware import beyond, hardware_causes, moved
 from profiler.reconcile.levels import EXHAUSTED, Cause, Ladder, PeerFigure
 from profiler.reconcile.memory import memory
 from profiler.records.store import REASON, Measurement
-from profiler.run.plan import implementation_of
+from profiler.run.plan import candidate_in_record
 
 
 def recounts(
@@ -266,9 +265,9 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
             problems.append(f"{label} keeps a failure: {record.reasons.get(REASON, 'unknown')}")
             continue
         try:
-            mixer = load_mixer(record.mixer)
+            mixer, implementation = candidate_in_record(record.mixer, record.implementation)
             fit(mixer, record.sizes)
-            found.append(ladder(record, mixer, implementation_of(mixer, record.implementation)))
+            found.append(ladder(record, mixer, implementation))
         except ValueError as error:
             problems.append(f"{label}: {error}")
         except KeyError as error:  # counts are read as they stand

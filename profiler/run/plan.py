@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import mixer as load_mixer, user_module
+from costmodel.mixers.load import imported, known, mixer as load_mixer, user_module
 from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of
 from costmodel.program.phases import phase_name
 from profiler.host.device import device_name, dtype_name
@@ -135,14 +136,31 @@ def described(mixer: Mixer) -> dict[str, Implementation]:
         raise MeasureError(str(error)) from error
 
 
-def implementation_of(mixer: Mixer, name: str) -> Implementation:
-    """The implementation that a record names.
+def candidate_in_record(mixer: str, implementation: str) -> tuple[Mixer, Implementation]:
+    """The mixer and the implementation that a record names: built-in ones, or those of files of a
+    user's own that this process has imported already.
 
     Raises:
-        MeasureError: it does not exist (any more).
+        UnknownMixer, MeasureError: one of them does not exist (any more), or is in a file that has
+            not been imported.
+    """
+    found = known(mixer)
+    return found, implementation_of(found, implementation, imported)
+
+
+def implementation_of(
+    mixer: Mixer, name: str, load: Callable[[Path], ModuleType] = user_module
+) -> Implementation:
+    """The implementation of this name, FILE.py:Class included.
+
+    Args:
+        load: gives the module of a user's file.
+
+    Raises:
+        UnknownMixer, MeasureError: it does not exist (any more), or `load` refuses its file.
     """
     if is_class(name):
-        return users_class(mixer, name)
+        return users_class(mixer, name, load)
     known = described(mixer)
     if name not in known:
         raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
@@ -154,7 +172,9 @@ def is_class(name: str) -> bool:
     return name.rpartition(":")[0].endswith(".py")
 
 
-def users_class(mixer: Mixer, wanted: str) -> Implementation:
+def users_class(
+    mixer: Mixer, wanted: str, load: Callable[[Path], ModuleType] = user_module
+) -> Implementation:
     """A user's class, after showing that it computes the mixer's equations, token by token too
     where it has `step`.
 
@@ -167,7 +187,7 @@ def users_class(mixer: Mixer, wanted: str) -> Implementation:
     path, _, name = wanted.rpartition(":")
     if not Path(path).is_file():
         raise MeasureError(f"no file '{path}': a class of your own is given as FILE.py:Class")
-    module = user_module(Path(path))
+    module = load(Path(path))
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise MeasureError(f"{path} has no class '{name}' that is a torch.nn.Module")

@@ -15,7 +15,6 @@ from functools import cached_property
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.conventions import convention
 from costmodel.questions.count import count
 from costmodel.questions.counts import Counts
@@ -25,7 +24,7 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly
 from profiler.modules.described import Described, described, held_steps
 from profiler.reconcile.memory import APART
-from profiler.run.plan import implementation_of
+from profiler.run.plan import candidate_in_record
 from profiler.scaling.series import Series
 
 Sizes = Mapping[str, int]
@@ -200,8 +199,7 @@ class Predictions:
 
     @cached_property
     def _mixer(self) -> tuple[Mixer, Described]:
-        mixer = load_mixer(self.series.mixer)
-        chosen = implementation_of(mixer, self.series.implementation)
+        mixer, chosen = candidate_in_record(self.series.mixer, self.series.implementation)
         return mixer, described(mixer, chosen, self.series.phase)
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.mixers.load import mixer as load_mixer
+from costmodel.mixers.load import known
 from costmodel.questions.count import count
 from costmodel.questions.critical_path import critical_path
 from costmodel.questions.span import span
@@ -92,18 +92,18 @@ def _derived(rule: Callable[[Measurement], int], record: Measurement) -> int | N
 
 
 def _operations(record: Measurement) -> int:
-    return count(load_mixer(record.mixer), record.phase).at(**record.sizes).total
+    return count(known(record.mixer), record.phase).at(**record.sizes).total
 
 
 def _span(record: Measurement) -> int:
-    return span(load_mixer(record.mixer), record.phase).at(**record.sizes)
+    return span(known(record.mixer), record.phase).at(**record.sizes)
 
 
 @cache
 def _steps(mixer: str, phase: str) -> int | None:
     """Steps of the critical path; None where it is not derived, or repeats with the length."""
     try:
-        length = critical_path(load_mixer(mixer), phase).length.constant()
+        length = critical_path(known(mixer), phase).length.constant()
     except (Unsupported, Unanswered):
         return None
     return int(length) if length is not None else None

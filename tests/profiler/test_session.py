@@ -210,8 +210,9 @@ def test_a_record_of_an_unknown_implementation() -> None:
     assert sentence in problem_of(replace(ATTENTION, implementation="flash"))
 
 
-def test_a_record_of_a_file_that_is_gone() -> None:
-    assert "no file 'gone.py'" in problem_of(replace(ATTENTION, mixer="gone.py:mine"))
+def test_a_record_of_a_file_that_nobody_imported() -> None:
+    found = problem_of(replace(ATTENTION, mixer="gone.py:mine"))
+    assert "a record names the file 'gone.py', and records import nothing" in found
 
 
 def test_a_record_of_a_class_that_is_gone() -> None:
@@ -262,7 +263,8 @@ def test_a_record_leads_from_another_process_to_a_class_in_a_file(tmp_path: Path
     path = tmp_path / "results.jsonl"
     common = ["--seconds", "0.02", "--l", "3", "--d", "2", "--w", "2", "--format", "json"]
     profile = ["profile", name, "--impl", chosen, "-o", str(path), *common]
-    for words in (profile, ["reconcile", "--from", str(path), "--format", "json"]):
+    own = ["--own", name.partition(":")[0]]
+    for words in (profile, ["reconcile", "--from", str(path), *own, "--format", "json"]):
         done = subprocess.run(
             [sys.executable, "cli.py", *words],
             cwd=ROOT, capture_output=True, text=True, check=False,

@@ -1,0 +1,86 @@
+"""Is no file run because a record names it, unless the command line names it too?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import cli
+from costmodel.commands.options import FAILED
+from profiler.records.reading import Reading
+from profiler.records.store import Measurement, append
+from tests.recorded import ATTENTION
+from tests.typed import Capture, refused
+from tests.user_mixers import WINDOW
+
+MINE = WINDOW.replace("NAME", "window") + "\nopen('imported', 'a').close()\n"
+
+NAMED = (
+    {"mixer": "mine.py:window"},
+    {"mixer": "./mine.py:window"},
+    {"mixer": "mine.py"},
+    {"mixer": "mine"},
+    {"implementation": "mine.py:Window"},
+    {"mixer": "mine.py:window", "implementation": "mine.py:Window"},
+)
+
+READERS = (
+    ("reconcile", "--from", "runs.jsonl"),
+    ("scaling", "runs.jsonl"),
+    ("plot", "runs.jsonl", "-o", "runs.svg"),
+    ("compare", "runs.jsonl", "again.jsonl"),
+    ("statement", "--from", "runs.jsonl"),
+    ("study", "extractors", "--from", "runs.jsonl"),
+    ("study", "thesis-training", "--from", "runs.jsonl"),
+    ("merge", "runs.jsonl", "-o", "merged.jsonl"),
+)
+
+
+def grid(**named: str) -> list[Measurement]:
+    """Records of a series of lengths, so that growth can be followed."""
+    found = []
+    for l in (8, 16, 32, 64):
+        latency = Reading(
+            "latency", l * 1e-6, "s", (l * 1e-6,) * 9,
+            {**ATTENTION.readings["latency"].details, "ci_low": l * 1e-6, "ci_high": l * 1e-6},
+        )  # fmt: skip
+        readings = {**ATTENTION.readings, "latency": latency}
+        sizes = {**ATTENTION.sizes, "l": l}
+        found.append(
+            replace(ATTENTION, id=f"r{l}", sizes=sizes, readings=readings, **named)  # type: ignore[arg-type]
+        )
+    return found
+
+
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_no_file_is_run_because_a_record_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    for place, named in enumerate(NAMED):
+        for record in grid(**named):
+            append(tmp_path / "runs.jsonl", replace(record, id=f"{record.id}-{place}"))
+    (tmp_path / "again.jsonl").write_bytes((tmp_path / "runs.jsonl").read_bytes())
+    cli.run([*words])
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_file_is_imported_where_the_command_line_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    append(tmp_path / "runs.jsonl", replace(grid()[0], implementation="mine.py:Window"))
+    words = ("reconcile", "--from", "runs.jsonl")
+    assert "--own mine.py imports it" in refused(capsys, *words, code=FAILED)
+    assert not (tmp_path / "imported").exists()
+    said = refused(capsys, *words, "--own", "mine.py", code=FAILED)
+    assert (tmp_path / "imported").exists()
+    assert "mine.py:Window is not self-attention" in said
+
+
+def test_own_is_for_records(capsys: Capture) -> None:
+    assert "--own is for records" in refused(capsys, "reconcile", "she", "--own", "mine.py")
