@@ -91,7 +91,7 @@ def test_a_process_that_is_killed_loses_nothing_that_was_measured(tmp_path: Path
     path = tmp_path / "results.jsonl"
     code = (
         "import os, sys, pathlib\n"
-        "from profiler import session\n"
+        "from profiler.sweep import session\n"
         "from tests.recorded import ATTENTION\n"
         "waiting = iter([lambda: ATTENTION, lambda: os._exit(9)])\n"
         "session.measure = lambda asked, **_: next(waiting)()\n"
