@@ -139,8 +139,7 @@ def table(
 ) -> None:
     """Operations, parameters, critical path and span of mixers, derived from their equations."""
     from costmodel.program.chosen_sizes import given_sizes
-    from costmodel.questions.registry import Dtypes
-    from costmodel.questions.traffic import BYTES
+    from costmodel.questions.question import BYTES, Dtypes
     from costmodel.report import mixer_table as rows, table_data as data, table_formats as formats
 
     chosen(format_, "--format", TABLE_FORMATS)

@@ -9,7 +9,8 @@ from functools import cached_property
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.conventions import Convention
-from costmodel.questions.registry import Answers, Missing, answers
+from costmodel.questions.count import counted, operations
+from costmodel.questions.question import Answers, answers
 from costmodel.symbolic.piecewise import Exact, rational
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LARGEST
@@ -50,9 +51,10 @@ class Crossover:
         """
         found = []
         for about in self.answers:
-            if isinstance(about.total, Missing):
-                raise Unanswered(f"form '{about.form}': {about.total.reason}")
-            found.append(about.total)
+            try:
+                found.append(operations(about.of(counted), "total"))
+            except (Unanswered, Unsupported) as reason:
+                raise Unanswered(f"form '{about.form}': {reason}") from None
         return found[0], found[1]
 
     @cached_property

@@ -11,7 +11,7 @@ from costmodel.claims.interpretations import Reading
 from costmodel.claims.quantities import QUANTITIES, Answer, weighed
 from costmodel.errors import Unanswered
 from costmodel.program.phases import phase_name
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 

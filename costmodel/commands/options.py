@@ -132,9 +132,9 @@ def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
 def phases(text: str) -> tuple[str, ...]:
     """The phases that a name, an alias or `both` means."""
     from costmodel.program.phases import PHASES as NAMES
-    from costmodel.report.mixer_table import EVERY, PHASES
+    from costmodel.questions.question import EVERY, FORWARD
 
-    several = {"both": PHASES, "all": EVERY}
+    several = {"both": FORWARD, "all": EVERY}
     return several.get(text) or (NAMES[chosen(text, "--phase", (*NAMES, *several))],)
 
 

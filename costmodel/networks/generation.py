@@ -23,7 +23,7 @@ from costmodel.networks.part_costs import (
     summed,
 )
 from costmodel.questions.counts import Counts
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total
 from costmodel.symbolic.polynomial import Poly

@@ -21,8 +21,7 @@ from costmodel.networks.training import (
     kept,
 )
 from costmodel.questions.peak import OPTIMISERS, held_arrays, steps_of
-from costmodel.questions.registry import Missing
-from costmodel.questions.traffic import element_bytes
+from costmodel.questions.question import Missing, element_bytes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 

@@ -24,7 +24,7 @@ from costmodel.networks.part_costs import (
 )
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.phases import TRAINING_STEP, phase_name
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import checked

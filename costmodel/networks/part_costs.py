@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from costmodel.errors import ConventionError, SizeError, Unanswered
 from costmodel.networks.assembly import OwnSizes, Use
 from costmodel.program.conventions import Backward, Convention, convention as named_convention
+from costmodel.questions.count import counted
 from costmodel.questions.counts import Counts, CountsAt
 from costmodel.questions.parameters import parameters
-from costmodel.questions.registry import Answers, Missing, answers
+from costmodel.questions.question import Answers, Missing, answers
+from costmodel.questions.state import state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sizes import LETTERS
@@ -187,14 +189,13 @@ def cost(use: Use, phase: str, convention: Counting, runs: Poly | None = None) -
     if found.unanswered:
         missing = Missing(found.unanswered)
         return PartCost(use, runs, own, missing, missing)
-    counts = found.counts
+    counts = found.attempt(counted)
     if not isinstance(counts, Missing):
         counts = scaled(counts, use.sizes, runs)
     state: Exact | Missing = Exact()
     if phase == "inference":
-        held = found.state
-        one = {**use.sizes, "b": Poly.of(1)}
-        state = held if isinstance(held, Missing) else held.substitute(one) * runs
+        held = found.attempt(state_of)
+        state = held if isinstance(held, Missing) else held.exact.substitute(use.sizes) * runs
     return PartCost(use, runs, own, counts, state)
 
 

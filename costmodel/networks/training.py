@@ -24,7 +24,7 @@ from costmodel.questions.count import count_equations
 from costmodel.questions.counts import Counts
 from costmodel.questions.parameters import parameters
 from costmodel.questions.peers import no_backward
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, sum_of

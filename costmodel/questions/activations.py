@@ -16,9 +16,10 @@ from costmodel.language.equations import Equation, Mixer, System, gradient_name
 from costmodel.language.nodes import Array, Flat, Gather, Ref, position_value
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import reads
-from costmodel.program.phases import instances
+from costmodel.program.phases import TRAINING_STEP, instances
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, defined
+from costmodel.questions.question import BATCH, Answers, Case, Figure, Question, Tally, always
 from costmodel.questions.state import entries, variables_in
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import Constraints, outside
@@ -161,3 +162,34 @@ def activations(
     """
     rewrites = asked(convention, "backward", training).rewrites
     return kept_entries(system_of(mixer, form, rewrites, "backward"), renamed=renamed)
+
+
+def _kept(about: Answers) -> Activations:
+    return activations(about.mixer, about.form, about.convention)
+
+
+def _of_a_batch(case: Case) -> Exact:
+    kept = case.about.of(_kept)
+    return kept.each * BATCH + kept.alone
+
+
+ACTIVATIONS = Question(
+    "activations",
+    "Activations",
+    (
+        Figure(
+            "activations",
+            "kept of the forward pass for its gradients, in elements",
+            _of_a_batch,
+            header="activations\n(elements)",
+            key="activations_elements",
+            unit="elements",
+            phases=TRAINING_STEP,
+            varies=frozenset({"form", "convention"}),
+            usual=always,
+            claim="activations",
+        ),
+    ),
+    activations,
+    (Tally("activations", lambda about, sizes: about.of(_kept).at(**sizes)),),
+)

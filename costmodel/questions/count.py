@@ -6,13 +6,14 @@ polynomials (piecewise where they must be) in the sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from costmodel.errors import Unsupported
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System, rows
-from costmodel.language.functions import TABLE
+from costmodel.language.functions import CLASSES, TABLE
 from costmodel.language.nodes import (
     Add,
     Binary,
@@ -36,10 +37,21 @@ from costmodel.language.nodes import (
     names_in,
 )
 from costmodel.program.conventions import Convention
-from costmodel.program.phases import Instances, instances, phase_name
+from costmodel.program.phases import TRAINING_STEP, Instances, instances, phase_name
 from costmodel.program.trip_count import Points, network, terms_of
-from costmodel.questions.counts import Counts, Tally
+from costmodel.questions.counts import WEIGHTINGS, Counts, answered
 from costmodel.questions.peers import peer_count
+from costmodel.questions.question import (
+    BATCH,
+    PLAIN,
+    Adding,
+    Answers,
+    Case,
+    Figure,
+    Question,
+    Tally,
+    always,
+)
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import ONE, Constraints, variables_of
 from costmodel.symbolic.piecewise import Exact
@@ -165,9 +177,9 @@ def _points(part: Instances, accounting: str) -> Points:
     return Points(part.equation, part.variables, part.constraints, accounting)
 
 
-def count_instances(part: Instances, accounting: str = "strict") -> Tally:
+def count_instances(part: Instances, accounting: str = "strict") -> dict[str, Exact]:
     """Operations per class of some points of one equation."""
-    found: Tally = {}
+    found: dict[str, Exact] = {}
     for name, number in _tally(part.equation.value, _points(part, accounting)):
         found[name] = found[name] + number if name in found else number
     return {name: value for name, value in found.items() if not value.is_zero}
@@ -240,3 +252,139 @@ def count(
     for counts in count_equations(system, phase, chosen.accounting).values():
         result = result + counts
     return result
+
+
+def counted(about: Answers) -> Counts:
+    """The operations of one sequence."""
+    return count(about.mixer, about.phase, about.form, about.convention)
+
+
+def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
+    """The operations of one class, or of all of them (`total`), of b sequences.
+
+    Raises:
+        Unanswered: a peer that does not count them.
+    """
+    value = _weighed(counts, name, adding) * BATCH
+    if name in ("add", "total"):
+        weight = 1 if name == "add" else WEIGHTINGS[adding.weighting].of("add")
+        value = value + counts.joined * (BATCH - 1) * weight
+    once = name == "total" if adding.once is None else adding.once
+    return value + _weighed(counts.once, name, adding) if once and counts.once else value
+
+
+def _weighed(counts: Counts, name: str, adding: Adding) -> Exact:
+    if name != "total":
+        return counts.exact(name)
+    result = Exact()
+    for class_name, value in counts.classes.items():
+        result = result + value * WEIGHTINGS[adding.weighting].of(class_name)
+    return result
+
+
+def other(case: Case) -> dict[str, Exact]:
+    """The operations without a column of their own, by name, of b sequences."""
+    counts = case.about.of(counted)
+    answered("other", counts.peer)
+    return {name: value * BATCH for name, value in counts.classes.items() if name not in CLASSES}
+
+
+def once(case: Case) -> dict[str, Exact]:
+    """The work on weights alone by class, done once for all sequences."""
+    counts = case.about.of(counted)
+    answered("once", counts.peer)
+    return dict(counts.once.classes) if counts.once else {}
+
+
+def _sum_of(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Case], Exact]:
+    return lambda case: sum(parts(case).values(), Exact())
+
+
+def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[Case]], bool]:
+    """A column of the plain table where some case has any."""
+
+    def usual(cases: Sequence[Case]) -> bool:
+        for case in cases:
+            try:
+                if not case.blocked and parts(case):
+                    return True
+            except (Unanswered, Unsupported):
+                continue
+        return False
+
+    return usual
+
+
+def _class(name: str, meaning: str, heading: str, *, column: bool = True) -> Figure:
+    return Figure(
+        name,
+        meaning,
+        lambda case: operations(case.about.of(counted), name, case.adding),
+        heading=heading,
+        key=f"counts.{name}",
+        unit="operations",
+        per_token=True,
+        usual=always,
+        claim=name,
+        column=column,
+    )
+
+
+def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Operations by class, the work done once apart, but together where gradients are taken."""
+    found = about.of(counted).at(**sizes)
+    apart = "" if about.phase in TRAINING_STEP else "once "
+    total = Counter(found.by_class())
+    if found.once:
+        total.update({f"{apart}{name}": n for name, n in found.once.by_class().items()})
+    return {name: number for name, number in sorted(total.items()) if number}
+
+
+TOTAL = Figure(
+    "total",
+    "all operations, each counted 1",
+    lambda case: operations(case.about.of(counted), "total", case.adding),
+    unit="operations",
+    per_token=True,
+    usual=always,
+    claim="total",
+)
+OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLASSES} | {"compare"}))
+"""The classes of operations without a column of their own."""
+
+COUNT = Question(
+    "count",
+    "Operations",
+    (
+        _class("mul", "multiplications", "multiplications"),
+        _class("add", "additions and subtractions", "additions"),
+        _class("div", "divisions", "divisions"),
+        _class("exp", "exponentiations", "exponentiations"),
+        Figure(
+            "other",
+            "every other operation",
+            _sum_of(other),
+            heading="other operations",
+            key="counts.other",
+            parts=other,
+            unit="operations",
+            kind="names",
+            per_token=True,
+            usual=_where_any(other),
+        ),
+        Figure(
+            "once",
+            "work on weights alone, done once a forward pass",
+            _sum_of(once),
+            heading="done once",
+            parts=once,
+            unit="operations",
+            per_token=True,
+            usual=_where_any(once),
+        ),
+        TOTAL,
+        *(_class(name, f"operations {name}", name, column=False) for name in OTHER),
+    ),
+    count,
+    (Tally("counts", _tallied),),
+)

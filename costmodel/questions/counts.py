@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     import sympy
 
 
-Tally = dict[str, Exact]
-
-
 def answered(name: str, peer: str | None) -> None:
     """Raise Unanswered for a class that a peer does not count: that is no zero."""
     if peer is not None and name not in PEERS[peer].counted:
@@ -170,7 +167,7 @@ class Counts(Quantity):
         return Counts(_merged(self.classes, other.classes), once, joined=joined)
 
 
-def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> Tally:
+def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> dict[str, Exact]:
     merged = dict(first)
     for name, value in second.items():
         merged[name] = merged[name] + value if name in merged else value

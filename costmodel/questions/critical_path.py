@@ -52,6 +52,7 @@ from costmodel.program.nonempty import EVERYWHERE, Places, may_be_empty, present
 from costmodel.program.phases import Instances, phase_name
 from costmodel.program.recurrences import ascending, blocks
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
+from costmodel.questions.question import Answers, Case, Figure, Question, Tally, always
 from costmodel.questions.sequential import steps_of
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import Constraints, variables_of
@@ -245,3 +246,37 @@ def critical_path(
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return _path(system, phase, tuple(sorted(sizes.items())) if sizes else None)
+
+
+def _path_of(case: Case) -> CriticalPath:
+    """The path at the case's sizes, which break ties; in a symbolic case at none."""
+    sizes = {letter: size for letter, size in case.sizes.items() if letter != "b"}
+    about = case.about
+    return critical_path(
+        about.mixer, about.phase, about.form, about.convention, None if case.symbolic else sizes
+    )
+
+
+def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
+    found = critical_path(about.mixer, about.phase, about.form, about.convention, sizes)
+    return found.length.at(sizes)
+
+
+CRITICAL_PATH = Question(
+    "critical_path",
+    "Critical path",
+    (
+        Figure(
+            "path",
+            "the longest chain of steps",
+            _path_of,
+            header="critical path",
+            key="critical_path",
+            kind="steps",
+            usual=always,
+            claim="critical_path",
+        ),
+    ),
+    critical_path,
+    (Tally("sequential operations", _number_of_steps),),
+)

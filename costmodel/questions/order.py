@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costmodel.errors import NoGrowth
+from costmodel.questions.count import counted
+from costmodel.questions.question import Case, Figure, Question
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.growth import ALWAYS, Growth, Sizes, dominates, growths
 from costmodel.symbolic.piecewise import Exact
@@ -118,3 +120,17 @@ def _reaches(
     if larger is None or smaller is None:
         return False
     return all(any(dominates(big, small, sizes) for big in larger) for small in smaller)
+
+
+def _of_the_total(case: Case) -> Exact:
+    found = order(case.about.of(counted).exact_total)
+    return Exact.of(sum(found.monomials, Poly()))
+
+
+ORDER = Question(
+    "order",
+    "Order of growth",
+    (Figure("order", "dominant monomials of the total", _of_the_total, kind="order"),),
+    order,
+    untallied="it is read off the total, which is tallied",
+)

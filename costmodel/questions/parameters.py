@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costmodel.language.equations import Mixer
+from costmodel.questions.question import Answers, Figure, Question, Tally, always
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sympy_form import Quantity, to_sympy
 
@@ -49,3 +51,26 @@ def parameters(mixer: Mixer) -> Parameters:
             entries = entries * extent
         found[array.name] = entries
     return Parameters(found)
+
+
+def _all(about: Answers) -> Exact:
+    return Exact.of(parameters(about.mixer).poly)
+
+
+PARAMETERS = Question(
+    "parameters",
+    "Parameters",
+    (
+        Figure(
+            "parameters",
+            "trainable numbers",
+            lambda case: case.about.of(_all),
+            varies=frozenset(),
+            always=True,
+            usual=always,
+            claim="parameters",
+        ),
+    ),
+    parameters,
+    (Tally("parameters", lambda about, sizes: about.of(_all).at(sizes)),),
+)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
+from costmodel.questions.question import Answers, Figure, Question
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.constraints import implied, infeasible
 from costmodel.symbolic.piecewise import Exact
@@ -116,3 +117,26 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
     3
     """
     return _answer(system_of(mixer, form, (), "training"))
+
+
+def _hops(about: Answers) -> PathLength:
+    return path_length(about.mixer, about.form)
+
+
+PATH_LENGTH = Question(
+    "path_length",
+    "Maximum path length",
+    (
+        Figure(
+            "path_length",
+            "hops between the two positions furthest apart",
+            lambda case: case.about.of(_hops).exact,
+            header="maximum\npath length",
+            phases=("training",),
+            varies=frozenset({"form"}),
+            claim="path_length",
+        ),
+    ),
+    path_length,
+    untallied="execution has entries, and no rows that entries belong to",
+)

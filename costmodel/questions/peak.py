@@ -22,6 +22,7 @@ from costmodel.program.recurrences import blocks, references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, defined, whole
 from costmodel.questions.parameters import parameters
+from costmodel.questions.question import BATCH, Answers, Case, Figure, Largest, Question
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import nonnegative
 from costmodel.symbolic.piecewise import Exact
@@ -247,3 +248,52 @@ def peak(
             number = number * extent
         gradients = gradients + number
     return Peak(_moments(system, phase), parameters(mixer).poly, gradients)
+
+
+def _peak(about: Answers) -> Peak:
+    return peak(about.mixer, about.phase, about.form, about.convention)
+
+
+def _of_a_batch(case: Case) -> Largest:
+    moments = case.about.of(_peak).moments
+    return Largest(tuple(moment.each * BATCH + moment.once for moment in moments))
+
+
+def _optimiser(case: Case) -> Exact:
+    if case.optimiser is None:
+        raise Unanswered("no optimiser is named: give --optimiser sgd, momentum or adamw")
+    size = case.dtypes.bytes_of("weights") if case.dtypes else 1
+    return Exact.of(parameters(case.mixer).poly) * (OPTIMISERS[case.optimiser] * size)
+
+
+PEAK = Question(
+    "peak",
+    "Largest live set",
+    (
+        Figure(
+            "peak",
+            "largest live set, in elements; parameters and their gradients apart",
+            _of_a_batch,
+            header="peak\n(elements)",
+            heading="largest live set (elements)",
+            key="peak_elements",
+            unit="elements",
+            phases=("training", *TRAINING_STEP),
+            claim="peak",
+        ),
+        Figure(
+            "optimiser",
+            "state of the optimiser beside parameters and their gradients, in bytes",
+            _optimiser,
+            header="optimiser\n(B)",
+            heading="state of the optimiser (bytes)",
+            key="optimiser_bytes",
+            unit="bytes",
+            phases=("training-step",),
+            always=True,
+            usual=lambda cases: any(case.optimiser for case in cases),
+        ),
+    ),
+    peak,
+    untallied="a schedule of whole arrays: instrumented execution runs entry by entry",
+)

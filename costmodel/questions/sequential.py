@@ -17,6 +17,7 @@ from costmodel.language.nodes import Fft, Joined, Reduce, Reduction, Select
 from costmodel.paths.longest_path import Depths, Rules
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import Instances, phase_name
+from costmodel.questions.question import Answers, Figure, Question, Tally
 from costmodel.questions.span import RULES, reduced
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import Constraints
@@ -97,3 +98,24 @@ def sequential(
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Sequential(steps_of(system, phase).latest)
+
+
+def _steps(about: Answers) -> Sequential:
+    return sequential(about.mixer, about.phase, about.form, about.convention)
+
+
+SEQUENTIAL = Question(
+    "sequential",
+    "Sequential operations",
+    (
+        Figure(
+            "sequential",
+            "steps that follow one another",
+            lambda case: case.about.of(_steps).exact,
+            header="sequential\noperations",
+            claim="sequential",
+        ),
+    ),
+    sequential,
+    (Tally("sequential operations", lambda about, sizes: about.of(_steps).at(**sizes)),),
+)

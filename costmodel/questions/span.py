@@ -44,6 +44,7 @@ from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, p
 from costmodel.program.phases import Instances, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.program.wellformed import whole
+from costmodel.questions.question import Answers, Figure, Largest, Question, Tally, always
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import (
     Constraints,
@@ -52,6 +53,7 @@ from costmodel.symbolic.constraints import (
     outside,
     variables_of,
 )
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import (
     READY,
     Depth,
@@ -291,3 +293,25 @@ def span(
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Span(depths_of(system, phase).latest)
+
+
+def levels_of_span(about: Answers) -> Span:
+    """The span of one form in one phase."""
+    return span(about.mixer, about.phase, about.form, about.convention)
+
+
+SPAN = Question(
+    "span",
+    "Span",
+    (
+        Figure(
+            "span",
+            "levels of dependent operations",
+            lambda case: Largest(tuple(map(Exact.of, case.about.of(levels_of_span).terms))),
+            usual=always,
+            claim="span",
+        ),
+    ),
+    span,
+    (Tally("span", lambda about, sizes: about.of(levels_of_span).at(**sizes)),),
+)

@@ -17,6 +17,7 @@ from costmodel.program.dependence import Read, after_token, reads, up_to_token
 from costmodel.program.phases import T, inference_reason
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, every_choice, region
+from costmodel.questions.question import BATCH, Answers, Figure, Question, Tally, always
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
@@ -153,3 +154,30 @@ def state(mixer: Mixer, form: str | None = None) -> State:
             for array, found in regions.items()
         },
     )
+
+
+def state_of(about: Answers) -> State:
+    """The state of one form."""
+    return state(about.mixer, about.form)
+
+
+STATE = Question(
+    "state",
+    "State",
+    (
+        Figure(
+            "state",
+            "held after t tokens, in elements",
+            lambda case: case.about.of(state_of).exact * BATCH,
+            header="state kept\n(elements)",
+            key="state_elements",
+            unit="elements",
+            phases=("inference",),
+            varies=frozenset({"form"}),
+            usual=always,
+            claim="state",
+        ),
+    ),
+    state,
+    (Tally("state", lambda about, sizes: about.of(state_of).at(**sizes)),),
+)

@@ -7,7 +7,7 @@ later tokens read is written to the state besides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
@@ -17,9 +17,18 @@ from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array, Gather, Ref
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import Read, after_token, reads, up_to_token
-from costmodel.program.phases import Instances, T, instances, phase_name
+from costmodel.program.phases import TRAINING_STEP, Instances, T, instances, phase_name
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, whole
+from costmodel.questions.question import (
+    BATCH,
+    Answers,
+    Case,
+    Figure,
+    Question,
+    Tally,
+    element_bytes,
+)
 from costmodel.questions.state import entries, gathered, held, variables_in
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import Constraints
@@ -31,8 +40,6 @@ if TYPE_CHECKING:
     import sympy
 
 ONE = Poly.of(1)
-BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
-"""Element sizes in bytes."""
 KINDS = ("activations", "weights", "state")
 """What an entry counts as: weights depend on no input, state is what earlier tokens left and what a
 context was turned into."""
@@ -101,13 +108,6 @@ class Traffic:
             name: sum(number * element[kind] for kind, number in elements.at(sizes).items())
             for name, elements in (("compulsory", self.compulsory), ("unfused", self.unfused))
         }
-
-
-def element_bytes(dtype: str) -> int:
-    """The size of an element in bytes; ValueError lists the known types."""
-    if dtype not in BYTES:
-        raise ValueError(f"unknown dtype '{dtype}': expected one of {', '.join(BYTES)}")
-    return BYTES[dtype]
 
 
 Region = tuple[Array, Constraints]
@@ -314,3 +314,80 @@ def traffic(
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Traffic(_compulsory(system, phase), _unfused(system, phase))
+
+
+def _traffic(about: Answers) -> Traffic:
+    return traffic(about.mixer, about.phase, about.form, about.convention)
+
+
+def _weights_read(about: Answers) -> Exact:
+    return weights_read(about.mixer, about.phase, about.form, about.convention)
+
+
+def moved(case: Case, kind: str) -> Exact:
+    """Bytes of a kind of traffic of b sequences; elements where the case has no types."""
+    elements: Elements = getattr(case.about.of(_traffic), kind)
+    result = Exact()
+    for role, number in elements.kinds.items():
+        each = number if role == "weights" else number * BATCH
+        result = result + each * (case.dtypes.bytes_of(role) if case.dtypes else 1)
+    return result
+
+
+def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
+    """Elements by kind, all together where gradients are taken."""
+
+    def derived(about: Answers, sizes: Mapping[str, int]) -> object:
+        elements: Elements = getattr(about.of(_traffic), kind)
+        found = {name: n for name, n in sorted(elements.at(sizes).items()) if n}
+        return sum(found.values()) if about.phase in TRAINING_STEP else found
+
+    return derived
+
+
+def _for_one_token(cases: Sequence[Case]) -> bool:
+    return all(case.phase == "inference" for case in cases)
+
+
+TRAFFIC = Question(
+    "traffic",
+    "Memory traffic",
+    (
+        Figure(
+            "weights",
+            "distinct weights read, in elements",
+            lambda case: case.about.of(_weights_read),
+            header="weights read\n(elements)",
+            key="weights_elements",
+            unit="elements",
+            usual=_for_one_token,
+        ),
+        Figure(
+            "traffic",
+            "compulsory traffic, in bytes",
+            lambda case: moved(case, "compulsory"),
+            header="compulsory\ntraffic (B)",
+            heading="compulsory traffic (bytes)",
+            key="traffic.compulsory",
+            unit="bytes",
+            per_token=True,
+            claim="compulsory",
+        ),
+        Figure(
+            "unfused",
+            "unfused traffic, in bytes",
+            lambda case: moved(case, "unfused"),
+            header="unfused\ntraffic (B)",
+            heading="unfused traffic (bytes)",
+            key="traffic.unfused",
+            unit="bytes",
+            per_token=True,
+            claim="unfused",
+        ),
+    ),
+    traffic,
+    (
+        Tally("compulsory traffic", _tallied("compulsory")),
+        Tally("unfused traffic", _tallied("unfused")),
+    ),
+)

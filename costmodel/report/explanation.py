@@ -18,7 +18,7 @@ from costmodel.questions.critical_path import critical_path
 from costmodel.questions.parameters import parameters
 from costmodel.questions.path_length import PathLength, path_length
 from costmodel.questions.peak import peak
-from costmodel.questions.registry import answers
+from costmodel.questions.question import answers
 from costmodel.questions.sequential import Sequential, sequential
 from costmodel.questions.span import span
 from costmodel.questions.state import state

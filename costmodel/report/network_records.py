@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 from costmodel.language.functions import CLASSES
 from costmodel.networks.choices import Choices
 from costmodel.program.phases import TRAINING_STEP
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing, Value
 from costmodel.report import render
-from costmodel.report.mixer_table import Value
 from costmodel.report.network_table import Line, Sheet
-from costmodel.symbolic.printing import formula_text
+from costmodel.report.table_data import exact
 from costmodel.symbolic.sizes import LETTERS
-
-
-def _exact(value: Value) -> Any:
-    """A value without rounding: an int, a string, or None where it does not exist."""
-    if value is None or isinstance(value, (int, str)):
-        return value
-    if isinstance(value, Missing):
-        return None
-    return str(value) if isinstance(value, Fraction) else formula_text(value)
 
 
 def _by_name(found: Mapping[str, Value] | Missing) -> dict[str, Any] | None:
     if isinstance(found, Missing):
         return None
-    return {name: _exact(value) for name, value in found.items()}
+    return {name: exact(value) for name, value in found.items()}
 
 
 def _figures(line: Line, stage: str) -> dict[str, Any]:
@@ -46,14 +35,14 @@ def _figures(line: Line, stage: str) -> dict[str, Any]:
     if isinstance(line.once, Missing):
         reasons["once"] = line.once.reason
     figures = {
-        "parameters": _exact(line.parameters),
-        "counts": {**{c: _exact(values[c]) for c in CLASSES}, "other": _by_name(line.other)},
+        "parameters": exact(line.parameters),
+        "counts": {**{c: exact(values[c]) for c in CLASSES}, "other": _by_name(line.other)},
         "once": _by_name(line.once),
-        "total": _exact(values["total"]),
+        "total": exact(values["total"]),
     }
     for name in ("state_elements", "activations"):
         if name in values:
-            figures[name] = _exact(values[name])
+            figures[name] = exact(values[name])
     return {**figures, "reasons": reasons}
 
 
@@ -72,10 +61,10 @@ def record(sheet: Sheet) -> dict[str, Any]:
         "convention": list(sheet.request.counting.names),
         "sizes": {x: sheet.sizes.get(x, x) for x in sorted({*sheet.letters, *sheet.sizes})},
         **_figures(sheet.total, sheet.stage),
-        "parameters_of_tables": _exact(sheet.tables),
+        "parameters_of_tables": exact(sheet.tables),
         **({"memory": _memory(sheet)} if sheet.memory else {}),
         "parts": [
-            {"part": line.name, "runs": _exact(line.runs), **_figures(line, sheet.stage)}
+            {"part": line.name, "runs": exact(line.runs), **_figures(line, sheet.stage)}
             for line in sheet.lines
         ],
     }
@@ -86,9 +75,9 @@ def _memory(sheet: Sheet) -> dict[str, Any]:
     holding = sheet.request.holding
     lines = []
     for one in sheet.memory:
-        line: dict[str, Any] = {"held": one.name, "elements": _exact(one.elements)}
+        line: dict[str, Any] = {"held": one.name, "elements": exact(one.elements)}
         if holding.bytes_each is not None:
-            line["bytes"] = _exact(one.times(holding.bytes_each))
+            line["bytes"] = exact(one.times(holding.bytes_each))
         if isinstance(one.elements, Missing):
             line["reason"] = one.elements.reason
         lines.append(line)
@@ -139,14 +128,14 @@ def _csv_row(
         ",".join(sheet.request.counting.names),
         *(sheet.sizes.get(x, x if x in sheet.letters else None) for x in letters),
         line.name,
-        _exact(line.runs),
-        _exact(line.parameters),
-        *(_exact(values[name]) for name in CLASSES),
+        exact(line.runs),
+        exact(line.parameters),
+        *(exact(values[name]) for name in CLASSES),
         *((by_name or {}).get(name, absent) for name in others),
-        _exact(values["once"]),
-        _exact(values["total"]),
-        _exact(values.get("state")),
-        *([_exact(values.get("activations"))] if trained else []),
+        exact(values["once"]),
+        exact(values["total"]),
+        exact(values.get("state")),
+        *([exact(values.get("activations"))] if trained else []),
         "; ".join(f"{' '.join(names)}: {reason}" for reason, names in reasons.items()),
     ]
 

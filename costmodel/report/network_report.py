@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from costmodel.networks.choices import Choices
 from costmodel.program.phases import TRAINING_STEP
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing
 from costmodel.report import cells, render, typeset
 from costmodel.report.network_captions import (
     convention_line,

@@ -17,8 +17,7 @@ from costmodel.networks.part_costs import Counting, PartCost
 from costmodel.program.chosen_sizes import Given, combinations, given_sizes
 from costmodel.program.phases import PHASES as NAMES, TRAINING_STEP
 from costmodel.questions.counts import Counts, answered
-from costmodel.questions.registry import Missing
-from costmodel.report.mixer_table import EVERY, Value
+from costmodel.questions.question import EVERY, Missing, Value
 from costmodel.symbolic.piecewise import Exact, rational
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS

@@ -7,18 +7,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from costmodel.language.functions import CLASSES
+from costmodel.paths.witness import CriticalPath
 from costmodel.program.chosen_sizes import letters_of
-from costmodel.program.phases import TRAINING_STEP
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing, Value
+from costmodel.questions.registry import FIGURES
 from costmodel.report import render
-from costmodel.report.mixer_table import COLUMNS, Block, Row, Table, Value, path_of
+from costmodel.report.mixer_table import LABELS, Block, Row, Table
 from costmodel.symbolic.printing import formula_text
 from costmodel.symbolic.sizes import LETTERS
-
-HELD = {"activations": "activations_elements", "peak": "peak_elements",
-        "optimiser": "optimiser_bytes"}  # fmt: skip
-"""Column -> the key of a row of a phase with gradients."""
 
 
 def as_csv(table: Table) -> str:
@@ -29,7 +25,7 @@ def as_csv(table: Table) -> str:
         columns = [name for name in table.request.columns if name in columns]
     if table.request.columns is None:
         letters = [x for x in LETTERS if any(x in row.sizes for row, _ in rows)]
-        lead = ["mixer", "form", "phase", *letters]
+        lead = [*LABELS, *letters]
         columns = lead + [name for name in columns if name not in lead]
     elif len(table.blocks) > 1 and "phase" not in columns:
         columns = ["phase", *columns]
@@ -40,9 +36,9 @@ def as_csv(table: Table) -> str:
 
 
 def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Any]:
-    named = (*block.columns, "mixer", "form", "phase", *LETTERS)
+    named = (*block.columns, *LABELS, *LETTERS)
     values = {name: row.value(name) if name in named else None for name in columns}
-    found = row.by_class(row.answers.other)
+    found = row.parts(FIGURES["other"])
     absent = None if isinstance(found, Missing) else 0
     by_name: Mapping[str, Value] = {} if isinstance(found, Missing) else found
     reasons: dict[str, list[str]] = {}
@@ -50,81 +46,62 @@ def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[st
         if isinstance(value, Missing):
             reasons.setdefault(value.reason, []).append(name)
     return [
-        ",".join(row.request.convention.names),
-        *(_exact(value) for value in values.values()),
-        *(_exact(by_name.get(name, absent)) for name in others),
+        ",".join(row.about.convention.names),
+        *(exact(value) for value in values.values()),
+        *(exact(by_name.get(name, absent)) for name in others),
         "; ".join(f"{' '.join(columns)}: {reason}" for reason, columns in reasons.items()),
     ]
 
 
 def _names(row: Row) -> list[str]:
-    found = row.by_class(row.answers.other)
+    found = row.parts(FIGURES["other"])
     return [] if isinstance(found, Missing) else list(found)
 
 
-def _exact(value: Value) -> Any:
+def exact(value: Value) -> Any:
     """A value without rounding: an int, a string, or None where it does not exist."""
     if value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, Missing):
         return None
+    if isinstance(value, CriticalPath):
+        return value.text
     return str(value) if isinstance(value, Fraction) else formula_text(value)
 
 
 def json_row(row: Row) -> dict[str, Any]:
-    """A row of schema 1."""
-    reasons: dict[str, str] = {}
-
-    def exact(key: str, value: Value) -> Any:
-        if isinstance(value, Missing):
-            reasons[key] = value.reason
-        return _exact(value)
-
-    def by_name(key: str, found: Mapping[str, Value] | Missing) -> Any:
-        if isinstance(found, Missing):
-            return exact(key, found)
-        return {name: _exact(value) for name, value in found.items()}
-
-    path = path_of(row)
-    if isinstance(path, Missing):
-        reasons["critical_path"] = path.reason
-    result = {
+    """A row of schema 1: every figure under its key, null with a reason where it does not exist."""
+    result: dict[str, Any] = {
         "mixer": row.mixer.name,
-        "form": row.answers.form,
+        "form": row.form,
         "phase": row.phase,
-        "convention": list(row.request.convention.names),
+        "convention": list(row.about.convention.names),
         "sizes": _json_sizes(row),
-        "counts": {
-            **{name: exact(name, row.value(name)) for name in CLASSES},
-            "other": by_name("other", row.by_class(row.answers.other)),
-        },
-        "once": by_name("once", row.by_class(row.answers.once)),
-        "total": exact("total", row.value("total")),
-        "ratio": exact("ratio", row.value("ratio")),
-        "parameters": exact("parameters", row.value("parameters")),
-        "critical_path": None if isinstance(path, Missing) else list(path.steps),
-        "span": exact("span", row.value("span")),
-        "state_elements": exact("state_elements", row.value("state")),
-        "weights_elements": exact("weights_elements", row.value("weights")),
-        "traffic": {
-            "compulsory": exact("traffic", row.value("traffic")),
-            "unfused": exact("traffic", row.value("unfused")),
-        },
-        "intensity": exact("intensity", row.value("intensity")),
-        "order": exact("order", row.value("order")),
     }
-    if row.phase in TRAINING_STEP:
-        for name, key in HELD.items():
-            if row.phase in COLUMNS[name].phases and (name != "optimiser" or row.request.optimiser):
-                result[key] = exact(key, row.value(name))
-    if row.request.per_token:
+    reasons: dict[str, str] = {}
+    for figure in FIGURES.values():
+        group, _, key = (figure.key or figure.name).rpartition(".")
+        found = row.parts(figure) if figure.parts else row.figure(figure)
+        (result.setdefault(group, {}) if group else result)[key] = _json_value(found)
+        if isinstance(found, Missing):
+            reasons[key if group in ("", "counts") else group] = found.reason
+    if row.per_token:
         result["per_token"] = True
     return {**result, "reasons": reasons}
 
 
+def _json_value(value: Value | Mapping[str, Value]) -> Any:
+    """A value as JSON holds it: a chain of steps as a list, parts by name."""
+    if isinstance(value, CriticalPath):
+        return list(value.steps)
+    if isinstance(value, Mapping):
+        return {name: exact(part) for name, part in value.items()}
+    return exact(value)
+
+
 def _json_sizes(row: Row) -> dict[str, int | str]:
     """The sizes; a letter that a formula keeps stands for itself."""
-    letters = letters_of(row.mixer, row.phase, row.answers.form)
+    letters = letters_of(row.mixer, row.phase, row.form)
     return {x: row.sizes.get(x, x) for x in sorted(letters)}
 
 

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 
-from costmodel.errors import SizeError, TableError
+from costmodel.errors import SizeError, TableError, Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
+from costmodel.paths.witness import CriticalPath
 from costmodel.program.chosen_sizes import default, letters_of
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.peak import OPTIMISERS
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Figure, Missing, Value
+from costmodel.questions.registry import FIGURES
 from costmodel.report import cells, render, typeset
-from costmodel.report.mixer_table import COLUMNS, Block, Request, Row, Table, Value, forms_of
+from costmodel.report.mixer_table import COLUMNS, Block, Request, Row, Table, forms_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import Names, formula_latex, formula_words, poly_latex
@@ -79,6 +81,8 @@ def cell(value: Value, names: Names, reasons: list[str]) -> cells.Cell:
         return cells.Dash(reasons.index(value.reason) + 1)
     if isinstance(value, str):
         return value
+    if isinstance(value, CriticalPath):
+        return value.text
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Fraction):
@@ -88,21 +92,22 @@ def cell(value: Value, names: Names, reasons: list[str]) -> cells.Cell:
 
 def _cell_of(row: Row, name: str, names: Names, reasons: list[str], titles: bool) -> cells.Cell:
     value = row.value(name)
+    kind = COLUMNS[name].kind if name in COLUMNS else "number"
     if name == "mixer" and titles:
         return row.mixer.title
-    if name in ("ratio", "intensity") and isinstance(value, Fraction):
+    if kind == "ratio" and isinstance(value, Fraction):
         return rounded(value)
-    if name == "order" and isinstance(value, Exact):
+    if kind == "order" and isinstance(value, Exact):
         text, latex = formula_words(value), formula_latex(value, names)
         return cells.Math(f"O({text})", rf"O\left({latex}\right)")
-    if name == "other" and not row.request.symbolic:
-        return _other(row, value, reasons)
+    if kind == "names" and not row.symbolic:
+        return _by_name(row, COLUMNS[name], reasons)
     return cell(value, names, reasons)
 
 
-def _other(row: Row, value: Value, reasons: list[str]) -> cells.Cell:
-    """Operations by name: `1,056,768 compare`."""
-    found = row.by_class(row.answers.other)
+def _by_name(row: Row, figure: Figure, reasons: list[str]) -> cells.Cell:
+    """The parts of a figure by name: `1,056,768 compare`."""
+    found = row.parts(figure)
     if isinstance(found, Missing):
         return cell(found, {}, reasons)
     parts = [f"{plain_number(number)} {name}" for name, number in found.items()]
@@ -148,7 +153,9 @@ def _column(name: str, names: Names) -> cells.Column:
     if name in LETTERS:
         return cells.Column(name, cells.Math(name, poly_latex(Poly.atom(name), names)))
     column = COLUMNS[name]
-    return cells.Column(name, column.header, column.numeric, wide=name == "path")
+    numeric = column.kind not in ("steps", "label")
+    header = column.header or name
+    return cells.Column(name, header, numeric, wide=column.kind == "steps")
 
 
 def notes(block: Block, request: Request) -> Iterator[cells.Note]:
@@ -157,7 +164,8 @@ def notes(block: Block, request: Request) -> Iterator[cells.Note]:
     yield _note(
         "critical path: sum is one cumulation, a whole sum however many terms it has", "path"
     )
-    fractions = [n for n in ("ratio", "intensity") if n in shown and not request.symbolic]
+    ratios = [name for name in shown if name in COLUMNS and COLUMNS[name].kind == "ratio"]
+    fractions = [] if request.symbolic else ratios
     for name in fractions:
         if any(isinstance(row.value(name), Fraction) for row in block.rows):
             exact = "CSV and JSON have them exact"
@@ -170,7 +178,7 @@ def notes(block: Block, request: Request) -> Iterator[cells.Note]:
     if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
         where = "where no short decimal exists"
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
-    yield _note(f"bytes: {request.dtypes.caption}", "traffic", "unfused", "intensity", "optimiser")
+    yield _note(f"bytes: {request.dtypes.caption}", *_IN_BYTES)
     if block.phase in TRAINING_STEP:
         yield _note(request.convention.backward.given)
     if request.optimiser:
@@ -193,14 +201,14 @@ def _apart(block: Block) -> Iterator[cells.Note]:
     """What the columns of single classes leave out, and total has."""
     rows = [row for row in block.rows if not row.blocked]
     classes = [name for name in (*CLASSES, "other") if name in block.columns]
-    if any(not isinstance(row.answers.once, Missing) and row.answers.once for row in rows):
+    if any(once and not isinstance(once, Missing) for once in _parts(rows, "once")):
         where = "stands under once" if "once" in block.columns else "column once would show"
         work = f"the work done once for the weights, which {where}"
         lead = f"{', '.join(classes)} leave out {work}; total includes it"
         yield _note(
             f"once: {lead if classes else f'total includes {work}'}", *classes, "once", "total"
         )
-    found = [row.answers.other for row in rows]
+    found = _parts(rows, "other")
     names = sorted({name for other in found if not isinstance(other, Missing) for name in other})
     if names:
         here = "" if "other" in block.columns else " (column other would show them)"
@@ -214,16 +222,20 @@ def _apart(block: Block) -> Iterator[cells.Note]:
 def _divided(block: Block) -> Iterator[cells.Note]:
     """What is per token in a table per token, and what is not."""
     tokens = "b new tokens" if block.phase == "inference" else "b*l tokens"
-    shared = [name for name in (*CLASSES, *SHARED) if name in block.columns]
-    kept = [name for name in KEPT if name in block.columns]
+    figures = [FIGURES[name] for name in block.columns if name in FIGURES]
+    shared = [figure.name for figure in figures if figure.per_token]
+    kept = [one.name for one in figures if one.kind == "number" and not one.per_token]
     if shared:
         rest = f"; {', '.join(kept)} are not" if kept else ""
         yield _note(f"per token: {', '.join(shared)} are divided by the {tokens}{rest}")
 
 
-SHARED = ("other", "once", "total", "traffic", "unfused")
-KEPT = ("parameters", "weights", "state", "activations", "peak", "optimiser", "span")
-"""Columns besides the classes that are divided by the tokens, and those that are not."""
+def _parts(rows: Sequence[Row], name: str) -> list[Mapping[str, Value] | Missing]:
+    return [row.parts(FIGURES[name]) for row in rows]
+
+
+_IN_BYTES = tuple(one.name for one in FIGURES.values() if one.unit in ("bytes", "operations/byte"))
+"""The columns that depend on the element types."""
 
 
 def _note(text: str, *of: str) -> cells.Note:
@@ -232,16 +244,19 @@ def _note(text: str, *of: str) -> cells.Note:
 
 def _long(row: Row, name: str) -> bool:
     value = row.value(name)
-    quotients = ("ratio", "to_forward", "intensity")
-    return isinstance(value, Fraction) and name not in quotients and not _short(value)
+    ratio = name in FIGURES and FIGURES[name].kind == "ratio"
+    return isinstance(value, Fraction) and not ratio and not _short(value)
 
 
 def _baseline_sizes(block: Block, request: Request) -> str:
     """Which sizes the baseline takes that a row lacks, where the rows do not show them."""
     used: dict[str, int] = {}
     for row in block.rows:
-        if isinstance(base := row.baseline, Row):
-            used.update({x: v for x, v in base.sizes.items() if x not in row.sizes})
+        try:
+            base = row.base
+        except Unanswered:
+            continue
+        used.update({x: v for x, v in base.sizes.items() if x not in row.sizes})
     there = any(row.mixer.name == BASELINE for row in block.rows)
     used = {x: v for x, v in used.items() if not there or len(request.given.get(x, ())) > 1}
     if not used:
@@ -251,12 +266,12 @@ def _baseline_sizes(block: Block, request: Request) -> str:
 
 
 def _transforms(row: Row) -> bool:
-    form = row.mixer.forms[row.answers.form]
+    form = row.mixer.forms[row.form]
     return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
 
 
 def _selections(row: Row) -> set[str]:
-    form = row.mixer.forms[row.answers.form]
+    form = row.mixer.forms[row.form]
     parts = (node for e in form.equations for node, _ in walk(e.value))
     return {node.kind for node in parts if isinstance(node, Select)}
 

@@ -16,8 +16,8 @@ from costmodel.language.equations import Mixer
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.activations import activations
 from costmodel.questions.peak import peak, there_before
+from costmodel.questions.question import BYTES
 from costmodel.questions.subject import system_of
-from costmodel.questions.traffic import BYTES
 from profiler.meters.memory.keeping import CLASSES, HELD_ON, SUMMED
 from profiler.reconcile.allocations.schedule import Schedule, held_in_turn, schedules
 from profiler.reconcile.levels import Memory, MemoryCause

@@ -26,8 +26,9 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Array
 from costmodel.program.phases import phase_name
+from costmodel.questions.question import BYTES
 from costmodel.questions.subject import system_of
-from costmodel.questions.traffic import BYTES, traffic
+from costmodel.questions.traffic import traffic
 from profiler.hardware.result import COLD, IN_SEQUENCE, MOVED
 from profiler.meters.latency import KINDS
 from profiler.records.reading import Reading, Unavailable

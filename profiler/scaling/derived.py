@@ -19,7 +19,8 @@ from costmodel.program.conventions import convention
 from costmodel.questions.count import count
 from costmodel.questions.counts import Counts
 from costmodel.questions.peak import Peak, peak, there_before
-from costmodel.questions.traffic import Elements, element_bytes, traffic
+from costmodel.questions.question import element_bytes
+from costmodel.questions.traffic import Elements, traffic
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly
 from profiler.modules.described import Described, described, held_steps

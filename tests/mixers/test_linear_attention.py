@@ -458,7 +458,7 @@ def test_the_rows_of_a_form_depend_on_its_own_sizes() -> None:
         assert letters_of(mixer, "training", form) == ("b", "l", "d", "n")
         assert letters_of(mixer, "inference", form) == ("b", "l", "t", "d", "n")
     assert letters_of(mixer, "training", "chunked") == ("b", "l", "d", "n", "C")
-    found = [(row.answers.form, row.sizes.get("C")) for row in rows("all", C=(4, 8))]
+    found = [(row.form, row.sizes.get("C")) for row in rows("all", C=(4, 8))]
     assert found == [("recurrent", None), ("parallel", None), ("chunked", 4), ("chunked", 8)]
 
 

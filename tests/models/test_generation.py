@@ -12,7 +12,7 @@ from costmodel.mixers import names as mixer_names
 from costmodel.networks import generation
 from costmodel.networks.generation import over_steps, over_steps_at
 from costmodel.program.conventions import Convention
-from costmodel.questions.registry import Missing, answers
+from costmodel.questions.question import Missing, answers
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call
 from costmodel.symbolic.sizes import LETTERS

@@ -16,7 +16,7 @@ from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import part_sizes
 from costmodel.oracle.execute import execute, random_arrays
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing
 
 PARAMETERS = {
     # Counted by transformers: GPT2LMHeadModel of gpt2, -medium, -large, -xl, their heads tied.

@@ -22,7 +22,7 @@ from costmodel.networks.part_costs import PartCost, part_sizes
 from costmodel.networks.schedule import Wire, schedule
 from costmodel.networks.training import Graph, costs, graph_of, kept
 from costmodel.oracle.execute import Execution, random_arrays, run
-from costmodel.questions.registry import Missing
+from costmodel.questions.question import Missing
 from tests.models.test_network import NETWORKS
 
 SIZES = {"L": 2, "d": 6, "n": 2, "l": 5, "u": 7, "f": 4, "z": 3, "e": 3, "K": 3, "V": 4, "v": 2}

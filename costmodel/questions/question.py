@@ -1,0 +1,400 @@
+"""What is a question: which figures does its answer give, and of what are they asked?
+
+A question is one record in its own file. `registry` lists the records, and everything that shows,
+sorts, writes, claims or proves an answer reads that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache, cached_property
+from typing import Any, Literal, TypeVar
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.paths.witness import CriticalPath
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import Overrun, inference_reason, overruns
+from costmodel.questions.subject import system_of
+from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import Quotient
+
+BATCH = Poly.atom("b")
+FORWARD = ("training", "inference")
+"""The phases of the papers' tables."""
+EVERY = (*FORWARD, "backward", "training-step")
+"""All phases."""
+BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+"""Element type -> the size of an element in bytes."""
+
+T = TypeVar("T")
+
+
+def element_bytes(dtype: str) -> int:
+    """The size of an element in bytes; ValueError lists the known types."""
+    if dtype not in BYTES:
+        raise ValueError(f"unknown dtype '{dtype}': expected one of {', '.join(BYTES)}")
+    return BYTES[dtype]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A figure that does not exist; the reason is one sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest of some terms."""
+
+    terms: tuple[Exact, ...]
+
+
+Answer = Exact | Largest | CriticalPath | Quotient | Fraction | int | str
+"""What a figure is for all sizes; a number where it was settled on the way."""
+Value = int | Fraction | str | Exact | Quotient | tuple[Poly, ...] | CriticalPath | Missing | None
+"""What stands in a cell: a number at sizes, or a formula."""
+
+
+@dataclass(frozen=True)
+class Dtypes:
+    """Element types by role; None where the role has the type of the activations."""
+
+    activations: str = "fp32"
+    state: str | None = None
+    weights: str | None = None
+
+    @property
+    def caption(self) -> str:
+        """What a caption says about the element types."""
+        roles = {"state": self.state, "weights": self.weights}
+        named = [f"{role} {dtype}" for role, dtype in roles.items() if dtype]
+        return ", ".join([f"elements {self.activations}", *named])
+
+    def bytes_of(self, kind: str) -> int:
+        """The size of an element of a kind, in bytes; ValueError lists the known types."""
+        own = {"state": self.state, "weights": self.weights}.get(kind)
+        return element_bytes(own or self.activations)
+
+
+@dataclass(frozen=True)
+class Adding:
+    """How operations of several classes become one number.
+
+    `weighting` is one of `counts.WEIGHTINGS`. `once` says whether the work done once, on weights
+    alone, is included; None: in the total, and not in single classes.
+    """
+
+    weighting: str = "total"
+    once: bool | None = None
+
+
+PLAIN = Adding()
+"""Every operation counts 1; the work done once stands in the total alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What is derived about one form of a mixer in one phase under one convention, each once."""
+
+    mixer: Mixer
+    form: str
+    phase: str
+    convention: Convention
+    _known: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
+
+    def of(self, question: Callable[[Answers], T]) -> T:
+        """The answer to a question, derived when it is first asked for.
+
+        Raises:
+            Unanswered, Unsupported: there is none; the message is the reason.
+        """
+        if question not in self._known:
+            try:
+                self._known[question] = question(self)
+            except (Unanswered, Unsupported) as reason:
+                self._known[question] = reason
+        found: Any = self._known[question]
+        if isinstance(found, (Unanswered, Unsupported)):
+            raise found.with_traceback(None)
+        return found  # type: ignore[no-any-return]  # the dictionary holds answers of many types
+
+    def attempt(self, question: Callable[[Answers], T]) -> T | Missing:
+        """The answer to a question, or the reason for which there is none."""
+        try:
+            return self.of(question)
+        except (Unanswered, Unsupported) as reason:
+            return Missing(str(reason))
+
+    def about(self, phase: str) -> Answers:
+        """The answers about another phase."""
+        return answers(self.mixer, self.form, phase, self.convention)
+
+    @cached_property
+    def unanswered(self) -> str | None:
+        """Why this form has no such phase, or None."""
+        if self.phase != "inference":
+            return None
+        return inference_reason(system_of(self.mixer, self.form, (), self.phase))
+
+    @cached_property
+    def _overruns(self) -> tuple[Overrun, ...]:
+        if self.phase != "inference" or self.unanswered:
+            return ()
+        return overruns(system_of(self.mixer, self.form, self.convention.rewrites, self.phase))
+
+    def beyond(self, sizes: Mapping[str, int]) -> str | None:
+        """Why position t lies beyond what the weights cover at these sizes, or None."""
+        return next((o.reason(sizes) for o in self._overruns if o.at(sizes)), None)
+
+
+@cache
+def answers(mixer: Mixer, form: str, phase: str, convention: Convention) -> Answers:
+    """The answers about one form of a mixer, derived once a process."""
+    return Answers(mixer, form, phase, convention)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Of what a figure is asked: a form in a phase, at which sizes, and how it is to be expressed.
+
+    Args:
+        sizes: every size that the case depends on; with `symbolic` those alone that are put in.
+        symbolic: formulas in the sizes that were not given.
+        per_token: operations and bytes divided by the b*l tokens of a pass, the b new ones of
+            inference.
+        dtypes: element types, for bytes; None for elements.
+        optimiser: whose state a training step holds; None where that is not asked for.
+        adding: how operations are added up.
+        baseline: the case that ratios are taken to; it raises Unanswered where there is none.
+    """
+
+    about: Answers
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    symbolic: bool = True
+    per_token: bool = False
+    dtypes: Dtypes | None = None
+    optimiser: str | None = None
+    adding: Adding = PLAIN
+    baseline: Callable[[Case], Case] | None = None
+
+    @property
+    def mixer(self) -> Mixer:
+        """The mixer."""
+        return self.about.mixer
+
+    @property
+    def form(self) -> str:
+        """The form's name."""
+        return self.about.form
+
+    @property
+    def phase(self) -> str:
+        """One of EVERY."""
+        return self.about.phase
+
+    @cached_property
+    def base(self) -> Case:
+        """The case that ratios are taken to; Unanswered where there is none."""
+        if self.baseline is None:
+            raise Unanswered("no ratio: no mixer is named to compare with")
+        return self.baseline(self)
+
+    @cached_property
+    def blocked(self) -> str | None:
+        """Why nothing but the parameters exists, or None."""
+        return self.about.unanswered or (None if self.symbolic else self.about.beyond(self.sizes))
+
+    def answer(self, figure: Figure) -> Answer:
+        """A figure for all sizes; per token where that is asked for.
+
+        Raises:
+            Unanswered, Unsupported: it does not exist; the message is the reason.
+        """
+        if self.phase not in figure.phases:
+            raise Unanswered(figure.elsewhere)
+        if not figure.always and self.blocked:
+            raise Unanswered(self.blocked)
+        found = figure.value(self)
+        return self.shared(found) if figure.per_token and isinstance(found, Exact) else found
+
+    def figure(self, figure: Figure) -> Value:
+        """A figure at the case's sizes, or the reason for which it does not exist."""
+        try:
+            found = self.answer(figure)
+            if figure.kind == "order" and isinstance(found, Exact):
+                return found
+            return self.settled(found)
+        except (Unanswered, Unsupported) as reason:
+            return Missing(str(reason))
+
+    def parts(self, figure: Figure) -> dict[str, Value] | Missing:
+        """The parts of a figure by name, at the case's sizes."""
+        assert figure.parts is not None
+        if self.blocked:
+            return Missing(self.blocked)
+        try:
+            found = figure.parts(self)
+        except (Unanswered, Unsupported) as reason:
+            return Missing(str(reason))
+        if figure.per_token:
+            found = {name: self.shared(part) for name, part in found.items()}
+        return {name: self.settled(part) for name, part in found.items()}
+
+    def shared(self, answer: Exact) -> Exact:
+        """An answer divided by the tokens of the phase where the case is per token."""
+        if not self.per_token:
+            return answer
+        tokens = BATCH if self.phase == "inference" else BATCH * Poly.atom("l")
+        return answer * (Poly.of(1) / tokens)
+
+    def settled(self, answer: Answer) -> Value:
+        """An answer at the case's sizes; a formula where the case is symbolic."""
+        if isinstance(answer, Exact):
+            return (
+                answer.substitute(self._letters) if self.symbolic else rational(answer, self.sizes)
+            )
+        if isinstance(answer, Largest):
+            return self._largest(answer)
+        return answer
+
+    def _largest(self, answer: Largest) -> Value:
+        if not self.symbolic:
+            return max(int(rational(term, self.sizes)) for term in answer.terms)
+        terms = []
+        for term in answer.terms:
+            pieces = term.substitute(self._letters).pieces or ((frozenset(), Poly()),)
+            if len(pieces) > 1 or pieces[0][0]:
+                raise Unanswered("the largest value depends on cases: give the sizes")
+            terms.append(pieces[0][1])
+        return tuple(dict.fromkeys(terms))
+
+    @property
+    def _letters(self) -> dict[str, Poly]:
+        return {letter: Poly.of(size) for letter, size in self.sizes.items()}
+
+
+def quotient(above: Value, below: Value) -> Answer:
+    """One settled value over another one, exact.
+
+    Raises:
+        Unanswered: one of them is missing, or the lower one is 0.
+    """
+    for value in (above, below):
+        if isinstance(value, Missing):
+            raise Unanswered(value.reason)
+    if isinstance(above, Exact) and isinstance(below, Exact):
+        return Quotient(above, below)
+    assert isinstance(above, (int, Fraction)) and isinstance(below, (int, Fraction))
+    if below == 0:
+        raise Unanswered("nothing to divide by: the other value is 0")
+    ratio = Fraction(above) / Fraction(below)
+    return ratio.numerator if ratio.denominator == 1 else ratio
+
+
+Kind = Literal["number", "ratio", "order", "steps", "names", "label"]
+"""How a figure is printed: a ratio is rounded, an order stands in O(...), steps are a chain, names
+are parts by name, such as `512 compare`; a label is a text."""
+
+
+def never(cases: Sequence[Case]) -> bool:
+    """A column that is shown where it is named alone."""
+    return False
+
+
+def always(cases: Sequence[Case]) -> bool:
+    """A column of the plain table."""
+    return True
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One thing that an answer holds: a column, a key of records, a quantity of claims.
+
+    Args:
+        name: as `--columns` takes it and CSV heads it.
+        meaning: what it is, in a few words.
+        value: the figure of a case; raises Unanswered or Unsupported where there is none.
+        header: heads the column on a terminal; the name if empty.
+        heading: heads the column of a paper, in words; the header if empty.
+        key: where it stands in a row of JSON, `counts.mul`; the name if empty.
+        parts: what it is the sum of, by name; JSON then holds the parts.
+        unit: "operations", "elements", "bytes", or none.
+        phases: those in which it exists.
+        varies: what it depends on, beside the sizes.
+        always: whether it exists even where the phase does not.
+        per_token: whether a table per token divides it.
+        usual: whether the plain table of some cases shows it.
+        claim: the word for it in claims; none where claims are not about it.
+        column: whether tables have it; else claims alone.
+        panel: which part of a LaTeX table of many columns it stands in.
+    """
+
+    name: str
+    meaning: str
+    value: Callable[[Case], Answer]
+    header: str = ""
+    heading: str = ""
+    key: str = ""
+    parts: Callable[[Case], Mapping[str, Exact]] | None = None
+    unit: str = ""
+    kind: Kind = "number"
+    phases: tuple[str, ...] = EVERY
+    varies: frozenset[str] = frozenset({"phase", "form", "convention"})
+    always: bool = False
+    per_token: bool = False
+    usual: Callable[[Sequence[Case]], bool] = never
+    claim: str = ""
+    column: bool = True
+    panel: int = 0
+
+    @property
+    def elsewhere(self) -> str:
+        """Why it does not exist in the phases that are not its own."""
+        *others, last = self.phases
+        where = f"{', '.join(others)} and {last}" if others else last
+        return f"{self.name} ({self.meaning}) stands in the rows of {where}"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What instrumented execution tallies of a question, beside what is derived of it.
+
+    Args:
+        name: the quantity of the oracle, as `oracle.quantities` lists it.
+        derived: the same of the derived answer at sizes: a number, or numbers by name.
+    """
+
+    name: str
+    derived: Callable[[Answers, Mapping[str, int]], object]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: the function that answers it, the figures that the answer gives.
+
+    Args:
+        name: the function's name in `costmodel`; that of its file.
+        title: the question's name in a heading.
+        ask: the function; None where the figures are made of other questions' answers.
+        tallies: which quantities of the oracle the answers equal.
+        untallied: why there are none.
+    """
+
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+    ask: Callable[..., Any] | None = None
+    tallies: tuple[Tally, ...] = ()
+    untallied: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.tallies and not self.untallied:
+            raise ValueError(
+                f"question '{self.name}': name the quantities of the oracle that it equals "
+                f"(tallies), or say why there are none (untallied)"
+            )

@@ -1,0 +1,72 @@
+"""How many operations are there for each one of another mixer or pass, and for each byte moved?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costmodel.questions.count import TOTAL, counted, operations
+from costmodel.questions.question import Answer, Case, Figure, Question, quotient
+from costmodel.questions.traffic import moved
+
+
+def _ratio(case: Case) -> Answer:
+    return quotient(case.figure(TOTAL), case.base.figure(TOTAL))
+
+
+def _to_forward(case: Case) -> Answer:
+    forward = operations(case.about.about("training").of(counted), "total")
+    return quotient(case.figure(TOTAL), case.settled(case.shared(forward)))
+
+
+def _in_numbers(cases: Sequence[Case]) -> bool:
+    """A column of the plain table, formulas apart: a ratio of formulas says little."""
+    return not any(case.symbolic for case in cases)
+
+
+def _intensity(case: Case) -> Answer:
+    total = operations(case.about.of(counted), "total")
+    return quotient(case.settled(total), case.settled(moved(case, "compulsory")))
+
+
+RATIO = Question(
+    "ratio",
+    "Ratios",
+    (
+        Figure(
+            "ratio",
+            "total over that of self-attention",
+            _ratio,
+            header="ratio to\nself-attention",
+            kind="ratio",
+            usual=_in_numbers,
+        ),
+        Figure(
+            "to_forward",
+            "total over that of the forward pass",
+            _to_forward,
+            header="ratio to\nforward",
+            heading="ratio to the forward pass",
+            kind="ratio",
+            phases=("backward", "training-step"),
+            usual=_in_numbers,
+        ),
+    ),
+    untallied="quotients of totals, which are tallied",
+)
+
+INTENSITY = Question(
+    "intensity",
+    "Arithmetic intensity",
+    (
+        Figure(
+            "intensity",
+            "total over compulsory traffic",
+            _intensity,
+            header="intensity\n(operations/B)",
+            heading="arithmetic intensity (operations per byte)",
+            unit="operations/byte",
+            kind="ratio",
+        ),
+    ),
+    untallied="a quotient of the total and of compulsory traffic, which are tallied",
+)

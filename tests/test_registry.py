@@ -1,0 +1,100 @@
+"""Does one list of questions feed everything: CSV and JSON, the Python API, claims?"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import costmodel as cm
+from costmodel.mixers import builtin
+from costmodel.program.conventions import Convention
+from costmodel.questions import question as records
+from costmodel.questions.question import EVERY, Case, Figure, Question, answers
+from costmodel.questions.registry import CLAIMED, FIGURES, QUESTIONS
+from costmodel.report import table_data
+from costmodel.report.mixer_table import COLUMNS, Request, table
+
+MIXERS = tuple(map(builtin, ("self-attention", "she", "lstm", "linear-attention")))
+
+
+def at(row: Any, key: str) -> Any:
+    """What stands under a key of a row, `counts.mul`."""
+    for part in key.split("."):
+        row = row[part]
+    return row
+
+
+@pytest.mark.parametrize("options", [{}, {"per_token": True, "optimiser": "adamw"}], ids=str)
+def test_json_has_what_csv_has(options: Any) -> None:
+    """The same values under every figure's key, and the same reasons."""
+    made = table(Request(MIXERS, phases=EVERY, form="all", columns=tuple(COLUMNS), **options))
+    in_csv = list(csv.DictReader(io.StringIO(table_data.as_csv(made))))
+    in_json = json.loads(table_data.as_json(made))["rows"]
+    assert len(in_csv) == len(in_json) > 0
+    for line, row in zip(in_csv, in_json, strict=True):
+        for figure in FIGURES.values():
+            found = at(row, figure.key or figure.name)
+            if isinstance(found, dict):
+                named = {name: value for name, value in found.items() if value}
+                total = sum(map(int, named.values())) if not options else None
+                if figure.name == "other":
+                    shown = {k.removeprefix("other_"): v for k, v in line.items() if "other_" in k}
+                    named_in_csv = {k: v for k, v in shown.items() if v not in ("0", "")}
+                    assert {k: str(v) for k, v in named.items()} == named_in_csv
+                assert total is None or str(total) == line[figure.name]
+            elif found is None:
+                assert line[figure.name] == "", figure.name
+                assert row["reasons"], figure.name
+            elif figure.kind != "steps":
+                assert line[figure.name] == str(found), figure.name
+
+
+def test_every_question_of_a_mixer_is_in_the_python_api() -> None:
+    """And nothing that asks a mixer for a figure is there that no record names."""
+    asked = {one.name: one.ask for one in QUESTIONS if one.ask is not None}
+    assert {name: getattr(cm, name, None) for name in asked} == asked
+    assert asked.keys() <= set(cm.__all__)
+    offered = {
+        name
+        for name in cm.__all__
+        if getattr(cm, name).__module__.startswith("costmodel.questions.")
+    }
+    assert offered - asked.keys() == {"evaluate", "gradients"}  # arrays of values, no figures
+
+
+def test_every_question_stands_in_a_file_of_its_own() -> None:
+    folder = Path(inspect.getfile(records)).parent
+    for one in QUESTIONS:
+        if one.ask is not None:
+            assert Path(inspect.getfile(one.ask)) == folder / f"{one.name}.py"
+
+
+def test_names_keys_and_words_are_told_apart() -> None:
+    figures = [figure for one in QUESTIONS for figure in one.figures]
+    for named in (
+        [figure.name for figure in figures],
+        [figure.key or figure.name for figure in figures],
+        [figure.claim for figure in figures if figure.claim],
+        [one.name for one in QUESTIONS],
+    ):
+        assert len(named) == len(set(named))
+    assert all(figure.meaning for figure in (*figures, *CLAIMED.values()))
+    assert all(set(figure.phases) <= set(EVERY) for figure in figures)
+
+
+def test_a_question_says_what_proves_it() -> None:
+    with pytest.raises(ValueError, match="question 'reads': name the quantities of the oracle"):
+        Question("reads", "Reads", ())
+
+
+def test_a_figure_is_what_its_record_says() -> None:
+    """Nothing else knows a figure's name: a record that no list holds is answered like the rest."""
+    figure = Figure("held", "the parameters", lambda case: case.answer(FIGURES["parameters"]))
+    case = Case(answers(cm.mixer("me"), "direct", "training", Convention()))
+    assert str(case.figure(figure)) == str(case.figure(FIGURES["parameters"]))
