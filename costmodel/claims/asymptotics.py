@@ -22,14 +22,14 @@ from costmodel.questions.order import GROWING, long_case, order
 from costmodel.symbolic.formulas import Binary, Call, Formula, Node, parse, poly
 from costmodel.symbolic.growth import (
     ONE,
+    Assumptions,
     Growth,
-    Sizes,
-    beyond,
     dominates,
     growths,
     leading,
     limit,
     logarithms,
+    undominated,
 )
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
@@ -92,17 +92,17 @@ class Compared:
 
     derived: Sequence[Growth]
     claimed: Sequence[Growth]
-    sizes: Sizes
+    sizes: Assumptions
 
-    def alike(self, sizes: Sizes) -> bool:
+    def alike(self, sizes: Assumptions) -> bool:
         """Whether each side dominates the other."""
-        more = beyond(self.derived, self.claimed, sizes)
-        return not more and not beyond(self.claimed, self.derived, sizes)
+        more = undominated(self.derived, self.claimed, sizes)
+        return not more and not undominated(self.claimed, self.derived, sizes)
 
     def limits(self) -> list[tuple[Growth, Growth]] | None:
         """The terms that only one side has, each beside a shared one in whose limit it vanishes."""
-        missing = beyond(self.derived, self.claimed, self.sizes)
-        extra = beyond(self.claimed, self.derived, self.sizes)
+        missing = undominated(self.derived, self.claimed, self.sizes)
+        extra = undominated(self.claimed, self.derived, self.sizes)
         shared = [
             one
             for one in self.derived
@@ -116,14 +116,14 @@ class Compared:
     def held(self) -> frozenset[str]:
         """The sizes that the claim does not name, if it agrees while they stay fixed."""
         others = frozenset().union(*(g.letters for g in self.derived)) - _named(self.claimed)
-        return others if self.alike(self.sizes.holding(others)) else frozenset()
+        return others if self.alike(self.sizes.with_fixed(others)) else frozenset()
 
     def apart(self) -> str:
         """Which terms make the two part, in the sizes that the claim names where they do."""
         others = frozenset().union(*(g.letters for g in self.derived)) - _named(self.claimed)
-        for sizes in (self.sizes.holding(others), self.sizes):
-            missing = beyond(self.derived, self.claimed, sizes)
-            extra = beyond(self.claimed, self.derived, sizes)
+        for sizes in (self.sizes.with_fixed(others), self.sizes):
+            missing = undominated(self.derived, self.claimed, sizes)
+            extra = undominated(self.claimed, self.derived, sizes)
             parts = [f"{g} grows beyond what is claimed" for g in missing]
             parts += [f"the claimed {g} grows beyond what is derived" for g in extra]
             if parts:
@@ -160,7 +160,7 @@ def _named(claimed: Sequence[Growth]) -> frozenset[str]:
     return frozenset().union(*(g.letters for g in claimed)) or LENGTH
 
 
-def printed_growths(formula: Formula, sizes: Sizes) -> tuple[Growth, ...]:
+def printed_growths(formula: Formula, sizes: Assumptions) -> tuple[Growth, ...]:
     """The leading growths of what stands in O(...), which may hold roots and logarithms.
 
     Raises:
@@ -169,7 +169,7 @@ def printed_growths(formula: Formula, sizes: Sizes) -> tuple[Growth, ...]:
     return leading(_grown(formula.tree, sizes), sizes)
 
 
-def _grown(node: Node, sizes: Sizes) -> tuple[Growth, ...]:
+def _grown(node: Node, sizes: Assumptions) -> tuple[Growth, ...]:
     plain = _plain(node)
     if plain is not None:
         return growths(plain, sizes) or (ONE,)
@@ -189,7 +189,7 @@ def _plain(node: Node) -> Poly | None:
         return None
 
 
-def _joined_growths(node: Binary, sizes: Sizes) -> list[Growth]:
+def _joined_growths(node: Binary, sizes: Assumptions) -> list[Growth]:
     if node.op == "**":
         return _power(_grown(node.left, sizes), node.right)
     left, right = _grown(node.left, sizes), _grown(node.right, sizes)
@@ -211,7 +211,7 @@ def _power(base: Sequence[Growth], exponent: Node) -> list[Growth]:
     return [one ** Fraction(power) for one in base]
 
 
-def _called(name: str, inside: Sequence[Sequence[Growth]], sizes: Sizes) -> list[Growth]:
+def _called(name: str, inside: Sequence[Sequence[Growth]], sizes: Assumptions) -> list[Growth]:
     """The growth of a function of growths."""
     (first, *others) = inside
     if name == "sqrt":

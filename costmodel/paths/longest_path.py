@@ -35,7 +35,15 @@ from costmodel.symbolic.constraints import (
     simplified,
     variables_of,
 )
-from costmodel.symbolic.piecewise_max import Depth, Level, guarded, maxima, proven, pruned, settled
+from costmodel.symbolic.piecewise_max import (
+    Depth,
+    Level,
+    guarded,
+    maxima,
+    proven,
+    pruned,
+    simplify_max,
+)
 from costmodel.symbolic.polynomial import Poly, by_text
 
 Rules = Mapping[type[Node], Callable[..., Depth]]
@@ -76,7 +84,7 @@ class Depths:
     def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
         """How deep the deepest entry of some arrays is: the largest of these."""
         ends = [level for array in arrays for level in self._ends.get(array, ())]
-        return tuple(guarded(end) for end in settled(ends)) or (Poly(),)
+        return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
     def _levels(self, part: Instances) -> Depth:
         """The depth of an equation's value, in its free indices."""

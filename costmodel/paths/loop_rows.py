@@ -24,7 +24,7 @@ from costmodel.symbolic.constraints import (
     variables_of,
 )
 from costmodel.symbolic.piecewise_max import (
-    MOST,
+    ROWS_WORKED_OUT,
     Depth,
     Level,
     dominates,
@@ -377,7 +377,7 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
 def _growth(steps: Steps, begun: Sequence[Row]) -> Growth:
     """Rows are worked out until each array is equally much deeper in the next one."""
     known: list[Row] = []
-    while len(known) < len(begun) + MOST:
+    while len(known) < len(begun) + ROWS_WORKED_OUT:
         row = dict(_next_row(known[-1], steps)) if known else {}
         for array, depths in begun[len(known)].items() if len(known) < len(begun) else ():
             row[array] = _deepest((*row.get(array, ()), *depths))

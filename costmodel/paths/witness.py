@@ -24,7 +24,7 @@ from costmodel.program.phases import Instances
 from costmodel.program.recurrences import Block, references
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, projected, variables_of
-from costmodel.symbolic.piecewise_max import MOST, dominates, largest
+from costmodel.symbolic.piecewise_max import ROWS_WORKED_OUT, dominates, largest
 from costmodel.symbolic.polynomial import Poly
 
 STEP_WORDS: Mapping[str, str] = {
@@ -382,10 +382,10 @@ def through_loop(search: Search, block: Block, parts: Sequence[Instances]) -> Ma
     first = [part for part in map(partial(first_row, block), parts) if part]
     later = [part for part in map(partial(later_row, block), parts) if part]
     loop = Loop(block, later, [_row_alone(search, first, {})])
-    number = max(_value(search, row) or MOST for row in block.last_rows.values())
-    while len(loop.rows) < min(MOST, number):
+    number = max(_value(search, row) or ROWS_WORKED_OUT for row in block.last_rows.values())
+    while len(loop.rows) < min(ROWS_WORKED_OUT, number):
         loop.rows.append(_next_row(search, loop, Poly.of(len(loop.rows) + 1), loop.rows[-1]))
-    if number >= MOST and _steps(loop.rows[-1]) != _steps(loop.rows[-2]):
+    if number >= ROWS_WORKED_OUT and _steps(loop.rows[-1]) != _steps(loop.rows[-2]):
         raise Unsupported("the longest chain through the rows of a loop changes from row to row")
     search.loops.update(dict.fromkeys(block.axes, loop))
     lasts = block.last_rows

@@ -9,7 +9,7 @@ from costmodel.errors import NoGrowth
 from costmodel.questions.count import counted
 from costmodel.questions.question import Case, Figure, Question
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.growth import ALWAYS, Growth, Sizes, dominates, growths
+from costmodel.symbolic.growth import ALWAYS, Assumptions, Growth, dominates, growths
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sorted_terms
 from costmodel.symbolic.sympy_form import to_sympy
@@ -47,7 +47,7 @@ LONG = ("l", "t")
 AT_MOST_LONG = ("w", "C", "k", "s", "c", "B", "r")
 """Sizes that are at most the length of the sequence."""
 
-GROWING = Sizes(
+GROWING = Assumptions(
     (*ALWAYS, *(Growth.of((long, 1), (short, -1)) for long in LONG for short in AT_MOST_LONG))
 )
 """What is known of the sizes while they grow: n <= d, t <= l, w <= l, C <= l and so on."""
@@ -105,7 +105,7 @@ def _sign(guard: Poly, letter: str) -> int:
     return 1 if slopes[0] > 0 else -1
 
 
-def _grown(monomial: Poly, sizes: Sizes) -> tuple[Growth, ...] | None:
+def _grown(monomial: Poly, sizes: Assumptions) -> tuple[Growth, ...] | None:
     """How a monomial grows; None where it grows faster than any power."""
     try:
         return growths(monomial, sizes)
@@ -114,7 +114,7 @@ def _grown(monomial: Poly, sizes: Sizes) -> tuple[Growth, ...] | None:
 
 
 def _reaches(
-    larger: tuple[Growth, ...] | None, smaller: tuple[Growth, ...] | None, sizes: Sizes
+    larger: tuple[Growth, ...] | None, smaller: tuple[Growth, ...] | None, sizes: Assumptions
 ) -> bool:
     """Whether one monomial dominates another; what is faster than any power is not compared."""
     if larger is None or smaller is None:

@@ -1,8 +1,8 @@
-"""What do affine constraints prove, of index variables and of sizes?
+"""What follows from affine constraints: is a claim proven, is there a point, what is its shadow?
 
-A constraint `p >= 0` is affine in the variables, with sizes as parameters. False is "not proven".
-
-Which points are left where variables are eliminated, or regions taken away?
+A constraint is a polynomial p, read as `p >= 0`, affine in the variables (indices `@i` and axes
+`#0`) with sizes as parameters. Proofs are by Fourier-Motzkin elimination; False means "not proven".
+`projected` eliminates variables, `outside` subtracts regions from a region; both are exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Constraints = frozenset[Poly]
 
 
 def irredundant(constraints: Constraints) -> Constraints:
-    """Drop what the other constraints imply."""
+    """Drop each constraint that the others imply."""
     kept = constraints
     for constraint in sorted(constraints, key=str):
         if implied(kept - {constraint}, constraint):
@@ -29,7 +29,7 @@ def irredundant(constraints: Constraints) -> Constraints:
 
 
 def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
-    """The constraints with one more, or None when they contradict it."""
+    """The constraints with `extra` added, or None when they contradict `extra`."""
     if implied(constraints, extra):
         return constraints
     joined = constraints | {extra}
@@ -51,7 +51,7 @@ def nonnegative(poly: Poly) -> bool:
     poly = _without_denominators(poly)
     shifted = {}
     for atom in poly.atoms:
-        least = None if atom[0] in "@#" else _least(atom)
+        least = None if atom[0] in "@#" else _least_value(atom)
         if least is None:
             return False
         shifted[atom] = Poly.atom(atom) + least
@@ -59,7 +59,7 @@ def nonnegative(poly: Poly) -> bool:
 
 
 def _shift(poly: Poly, values: Mapping[str, Poly]) -> Poly:
-    """Substitute at the top level only: function atoms are variables here."""
+    """Substitute atoms, but not inside functions: a function is a variable of its own here."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)
@@ -70,7 +70,7 @@ def _shift(poly: Poly, values: Mapping[str, Poly]) -> Poly:
 
 
 def _without_denominators(poly: Poly) -> Poly:
-    """Multiply by the atoms that occur with negative powers; they are positive."""
+    """Multiply by the atoms that occur with negative powers; sizes are positive."""
     factor = Poly.of(1)
     lowest: dict[str, int] = {}
     for monomial in poly.terms:
@@ -94,7 +94,7 @@ def infeasible(constraints: Constraints) -> bool:
     for constraint in constraints:
         if constraint.variables:
             waiting.add(constraint)
-        elif _never(constraint):
+        elif _is_violated(constraint):
             return True
         else:
             in_sizes.add(constraint)
@@ -108,7 +108,7 @@ def infeasible(constraints: Constraints) -> bool:
                 joined = between_bounds(low_scale, low, up_scale, up)
                 if joined.variables:
                     waiting.add(joined)
-                elif _never(joined):
+                elif _is_violated(joined):
                     return True
                 else:
                     in_sizes.add(joined)
@@ -116,13 +116,13 @@ def infeasible(constraints: Constraints) -> bool:
 
 
 @lru_cache(maxsize=200_000)
-def _never(constraint: Poly) -> bool:
+def _is_violated(constraint: Poly) -> bool:
     """Whether sizes alone prove that a constraint without variables is violated."""
     return nonnegative(-constraint - 1)
 
 
 def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly:
-    """What a lower and an upper bound of a variable say of each other."""
+    """The constraint that low/low_scale <= up/up_scale, without the variable between the two."""
     if low_scale is ONE and up_scale is ONE:
         return up - low
     return up * low_scale - low * up_scale
@@ -130,17 +130,18 @@ def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly
 
 @lru_cache(maxsize=50_000)
 def _sizes_contradict(constraints: Constraints) -> bool:
-    """Fourier-Motzkin over monomials in the sizes, each bare letter being at least 1."""
+    """Whether constraints in sizes alone contradict each other: Fourier-Motzkin with each monomial
+    as a variable, knowing that each size is at least 1."""
     floors = _floor_facts(constraints)
     if len(constraints) < 2 and not floors:
         return False
     constraints = constraints | floors
-    rows = {frozenset(_whole(c.terms).items()) for c in constraints}
+    rows = {frozenset(_integer_terms(c.terms).items()) for c in constraints}
     atoms = {m[0][0] for row in rows for m, _ in row if len(m) == 1 and m[0][1] == 1}
     rows |= {
         frozenset([(((atom, 1),), 1), *([((), -least)] if least else [])])
         for atom in atoms
-        if (least := _least(atom)) is not None
+        if (least := _least_value(atom)) is not None
     }
     while rows:
         if any(len(row) == 1 and not m and x < 0 for row in rows for m, x in row):
@@ -159,12 +160,12 @@ def _sizes_contradict(constraints: Constraints) -> bool:
                         m: up.get(m, 0) * scales[0] + down.get(m, 0) * scales[1]
                         for m in {*up, *down}
                     }
-                    rows.add(frozenset(_whole(merged).items()))
+                    rows.add(frozenset(_integer_terms(merged).items()))
         rows.discard(frozenset())
     return False
 
 
-def _whole(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
+def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
     """The terms of a constraint times a positive number, as integers with no common factor."""
     least = lcm(*(x.denominator for x in terms.values()))
     whole = {m: int(x * least) for m, x in terms.items() if x}
@@ -172,8 +173,8 @@ def _whole(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
     return {m: x // shared for m, x in whole.items()} if shared > 1 else whole
 
 
-def _least(atom: str) -> int | None:
-    """The least value of a size or of a function of sizes; None if it is not known."""
+def _least_value(atom: str) -> int | None:
+    """The least value that a size or a function of sizes has; None if that is not known."""
     if not isinstance(atom, Fn):
         return 0 if atom[0] == "^" else 1
     if atom.function == "floor_div":
@@ -182,9 +183,9 @@ def _least(atom: str) -> int | None:
 
 
 def _floor_facts(constraints: Constraints) -> Constraints:
-    """What holds of the quotients in some constraints: s*floor(a/s) lies in a-s+1..a.
+    """Further constraints on each floor(a/s) in some constraints: s*floor(a/s) lies in a-s+1..a.
 
-    The constraints that hold a quotient are given times its divisor too, which is positive.
+    A constraint that names floor(a/s) is also repeated times s, which is positive.
     """
     found: set[Poly] = set()
     for constraint in constraints:
@@ -197,7 +198,7 @@ def _floor_facts(constraints: Constraints) -> Constraints:
 
 
 Bound = tuple[Poly, Poly]
-"""A positive scale and what `scale * variable` is bounded by."""
+"""A positive scale, and the bound of `scale * variable`."""
 
 
 def bounds(
@@ -221,7 +222,7 @@ def bounds(
 
 @lru_cache(maxsize=200_000)
 def _bound(constraint: Poly, variable: str) -> tuple[int, Bound]:
-    """What a constraint says of a variable: 1 for a lower bound, -1 for an upper one."""
+    """A constraint as a bound of a variable: 1 for a lower bound or -1 for an upper one, and it."""
     scale, sign = stride(constraint, variable)
     other = constraint - Poly.atom(variable) * (scale * sign)
     if sign > 0:
@@ -251,7 +252,8 @@ def implied(constraints: Constraints, claim: Poly) -> bool:
 
 
 def _without_common_sizes(claim: Poly) -> Poly:
-    """Divide by the sizes that occur in every term: they are positive (d*i - d is i - 1)."""
+    """The claim divided by the sizes that occur in every term, which are positive: i - 1 for
+    d*i - d."""
     shared: dict[str, int] | None = None
     for monomial in claim.terms:
         powers = {a: p for a, p in monomial if a[0] not in "@#" and not isinstance(a, Fn)}
@@ -271,19 +273,20 @@ def implied_all(constraints: Constraints, claims: Iterable[Poly]) -> bool:
 
 
 def simplified(constraints: Constraints) -> Constraints | None:
-    """Drop what sizes alone prove; None when the constraints contradict each other."""
+    """Drop constraints in sizes that always hold; None when constraints contradict each other."""
     kept = frozenset(c for c in constraints if c.variables or not nonnegative(c))
     return None if kept and infeasible(kept) else kept
 
 
 def is_plain(constraints: Iterable[Poly], variable: str) -> bool:
-    """Whether no stride bounds a variable."""
+    """Whether every bound of a variable has the scale 1."""
     lower, upper, _ = bounds(constraints, variable)
     return all(scale == ONE for scale, _ in lower + upper)
 
 
 def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly] | None:
-    """The innermost variable that an equality fixes, and its value; None if there is none."""
+    """The innermost variable that an equation `c >= 0 and -c >= 0` fixes, and its value; None if
+    there is none."""
     for constraint in by_text([c for c in constraints if -c in constraints]):
         for variable in reversed(variables):
             if variable in constraint.letters:
@@ -295,7 +298,7 @@ def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly
 
 @cache
 def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
-    """The positive scale of a variable in a constraint, and its sign."""
+    """The coefficient of a variable in a constraint, as its positive size and its sign (1, -1)."""
     try:
         scale = constraint.coefficient(variable)
     except ValueError as error:
@@ -317,18 +320,19 @@ def _is_product(poly: Poly) -> bool:
 
 
 def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
-    """Eliminate variables: the integer points of the image.
+    """Eliminate variables: constraints on the others that hold exactly where integer values of the
+    eliminated ones exist.
 
     Raises:
-        Unsupported: strides on both sides of a variable may leave a gap between them.
+        Unsupported: between a lower and an upper bound with a stride there may be no integer.
     """
     present = variables_of(constraints)
-    return _projected(constraints, tuple(v for v in hidden if v in present))
+    return _projected_or_irredundant(constraints, tuple(v for v in hidden if v in present))
 
 
 @lru_cache(maxsize=100_000)
-def _projected(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """A bound with a stride that the others imply may be the one that leaves a gap."""
+def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
+    """`projected`, tried again without redundant bounds where a bound with a stride stops it."""
     try:
         return _eliminated(constraints, hidden)
     except Unsupported:
@@ -363,7 +367,7 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
 
 
 def outside(region: Constraints, removed: Sequence[Constraints]) -> list[Constraints]:
-    """The points of `region` in none of the removed regions, as disjoint regions."""
+    """The points of `region` that lie in none of the removed regions, as disjoint regions."""
     pieces = [region]
     for other in removed:
         pieces = [piece for part in pieces for piece in _difference(part, other)]

@@ -1,15 +1,13 @@
-"""What does a printed formula say, as an exact value at given sizes and as a polynomial?
+"""What does a formula in text say, as an exact value at given sizes and as a polynomial?
 
 The grammar is closed and is read by hand, never by `eval`: whole, decimal and scientific numbers,
 size letters, `+ - * /`, powers (`**` or `^`), parentheses, `sum(body, index, first, last)`,
 `ceil_log2(x)`, `floor(x)`, `ceil(x)`, `Max(...)` and `Min(...)`: the strings that `--symbolic`
-prints, and the sums that papers print. What stands in O(...) may hold `log(x)`, `log(x, base)` and
-`sqrt(x)` besides.
-
-What is the value of a formula that was read, at given sizes and as a polynomial in them?
+prints, and the sums that papers print. Inside O(...), `log(x)`, `log(x, base)` and `sqrt(x)` may
+stand besides.
 
 A formula is a tree of five kinds of nodes. Its value at integer sizes is exact, every sum run term
-by term; as a polynomial its sums are closed by Faulhaber's formulas.
+by term; as a polynomial, its sums are closed by Faulhaber's formulas.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ __all__ = ["Formula", "FormulaError", "NotPolynomial", "parse"]
 
 
 MOST_TOKENS, DEEPEST = 500, 40
-"""Tokens and nesting: beyond them a formula is refused."""
+"""A formula with more tokens, or with deeper nesting, is refused."""
 
 
 _TOKEN = re.compile(
@@ -56,9 +54,9 @@ class Formula:
         return value(self.tree, dict(sizes), [MOST_TERMS], self.text)
 
     def poly(self) -> Poly:
-        """The same as a polynomial with rational coefficients, sums closed by Faulhaber.
+        """The formula as a polynomial with rational coefficients, sums closed by Faulhaber.
 
-        Two formulas that are polynomials are equal for all sizes exactly when these are equal.
+        Two formulas are equal for all sizes exactly when their polynomials are equal.
 
         Raises:
             NotPolynomial: a division by a sum, or an exponent that names sizes.
@@ -78,7 +76,7 @@ class Formula:
 
 
 def parse(text: str, *, growing: bool = False) -> Formula:
-    """Read a formula; `growing` allows the functions that may stand in O(...).
+    """Read a formula; `growing` allows `log` and `sqrt`, as inside O(...).
 
     >>> parse("n*sum(t + t, t, 1, l)").at({"n": 3, "l": 4})
     Fraction(60, 1)
@@ -86,7 +84,7 @@ def parse(text: str, *, growing: bool = False) -> Formula:
     'l**2*n + l*n'
 
     Raises:
-        FormulaError: what was expected, what came, and where.
+        FormulaError: the message says what was expected, what came, and at which character.
     """
     parser = _Parser(text, growing)
     tree = parser.sum_of_terms(frozenset())
@@ -100,7 +98,7 @@ class _Parser:
     def __init__(self, text: str, growing: bool) -> None:
         self.text = text
         self.functions = (*FUNCTIONS, *GROWING) if growing else tuple(FUNCTIONS)
-        self.tokens = _tokens(text)
+        self.tokens = _tokenised(text)
         self.position = 0
         self.depth = 0
         self.letters: set[str] = set()
@@ -190,7 +188,7 @@ class _Parser:
         raise self.fail("a number, a size, a function or '('")
 
     def sum_call(self, bound: frozenset[str]) -> Node:
-        """`sum(body, index, first, last)`: the index is read ahead, as the body may use it."""
+        """`sum(body, index, first, last)`; the index is read ahead, as the body may name it."""
         self.take()
         self.expect("(", "'(' after sum")
         start = self.position
@@ -207,7 +205,7 @@ class _Parser:
         return Sum(body, index, first, last)
 
     def index_of_sum(self) -> str:
-        """The name after the first comma that no inner parenthesis holds."""
+        """The name after the first comma that stands outside of all inner parentheses."""
         level = 0
         while self.token and level >= 0:
             token = self.take()
@@ -234,7 +232,7 @@ class _Parser:
         return Call(name, tuple(arguments))
 
 
-def _tokens(text: str) -> list[tuple[str, int]]:
+def _tokenised(text: str) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     position, end = 0, len(text.rstrip())
     while position < end:
@@ -250,7 +248,7 @@ def _tokens(text: str) -> list[tuple[str, int]]:
 
 
 MOST_TERMS, MOST_BITS = 1_000_000, 100_000
-"""Summed terms and bits of a power: beyond them a formula is refused."""
+"""A formula that sums more terms, or has a power of more bits, is refused."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +284,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Sum:
-    """The body, for the index from first to last; nothing where last < first."""
+    """The sum of the body over the index from first to last; 0 where last < first."""
 
     body: Node
     index: str
@@ -297,14 +295,14 @@ class Sum:
 Node = Number | Letter | Binary | Call | Sum
 
 
-def _whole(value: Fraction, name: str, text: str) -> int:
+def _integer(value: Fraction, name: str, text: str) -> int:
     if value.denominator != 1:
         raise FormulaError(f"'{text}': {name} needs a whole number, got {value}")
     return value.numerator
 
 
 def _ceil_log2(*values: Fraction) -> Fraction:
-    value = _whole(values[0], "ceil_log2", f"ceil_log2({values[0]})")
+    value = _integer(values[0], "ceil_log2", f"ceil_log2({values[0]})")
     if value < 1:
         raise FormulaError(f"ceil_log2 needs a positive number, got {value}")
     return Fraction(ceil_log2(value))
@@ -320,11 +318,11 @@ FUNCTIONS: Mapping[str, Callable[..., Fraction]] = {
 
 
 GROWING = ("log", "sqrt")
-"""Functions that say how something grows; they have no exact value."""
+"""Functions that may stand inside O(...) only: they have no exact value."""
 
 
 def value(node: Node, sizes: dict[str, int], budget: list[int], text: str) -> Fraction:
-    """The exact value; `budget` holds the number of terms that sums may still run through.
+    """The exact value of a tree; `budget[0]` is the number of terms that may still be summed.
 
     Raises:
         FormulaError: a size without a value, a division by zero, or a value too large to hold.
@@ -343,9 +341,9 @@ def value(node: Node, sizes: dict[str, int], budget: list[int], text: str) -> Fr
         return FUNCTIONS[node.name](*(value(a, sizes, budget, text) for a in node.arguments))
     if isinstance(node, Binary):
         left = value(node.left, sizes, budget, text)
-        return _combined(node.op, left, value(node.right, sizes, budget, text), text)
-    first = _whole(value(node.first, sizes, budget, text), "a sum's first value", text)
-    last = _whole(value(node.last, sizes, budget, text), "a sum's last value", text)
+        return _binary_value(node.op, left, value(node.right, sizes, budget, text), text)
+    first = _integer(value(node.first, sizes, budget, text), "a sum's first value", text)
+    last = _integer(value(node.last, sizes, budget, text), "a sum's last value", text)
     budget[0] -= max(0, last - first + 1)
     if budget[0] < 0:
         raise FormulaError(f"'{text}' sums more than {MOST_TERMS} terms")
@@ -355,9 +353,9 @@ def value(node: Node, sizes: dict[str, int], budget: list[int], text: str) -> Fr
     return total
 
 
-def _combined(op: str, left: Fraction, right: Fraction, text: str) -> Fraction:
+def _binary_value(op: str, left: Fraction, right: Fraction, text: str) -> Fraction:
     if op == "**":
-        power = _whole(right, "an exponent", text)
+        power = _integer(right, "an exponent", text)
         bits = max(left.numerator.bit_length(), left.denominator.bit_length())
         if bits * abs(power) > MOST_BITS:
             raise FormulaError(f"'{text}': a power with more than {MOST_BITS} bits")
@@ -371,7 +369,7 @@ def _combined(op: str, left: Fraction, right: Fraction, text: str) -> Fraction:
 
 
 def given(node: Node, sizes: Mapping[str, int]) -> Node:
-    """The formula with numbers for some sizes; the index of a sum stays what it is."""
+    """The tree with numbers for some sizes; the index of a sum is no size and stays."""
     if isinstance(node, Number):
         return node
     if isinstance(node, Letter):
@@ -388,7 +386,7 @@ def given(node: Node, sizes: Mapping[str, int]) -> Node:
 
 
 def poly(node: Node, bound: Mapping[str, Poly]) -> Poly:
-    """The formula as a polynomial; `bound` holds the atoms of the indices of surrounding sums.
+    """The tree as a polynomial; `bound` gives the atoms of the indices of surrounding sums.
 
     Raises:
         NotPolynomial: a division by a sum, or an exponent that names sizes.
@@ -425,25 +423,26 @@ def _power_poly(base: Poly, exponent: Poly) -> Poly:
 def _call_poly(node: Call, bound: Mapping[str, Poly]) -> Poly:
     if node.name in GROWING:
         raise NotPolynomial(f"a function {node.name}")
-    arguments = [_argument(a, bound) for a in node.arguments]
+    arguments = [_argument_poly(a, bound) for a in node.arguments]
     if node.name in ("floor", "ceil"):
-        above, below = _quotient(arguments[0])
+        above, below = _whole_quotient(arguments[0])
         return polynomial.call("floor_div", above + (below - 1) * int(node.name == "ceil"), below)
     if any(not isinstance(c, int) for a in arguments for c in a.terms.values()):
         raise NotPolynomial(f"a fraction inside {node.name}")
     return polynomial.call(node.name, *arguments)
 
 
-def _argument(node: Node, bound: Mapping[str, Poly]) -> Poly:
-    """The argument of a function; it holds no index, as a function of one is not summed."""
+def _argument_poly(node: Node, bound: Mapping[str, Poly]) -> Poly:
+    """The argument of a function as a polynomial; it may name no index of a sum, as a function of
+    an index has no closed sum."""
     found = poly(node, bound)
     if found.letters & {atom for p in bound.values() for atom in p.letters}:
         raise NotPolynomial("a function of a sum's index")
     return found
 
 
-def _quotient(argument: Poly) -> tuple[Poly, Poly]:
-    """Numerator and denominator, both whole at all sizes."""
+def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
+    """A numerator and a denominator of an argument, both whole at all sizes."""
     below = Poly.of(lcm(*(Fraction(c).denominator for c in argument.terms.values())))
     for atom in sorted(argument.atoms):
         lowest = min(dict(monomial).get(atom, 0) for monomial in argument.terms)
@@ -452,7 +451,8 @@ def _quotient(argument: Poly) -> tuple[Poly, Poly]:
 
 
 def _sum_poly(node: Sum, bound: Mapping[str, Poly]) -> Poly:
-    """Faulhaber's closed form, which holds where last >= first - 1 only: proven, or refused."""
+    """A sum in Faulhaber's closed form, refused unless last >= first - 1, where the form holds, is
+    proven."""
     name = f"@{node.index}{len(bound)}"
     body = poly(node.body, {**bound, node.index: Poly.atom(name)})
     first, last = poly(node.first, bound), poly(node.last, bound)

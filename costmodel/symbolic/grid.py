@@ -1,8 +1,8 @@
-"""What is a derived answer at every point of a large grid of sizes, all at once and still exact?
+"""What is the value of an answer at every point of a large grid of sizes, all at once and exact?
 
-An answer is a sum of products, so it is evaluated axis by axis: what depends on l alone is computed
+An answer is a sum of products, so it is evaluated axis by axis: a factor in l alone is computed
 along l, and only the last products and sums run over the whole grid. numpy's 64-bit integers wrap
-silently; here the largest possible intermediate is bounded with Python's own integers first.
+silently; so the largest possible intermediate is bounded with Python's own integers first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIMIT = 2**63 - 1
 
 
 Dims = frozenset[int]
-"""The axes of the grid along which something varies."""
+"""The axes of the grid along which a value varies, counted from the last: -1, -2, ..."""
 
 
 def axes(**sizes: Iterable[int]) -> dict[str, Integers]:
@@ -76,12 +76,12 @@ def grid(answer: Exact | Poly, sizes: Mapping[str, Any]) -> Integers:
 
 
 class Grid:
-    """Sizes, checked once, at which any number of answers are evaluated."""
+    """A grid of sizes, checked once, at which any number of answers are evaluated."""
 
     def __init__(self, sizes: Mapping[str, Any]) -> None:
         import numpy as np
 
-        self.sizes = {letter: _checked(letter, values) for letter, values in sizes.items()}
+        self.sizes = {letter: _checked_axis(letter, values) for letter, values in sizes.items()}
         try:
             self.shape = np.broadcast_shapes(*(values.shape for values in self.sizes.values()))
         except ValueError:
@@ -99,9 +99,9 @@ class Grid:
         return np.broadcast_to(self._unexpanded(answer), self.shape)
 
     def _unexpanded(self, answer: Exact | Poly) -> Integers:
-        """The answer along the axes that it depends on."""
+        """The answer, with extent 1 along each axis of the grid that it does not depend on."""
         exact = Exact.of(answer) if isinstance(answer, Poly) else answer
-        below = _denominator(poly for _, poly in exact.pieces)
+        below = _common_denominator(poly for _, poly in exact.pieces)
         polys = [poly * below for _, poly in exact.pieces]
         self._fits([*polys, below])
         number = below.constant()
@@ -113,13 +113,13 @@ class Grid:
             for guard in guards:
                 value = value * self._holds(guard)
             values.append(value)
-        total = reduce(_plus, values) if values else _number(0)
+        total = reduce(_add_in_place, values) if values else _as_int64(0)
         return total if early else self._divided(total, below)
 
     def _fits(self, polys: Iterable[Poly]) -> None:
         """Refuse unless every partial sum and product stays within 64 bits.
 
-        Each is a part of the sum of the absolute values of all terms, each factor at its largest.
+        None is larger than the sum of the absolute values of all terms, each factor at its largest.
         """
         largest = sum(
             abs(int(number)) * prod(self._reach(atom) ** power for atom, power in monomial)
@@ -169,30 +169,31 @@ class Grid:
         return self._varies[atom]
 
     def _value(self, poly: Poly, divisor: int = 1) -> Integers:
-        """`poly / divisor`, where `_separable` proved every part divisible on its own."""
+        """`poly / divisor`; with a divisor other than 1, `_separable` must have been proven."""
         parts = [self._part(part, divisor) for part in self._parts(poly)]
-        return reduce(_plus, parts) if parts else _number(0)
+        return reduce(_add_in_place, parts) if parts else _as_int64(0)
 
     def _part(self, poly: Poly, divisor: int) -> Integers:
         factored = self._factored(poly, divisor)
         if factored is None:
             return self._along(poly, divisor)
         products = (self._product(m) * self._value(inner, divisor) for m, inner in factored)
-        return reduce(_plus, products)
+        return reduce(_add_in_place, products)
 
     def _along(self, poly: Poly, divisor: int) -> Integers:
         """A sum of products that all vary along the same axes."""
         terms = (self._product(m) * int(number) for m, number in poly.terms.items())
-        total = reduce(_plus, terms)
+        total = reduce(_add_in_place, terms)
         return total if divisor == 1 else total // divisor
 
     def _product(self, monomial: Monomial) -> Integers:
         if not monomial:
-            return _number(1)
+            return _as_int64(1)
         return reduce(lambda x, y: x * y, (self._power(atom, power) for atom, power in monomial))
 
     def _parts(self, poly: Poly) -> list[Poly]:
-        """Split a sum so that few terms are spread over more axes than they depend on."""
+        """Split a sum into parts by the axes that its terms vary along; a term is added to the
+        part of another one that varies along its axes and more."""
         found: dict[Dims, Poly] = {}
         for monomial, number in sorted(poly.terms.items(), key=lambda t: -len(self._dims(t[0]))):
             dims = self._dims(monomial)
@@ -201,7 +202,8 @@ class Grid:
         return [found[dims] for dims in sorted(found, key=len)]
 
     def _factored(self, poly: Poly, divisor: int) -> list[tuple[Monomial, Poly]] | None:
-        """Products of one factor along some axes with sums along others; None along one set.
+        """The sum as products of a factor along some axes and a sum along the others; None where
+        all of it varies along the same axes.
 
         The axes that give the fewest products are factored out, since these fill the grid.
         """
@@ -221,7 +223,8 @@ class Grid:
         return list(found.items())
 
     def _separable(self, poly: Poly, divisor: int) -> bool:
-        """Whether dividing the innermost sums is exact, so that no division fills the grid."""
+        """Whether the divisor divides each of the innermost sums, so that none has to be divided
+        that is spread over the whole grid."""
         return divisor == 1 or all(
             all(self._separable(inner, divisor) for _, inner in factored)
             if (factored := self._factored(part, divisor))
@@ -230,7 +233,7 @@ class Grid:
         )
 
     def _holds(self, guard: Poly) -> NDArray[np.bool_]:
-        below = _denominator([guard])
+        below = _common_denominator([guard])
         self._fits([guard * below])
         holds: NDArray[np.bool_] = self._value(guard * below) >= 0
         return holds
@@ -243,8 +246,8 @@ class Grid:
         return whole
 
 
-def _checked(letter: str, values: Any) -> Integers:
-    """Sizes as 64-bit integers, positive and within the bounds of `sizes.checked`."""
+def _checked_axis(letter: str, values: Any) -> Integers:
+    """The values of a size as 64-bit integers, refused where `sizes.checked` refuses them."""
     import numpy as np
 
     found = np.asarray(values)
@@ -258,7 +261,7 @@ def _checked(letter: str, values: Any) -> Integers:
     return found.astype(np.int64)
 
 
-def _denominator(polys: Iterable[Poly]) -> Poly:
+def _common_denominator(polys: Iterable[Poly]) -> Poly:
     """The smallest product of a number and sizes that clears every fraction."""
     number, powers = 1, dict[str, int]()
     for poly in polys:
@@ -274,7 +277,8 @@ def _denominator(polys: Iterable[Poly]) -> Poly:
 
 @cache
 def _divides(divisor: int, poly: Poly) -> bool:
-    """Whether a polynomial with whole coefficients is divisible at all integers: by residues."""
+    """Whether the divisor divides a polynomial with whole coefficients at all integers, by trying
+    all residues; False too where there are more than 4096 of them."""
     if divisor == 1:
         return True
     atoms = sorted(poly.atoms)
@@ -292,14 +296,14 @@ def _divides(divisor: int, poly: Poly) -> bool:
     )
 
 
-def _number(value: int) -> Integers:
+def _as_int64(value: int) -> Integers:
     import numpy as np
 
     return np.asarray(value, dtype=np.int64)
 
 
-def _plus(total: Integers, term: Integers) -> Integers:
-    """The sum, written into whichever operand already has its shape; both must be fresh."""
+def _add_in_place(total: Integers, term: Integers) -> Integers:
+    """The sum, written into an operand that has its shape: nobody else may hold the operands."""
     import numpy as np
 
     shape = np.broadcast_shapes(total.shape, term.shape)
@@ -308,7 +312,7 @@ def _plus(total: Integers, term: Integers) -> Integers:
     return result
 
 
-def _ceil_log2(values: Integers) -> Integers:
+def _ceil_log2_arrays(values: Integers) -> Integers:
     """ceil(log2 x) from the bits of x - 1, exact (floating point holds 32 of them at a time)."""
     import numpy as np
 
@@ -320,14 +324,14 @@ def _ceil_log2(values: Integers) -> Integers:
     return result
 
 
-def _floor_div(above: Integers, below: Integers) -> Integers:
+def _floor_div_arrays(above: Integers, below: Integers) -> Integers:
     if (below < 1).any():
         raise ValueError(f"floor_div divides by positive integers, got {int(below.min())}")
     result: Integers = above // below
     return result
 
 
-def _pow2(values: Integers) -> Integers:
+def _pow2_arrays(values: Integers) -> Integers:
     if (values < 0).any():
         raise ValueError(f"2**x needs a non-negative x, got {int(values.min())}")
     if (values > 62).any():
@@ -347,9 +351,9 @@ def _extremum(name: str) -> Callable[..., Integers]:
 
 
 FUNCTIONS: Mapping[str, Callable[..., Integers]] = {
-    "ceil_log2": _ceil_log2,
-    "floor_div": _floor_div,
-    "pow2": _pow2,
+    "ceil_log2": _ceil_log2_arrays,
+    "floor_div": _floor_div_arrays,
+    "pow2": _pow2_arrays,
     "Max": _extremum("maximum"),
     "Min": _extremum("minimum"),
 }

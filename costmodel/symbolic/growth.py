@@ -1,9 +1,9 @@
-"""How do formulas grow: which terms dominate, and in which limit do two formulas grow alike?
+"""Which terms of a formula dominate as sizes grow, and in which limit do two formulas grow alike?
 
-A *growth* is a product of powers of sizes and of logarithms, without coefficient. Sizes are at
-least 1 and grow at any rates that respect what is known of them (n <= d, t <= l, and what a case
-adds, such as w <= l). One growth *dominates* another where their quotient is bounded along every
-such path; that is decided exactly, by eliminating the rates one by one.
+A *growth* is a product of powers of sizes and of logarithms, without coefficient: d*l**2. Sizes are
+at least 1 and grow at any rates that respect what is known of the sizes (n <= d, t <= l, and what a
+case adds, such as w <= l). One growth *dominates* another where their quotient is bounded at all
+such rates; that is decided exactly, by eliminating the rates one by one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from costmodel.errors import NoGrowth
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import Fn, Poly
 
-MOST = 200
+MOST_GROWTHS = 200
 """A formula with more growths than this is refused."""
 
 
 class Log(str):
-    """The logarithm of a growth; equal by its text."""
+    """A factor that is the logarithm of a growth; its text is `log(...)`."""
 
     of: Growth
 
@@ -87,13 +87,13 @@ class Growth:
         return Growth(tuple((x, -p) for x, p in self.factors if p < 0))
 
     def __str__(self) -> str:
-        top, bottom = (_product(part.factors) for part in (self.above, self.below))
+        top, bottom = (_product_text(part.factors) for part in (self.above, self.below))
         if not bottom:
             return top or "1"
         return f"{top or '1'}/{bottom if len(self.below.factors) == 1 else f'({bottom})'}"
 
 
-def _product(factors: Sequence[tuple[str, Fraction]]) -> str:
+def _product_text(factors: Sequence[tuple[str, Fraction]]) -> str:
     return "*".join(x if p == 1 else f"{x}**{p}" if p.denominator == 1 else f"{x}**({p})"
                     for x, p in factors)  # fmt: skip
 
@@ -106,73 +106,77 @@ ALWAYS = (Growth.of(("d", 1), ("n", -1)), Growth.of(("l", 1), ("t", -1)))
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """What is known of the sizes while they grow.
+class Assumptions:
+    """What is assumed of the sizes while they grow.
 
-    `quotients` are growths that are at least 1; sizes in `fixed` do not grow.
+    `quotients` are growths known to be at least 1, such as d/n; sizes in `fixed` do not grow.
     """
 
     quotients: tuple[Growth, ...] = ALWAYS
     fixed: frozenset[str] = frozenset()
 
-    def where(self, guards: Constraints) -> Sizes:
-        """The same, and each guard is at least 0: `l - w` says that l/w is at least 1."""
+    def where(self, guards: Constraints) -> Assumptions:
+        """These assumptions, and that each guard is at least 0: `l - w` adds that l/w >= 1."""
         found = []
         for guard in guards:
             positive = [m for m, c in guard.terms.items() if c > 0 and m]
             if len(positive) == 1:
                 lesser = [m for m, c in guard.terms.items() if c < 0 and m]
-                found += [q for m in lesser for q in _quotients(positive[0], m)]
-        return Sizes((*self.quotients, *found), self.fixed)
+                found += [q for m in lesser for q in _quotient_of_sizes(positive[0], m)]
+        return Assumptions((*self.quotients, *found), self.fixed)
 
-    def holding(self, fixed: Iterable[str]) -> Sizes:
-        """The same, with these sizes fixed."""
-        return Sizes(self.quotients, self.fixed | frozenset(fixed))
+    def with_fixed(self, fixed: Iterable[str]) -> Assumptions:
+        """These assumptions, and that these sizes do not grow."""
+        return Assumptions(self.quotients, self.fixed | frozenset(fixed))
 
-    def allow(self, rows: Sequence[Row]) -> bool:
-        """Whether the sizes may grow so that every row holds."""
+    def allow(self, rows: Sequence[RateInequality]) -> bool:
+        """Whether there are rates of growth, as assumed, at which every inequality holds."""
         wanted = [row.without(self.fixed) for row in rows]
         letters = {x for row in wanted for x in row.rates}
-        waiting = [Row(q.rates, strict=False).without(self.fixed) for q in self.quotients]
+        waiting = [
+            RateInequality(q.rates, strict=False).without(self.fixed) for q in self.quotients
+        ]
         while joined := [row for row in waiting if letters & row.rates.keys()]:
             waiting = [row for row in waiting if row not in joined]
             wanted += joined
             letters |= {x for row in joined for x in row.rates}
-        return _solvable(wanted)
+        return _has_rates(wanted)
 
 
-def _quotients(
+def _quotient_of_sizes(
     larger: Iterable[tuple[str, int]], smaller: Iterable[tuple[str, int]]
 ) -> list[Growth]:
-    """Their quotient, or nothing where a function occurs."""
+    """larger / smaller in a list, or [] where a function of sizes occurs."""
     factors = [*larger, *((x, -p) for x, p in smaller)]
     return [] if any(isinstance(x, Fn) for x, _ in factors) else [Growth.of(*factors)]
 
 
 @dataclass(frozen=True)
-class Row:
-    """A sum of rates, each times its number, is positive, or (not `strict`) at least 0."""
+class RateInequality:
+    """An inequality: the sum of number*rate over `rates` is > 0, or (not `strict`) >= 0."""
 
     rates: Mapping[str, Fraction]
     strict: bool = True
 
-    def without(self, letters: Iterable[str]) -> Row:
-        """The row where these letters do not grow."""
-        return Row({x: p for x, p in self.rates.items() if x not in letters}, self.strict)
+    def without(self, letters: Iterable[str]) -> RateInequality:
+        """The inequality where the rates of these letters are 0."""
+        return RateInequality(
+            {x: p for x, p in self.rates.items() if x not in letters}, self.strict
+        )
 
-    def plus(self, other: Row, times: Fraction, others: Fraction) -> Row:
-        """A combination with positive factors."""
+    def plus(self, other: RateInequality, times: Fraction, others: Fraction) -> RateInequality:
+        """`times` this inequality plus `others` times the other one, both factors positive."""
         found = {
             x: self.rates.get(x, Fraction(0)) * times + other.rates.get(x, Fraction(0)) * others
             for x in (*self.rates, *other.rates)
         }
-        return Row({x: p for x, p in found.items() if p}, self.strict or other.strict)
+        return RateInequality({x: p for x, p in found.items() if p}, self.strict or other.strict)
 
 
-def _solvable(rows: Sequence[Row]) -> bool:
-    """Whether rates that are at least 0 satisfy every row: Fourier-Motzkin, exact."""
+def _has_rates(rows: Sequence[RateInequality]) -> bool:
+    """Whether some rates, each at least 0, satisfy every inequality: Fourier-Motzkin, exact."""
     letters = sorted({x for row in rows for x in row.rates})
-    remaining = [*rows, *(Row({x: Fraction(1)}, strict=False) for x in letters)]
+    remaining = [*rows, *(RateInequality({x: Fraction(1)}, strict=False) for x in letters)]
     for letter in letters:
         above = [row for row in remaining if row.rates.get(letter, 0) > 0]
         below = [row for row in remaining if row.rates.get(letter, 0) < 0]
@@ -184,27 +188,27 @@ def _solvable(rows: Sequence[Row]) -> bool:
     return not any(row.strict for row in remaining)
 
 
-def dominates(larger: Growth, smaller: Growth, sizes: Sizes) -> bool:
+def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
     """Whether `smaller / larger` is bounded however the sizes grow.
 
     >>> l, d, w = (Growth.of((x, 1)) for x in "ldw")
-    >>> dominates(l * d, l, Sizes()), dominates(l * d, d * d, Sizes())
+    >>> dominates(l * d, l, Assumptions()), dominates(l * d, d * d, Assumptions())
     (True, False)
-    >>> dominates(l, Growth.of((Log(l), 5)), Sizes())
+    >>> dominates(l, Growth.of((Log(l), 5)), Assumptions())
     True
     """
-    return _bounded(smaller / larger, sizes)
+    return _is_bounded(smaller / larger, sizes)
 
 
 @lru_cache(maxsize=100_000)
-def _bounded(quotient: Growth, sizes: Sizes) -> bool:
+def _is_bounded(quotient: Growth, sizes: Assumptions) -> bool:
     """Whether a growth is bounded however the sizes grow."""
     if all(power < 0 for _, power in quotient.factors):
         return True
     rates = quotient.rates
-    if sizes.allow([Row(rates)]):
+    if sizes.allow([RateInequality(rates)]):
         return False
-    level = Row(rates, strict=False)
+    level = RateInequality(rates, strict=False)
     spare = {log: -power for log, power in quotient.logs.items() if power < 0}
     for log, power in quotient.logs.items():
         if power < 0:
@@ -214,13 +218,13 @@ def _bounded(quotient: Growth, sizes: Sizes) -> bool:
                 spare[rival] = available - power
                 break
         else:
-            if sizes.allow([level, Row(log.of.rates)]):
+            if sizes.allow([level, RateInequality(log.of.rates)]):
                 return False
     return True
 
 
-def leading(growths: Iterable[Growth], sizes: Sizes) -> tuple[Growth, ...]:
-    """The growths that no other one dominates; of several that grow alike, the first."""
+def leading(growths: Iterable[Growth], sizes: Assumptions) -> tuple[Growth, ...]:
+    """The growths that no other growth dominates; of several that grow alike, the first."""
     found = list(dict.fromkeys(growths))
     return tuple(
         one
@@ -233,28 +237,31 @@ def leading(growths: Iterable[Growth], sizes: Sizes) -> tuple[Growth, ...]:
     )
 
 
-def beyond(some: Iterable[Growth], others: Sequence[Growth], sizes: Sizes) -> tuple[Growth, ...]:
-    """Those of `some` that none of the others dominates."""
+def undominated(
+    some: Iterable[Growth], others: Sequence[Growth], sizes: Assumptions
+) -> tuple[Growth, ...]:
+    """The growths of `some` that no growth of `others` dominates."""
     return tuple(g for g in some if not any(dominates(o, g, sizes) for o in others))
 
 
-def vanishing(quotient: Growth) -> Row | None:
-    """What the rates must satisfy for a quotient to vanish; None where no row says it."""
+def vanishing(quotient: Growth) -> RateInequality | None:
+    """The inequality in rates under which a quotient tends to 0; None where one is not enough."""
     if rates := quotient.rates:
-        return Row({x: -p for x, p in rates.items()})
+        return RateInequality({x: -p for x, p in rates.items()})
     logs = quotient.logs
     if len(logs) == 1 and next(iter(logs.values())) < 0:
-        return Row(next(iter(logs)).of.rates)
+        return RateInequality(next(iter(logs)).of.rates)
     return None
 
 
 def limit(
-    vanish: Sequence[Growth], kept: Sequence[Growth], sizes: Sizes
+    vanish: Sequence[Growth], kept: Sequence[Growth], sizes: Assumptions
 ) -> list[tuple[Growth, Growth]] | None:
-    """Beside which kept growth each of some growths vanishes, all in one limit; None if in none.
+    """One limit in which every growth of `vanish` becomes small beside one of `kept`, as the pairs
+    (growth that vanishes, growth beside which it does); None if there is no such limit.
 
     >>> l, d = Growth.of(("l", 1)), Growth.of(("d", 1))
-    >>> [(str(a), str(b)) for a, b in limit([l * d * d], [l * l * d], Sizes())]
+    >>> [(str(a), str(b)) for a, b in limit([l * d * d], [l * l * d], Assumptions())]
     [('d**2*l', 'd*l**2')]
     """
     for chosen in product(kept, repeat=len(vanish)):
@@ -264,25 +271,25 @@ def limit(
     return None
 
 
-def growths(poly: Poly, sizes: Sizes) -> tuple[Growth, ...]:
-    """The leading growths of a polynomial; (): it is 0.
+def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
+    """The leading growths of a polynomial; () for the polynomial 0.
 
     Raises:
-        NoGrowth: a function that grows otherwise, such as 2**l.
+        NoGrowth: a function that grows like no product of powers and logarithms, such as 2**l.
     """
     found: dict[Growth, None] = {}
     for monomial in poly.terms:
-        parts = [_atom(atom, power, sizes) for atom, power in monomial]
+        parts = [_growths_of_power(atom, power, sizes) for atom, power in monomial]
         for chosen in product(*parts):
             factors = (pair for growth in chosen for pair in growth.factors)
             found[Growth.of(*factors)] = None
-    if len(found) > MOST:
-        raise NoGrowth(f"more than {MOST} terms grow in '{poly}'")
+    if len(found) > MOST_GROWTHS:
+        raise NoGrowth(f"more than {MOST_GROWTHS} terms grow in '{poly}'")
     return leading(found, sizes)
 
 
-def _atom(atom: str, power: int, sizes: Sizes) -> tuple[Growth, ...]:
-    """The growths that a power of an atom is a sum of."""
+def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth, ...]:
+    """The growths whose sum grows like a power of an atom."""
     if not isinstance(atom, Fn):
         return (Growth.of((atom, power)),)
     inside = _FUNCTIONS[atom.function](atom, sizes)
@@ -291,12 +298,12 @@ def _atom(atom: str, power: int, sizes: Sizes) -> tuple[Growth, ...]:
     return tuple(growth**power for growth in inside)
 
 
-def _logarithm(atom: Fn, sizes: Sizes) -> tuple[Growth, ...]:
+def _growths_of_logarithm(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     return logarithms(growths(atom.args[0], sizes))
 
 
 def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
-    """The growths of the logarithm of a sum: log(l**2*d) grows like log(l) + log(d)."""
+    """The growths of the logarithm of a sum of growths: log(l**2*d) grows like log(l) + log(d)."""
     found: dict[Growth, None] = {}
     for growth in inside:
         if growth.logs:
@@ -307,8 +314,8 @@ def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
     return tuple(found) or (ONE,)
 
 
-def _power_of_two(atom: Fn, sizes: Sizes) -> tuple[Growth, ...]:
-    """2**(ceil_log2(p) + 3) grows like p."""
+def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
+    """The growths of a power of two: 2**(ceil_log2(p) + 3) grows like p."""
     results: tuple[Growth, ...] = (ONE,)
     for monomial, number in atom.args[0].terms.items():
         if not monomial:
@@ -324,30 +331,30 @@ def _power_of_two(atom: Fn, sizes: Sizes) -> tuple[Growth, ...]:
     return results
 
 
-def _quotient(atom: Fn, sizes: Sizes) -> tuple[Growth, ...]:
+def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     above, below = (growths(argument, sizes) for argument in atom.args)
     if len(below) != 1:
         raise NoGrowth(f"a division by '{atom.args[1]}', which has several leading terms")
     return tuple(growth / below[0] for growth in above)
 
 
-def _largest(atom: Fn, sizes: Sizes) -> tuple[Growth, ...]:
+def _growths_of_max(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     return leading((g for argument in atom.args for g in growths(argument, sizes)), sizes)
 
 
-def _smallest(atom: Fn, sizes: Sizes) -> tuple[Growth, ...]:
-    """The argument whose growths each other argument dominates."""
+def _growths_of_min(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
+    """The growths of a minimum: those of the argument that every other argument dominates."""
     parts = [growths(argument, sizes) for argument in atom.args]
     for part in parts:
-        if not any(beyond(part, other, sizes) for other in parts):
+        if not any(undominated(part, other, sizes) for other in parts):
             return part
     raise NoGrowth(f"'{atom}': which of them is smaller depends on the sizes")
 
 
 _FUNCTIONS = {
-    "ceil_log2": _logarithm,
-    "pow2": _power_of_two,
-    "floor_div": _quotient,
-    "Max": _largest,
-    "Min": _smallest,
+    "ceil_log2": _growths_of_logarithm,
+    "pow2": _growths_of_pow2,
+    "floor_div": _growths_of_quotient,
+    "Max": _growths_of_max,
+    "Min": _growths_of_min,
 }

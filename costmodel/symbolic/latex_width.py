@@ -37,35 +37,38 @@ _SMALL = 0.75
 
 
 def width(latex: str) -> float:
-    r"""How wide a formula is in print, in points; its cases are not seen through.
+    r"""How wide a formula is in print, in points; a `cases` environment is not measured.
 
     >>> width("d l") < width(r"\frac{1}{2} d^{2} l + d l") < width(r"d^{2} l + d l - 2 d l")
     True
     """
     total, base, scripts = 0.0, 0.0, 0.0
-    parts = _parts(latex)
+    parts = _latex_parts(latex)
     while parts:
         part = parts.pop(0)
         if part in ("_", "^") and parts:
-            scripts = max(scripts, _SMALL * width(_inside(parts.pop(0))))
+            scripts = max(scripts, _SMALL * width(_without_braces(parts.pop(0))))
             continue
         total += max(base, scripts) if base == _WIDTHS[r"\sum"] else base + scripts
         scripts = 0.0
         if part == r"\frac" and len(parts) > 1:
-            base = max(width(_inside(parts.pop(0))), width(_inside(parts.pop(0)))) + 3.0
+            base = (
+                max(width(_without_braces(parts.pop(0))), width(_without_braces(parts.pop(0))))
+                + 3.0
+            )
         elif part.startswith("{"):
-            base = width(_inside(part))
+            base = width(_without_braces(part))
         else:
             base = _WIDTHS.get(part, _OTHERWISE)
     return total + (max(base, scripts) if base == _WIDTHS[r"\sum"] else base + scripts)
 
 
-def _inside(part: str) -> str:
+def _without_braces(part: str) -> str:
     return part[1:-1] if part.startswith("{") else part
 
 
-def _parts(latex: str) -> list[str]:
-    """Commands, characters and groups with their braces."""
+def _latex_parts(latex: str) -> list[str]:
+    """The formula cut into commands, characters and groups, a group with its braces."""
     parts: list[str] = []
     depth = 0
     for token in _TOKEN.findall(latex):
@@ -79,13 +82,13 @@ def _parts(latex: str) -> list[str]:
 
 
 def broken(latex: str, room: float) -> list[str]:
-    """A sum as lines that fit a width; every line but the first begins with its sign.
+    """A sum as lines of at most `room` points; every line but the first begins with a sign.
 
     >>> broken(r"a b + (c - d) - e", 30)
     ['a b', '+ (c - d)', '- e']
     """
     lines: list[str] = []
-    for term in _terms(latex):
+    for term in _terms_of_sum(latex):
         if lines and width(f"{lines[-1]} {term}") <= room:
             lines[-1] = f"{lines[-1]} {term}"
         else:
@@ -93,7 +96,7 @@ def broken(latex: str, room: float) -> list[str]:
     return lines
 
 
-def _terms(latex: str) -> list[str]:
+def _terms_of_sum(latex: str) -> list[str]:
     """The terms of a sum, each but the first with its sign."""
     cuts = [0]
     for sign in _SIGN.finditer(latex):

@@ -1,24 +1,23 @@
 """What is the largest value of a depth while one index runs over its range, exactly?
 
-A depth that only grows, or only falls, is largest at an end. The number of terms of a two-sided
-window, Min(l, i+r, l-i+r+1, 2*r+1), grows first and falls later: a value s is reached where an
-index exists at which every term is at least s, and bounds on an index with steps of one are
-satisfied together exactly when each two of them are. Of a sum of logarithms, some of which grow
-while others fall, `crossing` says where it is largest.
+Three shapes of depths are solved:
 
-How deep are two sums at most of which one gets longer by as much as the other gets shorter?
+1. A depth that only grows, or only falls, with the index is largest at an end of the range.
+2. A minimum of affine terms, such as the number of terms of a two-sided window Min(l, i+r, l-i+r+1,
+   2*r+1), grows first and falls later. It reaches a value s where some index i makes every term at
+   least s. Each term gives one bound on i; bounds with steps of one have a common integer exactly
+   where each two of them have.
+3. ceil_log2(a) + ceil_log2(b), where a grows by as much as b falls, so that a + b is a constant
+   total (`best_pairs`). ceil_log2(a) reaches s where a reaches t(s), with t(0) = 1 and t(s) =
+   2**(s-1) + 1 otherwise. So both logarithms reach s and r exactly where t(s) + t(r) <= total. With
+   p the largest s, so that total - 1 lies in 2**(p-1) + 1 .. 2**p, the best pair (s, r) is one of
 
-ceil_log2(a) reaches s where a reaches some number t(s): 1 for s = 0, and 2**(s-1) + 1 otherwise. Of
-two positive numbers with a given total, both reach s and r exactly where t(s) + t(r) is at most
-that total. The pairs (s, r) than which none is better are three at most: with p the largest s of
-all, so that n = total - 1 lies in 2**(p-1) + 1 .. 2**p,
+   - s = p, and for b what is left of the total;
+   - s = r = p - 1, as 2 t(p-1) = 2**(p-1) + 2 is at most the total;
+   - r = p, and for a what is left of the total.
 
-- p, and what is then left for r;
-- p - 1 twice, as 2 t(p-1) = 2**(p-1) + 2 is at most the total;
-- what is left for s where r is p.
-
-So every depth that grows with both logarithms and with nothing else is largest at one of three
-pairs of numbers, whatever bounds the numbers have besides: a bound cuts each pair by itself.
+   Every depth that grows with both logarithms, and with nothing else, is therefore largest at one
+   of three pairs of numbers; further bounds on a or b cut each pair separately.
 """
 
 from __future__ import annotations
@@ -45,63 +44,64 @@ LOG = "ceil_log2"
 
 
 Terms = tuple[Poly, ...]
-"""Affine in the index; the value is the least of them."""
+"""Polynomials that are affine in the index; what they stand for is their minimum."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """floor(above / parts), parts being 1 or 2: the peak is the least of several."""
+    """floor(above / parts) with parts 1 or 2. The minimum of several candidates is a maximum that
+    is looked for."""
 
     above: Poly
     parts: int = 1
 
     @property
     def value(self) -> Poly:
-        """As a polynomial."""
+        """floor(above / parts) as a polynomial."""
         return call("floor_div", self.above, self.parts)
 
     def at_most(self, bound: Candidate) -> Poly:
-        """At least 0 where this is the smaller one, or as large; `self.parts` is 1."""
+        """A polynomial that is at least 0 exactly where self <= bound; `self.parts` must be 1."""
         return bound.above - self.above * bound.parts
 
     def below(self, bound: Candidate) -> Poly:
-        """At least 0 wherever this is less than `bound`."""
+        """A polynomial that is at least 0 wherever self < bound."""
         if self.parts == 1:
             return bound.above - (self.above + 1) * bound.parts
         return bound.above * (self.parts // bound.parts) - self.above - 1
 
 
 def direction(poly: Poly, variable: str) -> int:
-    """1 where the polynomial grows with a variable, -1 where it falls, 0 where it is constant.
+    """1 if the polynomial grows with a variable, -1 if it falls, 0 if it does not depend on it.
 
-    Sizes, indices and the functions of a depth are positive.
+    Sizes, indices and the functions in the polynomial are taken to be positive.
 
     Raises:
-        Unsupported: it does both.
+        Unsupported: some of its terms grow with the variable while others fall.
     """
     signs = {
         sign * direction(argument, variable)
-        for atom, sign in _factors(poly)
-        for argument in _growing(atom, variable)
-    } | {sign for atom, sign in _factors(poly) if atom == variable}
+        for atom, sign in _signed_atoms(poly)
+        for argument in _increasing_arguments(atom, variable)
+    } | {sign for atom, sign in _signed_atoms(poly) if atom == variable}
     if len(signs - {0}) > 1:
-        raise _both(variable)
+        raise _grows_and_falls(variable)
     return sum(signs)
 
 
-def _both(variable: str) -> Unsupported:
+def _grows_and_falls(variable: str) -> Unsupported:
     return Unsupported(f"a depth that both grows and falls with index {variable[1:]}")
 
 
-def _factors(poly: Poly) -> Iterable[tuple[str, int]]:
-    """Every atom with the sign of what it multiplies."""
+def _signed_atoms(poly: Poly) -> Iterable[tuple[str, int]]:
+    """Every atom, with 1 where its product grows with the atom and -1 where it falls."""
     for monomial, number in poly.terms.items():
         for atom, power in monomial:
             yield atom, 1 if (number > 0) == (power > 0) else -1
 
 
-def _growing(atom: str, variable: str) -> Terms:
-    """Polynomials in each of which a function of the variable grows."""
+def _increasing_arguments(atom: str, variable: str) -> Terms:
+    """Polynomials with each of which a function atom grows; () if it does not name the variable."""
     if not isinstance(atom, Fn) or variable not in Poly.atom(atom).letters:
         return ()
     return (atom.args[0], -atom.args[1]) if atom.function == "floor_div" else atom.args
@@ -111,14 +111,13 @@ def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
     """The largest value of a depth over the integers that satisfy the constraints.
 
     Raises:
-        Unsupported: the depth grows and falls in a way that is not the least of affine terms, or
-            consists of parts that are not proven to be largest together and are not the
-            logarithms of two numbers of which one gets larger as the other gets smaller.
+        Unsupported: the depth is none of the three shapes, or has several parts that are neither
+            proven to be largest at the same index nor of the third shape.
     """
     if variable not in depth.letters:
         return depth
     try:
-        return _largest(depth, variable, constraints)
+        return _largest_by_parts(depth, variable, constraints)
     except Unsupported:
         if (only := _only_value(variable, constraints)) is None:
             raise
@@ -126,19 +125,19 @@ def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
 
 
 def _only_value(variable: str, constraints: Constraints) -> Poly | None:
-    """The value of an index whose range is proven to hold no other one, if it holds any."""
+    """The value of an index that is proven to have at most one; None if that is not proven."""
     lower, upper, _ = bounds(sorted(constraints, key=str), variable)
     pairs = product(*([end for scale, end in side if scale == ONE] for side in (lower, upper)))
     return next((low for low, up in pairs if implied(constraints, low - up)), None)
 
 
-def _largest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
-    """The same of a depth that may be told by its parts."""
+def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> Poly:
+    """The largest value of a depth, from the largest values of the parts that vary."""
     parts: dict[Terms, str] = {}
-    shape = _split(depth, variable, parts)
-    tops = {terms: _peak(terms, variable, constraints) for terms in parts}
+    shape = _with_atoms_for_parts(depth, variable, parts)
+    tops = {terms: _max_of_min(terms, variable, constraints) for terms in parts}
     most = {parts[terms]: [c.value for c in top] for terms, top in tops.items()}
-    if len(tops) < 2 or _together(tops, variable, constraints):
+    if len(tops) < 2 or _largest_together(tops, variable, constraints):
         return shape.substitute({part: call("Min", *top) for part, top in most.items()})
     if (end := _faster_end(shape, parts, variable, constraints)) is not None:
         return depth.substitute({variable: end})
@@ -150,13 +149,14 @@ def _largest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
 def _faster_end(
     shape: Poly, parts: Mapping[Terms, str], variable: str, constraints: Constraints
 ) -> Poly | None:
-    """The end at which a depth is largest that moves by at least as many levels with each step as
-    all of its logarithms together can: by one each, as their arguments move by one."""
+    """The end of the range at which steps*index + logarithms is largest, where the linear part
+    wins: a step of the index changes each logarithm by 1 at most, as its argument changes by 1, and
+    the linear part by at least as much as all logarithms together. None if that is not proven."""
     pace: Number = 0
     logs: Number = 0
     rest = shape
     for terms, part in parts.items():
-        moves = [_slope(term, variable) for term in terms]
+        moves = [_slope_and_sign(term, variable) for term in terms]
         alone, log = (((atom, 1),) for atom in (part, *call(LOG, Poly.atom(part)).atoms))
         steps, levels = (shape.terms.get(monomial, 0) for monomial in (alone, log))
         if any(slope not in (ONE, -ONE, Poly()) for slope, _ in moves) or (steps and moves[1:]):
@@ -165,7 +165,7 @@ def _faster_end(
         rest = rest - Poly({alone: steps, log: levels})
     if rest.letters & {*parts.values()} or max(pace, -pace) < logs:
         return None
-    lower, upper = _ends(variable, constraints)
+    lower, upper = _ends_of_range(variable, constraints)
     known, sign = projected(constraints, [variable]), 1 if pace > 0 else -1
     ends = upper if sign > 0 else lower
     return next((x for x in ends if implied_all(known, [(y - x) * sign for y in ends])), None)
@@ -174,27 +174,27 @@ def _faster_end(
 def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
-    """What each part is at most besides its own top, wherever parts that get longer and parts that
-    get shorter by as much make the depth largest.
+    """The pairs of the third shape (module docstring), as further bounds on each part.
 
     Raises:
-        Unsupported: the depth depends on more than the logarithms of two such numbers.
+        Unsupported: the depth depends on more than the logarithms of two numbers of which one grows
+            by as much as the other falls.
     """
     logs = {atom: Poly() for part in parts.values() for atom in call(LOG, Poly.atom(part)).atoms}
     sides: dict[frozenset[Poly], list[str]] = {}
     for terms, part in parts.items():
         sides.setdefault(frozenset(t for t in terms if variable in t.letters), []).append(part)
-    moves = [_slope(term, variable) for side in sides for term in side]
+    moves = [_slope_and_sign(term, variable) for side in sides for term in side]
     plain = all(slope in (ONE, -ONE) for slope, _ in moves)
     if not plain or len(sides) != 2 or shape.substitute(logs).letters & {*parts.values()}:
-        raise _both(variable)
+        raise _grows_and_falls(variable)
     (one, these), (two, those) = sides.items()
     totals = [
         up + down
         for rising, falling in ((one, two), (two, one))
         for up in rising
         for down in falling
-        if _slope(up, variable)[1] > 0 > _slope(down, variable)[1]
+        if _slope_and_sign(up, variable)[1] > 0 > _slope_and_sign(down, variable)[1]
     ]
     if not totals:
         yield dict.fromkeys(parts.values(), ())
@@ -203,53 +203,62 @@ def _crossing(
         yield {**dict.fromkeys(these, (many,)), **dict.fromkeys(those, (few,))}
 
 
-def _split(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """The polynomial with a fresh atom for each part that moves; it grows with each of them."""
+def _with_atoms_for_parts(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
+    """The polynomial with a fresh atom, written to `parts`, for each part that depends on the
+    variable; the result grows with each of these atoms."""
     if variable not in poly.letters:
         return poly
     moving = Poly.atom(variable)
     try:
         sign = direction(poly, variable)
     except Unsupported:
-        terms = _least_of(poly, variable)
-        return _part(terms, parts) if terms else _split_inside(poly, variable, parts)
-    return poly.substitute({variable: _part((moving * sign,), parts) * sign})
+        terms = _as_min_of_affine(poly, variable)
+        return (
+            _atom_of_part(terms, parts)
+            if terms
+            else _with_atoms_inside_functions(poly, variable, parts)
+        )
+    return poly.substitute({variable: _atom_of_part((moving * sign,), parts) * sign})
 
 
-def _part(terms: Terms, parts: dict[Terms, str]) -> Poly:
+def _atom_of_part(terms: Terms, parts: dict[Terms, str]) -> Poly:
     return Poly.atom(parts.setdefault(terms, f"@part {len(parts)}"))
 
 
-def _split_inside(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """The same for a sum of products of functions."""
-    moving = {f for f in _factors(poly) if variable in Poly.atom(f[0]).letters}
+def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
+    """`_with_atoms_for_parts` of a sum of products of functions, part by part inside of each."""
+    moving = {f for f in _signed_atoms(poly) if variable in Poly.atom(f[0]).letters}
     found: dict[str, Poly] = {}
     for atom, sign in sorted(moving):
         here = Poly.atom(atom) * sign
         if atom in found:
-            raise _both(variable)
+            raise _grows_and_falls(variable)
         if isinstance(atom, Fn) and atom.function in (LOG, "pow2"):
             inside = atom.args[0] * sign
-            terms = _least_of(inside, variable)
-            top = _part(terms, parts) if terms else _split(inside, variable, parts)
+            terms = _as_min_of_affine(inside, variable)
+            top = (
+                _atom_of_part(terms, parts)
+                if terms
+                else _with_atoms_for_parts(inside, variable, parts)
+            )
             found[atom] = call(atom.function, top * sign)
         elif here != poly:
-            found[atom] = _split(here, variable, parts) * sign
+            found[atom] = _with_atoms_for_parts(here, variable, parts) * sign
         else:
-            raise _both(variable)
+            raise _grows_and_falls(variable)
     return poly.substitute(found)
 
 
-def _least_of(poly: Poly, variable: str) -> Terms:
-    """A sum of affine terms, of `Min` and of negated `Max`, as the least of affine terms; () where
-    it is something else."""
+def _as_min_of_affine(poly: Poly, variable: str) -> Terms:
+    """A sum of affine terms, of `Min` and of negated `Max`, as the minimum of affine terms; () for
+    any other sum. l - Max(i, w) is the minimum of l - i and l - w."""
     found = [Poly()]
     for monomial, number in poly.terms.items():
         term, options = Poly({monomial: number}), []
-        if _is_affine(monomial, variable):
+        if _product_is_affine(monomial, variable):
             options = [term]
-        elif args := _least_args(monomial, number > 0):
-            inside = [_least_of(argument * number, variable) for argument in args]
+        elif args := _arguments_of_extremum(monomial, number > 0):
+            inside = [_as_min_of_affine(argument * number, variable) for argument in args]
             options = [option for part in inside for option in part] if all(inside) else []
         if not options:
             return ()
@@ -257,7 +266,7 @@ def _least_of(poly: Poly, variable: str) -> Terms:
     return tuple(dict.fromkeys(found))
 
 
-def _is_affine(monomial: Monomial, variable: str) -> bool:
+def _product_is_affine(monomial: Monomial, variable: str) -> bool:
     """Whether a product holds a variable at most once, and not inside a function."""
     return all(
         variable not in Poly.atom(atom).letters or (atom, power) == (variable, 1)
@@ -265,15 +274,16 @@ def _is_affine(monomial: Monomial, variable: str) -> bool:
     )
 
 
-def _least_args(monomial: Monomial, positive: bool) -> Terms:
-    """What a lone `Min`, or `Max` below a minus, takes the least of; else ()."""
+def _arguments_of_extremum(monomial: Monomial, positive: bool) -> Terms:
+    """The arguments of a product that is one `Min` (or, `positive` being False, one `Max`) to the
+    power 1; else ()."""
     ((atom, power), *others) = monomial
     if others or power != 1 or not isinstance(atom, Fn):
         return ()
     return atom.args if atom.function == ("Min" if positive else "Max") else ()
 
 
-def _ends(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Poly]]:
+def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Poly]]:
     """The lower and the upper ends of a variable's range."""
     lower, upper, _ = bounds(sorted(constraints, key=str), variable)
     if any(scale != ONE for scale, _ in lower + upper):
@@ -281,12 +291,12 @@ def _ends(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Pol
     return [low for _, low in lower], [up for _, up in upper]
 
 
-def _slope(term: Poly, variable: str) -> tuple[Poly, int]:
-    """How fast an affine term moves with a variable, and the sign of that; a term that may stand
-    still for some sizes, by floor(l/C) rows, moves by none there."""
+def _slope_and_sign(term: Poly, variable: str) -> tuple[Poly, int]:
+    """The coefficient of a variable in an affine term, and its sign: 0 where it is not named, else
+    1 or -1, though a coefficient such as floor(l/C) is 0 at some sizes."""
     if variable not in term.letters:
         return Poly(), 0
-    if _is_affine_in(term, variable):
+    if _sum_is_affine(term, variable):
         slope = term.coefficient(variable)
         for sign in (1, -1):
             if slope.constant() is None and not slope.variables and nonnegative(slope * sign):
@@ -295,31 +305,33 @@ def _slope(term: Poly, variable: str) -> tuple[Poly, int]:
     return scale * sign, sign
 
 
-def _is_affine_in(poly: Poly, variable: str) -> bool:
-    return all(_is_affine(monomial, variable) for monomial in poly.terms)
+def _sum_is_affine(poly: Poly, variable: str) -> bool:
+    return all(_product_is_affine(monomial, variable) for monomial in poly.terms)
 
 
-def _peak(terms: Terms, variable: str, constraints: Constraints) -> tuple[Candidate, ...]:
-    """Candidates whose least is the largest value of the least of terms."""
-    lower, upper = _ends(variable, constraints)
-    moves = {term: _slope(term, variable) for term in terms}
+def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[Candidate, ...]:
+    """Candidates whose minimum is the maximum, over the variable, of the minimum of terms."""
+    lower, upper = _ends_of_range(variable, constraints)
+    moves = {term: _slope_and_sign(term, variable) for term in terms}
     slopes = {term: slope for term, (slope, _) in moves.items()}
     still = {term: term - Poly.atom(variable) * slope for term, slope in slopes.items()}
     rising = [term for term in terms if moves[term][1] > 0]
     falling = [term for term in terms if moves[term][1] < 0]
     if rising and falling and any(slopes[term] not in (ONE, -ONE) for term in rising + falling):
-        raise _both(variable)
+        raise _grows_and_falls(variable)
     crossing = [Candidate(still[up] + still[down], 2) for up in rising for down in falling]
     at_ends = [Candidate(still[up] + end * slopes[up]) for up in rising for end in upper]
     at_ends += [Candidate(still[down] + end * slopes[down]) for down in falling for end in lower]
     level = [Candidate(term) for term in terms if not moves[term][1]]
     if not (crossing or at_ends or level):
         raise Unsupported(f"index {variable[1:]} has no bound on one side")
-    return _needed([*crossing, *at_ends, *level], projected(constraints, [variable]))
+    return _needed_candidates([*crossing, *at_ends, *level], projected(constraints, [variable]))
 
 
-def _needed(candidates: Sequence[Candidate], known: Constraints) -> tuple[Candidate, ...]:
-    """Drop the candidates that are never less than all of the others."""
+def _needed_candidates(
+    candidates: Sequence[Candidate], known: Constraints
+) -> tuple[Candidate, ...]:
+    """Drop each candidate that is proven never to be less than all of the others."""
     kept = list(dict.fromkeys(candidates))
     for candidate in tuple(kept):
         others = [other for other in kept if other != candidate]
@@ -328,10 +340,10 @@ def _needed(candidates: Sequence[Candidate], known: Constraints) -> tuple[Candid
     return tuple(kept)
 
 
-def _together(
+def _largest_together(
     tops: Mapping[Terms, tuple[Candidate, ...]], variable: str, constraints: Constraints
 ) -> bool:
-    """Whether one index is proven to exist at which every part is largest."""
+    """Whether it is proven that one and the same index makes every part as large as it can be."""
     known = projected(constraints, [variable])
     if any(candidate.parts != 1 for top in tops.values() for candidate in top):
         return False
@@ -354,8 +366,10 @@ def _together(
 
 
 def best_pairs(total: Poly) -> Iterator[tuple[Poly, Poly]]:
-    """The two numbers, as far as their logarithms go, wherever their total, at least 2, is best
-    divided between them.
+    """Three divisions of a total, at least 2, into two positive numbers: whatever depth grows with
+    both of their logarithms is largest at one of the three (see the module docstring).
+
+    A number stands for all numbers with the same ceil_log2.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> [(a.at({"l": 10}), b.at({"l": 10})) for a, b in best_pairs(size("l") + 1)]

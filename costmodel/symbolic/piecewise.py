@@ -1,4 +1,4 @@
-"""What is an exact number, which may differ from case to case of the sizes?"""
+"""How is an exact answer held that has different formulas for different sizes?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exact:
-    """A sum of guarded polynomials: each counts where all of its guards are >= 0."""
+    """A sum of polynomials, each counted only at the sizes at which all of its guards are >= 0."""
 
     pieces: tuple[tuple[Constraints, Poly], ...] = ()
 
@@ -94,8 +94,8 @@ class Exact:
         return sympy.Piecewise(*cases)
 
     def chambers(self, where: Constraints = frozenset()) -> list[tuple[Constraints, Poly]]:
-        """Disjoint cases that cover all sizes, or those of some constraints; one unguarded case
-        where nothing splits."""
+        """Disjoint cases that cover all sizes (or those that satisfy `where`), each with its value;
+        a single case without guards where the value is one polynomial."""
         cases: list[tuple[Constraints, Poly]] = [(where, Poly())]
         for guards, poly in self.pieces:
             for guard in sorted(guards, key=str):
@@ -108,25 +108,25 @@ class Exact:
             cases = [
                 (cs, value + poly if implied_all(cs, guards) else value) for cs, value in cases
             ]
-        return _merged([(irredundant(constraints), value) for constraints, value in cases])
+        return _join_cases([(irredundant(constraints), value) for constraints, value in cases])
 
 
 Case = tuple[Constraints, Poly]
-"""Sizes, and the value there."""
+"""The constraints of a case, and the value where they hold."""
 
 
-def _merged(cases: Sequence[Case]) -> list[Case]:
-    """Join cases of which one has the value of the other too, and no size lies between them."""
+def _join_cases(cases: Sequence[Case]) -> list[Case]:
+    """Join two cases into one where one formula holds in both and their union is convex."""
     found = list(cases)
     for one, two in permutations(found, 2):
-        if (joined := _union(one, two)) is not None:
+        if (joined := _joint_case(one, two)) is not None:
             rest = [case for case in found if case is not two]
-            return _merged([joined if case is one else case for case in rest])
+            return _join_cases([joined if case is one else case for case in rest])
     return found
 
 
-def _union(one: Case, two: Case) -> Case | None:
-    """One case for both, with the value of the first."""
+def _joint_case(one: Case, two: Case) -> Case | None:
+    """One case for both, with the value of the first; None where there is none."""
     (here, value), (there, other) = one, two
     if not _vanishes(value - other, there):
         return None
@@ -135,7 +135,10 @@ def _union(one: Case, two: Case) -> Case | None:
 
 
 def _vanishes(poly: Poly, where: Constraints) -> bool:
-    """Whether a polynomial is proven to be 0 at some sizes, by the equations that hold there."""
+    """Whether a polynomial is proven to be 0 at all sizes of `where`.
+
+    Equations that `where` implies, such as l = w, are solved for one size and put in.
+    """
     pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
     floors = (a for a in poly.atoms if isinstance(a, Fn) and a.function == "floor_div")
     pinned += [Poly.atom(floor) - n for floor in sorted(floors) for n in (0, 1)]
@@ -145,19 +148,20 @@ def _vanishes(poly: Poly, where: Constraints) -> bool:
         if implied(where, equation) and implied(where, -equation):
             values = _solution(equation)
             try:
-                poly, where = poly.substitute(values), _substituted(where, values)
+                poly, where = poly.substitute(values), _substitute_all(where, values)
                 waiting = [c.substitute(values) for c in waiting]
             except ValueError:  # no value there: a quotient by 0, the logarithm of 0
                 return False
     return not poly.terms
 
 
-def _substituted(constraints: Constraints, values: Mapping[str, Poly]) -> Constraints:
+def _substitute_all(constraints: Constraints, values: Mapping[str, Poly]) -> Constraints:
     return frozenset(c.substitute(values) for c in constraints)
 
 
 def _solution(equation: Poly) -> Mapping[str, Poly]:
-    """The atom that `equation = 0` gives, a size before a function; empty if there is none."""
+    """One atom with the value that `equation = 0` gives it, a size before a function; empty where
+    the equation can be solved for none: l - w = 0 gives {l: w}."""
     for atom in sorted(equation.atoms, key=lambda atom: (isinstance(atom, Fn), atom)):
         slope = equation.terms.get(((atom, 1),))
         if slope in (1, -1):

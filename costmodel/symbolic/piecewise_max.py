@@ -1,10 +1,12 @@
-"""How deep is something at most, if its depth is the largest of polynomials that hold somewhere?
+"""What is the maximum of several depths, each of which exists only where its conditions hold?
 
-Branches that are provably smaller are dropped; variables are eliminated at their ends.
+A `Level` is one depth with its conditions, a `Depth` the maximum of several levels, such as
 
-How deep is the deepest of some ends, in as few terms as are proven to do?
+    ceil_log2(#0) where #0 >= 2, and 3 everywhere.
 
-An end is a depth in sizes alone, with the sizes for which it exists.
+`pruned` and `simplify_max` drop a level where another one is proven to be at least as deep.
+`maximised` and `maxima` take the maximum over indices and so eliminate them: what is left depends
+on sizes alone. What is not proven is kept, or refused as `Unsupported`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 
 
 class Level(NamedTuple):
-    """A depth in the indices around an expression, at the points where `where` holds too."""
+    """A depth, a polynomial in indices, axes and sizes, where every condition of `where` holds."""
 
     depth: Poly
     where: Constraints = frozenset()
@@ -41,17 +43,21 @@ class Level(NamedTuple):
         return Level(self.depth + levels, self.where)
 
     def substitute(self, values: Mapping[str, Poly]) -> Level:
-        """Replace indices or axes in both."""
+        """Replace indices or axes, in the depth and in its conditions."""
         where = frozenset([c.substitute(values) for c in self.where]) if self.where else self.where
         return Level(self.depth.substitute(values), where)
 
 
 Depth = tuple[Level, ...]
-"""The largest of these."""
+"""The maximum of these levels, each where it exists."""
 
 
 def dominates(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
-    """Whether `larger >= smaller` is proven, matching logarithms by their arguments."""
+    """Whether `larger >= smaller` is proven.
+
+    Each logarithm subtracted is set against one added, of an argument proven to be at least as
+    large: in (ceil_log2(a) + 3) - (ceil_log2(b) + 1), a >= b suffices.
+    """
     difference = larger - smaller
     if isinstance(number := difference.constant(), int):
         return number >= 0
@@ -83,7 +89,10 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
 
 
 def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
-    """The same with a variable, at least 0, for every minimum or maximum of what is at least 0."""
+    """The polynomial with each `Min` or `Max` replaced by a fresh variable that is at least 0.
+
+    A minimum or maximum is replaced only where all of its arguments are proven to be at least 0.
+    """
     extrema = [
         atom
         for atom in sorted(poly.atoms)
@@ -95,7 +104,7 @@ def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
 
 
 def proven(constraints: Constraints, claim: Poly) -> bool:
-    """Whether a claim is at least 0 at all points; what cannot be told is not proven."""
+    """Whether the constraints prove `claim >= 0`; False is only "not proven"."""
     if claim in constraints:
         return True
     try:
@@ -105,15 +114,17 @@ def proven(constraints: Constraints, claim: Poly) -> bool:
 
 
 def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
-    """Drop the levels that another one provably reaches wherever they exist."""
+    """Drop each level that another level is proven to exist beside, and to be at least as deep."""
 
     def reached(level: Level, rival: Level) -> bool:
-        if rival.where and not _names(rival.where) <= _names(level.where) | _names(constraints):
+        if rival.where and not _variable_names(rival.where) <= _variable_names(
+            level.where
+        ) | _variable_names(constraints):
             return False
         known = constraints | level.where
         if not all(proven(known, c) for c in rival.where):
             return False
-        if not level.where or not (least := _least(level.where)):
+        if not level.where or not (least := _from_least_sizes(level.where)):
             return dominates(known, rival.depth, level.depth)
         known = frozenset(c.substitute(least) for c in known)
         return dominates(known, rival.depth.substitute(least), level.depth.substitute(least))
@@ -130,12 +141,12 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
 
 
 @lru_cache(maxsize=20_000)
-def _names(constraints: Constraints) -> frozenset[str]:
+def _variable_names(constraints: Constraints) -> frozenset[str]:
     return frozenset(variables_of(constraints))
 
 
-def _least(where: Constraints) -> Mapping[str, Poly]:
-    """Sizes moved so that guards such as `l >= 3` hold for every positive integer."""
+def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
+    """A substitution under which guards such as `l >= 3` hold at every positive integer: l + 2."""
     found: dict[str, Poly] = {}
     for guard in by_text(where):
         for letter in guard.letters:
@@ -146,16 +157,20 @@ def _least(where: Constraints) -> Mapping[str, Poly]:
 
 
 def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
-    """The largest depth over variables.
+    """The maximum of a level over variables, by the first of three ways that is proven.
 
-    The last variable is eliminated first; where that does not tell, those first that the depth does
-    not depend on; or all of them are as large, or as small, as they can be.
+    1. Eliminate one variable after another, the innermost first.
+    2. Eliminate the variables first that the depth does not depend on.
+    3. Put every variable at the end of its range at which the depth is largest.
+
+    Raises:
+        Unsupported: none of these ways is proven; the reason is that of the first.
     """
     inner = tuple(reversed(tuple(variables)))
     if not level.where and level.depth.letters.isdisjoint(inner):
         return level
     reasons = []
-    for way in (_eliminated, _with_the_rest_first, _at_the_corner):
+    for way in (_innermost_first, _independent_first, _at_ends):
         try:
             return way(level, inner, constraints)
         except Unsupported as reason:
@@ -164,58 +179,61 @@ def maximised(level: Level, variables: Iterable[str], constraints: Constraints) 
 
 
 def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> Depth:
-    """The largest depth over variables, as the largest of several: where a minimum or a maximum
-    bends the depth so that no one place is proven to be the deepest, each side by itself."""
+    """The maximum of a level over variables, as the maximum of several levels.
+
+    Where `maximised` fails because a `Min` or `Max` grows on one side and falls on the other, the
+    sides are maximised separately: Min(i, l - i) as i where i <= l - i, and as l - i elsewhere.
+    """
     names = tuple(variables)
     try:
-        return _one_by_one(maximised(level, names, constraints))
+        return _arguments_of_max(maximised(level, names, constraints))
     except Unsupported as reason:
         try:
-            sides = tuple(_side_by_side(level, names[::-1], constraints))
+            sides = tuple(_case_by_case(level, names[::-1], constraints))
         except Unsupported:
             raise reason from None
-    return tuple(one for side in sides for one in _one_by_one(side))
+    return tuple(one for side in sides for one in _arguments_of_max(side))
 
 
-def _one_by_one(level: Level) -> Depth:
-    """The terms of a depth that is a maximum, each by itself."""
+def _arguments_of_max(level: Level) -> Depth:
+    """A level whose depth is one `Max`, as a level for each argument; else the level itself."""
     if len(level.depth.terms) == 1:
         (lone,) = level.depth.terms
         for atom, _ in lone:
             if isinstance(atom, Fn) and atom.function == "Max" and level.depth == Poly.atom(atom):
-                return tuple(x for t in atom.args for x in _one_by_one(Level(t, level.where)))
+                return tuple(x for t in atom.args for x in _arguments_of_max(Level(t, level.where)))
     return (level,)
 
 
-def _side_by_side(
+def _case_by_case(
     level: Level, waiting: Sequence[str], constraints: Constraints
 ) -> Iterator[Level]:
-    """The variables eliminated one by one, on each side of a bend apart."""
+    """Eliminate the variables one by one; at a `Min` or `Max` that stops this, case by case."""
     full = constraints | level.where
     if infeasible(full):
         return
     if not waiting:
-        yield _beside(level.depth, full, constraints)
+        yield _under_new_conditions(level.depth, full, constraints)
         return
-    variable = _next_one(full, waiting)
+    variable = _next_variable(full, waiting)
     rest = [v for v in waiting if v != variable]
     try:
         top = highest(level.depth, variable, full)
     except Unsupported:
-        sides = _sides(level, variable)
+        sides = _cases_of_extremum(level, variable)
         if not sides:
             raise
         for side in sides:
-            yield from _side_by_side(side, waiting, constraints)
+            yield from _case_by_case(side, waiting, constraints)
         return
     there, plain = projected(full, [variable]), projected(constraints, [variable])
-    yield from _side_by_side(Level(top, there), rest, plain)
+    yield from _case_by_case(Level(top, there), rest, plain)
 
 
-def _sides(level: Level, variable: str) -> Depth:
-    """The same depth without a minimum or a maximum of affine terms that bends it over a variable:
-    each of the terms, where that is the one taken."""
-    for atom in _bends(level.depth):
+def _cases_of_extremum(level: Level, variable: str) -> Depth:
+    """The cases of the first `Min` or `Max` of affine terms that depends on a variable: each of its
+    terms, where that term is the minimum or maximum; () where there is no such function."""
+    for atom in _affine_extrema(level.depth):
         if variable not in Poly.atom(atom).letters:
             continue
         sign = 1 if atom.function == "Min" else -1
@@ -241,30 +259,30 @@ def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
     return depth.substitute(found)
 
 
-def _bends(depth: Poly) -> Iterator[Fn]:
+def _affine_extrema(depth: Poly) -> Iterator[Fn]:
     """The minima and maxima of affine terms inside a depth, in the order of their text."""
     for atom in sorted(depth.atoms):
         if isinstance(atom, Fn):
-            if atom.function in ("Min", "Max") and all(map(_is_affine, atom.args)):
+            if atom.function in ("Min", "Max") and all(map(_functions_are_fixed, atom.args)):
                 yield atom
             for argument in atom.args:
-                yield from _bends(argument)
+                yield from _affine_extrema(argument)
 
 
-def _with_the_rest_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Eliminate the variables first that the depth does not depend on, a row in a chunk being one
-    variable."""
-    by_row, names = _by_row(level, waiting)
+def _independent_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+    """Eliminate the variables first that the depth does not depend on; a row (q - 1)*C + e that the
+    depth names as a whole counts as one variable."""
+    by_row, names = _with_row_variable(level, waiting)
     still = [v for v in names if v not in by_row.depth.letters]
     both_sides = (irredundant(c) for c in (constraints | by_row.where, constraints))
     full, plain = (projected(c, still) for c in both_sides)
     rest = [v for v in names if v not in still]
-    return _eliminated(Level(by_row.depth, full - plain), rest, plain)
+    return _innermost_first(Level(by_row.depth, full - plain), rest, plain)
 
 
-def _at_the_corner(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Where a depth only grows, or only falls, with each variable, and a point is proven to exist
-    at which every one of them is at its end, it is the deepest."""
+def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+    """Put each variable with which the depth grows at its upper end, and each with which it falls
+    at its lower end; it must be proven that all of them can be there at once."""
     full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
     exists, known = projected(full, waiting), projected(plain, waiting)
     corner: dict[str, Poly] = {}
@@ -286,10 +304,10 @@ def _at_the_corner(level: Level, waiting: Sequence[str], constraints: Constraint
     return Level(level.depth.substitute(corner), where)
 
 
-def _by_row(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str]]:
-    """The same depth in one variable more, for a sum of indices that it depends on in no other way:
-    the row of a place in a chunk."""
-    sums = {moving for part in _affine(level.depth) if (moving := _moving(part)).terms}
+def _with_row_variable(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str]]:
+    """The level with a new variable for the one sum of indices that its depth names, such as the
+    row (q - 1)*C + e; unchanged where the depth names these indices in another way too."""
+    sums = {moving for part in _affine_parts(level.depth) if (moving := _moving_terms(part)).terms}
     names = variables_of(sums)
     if len(sums) != 1 or len(names) < 2 or not names <= {*variables}:
         return level, variables
@@ -303,53 +321,56 @@ def _by_row(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str
     return Level(depth, level.where | {apart, -apart}), (row, *variables)
 
 
-def _is_affine(poly: Poly) -> bool:
-    """Whether no function in a polynomial depends on a variable."""
+def _functions_are_fixed(poly: Poly) -> bool:
+    """Whether no function in a polynomial depends on an index or axis."""
     return not any(isinstance(a, Fn) and variables_of([Poly.atom(a)]) for a in poly.atoms)
 
 
-def _moving(poly: Poly) -> Poly:
-    """What is left of a polynomial without its terms in sizes alone."""
+def _moving_terms(poly: Poly) -> Poly:
+    """The terms of a polynomial that name an index or axis."""
     return Poly({m: x for m, x in poly.terms.items() if variables_of([Poly({m: 1})])})
 
 
-def _affine(poly: Poly) -> Iterator[Poly]:
-    """The polynomials inside a depth's functions, and what stands outside of them."""
+def _affine_parts(poly: Poly) -> Iterator[Poly]:
+    """The arguments of the functions in a depth, innermost first, and the sum outside of them."""
     functions = [a for a in poly.atoms if isinstance(a, Fn) and variables_of([Poly.atom(a)])]
     for atom in functions:
         for argument in atom.args:
-            yield from _affine(argument)
+            yield from _affine_parts(argument)
     yield Poly({m: x for m, x in poly.terms.items() if not any(a in functions for a, _ in m)})
 
 
-def _eliminated(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+def _innermost_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
     term, full, plain = level.depth, constraints | level.where, constraints
     waiting = list(waiting)
     while waiting:
-        variable = _next_one(full, waiting)
+        variable = _next_variable(full, waiting)
         waiting.remove(variable)
         term = highest(term, variable, full)
         full, plain = projected(full, [variable]), projected(plain, [variable])
-    return _beside(term, full, plain)
+    return _under_new_conditions(term, full, plain)
 
 
-def _next_one(full: Constraints, waiting: Sequence[str]) -> str:
-    """The variable to eliminate next: the first one that no stride bounds."""
+def _next_variable(full: Constraints, waiting: Sequence[str]) -> str:
+    """The variable to eliminate next: the first with bounds of stride 1, else the first of all."""
     return next((v for v in waiting if is_plain(full, v)), waiting[0])
 
 
-def _beside(depth: Poly, full: Constraints, known: Constraints) -> Level:
-    """A depth with those of its conditions that are not known around it."""
+def _under_new_conditions(depth: Poly, full: Constraints, known: Constraints) -> Level:
+    """A depth under those conditions in `full` that `known` does not prove."""
     return Level(depth, frozenset(c for c in full if c not in known and not proven(known, c)))
 
 
 def largest(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
-    """The largest value of a depth that exists everywhere."""
+    """The largest value of a depth that exists at every point of the constraints."""
     return maximised(Level(depth), variables, constraints).depth
 
 
 def guarded(level: Level) -> Poly:
-    """The depth where all of its size conditions hold, else 0."""
+    """One polynomial for a level whose conditions are in sizes: its depth there, 0 elsewhere.
+
+    A condition g >= 0 becomes the factor Min(1, Max(0, g + 1)).
+    """
     term = level.depth
     if not level.where:
         return term
@@ -366,57 +387,64 @@ def guarded(level: Level) -> Poly:
 
 
 def tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None:
-    """The largest (1) or smallest (-1) of some ends, if one is proven to be it."""
+    """The one of `ends` that is proven to be the largest (sign 1) or the smallest (-1), or None."""
     found = (x for x in ends if all(proven(where, (x - other) * sign) for other in ends))
     return next(found, None)
 
 
 def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
-    """The same; Unsupported where none is proven to be it."""
+    """`tightest`, or Unsupported where no bound is proven to be the largest or smallest."""
     found = tightest(ends, where, sign)
     if found is None:
         raise Unsupported("which rows of a loop have an operand depends on the sizes")
     return found
 
 
-MOST = 4
-"""Rows of a loop that are worked out, and the guards `size >= 4` and below that are tried."""
+ROWS_WORKED_OUT = 4
+"""Rows of a loop that are worked out one by one; and the largest n of a guard `size >= n` that is
+tested at each smaller size."""
 
 
 READY: Depth = (Level(Poly()),)
+"""The depth of what is known before the first step: 0."""
 
 
-def settled(ends: Sequence[Level]) -> Depth:
-    """The deepest ends; a guard is dropped where below it another end is as deep anyway."""
-    kept = _fewest(pruned(frozenset(), ends))
+def simplify_max(ends: Sequence[Level]) -> Depth:
+    """The maximum of levels in sizes alone, in as few levels and conditions as are proven to do.
+
+    The condition `size >= n` of a level is dropped where another level is as deep at every smaller
+    size anyway.
+    """
+    kept = _without_reached(pruned(frozenset(), ends))
     for k, level in enumerate(kept):
         for guard in by_text(level.where):
             others = [x for j, x in enumerate(kept) if j != k and not x.where]
-            if _needless(guard, kept[k], others):
+            if _guard_is_needless(guard, kept[k], others):
                 kept[k] = Level(level.depth, kept[k].where - {guard})
     return pruned(frozenset(), kept)
 
 
-def _needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
-    """Whether an end is no deeper than another one at the few sizes that its guard excludes."""
+def _guard_is_needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
+    """Whether `guard`, one `size >= n` with n <= 4, may be dropped: at each smaller size some other
+    level is at least as deep."""
     for letter in guard.letters:
         least = Poly.atom(letter) - guard
         number = least.constant()
-        if not isinstance(number, int) or not 2 <= number <= MOST:
+        if not isinstance(number, int) or not 2 <= number <= ROWS_WORKED_OUT:
             return False
         for value in range(1, number):
             at = {letter: Poly.of(value)}
-            if not _proper(level.depth, at):
+            if not _logarithms_exist(level.depth, at):
                 return False
             depth = level.depth.substitute(at)
-            deepest = [x.depth.substitute(at) for x in others if _proper(x.depth, at)]
+            deepest = [x.depth.substitute(at) for x in others if _logarithms_exist(x.depth, at)]
             if not any(dominates(frozenset(), other, depth) for other in deepest):
                 return False
     return True
 
 
-def _proper(depth: Poly, at: Mapping[str, Poly]) -> bool:
-    """Whether every logarithm in a depth is one of a positive integer at some sizes."""
+def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
+    """Whether every logarithm in a depth has an argument of at least 1 at these sizes."""
     return all(
         nonnegative(atom.args[0].substitute(at) - 1)
         for atom in depth.atoms
@@ -424,10 +452,11 @@ def _proper(depth: Poly, at: Mapping[str, Poly]) -> bool:
     )
 
 
-def _fewest(levels: Sequence[Level]) -> list[Level]:
-    """Drop the ends that others reach, by all that is known of the sizes at which they exist."""
+def _without_reached(levels: Sequence[Level]) -> list[Level]:
+    """Drop each level than which one other is at least as deep; or, where a condition holds, one,
+    and where that condition fails, another one."""
     kept: list[Level] = []
-    for level in map(_tidied, levels):
+    for level in map(_simplified, levels):
         if not any(_reached(level, rival) for rival in kept):
             kept = [k for k in kept if not _reached(k, level)]
             kept.append(level)
@@ -439,12 +468,13 @@ def _fewest(levels: Sequence[Level]) -> list[Level]:
 
 
 def _guards(levels: Sequence[Level]) -> Collection[Poly]:
-    """The conditions under which some ends exist."""
+    """Every condition of some levels."""
     return by_text(frozenset[Poly]().union(*(level.where for level in levels)))
 
 
 def _reached_on_both_sides(level: Level, guard: Poly, rivals: Sequence[Level]) -> bool:
-    """Whether one end reaches another one where a guard holds, and one where it does not."""
+    """Whether some rival is at least as deep as a level where the guard holds, and some rival (it
+    may be another one) where the guard fails."""
     return all(
         infeasible(there) or any(_reached(Level(level.depth, there), rival) for rival in rivals)
         for there in (level.where | {side} for side in (guard, -guard - 1))
@@ -452,14 +482,17 @@ def _reached_on_both_sides(level: Level, guard: Poly, rivals: Sequence[Level]) -
 
 
 def _reached(level: Level, rival: Level) -> bool:
-    return all(proven(level.where, c) for c in rival.where) and _at_least(
+    """Whether a rival is proven to exist, and to be at least as deep, wherever a level exists."""
+    return all(proven(level.where, c) for c in rival.where) and _proven_at_least(
         level.where, rival.depth, level.depth
     )
 
 
-def _at_least(where: Constraints, larger: Poly, smaller: Poly) -> bool:
-    """Whether a depth is proven to be at least another one, each logarithm that is taken away being
-    made up for by one of at least as many terms."""
+def _proven_at_least(where: Constraints, larger: Poly, smaller: Poly) -> bool:
+    """Whether `larger >= smaller` is proven where `where` holds.
+
+    Every logarithm subtracted needs logarithms added, as often, of at least as many terms.
+    """
     difference = larger - smaller
     logs = [
         (atom, number)
@@ -483,12 +516,15 @@ def _at_least(where: Constraints, larger: Poly, smaller: Poly) -> bool:
 
 
 def _no_fewer(where: Constraints, many: Poly, few: Poly) -> bool:
-    """Whether a number of terms is proven to be at least another one, either a minimum."""
-    return all(any(proven(where, one - two) for two in _least_of(few)) for one in _least_of(many))
+    """Whether `many >= few` is proven, each of which may be a `Min`."""
+    return all(
+        any(proven(where, one - two) for two in _arguments_of_min(few))
+        for one in _arguments_of_min(many)
+    )
 
 
-def _least_of(number: Poly) -> tuple[Poly, ...]:
-    """What a number of terms is the least of."""
+def _arguments_of_min(number: Poly) -> tuple[Poly, ...]:
+    """The arguments of `Min(a, b) + rest`, each with the rest; else the number itself."""
     for atom in sorted(number.atoms):
         rest = number - Poly.atom(atom)
         if isinstance(atom, Fn) and atom.function == "Min" and atom not in rest.atoms:
@@ -496,17 +532,20 @@ def _least_of(number: Poly) -> tuple[Poly, ...]:
     return (number,)
 
 
-def _tidied(level: Level) -> Level:
-    """The same end, without what its guards say is 0, without the terms of a minimum that are never
-    the least, and with guards that hold no factor."""
+def _simplified(level: Level) -> Level:
+    """An equal level in simpler terms.
+
+    Atoms that the conditions fix at 0 are left out, and so are the arguments of a `Min` that are
+    never the least; a condition d*(l - 1) >= 1 becomes l - 1 >= 1.
+    """
     where = irredundant(frozenset(map(_without_factor, level.where)))
     zeros = {a: Poly() for guard in where for a in guard.atoms if -guard == Poly.atom(a)}
     depth = exchanged(level.depth, {a: x for a, x in zeros.items() if nonnegative(Poly.atom(a))})
-    return Level(exchanged(depth, {a: _tidied_least(a, where) for a in _minima(depth)}), where)
+    return Level(exchanged(depth, {a: _simplified_min(a, where) for a in _minima(depth)}), where)
 
 
 def _minima(depth: Poly) -> Iterator[Fn]:
-    """The minima that a depth takes the logarithms of."""
+    """Every `Min` in a depth, inside functions too."""
     for atom in sorted(depth.atoms):
         if isinstance(atom, Fn):
             if atom.function == "Min":
@@ -515,7 +554,7 @@ def _minima(depth: Poly) -> Iterator[Fn]:
                 yield from _minima(argument)
 
 
-def _tidied_least(atom: Fn, where: Constraints) -> Poly:
+def _simplified_min(atom: Fn, where: Constraints) -> Poly:
     kept = list(atom.args)
     for term in atom.args:
         others = [other for other in kept if other != term]
@@ -525,7 +564,7 @@ def _tidied_least(atom: Fn, where: Constraints) -> Poly:
 
 
 def _without_factor(guard: Poly) -> Poly:
-    """Sizes times a whole number are at least 1 exactly where that number is."""
+    """An equal condition without common sizes: d*l - d >= 1 holds exactly where l - 1 >= 1."""
     number = guard + 1
     shared: Counter[str] | None = None
     for monomial, times in number.terms.items():

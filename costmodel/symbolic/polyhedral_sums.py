@@ -1,10 +1,10 @@
-"""How many points has a domain, and what does a polynomial sum to over it, exactly?
+"""What does a polynomial sum to over the integer points of a domain, exactly?
 
 A domain is a conjunction of affine constraints `p >= 0` over index variables, with sizes as
-parameters. Summation eliminates one variable at a time with Faulhaber's formulas; where several
-bounds compete (`max(1, i-w+1)`), the sum splits into pieces whose guards name the breakpoints.
-A bound with a stride (`C*p <= l`) is rounded where nothing but sizes is left on its other side
-(`p <= floor(l/C)`). Everything is exact; what would not be raises `Unsupported`.
+parameters; summing 1 counts its points. Summation eliminates one variable at a time with
+Faulhaber's formulas; where several bounds compete (`max(1, i-w+1)`), the sum splits into pieces
+whose guards name the breakpoints. A bound with a stride (`C*p <= l`) is rounded where nothing but
+sizes is left on its other side (`p <= floor(l/C)`). What has no exact sum raises `Unsupported`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
         return Exact()
     if not variables:
         kept = simplified(constraints)
-        return Exact() if kept is None else Exact(((_needed(kept, weight), weight),))
+        return Exact() if kept is None else Exact(((_needed_guards(kept, weight), weight),))
     if (solved := fixed(constraints, variables)) is not None:
         variable, value = solved
         left = tuple(v for v in variables if v != variable)
@@ -51,9 +51,9 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
         if reduced is None:
             return Exact()
         return total(left, reduced, weight.substitute({variable: value}))
-    variable = _plain_one(constraints, variables)
+    variable = _next_variable(constraints, variables)
     outer = [v for v in variables if v != variable]
-    lows, highs, known = _range(constraints, variable)
+    lows, highs, known = _competing_bounds(constraints, variable)
     if not lows or not highs:
         raise Unsupported(f"index {variable[1:]} has no bound on one side")
     result = Exact()
@@ -68,39 +68,43 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
     return result
 
 
-def _rank(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
-    """Where two bounds are equal the first one counts: rather one that leaves a single point, then
-    one in sizes alone, so that the cases stay few."""
+def _bound_order(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
+    """The order in which bounds are tried, of which the first of equal ones counts: bounds that
+    leave a single point first, then those in sizes alone, so that the cases stay few."""
     return bound not in others, len(bound.variables), str(bound)
 
 
-def _range(constraints: Constraints, variable: str) -> tuple[list[Poly], list[Poly], Constraints]:
-    """The bounds of a variable of which any may be the strongest, lower and upper ones, and the
-    constraints without it."""
+def _competing_bounds(
+    constraints: Constraints, variable: str
+) -> tuple[list[Poly], list[Poly], Constraints]:
+    """The lower and the upper bounds of a variable, without those that are never the strongest, and
+    the constraints that do not name the variable."""
     lower, upper, rest = bounds(constraints, variable)
     known = frozenset(rest)
     below, above = ([bound for _, bound in side] for side in (lower, upper))
-    lows = _strongest(sorted(below, key=partial(_rank, above)), known, 1)
-    highs = _strongest(sorted(above, key=partial(_rank, below)), known, -1)
+    lows = _strongest(sorted(below, key=partial(_bound_order, above)), known, 1)
+    highs = _strongest(sorted(above, key=partial(_bound_order, below)), known, -1)
     return lows, highs, known
 
 
-def _plain_one(constraints: Constraints, variables: Sequence[str]) -> str:
-    """The innermost variable that no stride bounds; where one bounds another variable, rather the
-    innermost with one lower and one upper bound, so that the cases stay few."""
+def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
+    """The variable to sum over next: the innermost one without a bound with a stride; where some
+    other variable has such a bound, the innermost with one lower and one upper bound, if there is
+    any, so that the cases stay few."""
     plain = [v for v in reversed(variables) if is_plain(constraints, v)]
     if not plain:
         raise Unsupported(f"index {variables[-1][1:]} is bounded with a stride")
     if len(plain) < len(variables):
         for variable in plain:
-            lows, highs, _ = _range(constraints, variable)
+            lows, highs, _ = _competing_bounds(constraints, variable)
             if len(lows) == len(highs) == 1:
                 return variable
     return plain[0]
 
 
-def _needed(guards: Constraints, weight: Poly) -> Constraints:
-    """Drop a guard `size >= 2` where at size 1 the value vanishes, or other guards fail, anyway."""
+def _needed_guards(guards: Constraints, weight: Poly) -> Constraints:
+    """Drop each guard `size >= 2` that changes nothing: at size 1 the value is 0, or another guard
+    fails."""
     kept = set(guards)
     for guard in sorted(guards, key=str):
         for letter in guard.letters:

@@ -1,13 +1,9 @@
-"""What is a polynomial over, and how is it written?
-
-Over sizes, indices, axes, and functions of polynomials, which are equal by their text.
-
-How are sizes, bounds and counts written exactly, without floating point or sympy's cost?
+"""How are sizes, bounds and counts held exactly, without floating point or sympy's cost?
 
 A `Poly` is a Laurent polynomial with rational coefficients over *atoms*. An atom is a size letter
 (`l`), an index of an equation (`@j`), an axis of an array (`#0`) or a function of polynomials
-(`ceil_log2(l*d)`, `pow2(...)`, `floor_div(l, C)`, `Max(...)`, `Min(...)`). h = d/n is the monomial
-d*n**-1.
+(`ceil_log2(l*d)`, `pow2(...)`, `floor_div(l, C)`, `Max(...)`, `Min(...)`). All atoms are strings,
+so two functions are equal where their texts are. h = d/n is the monomial d*n**-1.
 """
 
 from __future__ import annotations
@@ -23,22 +19,23 @@ Number = int | Fraction
 
 
 Monomial = tuple[tuple[str, int], ...]
+"""Atoms with their powers, sorted by atom; no power is 0."""
 
 
 class Fn(str):
-    """An atom that is a function of polynomials; equal by its text, indices told from sizes."""
+    """An atom that is a function of polynomials; its text names indices as `@i`, sizes as `i`."""
 
     function: str
     args: tuple[Poly, ...]
 
     def __new__(cls, function: str, args: tuple[Poly, ...]) -> Fn:
-        self = super().__new__(cls, f"{function}({', '.join(map(_named, args))})")
+        self = super().__new__(cls, f"{function}({', '.join(map(_unique_text, args))})")
         self.function = function
         self.args = args
         return self
 
 
-def _order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
+def _print_order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
     """Higher degree first, then by name: how papers print a sum."""
     monomial, _ = term
     return -sum(p for _, p in monomial), [(-p, a) for a, p in monomial]
@@ -46,16 +43,17 @@ def _order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
 
 def sorted_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
     """The terms in printing order."""
-    return sorted(poly.terms.items(), key=_order)
+    return sorted(poly.terms.items(), key=_print_order)
 
 
 def by_text(polys: Collection[Poly]) -> Collection[Poly]:
-    """Polynomials in one order, whatever the order in which they came."""
+    """The polynomials sorted by their text, so that results do not depend on the order of a set."""
     return polys if len(polys) < 2 else sorted(polys, key=str)
 
 
 def to_text(poly: Poly) -> str:
-    """The polynomial with `+ - * / **`, `ceil_log2`, `Max`, `Min`, `floor`, as formats promise."""
+    """The polynomial as CSV, JSON and `--symbolic` print it, with `+ - * / **`, `ceil_log2`,
+    `Max`, `Min` and `floor`."""
     text = ""
     for monomial, number in sorted_terms(poly):
         sign = "-" if number < 0 else "+"
@@ -81,8 +79,8 @@ def _term_text(monomial: Monomial, number: Number) -> str:
     return f"{top}/{below[0] if len(below) == 1 else '(' + '*'.join(below) + ')'}"
 
 
-def _named(poly: Poly) -> str:
-    """The polynomial with the atoms' own names, in which an index is no size."""
+def _unique_text(poly: Poly) -> str:
+    """The polynomial with every atom's full name, in which the index `@i` differs from size `i`."""
     return " + ".join(
         "*".join([str(number), *(f"{atom}**{power}" if power != 1 else atom for atom, power in m)])
         for m, number in sorted_terms(poly)
@@ -93,7 +91,7 @@ def _atom_text(atom: str) -> str:
     if not isinstance(atom, Fn):
         return atom.lstrip("@#")
     if atom.function == "pow2":
-        return f"2**{_wrapped(atom.args[0])}"
+        return f"2**{_parenthesised(atom.args[0])}"
     return _call_text(atom.function, atom.args)
 
 
@@ -101,11 +99,11 @@ def _call_text(function: str, args: tuple[Poly, ...]) -> str:
     if function == "floor_div":
         above = to_text(args[0])
         above = above if len(args[0].terms) == 1 and "/" not in above else f"({above})"
-        return f"floor({above}/{_wrapped(args[1])})"
+        return f"floor({above}/{_parenthesised(args[1])})"
     return f"{function}({', '.join(map(to_text, args))})"
 
 
-def _wrapped(poly: Poly) -> str:
+def _parenthesised(poly: Poly) -> str:
     """The text, in parentheses unless it is one atom or a whole number."""
     plain = any(poly.terms == {((atom, 1),): 1} for atom in poly.atoms)
     number = poly.constant()
@@ -114,7 +112,7 @@ def _wrapped(poly: Poly) -> str:
     return f"({to_text(poly)})"
 
 
-def _tidy(value: Number) -> Number:
+def _as_int_if_whole(value: Number) -> Number:
     """An integral Fraction becomes an int, so that equal polynomials hash alike."""
     if type(value) is int:  # nearly always, and isinstance of Fraction is slow
         return value
@@ -137,11 +135,13 @@ class Poly:
     _negative: Poly
     _text: str
     _variables: frozenset[str]
-    """What was asked for before; absent until then, as most polynomials are never asked."""
+    """Each of these is computed when it is first asked for; an attribute is absent until then."""
 
     def __init__(self, terms: Mapping[Monomial, Number] | None = None) -> None:
         self.terms: dict[Monomial, Number] = (
-            {m: c if type(c) is int else _tidy(c) for m, c in terms.items() if c} if terms else {}
+            {m: c if type(c) is int else _as_int_if_whole(c) for m, c in terms.items() if c}
+            if terms
+            else {}
         )
 
     @staticmethod
@@ -150,7 +150,7 @@ class Poly:
         if isinstance(value, Poly):
             return value
         if type(value) is int:
-            return _constant(value)
+            return _constant_poly(value)
         if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
             return Poly({(): value})
         if hasattr(value, "as_poly"):
@@ -165,10 +165,10 @@ class Poly:
     @staticmethod
     def atom(name: str) -> Poly:
         """The polynomial that is one atom."""
-        return _atom(name)
+        return _atom_poly(name)
 
     @staticmethod
-    def _of_tidy(terms: dict[Monomial, Number]) -> Poly:
+    def _from_tidy_terms(terms: dict[Monomial, Number]) -> Poly:
         """A polynomial from terms that hold no zero and no integral Fraction."""
         self = _new(Poly)
         self.terms = terms
@@ -195,7 +195,7 @@ class Poly:
             if monomial not in terms:
                 terms[monomial] = coefficient
             elif number := terms[monomial] + coefficient:
-                terms[monomial] = number if type(number) is int else _tidy(number)
+                terms[monomial] = number if type(number) is int else _as_int_if_whole(number)
             else:
                 del terms[monomial]
         self = _new(Poly)
@@ -208,7 +208,7 @@ class Poly:
         try:
             return self._negative
         except AttributeError:
-            self._negative = Poly._of_tidy({m: -c for m, c in self.terms.items()})
+            self._negative = Poly._from_tidy_terms({m: -c for m, c in self.terms.items()})
             return self._negative
 
     def __sub__(self, other: Any) -> Poly:
@@ -220,7 +220,7 @@ class Poly:
             if monomial not in terms:
                 terms[monomial] = -coefficient
             elif number := terms[monomial] - coefficient:
-                terms[monomial] = number if type(number) is int else _tidy(number)
+                terms[monomial] = number if type(number) is int else _as_int_if_whole(number)
             else:
                 del terms[monomial]
         self = _new(Poly)
@@ -240,7 +240,7 @@ class Poly:
             return other
         for m1, c1 in self.terms.items():
             for m2, c2 in other.terms.items():
-                product = _times(m1, m2)
+                product = _monomial_product(m1, m2)
                 terms[product] = terms.get(product, 0) + c1 * c2
         return Poly(terms)
 
@@ -289,7 +289,7 @@ class Poly:
 
     @property
     def letters(self) -> frozenset[str]:
-        """Sizes, indices and axes that occur, inside functions too."""
+        """The sizes, indices and axes that occur, inside functions too."""
         try:
             return self._letters
         except AttributeError:
@@ -302,7 +302,7 @@ class Poly:
 
     @property
     def variables(self) -> frozenset[str]:
-        """The indices and axes that occur."""
+        """The indices and axes that occur, inside functions too."""
         try:
             return self._variables
         except AttributeError:
@@ -327,7 +327,7 @@ class Poly:
                     if power != 1:
                         raise ValueError(f"{self} is not affine in {atom.lstrip('@#')}")
                     terms[tuple(p for p in monomial if p[0] != atom)] = number
-        return Poly._of_tidy(terms)
+        return Poly._from_tidy_terms(terms)
 
     def substitute(self, values: Mapping[str, Poly]) -> Poly:
         """Replace atoms, inside functions too."""
@@ -339,7 +339,7 @@ class Poly:
             rest, factor = monomial, None
             for pair in monomial:
                 atom, power = pair
-                base = values.get(atom) if type(atom) is str else _replaced(atom, values)
+                base = values.get(atom) if type(atom) is str else _substituted_atom(atom, values)
                 if base is not None:
                     rest = tuple([p for p in rest if p is not pair])
                     raised = base if power == 1 else base**power
@@ -348,9 +348,9 @@ class Poly:
                 kept[monomial] = number
                 continue
             if rest or number != 1:
-                factor = factor * Poly._of_tidy({rest: number})
+                factor = factor * Poly._from_tidy_terms({rest: number})
             changed = changed + factor
-        return changed + Poly._of_tidy(kept) if kept else changed
+        return changed + Poly._from_tidy_terms(kept) if kept else changed
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The integer value at integer sizes; raises ValueError if it is not an integer."""
@@ -364,22 +364,22 @@ class Poly:
         total: Number = 0
         for monomial, number in self.terms.items():
             for atom, power in monomial:
-                base = _value(atom, sizes)
+                base = _atom_value(atom, sizes)
                 number = number * base**power if power > 0 else Fraction(number) / base**-power
             total = total + number
-        return _tidy(total)
+        return _as_int_if_whole(total)
 
 
 _new = object.__new__
 
 
 @cache
-def _atom(name: str) -> Poly:
-    return Poly._of_tidy({((name, 1),): 1})
+def _atom_poly(name: str) -> Poly:
+    return Poly._from_tidy_terms({((name, 1),): 1})
 
 
-def _replaced(atom: str, values: Mapping[str, Poly]) -> Poly | None:
-    """What stands for an atom, None if it stays as it is."""
+def _substituted_atom(atom: str, values: Mapping[str, Poly]) -> Poly | None:
+    """The value of an atom under a substitution, None if the atom stays as it is."""
     base = values.get(atom)
     if base is None and isinstance(atom, Fn):
         arguments = tuple(argument.substitute(values) for argument in atom.args)
@@ -389,8 +389,8 @@ def _replaced(atom: str, values: Mapping[str, Poly]) -> Poly | None:
 
 
 @cache
-def _constant(number: int) -> Poly:
-    return Poly._of_tidy({(): number} if number else {})
+def _constant_poly(number: int) -> Poly:
+    return Poly._from_tidy_terms({(): number} if number else {})
 
 
 def _floor_div(above: int, below: int) -> int:
@@ -410,11 +410,11 @@ FUNCTIONS: Mapping[str, Callable[..., int]] = {
 
 def call(function: str, *args: Any) -> Poly:
     """A function of polynomials: a number where all arguments are, else an atom."""
-    return _called(function, tuple([Poly.of(a) for a in args]))
+    return _cached_call(function, tuple([Poly.of(a) for a in args]))
 
 
 @lru_cache(maxsize=100_000)
-def _called(function: str, polys: tuple[Poly, ...]) -> Poly:
+def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
     if function in ("Max", "Min"):
         polys = tuple(by_text(set(polys)))
         if len(polys) == 1:
@@ -460,7 +460,7 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
     whole, rest = Poly(), above
     degree = max((sum(p for _, p in monomial) for monomial in above.terms), default=0)
     for _ in range(max(0, degree) + 1):
-        times = _times_held(rest, below)
+        times = _multiples_of(rest, below)
         whole, rest = whole + times, rest - times * below
     if not rest.terms:
         return whole
@@ -472,13 +472,14 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
     return whole + Poly.atom(Fn("floor_div", (rest, below)))
 
 
-def _times_held(above: Poly, below: Poly) -> Poly:
-    """How often the leading term of a divisor goes into each term, as whole monomials."""
+def _multiples_of(above: Poly, below: Poly) -> Poly:
+    """What is split off as a multiple of the divisor: each term of `above` over the divisor's
+    leading term, rounded down, where that is a monomial with positive powers."""
     (leading, most), *_ = sorted_terms(below)
     inverse = tuple((atom, -power) for atom, power in leading)
     held = Poly()
     for monomial, number in above.terms.items():
-        quotient = _times(monomial, inverse)
+        quotient = _monomial_product(monomial, inverse)
         if all(power > 0 for _, power in quotient):
             held = held + Poly({quotient: number // most})
     return held
@@ -499,14 +500,14 @@ def padded(length: Any) -> Poly:
 
 
 @cache
-def _times(m1: Monomial, m2: Monomial) -> Monomial:
+def _monomial_product(m1: Monomial, m2: Monomial) -> Monomial:
     powers = dict(m1)
     for atom, power in m2:
         powers[atom] = powers.get(atom, 0) + power
     return tuple(sorted((a, p) for a, p in powers.items() if p))
 
 
-def _value(atom: str, sizes: Mapping[str, int]) -> int:
+def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
     if isinstance(atom, Fn):
         return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))
     try:

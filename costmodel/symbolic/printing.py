@@ -1,6 +1,6 @@
-"""How is an exact answer printed: as LaTeX, as plain text, for a program and for a reader?
+"""How is an exact answer written, as LaTeX and as text for programs and for readers?
 
-Counts are printed in the size letters, which `Names` may rename in LaTeX.
+Answers are written in the size letters, which `Names` may rename in LaTeX.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def identifier(name: str) -> str:
 
 
 def symbol(name: str, names: Names) -> str:
-    r"""A size as `names` renames it; an index has no entry there.
+    r"""The LaTeX of a size, as `names` renames it, or of an index, which `names` never holds.
 
     >>> symbol("i1", {}), symbol("i_rest", {}), symbol("l", {"l": "N"})
     ('i_{1}', 'i_{\\mathrm{rest}}', 'N')
@@ -128,11 +128,12 @@ class Quotient:
 
 
 Formula = Poly | Exact | Quotient | tuple[Poly, ...]
-"""What counts are printed from; a tuple of polynomials is their maximum."""
+"""What is printed; a tuple of polynomials is their maximum."""
 
 
 def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
-    """Disjoint cases that cover all sizes; one without guards where nothing splits."""
+    """Disjoint cases that cover all sizes, each with its formula; one case without guards where a
+    single formula holds at all sizes."""
     found: list[tuple[Constraints, Formula]]
     if isinstance(value, Exact):
         found = [*value.chambers()]
@@ -145,13 +146,13 @@ def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
         ]
     else:
         found = [(frozenset(), value)]
-    parted = [part for guards, whole in found for part in _parted(whole, guards)]
+    parted = [part for guards, whole in found for part in _split_at_switches(whole, guards)]
     return [(_without_implied(guards), part) for guards, part in parted]
 
 
-def _parted(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
-    """The cases of a depth, in which each Min(1, Max(0, g)) is 1 or 0 and is no longer printed."""
-    terms = () if isinstance(value, (Exact, Quotient)) else _terms(value)
+def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
+    """The cases of a depth in which each switch Min(1, Max(0, g)) is 1 or 0, and left out."""
+    terms = () if isinstance(value, (Exact, Quotient)) else _terms_of_max(value)
     switch = next((guard for term in terms for guard in _switches(term)), None)
     if switch is None:
         return [(where, value)]
@@ -160,11 +161,13 @@ def _parted(value: Formula, where: Constraints) -> list[tuple[Constraints, Formu
         part
         for there in sides
         if not infeasible(there)
-        for part in _parted(_highest([_settled(term, there) for term in terms], there), there)
+        for part in _split_at_switches(
+            _max_where([_simplified_where(term, there) for term in terms], there), there
+        )
     ]
 
 
-def _terms(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
+def _terms_of_max(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
     return (value,) if isinstance(value, Poly) else value
 
 
@@ -190,32 +193,33 @@ def _switch(atom: Fn) -> Poly | None:
     return guards[0] if len(guards) == 1 < len(inner.args) else None
 
 
-def _settled(poly: Poly, where: Constraints) -> Poly:
-    """The same at some sizes, without the parts of each Max and Min that never decide there."""
+def _simplified_where(poly: Poly, where: Constraints) -> Poly:
+    """A polynomial equal to `poly` at the sizes of `where`, without the arguments of each Max and
+    Min that are never the largest or smallest there."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)
         for atom, power in monomial:
-            base = _settled_atom(atom, where) if isinstance(atom, Fn) else Poly.atom(atom)
+            base = _simplified_atom(atom, where) if isinstance(atom, Fn) else Poly.atom(atom)
             term = term * base**power
         result = result + term
     return result
 
 
-def _settled_atom(atom: Fn, where: Constraints) -> Poly:
+def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
     if (guard := _switch(atom)) is not None:
         known = implied(where, guard - 1), implied(where, -guard)
         return Poly.of(int(known[0])) if any(known) else Poly.atom(atom)
-    parts = [_settled(argument, where) for argument in atom.args]
+    parts = [_simplified_where(argument, where) for argument in atom.args]
     if atom.function in ("Max", "Min"):
-        parts = _deciding(parts, where, 1 if atom.function == "Max" else -1)
+        parts = _possible_results(parts, where, 1 if atom.function == "Max" else -1)
     return call(atom.function, *parts)
 
 
-def _deciding(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly]:
-    """The parts of a maximum (sign 1) or minimum (-1) that are not proven to be beaten.
+def _possible_results(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly]:
+    """The arguments of a maximum (sign 1) or minimum (-1) that may be the result at some sizes.
 
-    Of two that are equal at these sizes a number is kept.
+    Of two that are equal at all these sizes, a number is kept rather than a formula.
     """
     kept = list(dict.fromkeys(parts))
     for part in sorted(kept, key=lambda part: part.constant() is not None):
@@ -225,8 +229,8 @@ def _deciding(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly
     return kept
 
 
-def _highest(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, ...]:
-    kept = _deciding(terms, where, 1)
+def _max_where(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, ...]:
+    kept = _possible_results(terms, where, 1)
     return kept[0] if len(kept) == 1 else tuple(kept)
 
 
@@ -239,7 +243,8 @@ def _without_implied(guards: Constraints) -> Constraints:
 
 
 def condition(guard: Poly) -> tuple[Poly, str, Poly]:
-    """A guard as a reader says it, the first of its sizes to the left.
+    """A guard `g >= 0` as (left side, relation, right side), both sides with positive terms; the
+    size that comes first in the list of letters stands left.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> " ".join(map(str, condition(size("w") - size("l"))))
@@ -258,19 +263,19 @@ def condition(guard: Poly) -> tuple[Poly, str, Poly]:
         below = below - free
     else:
         above = above + free
-    if _rank(below) < _rank(above):
+    if _letter_order(below) < _letter_order(above):
         return below, relation.replace(">", "<"), above
     return above, relation, below
 
 
-def _rank(side: Poly) -> int:
-    """Where the first of the sizes stands in their list; behind all where there is none."""
+def _letter_order(side: Poly) -> int:
+    """The place in the list of letters of the first size that one side names; the end for none."""
     order = list(LETTERS)
     return min((order.index(x) for x in side.letters if x in LETTERS), default=len(order))
 
 
 def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, str], ...]:
-    """The value and the condition of every case in LaTeX; none where nothing splits."""
+    """The formula and the condition of every case in LaTeX; () where one formula always holds."""
     found = cases(value)
     if not found[0][0]:
         return ()
@@ -280,7 +285,7 @@ def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, 
 
 
 def _conditions(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
-    """The guards as conditions; two that pin a value are one equation."""
+    """The guards as conditions; two guards g >= 0 and -g >= 0 are one equation."""
     found = []
     for guard in sorted(guards, key=str):
         left, relation, right = condition(guard)
@@ -311,14 +316,14 @@ def conditions_words(guards: Constraints) -> str:
 
 
 def formula_latex(value: Formula, names: Names | None = None) -> str:
-    """A count, a span or a quotient in LaTeX; piecewise answers with their breakpoints."""
+    """A count, a span or a quotient in LaTeX; piecewise answers as cases with their conditions."""
     if found := cases_latex(value, names):
         lines = [rf"{part} & \text{{if }} {when}" for part, when in found]
         return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
     if isinstance(value, Exact):
         return poly_latex(value.chambers()[0][1], names)
     if not isinstance(value, Quotient):
-        return poly_latex(_largest(_terms(value)), names)
+        return poly_latex(_as_max(_terms_of_max(value)), names)
     above, below = (formula_latex(part, names) for part in (value.above, value.below))
     if max(width(above), width(below)) <= WIDEST:
         return rf"\frac{{{above}}}{{{below}}}"
@@ -330,30 +335,31 @@ WIDEST = 100.0
 
 
 def formula_text(value: Formula) -> str:
-    """The same with `+ - * / ** ceil_log2 floor Max Min`, as the formats promise.
+    """A formula as CSV and JSON print it, with `+ - * / ** ceil_log2 floor Max Min`.
 
-    A piece that counts only where g >= 0 is multiplied by Min(1, Max(0, g + 1)), which is 1 there
+    A piece that holds only where g >= 0 is multiplied by Min(1, Max(0, g + 1)), which is 1 there
     and 0 elsewhere.
     """
     if isinstance(value, Poly):
         return ordered_text(value)
     if isinstance(value, tuple):
-        return ordered_text(_largest(value))
+        return ordered_text(_as_max(value))
     if isinstance(value, Quotient):
         return f"({formula_text(value.above)})/({formula_text(value.below)})"
     cases = value.chambers()
     if len(cases) == 1 and not cases[0][0]:
         return ordered_text(cases[0][1])
     parts = [
-        f"({to_text(_defined(poly))})*{_guards_text(guards)}"
+        f"({to_text(_defined_everywhere(poly))})*{_guards_text(guards)}"
         for guards, poly in cases
         if poly.terms
     ]
     return " + ".join(parts) or "0"
 
 
-def _defined(poly: Poly) -> Poly:
-    """The same where the divisors of its quotients are positive; elsewhere it has a value too."""
+def _defined_everywhere(poly: Poly) -> Poly:
+    """The polynomial with floor(a/Max(1, s)) for each floor(a/s): the same where s is positive, and
+    defined elsewhere too."""
     clamped: dict[str, Poly] = {
         atom: call("floor_div", atom.args[0], call("Max", 1, atom.args[1]))
         for atom in poly.atoms
@@ -364,7 +370,7 @@ def _defined(poly: Poly) -> Poly:
 
 
 def formula_words(value: Formula) -> str:
-    """The same for a reader: piecewise answers as cases with their breakpoints."""
+    """A formula for a reader, a piecewise one as cases: `l - w if l > w; 0 if l <= w`."""
     found = cases(value)
     if not found[0][0]:
         return formula_text(value)
@@ -377,12 +383,12 @@ def _guards_text(guards: Constraints) -> str:
     return "*".join(f"Min(1, Max(0, {ordered_text(g + 1)}))" for g in sorted(guards, key=str))
 
 
-def _largest(terms: tuple[Poly, ...]) -> Poly:
+def _as_max(terms: tuple[Poly, ...]) -> Poly:
     return call("Max", *terms) if terms else Poly()
 
 
 def ordered_text(poly: Poly) -> str:
-    """Plain text with a positive term first: t - j + 1, not -j + t + 1."""
+    """The polynomial's text with a positive term first: t - j + 1, not -j + t + 1."""
     terms = sorted_terms(poly)
     positive = next((k for k, (_, number) in enumerate(terms) if number > 0), 0)
     if not positive:

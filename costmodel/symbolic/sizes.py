@@ -16,7 +16,7 @@ class Letter:
     meaning: str
     default: int | None = None
     networks: bool = False
-    """Whether whole networks alone have it, so that no question about a mixer offers it."""
+    """Whether only whole networks have this size; questions about a mixer do not offer it."""
 
 
 LETTERS: Mapping[str, Letter] = {
@@ -53,7 +53,7 @@ LETTERS: Mapping[str, Letter] = {
 
 
 LARGEST = 2**40
-"""Sizes above this are refused as a typing error (a petabyte axis)."""
+"""Larger sizes are refused as typing errors (an axis of a petabyte)."""
 
 
 def checked(sizes: Mapping[str, int]) -> dict[str, int]:

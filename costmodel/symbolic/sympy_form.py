@@ -1,4 +1,4 @@
-"""What does a derived answer offer: a sympy expression, integers at sizes, and LaTeX?"""
+"""How does a derived answer become a sympy expression, for notebooks and further algebra?"""
 
 from __future__ import annotations
 

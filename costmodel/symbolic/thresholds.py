@@ -1,14 +1,13 @@
-"""For exactly which sizes is one quantity larger than, or equal to, another?
+"""For exactly which sizes is one quantity larger than another, or equal to it?
 
-The difference of two counts is a polynomial p, and the question is where p > 0. Nothing is sampled:
-"always" and "never" are proven by writing every size as 1 + something that is not negative; else p,
-or the one of its factors whose sign is not proven so, is affine in the length (or another size),
-p = a*x + b, and is solved for it.
+The difference of two counts is a polynomial p, and the question is where p > 0. Nothing is sampled.
 
-At which values of one size is a count positive, exactly, the other sizes being given?
-
-Between powers of two a count with padded lengths is a polynomial of the size; between the points at
-which such a polynomial turns it is monotone, so that every change of sign is found by bisection.
+- With letters (`where_positive`, `where_zero`): "always" and "never" are proven by writing every
+  size as 1 + a number that is not negative. Else p, or its factor whose sign is not proven, must be
+  affine in the length (or another size), p = a*x + b, and is solved for x.
+- With numbers for all sizes but one (`positive`): between two powers of two a count with padded
+  lengths is a polynomial in the size. Between the points at which it turns, the polynomial is
+  monotone, so that bisection finds every change of its sign.
 """
 
 from __future__ import annotations
@@ -42,9 +41,10 @@ BEYOND = 64
 
 @dataclass(frozen=True)
 class Condition:
-    """Where something holds: `text` is exact; `always` and `never` are proofs, not samples.
+    """The sizes at which a relation holds: `text` is exact, `always` and `never` are proven.
 
-    `solved`: whether it is a condition on one size; else it is the inequality itself.
+    `solved`: whether `text` is a condition on one size, such as `l > d`; else `text` is the
+    inequality itself, such as `d*l**2 - w > 0`.
     """
 
     text: str
@@ -59,7 +59,7 @@ ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size",
 def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[str, int]]:
     """Sizes in increasing order of their sum, then by letter; n divides d, and t is at most l.
 
-    With `most`, every size up to it; without, for ever (once where there are no letters).
+    With `most`, all sizes up to `most`; else without end. Without letters, one empty point.
 
     >>> list(points(frozenset("dn"), 2))
     [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]
@@ -103,13 +103,13 @@ def where_positive(p: Poly) -> Condition:
     >>> where_positive(l**2 - d**2).text
     'l > d'
     """
-    p = _deciding(primitive(p))
+    p = _without_known_signs(primitive(p))
     if nonnegative(p - 1):
         return ALWAYS
     if nonnegative(-p):
         return NEVER
     for letter in SOLVED_FOR:
-        condition = _solved(p, letter)
+        condition = _solved_for(p, letter)
         if condition is not None:
             return condition
     return Condition(f"{p} > 0", solved=False)
@@ -122,29 +122,30 @@ def where_zero(p: Poly) -> Condition:
     >>> where_zero(l**2 - d**2).text
     'l = d'
     """
-    p = _deciding(primitive(p))
+    p = _without_known_signs(primitive(p))
     if not p.terms:
         return ALWAYS
     if nonnegative(p - 1) or nonnegative(-p - 1):
         return NEVER
     for letter in SOLVED_FOR:
-        slope, rest = _affine(p, letter)
+        slope, rest = _slope_and_rest(p, letter)
         if slope is not None and [abs(number) for number in slope.terms.values()] == [1]:
-            return Condition(f"{letter} = {_quotient(-rest, slope)}")
+            return Condition(f"{letter} = {_quotient_text(-rest, slope)}")
     return Condition(f"{p} = 0", solved=False)
 
 
 def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
-    """The smallest value of `letter` from which on p > 0, the other sizes given; None if none.
+    """The smallest value of `letter` from which on p > 0, at the other sizes given; None if p is
+    not positive from some value on, or is not affine in the letter.
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
     >>> least(l * (d - 2) - d * 3, "l", {"d": 128})
     4
     """
-    p = _deciding(primitive(p))
+    p = _without_known_signs(primitive(p))
     if p.constant() is not None:
         return 1 if p.rational({}) > 0 else None
-    slope, rest = _affine(p, letter)
+    slope, rest = _slope_and_rest(p, letter)
     if slope is None:
         return None
     a, b = Fraction(slope.rational(sizes)), Fraction(rest.rational(sizes))
@@ -154,7 +155,7 @@ def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def primitive(p: Poly) -> Poly:
-    """The polynomial without positive factors: denominators, content, and common sizes."""
+    """The polynomial divided by positive factors: denominators, content, and common sizes."""
     if not p.terms:
         return p
     atoms = {atom for monomial in p.terms for atom, _ in monomial}
@@ -166,11 +167,11 @@ def primitive(p: Poly) -> Poly:
     return p / lowest / Poly.of(content)
 
 
-def _deciding(p: Poly) -> Poly:
+def _without_known_signs(p: Poly) -> Poly:
     """The polynomial without the factors whose sign is proven: it has the same sign, and is zero
     at the same sizes."""
     kept = Poly.of(1)
-    for factor in _factors(p):
+    for factor in _factors_of(p):
         if nonnegative(-factor - 1):
             kept = -kept
         elif not nonnegative(factor - 1):
@@ -179,9 +180,9 @@ def _deciding(p: Poly) -> Poly:
 
 
 @cache
-def _factors(p: Poly) -> tuple[Poly, ...]:
-    """Polynomials with whole coefficients whose product has the sign and the zeros of p; p alone
-    where it has functions of sizes or a single term."""
+def _factors_of(p: Poly) -> tuple[Poly, ...]:
+    """Polynomials with whole coefficients whose product has the sign and the zeros of p; (p,) where
+    p has functions of sizes or a single term."""
     if p.letters != p.atoms or len(p.terms) < 2:
         return (p,)
     import sympy
@@ -192,7 +193,7 @@ def _factors(p: Poly) -> tuple[Poly, ...]:
 
 
 def _from_sympy(factor: sympy.Expr) -> Poly:
-    """A polynomial with whole coefficients, as our own."""
+    """A sympy polynomial with whole coefficients as a `Poly`."""
     import sympy
 
     symbols = sorted(factor.free_symbols, key=str)
@@ -203,8 +204,9 @@ def _from_sympy(factor: sympy.Expr) -> Poly:
     return Poly(terms)
 
 
-def _affine(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
-    """p = slope*letter + rest, or (None, p) where p is not affine in it or does not name it."""
+def _slope_and_rest(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
+    """(slope, rest) of p = slope*letter + rest, or (None, p) where p is not affine in the letter or
+    does not name the letter."""
     if letter not in p.atoms or p.letters != p.atoms:
         return None, p
     try:
@@ -214,21 +216,22 @@ def _affine(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
     return slope, p - slope * Poly.atom(letter)
 
 
-def _solved(p: Poly, letter: str) -> Condition | None:
-    """The condition on one letter; None where p is not affine in it or its slope has no sign."""
-    slope, rest = _affine(p, letter)
+def _solved_for(p: Poly, letter: str) -> Condition | None:
+    """p > 0 as a condition on one letter; None where p is not affine in the letter, or the sign of
+    its slope is not proven."""
+    slope, rest = _slope_and_rest(p, letter)
     if slope is None:
         return None
     if nonnegative(-slope - 1):
-        return Condition(f"{letter} < {_quotient(rest, -slope)}")
-    bound = f"{letter} > {_quotient(-rest, slope)}"
+        return Condition(f"{letter} < {_quotient_text(rest, -slope)}")
+    bound = f"{letter} > {_quotient_text(-rest, slope)}"
     if nonnegative(slope - 1):
         return Condition(bound)
     beyond = _positive_beyond(slope)
     if beyond is None:
         return None
     bound = "always" if nonnegative(rest) else bound
-    elsewhere = _elsewhere(slope, rest, letter, beyond)
+    elsewhere = _at_small_widths(slope, rest, letter, beyond)
     where = where_positive(slope).text
     return Condition("; ".join([f"{bound}, for {where}", *elsewhere]))
 
@@ -246,8 +249,8 @@ def _positive_beyond(slope: Poly) -> int | None:
     return None
 
 
-def _elsewhere(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[str]:
-    """Where the slope is not positive, which leaves finitely many widths: each is solved."""
+def _at_small_widths(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[str]:
+    """p > 0 at each of the finitely many widths d < `beyond` at which the slope is not positive."""
     found = []
     for d, n in product(range(1, beyond), repeat=2):
         sizes = {"d": d, "n": n}
@@ -262,8 +265,8 @@ def _elsewhere(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[str]:
     return found
 
 
-def _quotient(above: Poly, below: Poly) -> str:
-    """A quotient of polynomials in the notation of the formats, common factors cancelled."""
+def _quotient_text(above: Poly, below: Poly) -> str:
+    """A quotient of polynomials as CSV and JSON print it, common factors cancelled."""
     if len(below.terms) == 1:
         return str(above / below)
     shared = Poly.of(1)
@@ -302,7 +305,7 @@ def positive(count: Exact, letter: str, sizes: Mapping[str, int]) -> list[Range]
     total = total.substitute(given)
     found: list[Range] = []
     for low, high in _bands():
-        for first, last in _positive(_in_band(total, letter, low, high), letter, low, high):
+        for first, last in _positive_within(_in_band(total, letter, low, high), letter, low, high):
             if found and found[-1][1] == first - 1:
                 found[-1] = found[-1][0], last
             else:
@@ -311,7 +314,7 @@ def positive(count: Exact, letter: str, sizes: Mapping[str, int]) -> list[Range]
 
 
 def _bands() -> Iterator[Range]:
-    """1, 2, 3..4, 5..8, ...: where lengths are padded alike."""
+    """The ranges 1, 2, 3..4, 5..8, ... of lengths that are padded to the same power of two."""
     yield 1, 1
     low = 1
     while low < LARGEST:
@@ -320,7 +323,11 @@ def _bands() -> Iterator[Range]:
 
 
 def _in_band(poly: Poly, letter: str, low: int, high: int) -> Poly:
-    """The polynomial with its functions put in, which are constant between two powers of two."""
+    """The polynomial with the value of each of its functions, which must be constant in the range.
+
+    Raises:
+        Unsupported: a function that is not proven to be constant in the range.
+    """
     values: dict[str, Poly] = {}
     for atom in poly.atoms:
         if isinstance(atom, Fn):
@@ -333,7 +340,7 @@ def _in_band(poly: Poly, letter: str, low: int, high: int) -> Poly:
 
 
 def _steps_at_powers(atom: Fn) -> bool:
-    """Whether a function changes at powers of two only: ceil_log2(l), and 2 to that."""
+    """Whether a function changes at powers of two only: ceil_log2(l) and 2**ceil_log2(l) do."""
     (argument,) = atom.args if len(atom.args) == 1 else (Poly(),)
     if atom.function == "ceil_log2":
         return len(argument.terms) == 1 and argument.coefficient(next(iter(argument.atoms))) == 1
@@ -342,19 +349,19 @@ def _steps_at_powers(atom: Fn) -> bool:
     )
 
 
-def _positive(poly: Poly, letter: str, low: int, high: int) -> Iterator[Range]:
-    """Where a polynomial of one size is positive within a range."""
-    cuts = [low, *_changes(poly, letter, low, high), high + 1]
+def _positive_within(poly: Poly, letter: str, low: int, high: int) -> Iterator[Range]:
+    """The parts of low..high in which a polynomial of one size is positive."""
+    cuts = [low, *_sign_changes(poly, letter, low, high), high + 1]
     for first, after in pairwise(cuts):
         if first < after and poly.rational({letter: first}) > 0:
             yield first, after - 1
 
 
-def _changes(poly: Poly, letter: str, low: int, high: int) -> list[int]:
-    """The values in low+1..high at which being positive starts or ends."""
+def _sign_changes(poly: Poly, letter: str, low: int, high: int) -> list[int]:
+    """Each value in low+1..high that is positive where the value before is not, or the reverse."""
     if low >= high:
         return []
-    turns = [low, *_turns(poly, letter, low, high), high]
+    turns = [low, *_turning_points(poly, letter, low, high), high]
     found: list[int] = []
     for first, last in pairwise(turns):
         before, after = (poly.rational({letter: x}) > 0 for x in (first, last))
@@ -370,13 +377,13 @@ def _changes(poly: Poly, letter: str, low: int, high: int) -> list[int]:
     return found
 
 
-def _turns(poly: Poly, letter: str, low: int, high: int) -> Sequence[int]:
-    """Values between which a polynomial is monotone: around every change of its slope's sign."""
+def _turning_points(poly: Poly, letter: str, low: int, high: int) -> Sequence[int]:
+    """Values between which a polynomial is monotone: around each change of its slope's sign."""
     slope = _derivative(poly, letter)
     if slope.constant() is not None:
         return []
-    around = {x for turn in _changes(slope, letter, low, high) for x in (turn - 1, turn)}
-    around |= {x for turn in _changes(-slope, letter, low, high) for x in (turn - 1, turn)}
+    around = {x for turn in _sign_changes(slope, letter, low, high) for x in (turn - 1, turn)}
+    around |= {x for turn in _sign_changes(-slope, letter, low, high) for x in (turn - 1, turn)}
     return sorted(x for x in around if low < x < high)
 
 
