@@ -1,10 +1,10 @@
-"""How many scalar operations do the layers of torch.nn and the derivatives of them perform?
+"""How many scalar operations do the layers of torch.nn and their derivatives perform?
 
-These rules stand beside those of `rules.py`; a symbolic trace needs both. The source of a
-derivative is the formula of torch's own `derivatives.yaml` or, where that names a kernel, the
-arithmetic of the kernel, quoted with each rule. Taps on padding are counted, as for convolutions;
-a sum into zeros of R terms is R - 1 adds where the terms are known from shapes, and R adds where
-they depend on indices.
+The rules here extend those of `forward_rules.py`; a symbolic trace needs both. The source of a
+derivative is the formula in torch's own `derivatives.yaml` or, where that file names a kernel, the
+arithmetic of the kernel, quoted with each rule. Products with padding are counted, as for
+convolutions. A sum of R terms into zeros is R - 1 adds where R follows from shapes, and R adds
+where it depends on indices.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ DERIVATIVES: Mapping[str, Operations] = {
     "softshrink_backward": COMPARE * 2,
     "hardtanh_backward": COMPARE * 2,  # where(x <= min or x >= max, 0, grad)
 }
-"""Derivative at one entry, grad being the gradient of the result y at x."""
+"""Operations of a derivative at one entry; grad is the gradient of the result y = f(x)."""
 
 GELU_BACKWARD = Operations(mul=7, add=2, exp=1, other={"erf": 1})
-"""grad * (cdf + x * pdf), cdf = (1 + erf(x * 2**-0.5)) * 0.5, pdf = exp(x * x * -0.5) * c: the
-kernel GeluBackward."""
+"""grad * (cdf + x * pdf), cdf = (1 + erf(x * 2**-0.5)) * 0.5, pdf = exp(x * x * -0.5) * c, as the
+kernel GeluBackward computes it."""
 
 
 def each(call: Call, operations: Operations) -> Operations:
-    """The same operations at every entry of a real result."""
+    """`operations` at every entry of a real result."""
     real_only(call, *call.inputs, call.output)
     return operations * call.output.numel()
 
@@ -75,7 +75,8 @@ def log_softmax_backward(call: Call) -> Operations:
 
 
 def safe_softmax(call: Call) -> Operations:
-    """softmax, and a comparison of every entry with -inf: rows of -inf alone become zeros."""
+    """softmax, and one comparison of every entry with -inf: a row of nothing but -inf becomes
+    zeros."""
     return softmax(call) + COMPARE * call.tensor("self").numel()
 
 
@@ -83,7 +84,7 @@ def safe_softmax(call: Call) -> Operations:
 
 
 def accumulated(call: Call, source: str) -> Operations:
-    """Every entry of `source` is added to the place that an index names."""
+    """Every entry of `source` is added to the entry that an index names."""
     tensor = call.tensor(source)
     return sum_of(tensor) * tensor.numel()
 
@@ -94,11 +95,11 @@ INTO: Mapping[str, Operations] = {
     "amax": COMPARE,
     "amin": COMPARE,
 }
-"""What joins an entry to the one that stands where an index names."""
+"""Reduction -> the operation that combines a source entry with the entry that an index names."""
 
 
 def reduced(call: Call, source: str) -> Operations:
-    """Every entry of `source` is joined to the place that an index names."""
+    """Every entry of `source` is combined, by `reduce`, with the entry that an index names."""
     tensor, kind = call.tensor(source), call.arguments["reduce"]
     real_only(call, tensor)
     if kind not in INTO:
@@ -107,7 +108,7 @@ def reduced(call: Call, source: str) -> Operations:
 
 
 def index_add(call: Call) -> Operations:
-    """self + alpha * source at the places that an index names; alpha = 1 costs nothing."""
+    """self + alpha * source at the entries that an index names; alpha = 1 costs nothing."""
     tensor, alpha = call.tensor("source"), call.arguments["alpha"]
     scaled = NOTHING if alpha == 1 else scaling(tensor, alpha) * tensor.numel()
     return accumulated(call, "source") + scaled
@@ -132,7 +133,7 @@ def softplus_backward(call: Call) -> Operations:
 
 @cache
 def covered(windows: int, kernel: int, stride: int, dilation: int) -> int:
-    """Places of one axis that at least one of some windows touches.
+    """Positions along one axis that at least one of `windows` windows touches.
 
     >>> covered(5, 3, 1, 1), covered(5, 2, 3, 1)
     (7, 10)
@@ -144,7 +145,8 @@ def covered(windows: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 def touched(call: Call, windows: Sequence[int], kernel: Sequence[int]) -> int:
-    """Places of all axes that at least one window touches, those on padding with them."""
+    """Positions over all axes that at least one window touches, positions of the padding
+    included."""
     strides, dilations = call.arguments["stride"], call.arguments["dilation"]
     axes = len(kernel)
     return prod(
@@ -156,14 +158,14 @@ def touched(call: Call, windows: Sequence[int], kernel: Sequence[int]) -> int:
 
 
 def wide(values: Any, axes: int) -> list[int]:
-    """One number an axis, where one may stand for all."""
+    """One number per axis; a single number stands for all axes."""
     listed = [int(v) for v in values] if isinstance(values, list | tuple) else [int(values)]
     return listed * axes if len(listed) == 1 else listed
 
 
 def convolution(call: Call) -> Operations:
-    """A convolution; a transposed one multiplies every input entry with every tap and sums what
-    falls on one place, places that padding crops included."""
+    """A convolution; a transposed one multiplies every input entry with every tap and sums the
+    products that fall on one position, positions that padding crops included."""
     if not call.arguments["transposed"]:
         return plain_convolution(call)
     x, weight, out = call.tensor("input"), call.tensor("weight"), call.output
@@ -177,9 +179,10 @@ def convolution(call: Call) -> Operations:
 
 
 def convolution_backward(call: Call) -> Operations:
-    """Each gradient that is asked for: the input's is a transposed convolution of the gradient
-    with the weight (a plain one where the forward was transposed), the weight's sums the products
-    over batch and places, the bias's sums the gradient."""
+    """Each gradient that `output_mask` asks for. The gradient of the input is a transposed
+    convolution of the result's gradient with the weight (a plain one where the forward was
+    transposed); that of the weight sums products over batch and positions; that of the bias sums
+    the result's gradient."""
     grad, x, weight = (call.tensor(n) for n in ("grad_output", "input", "weight"))
     real_only(call, grad, x, weight)
     wanted, transposed = call.arguments["output_mask"], call.arguments["transposed"]
@@ -199,7 +202,7 @@ def convolution_backward(call: Call) -> Operations:
 
 
 def unfold_backward(call: Call) -> Operations:
-    """Every entry of every window is added to its place on the axis that the windows lie on."""
+    """Every entry of every window is added to its position on the axis that the windows lie on."""
     grad, axis = call.tensor("grad_in"), int(call.arguments["dim"])
     windows, size = grad.shape[axis], grad.shape[-1]
     if not grad.numel():
@@ -214,8 +217,9 @@ def unfold_backward(call: Call) -> Operations:
 def attention_backward(
     pairs: int, rows: int, keys: int, width: int, values: int, wanted: tuple[bool, ...]
 ) -> Operations:
-    """Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its blocks, and the logarithm of the
-    row's sum kept as in Dao 2023, arXiv 2307.08691, Algorithm 2: the weights are computed again.
+    """Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its blocks; the logarithm L of each
+    row's sum is kept as in Dao 2023, arXiv 2307.08691, Algorithm 2, and the weights P are computed
+    again.
 
     S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O);
     dS = P * (dP - D);  dQ = scale dS K;  dK = scale dS^T Q.
@@ -273,7 +277,8 @@ def average_pool(call: Call, axes: int) -> Operations:
 
 
 def average_pool_backward(call: Call, axes: int) -> Operations:
-    """Each gradient divided once and added to every entry of its window (the kernel's loop)."""
+    """Each gradient is divided once and added to every entry of its window (the loop of torch's
+    kernel)."""
     windows = call.tensor("grad_output").numel()
     return Operations(add=windows * taps(call, axes), div=windows)
 
@@ -299,7 +304,7 @@ def adaptive_pool(call: Call, axes: int) -> Operations:
 
 
 def adaptive_pool_backward(call: Call, axes: int) -> Operations:
-    """Each gradient divided once and added to every entry of its window."""
+    """Each gradient is divided once and added to every entry of its window."""
     grad = call.tensor("grad_output")
     entries = adaptive_entries(call.tensor("self").shape, grad.shape, axes)
     return Operations(add=entries, div=grad.numel())
@@ -307,8 +312,8 @@ def adaptive_pool_backward(call: Call, axes: int) -> Operations:
 
 def weighted_backward(call: Call, axes: int) -> Operations:
     """The derivative of linear interpolation: every gradient, times the weight of each axis, is
-    added to the 2**axes entries around its place (the kernel upsample_*linear_backward; weights
-    follow from places alone, like indices)."""
+    added to the 2**axes entries around its position (the kernel upsample_*linear_backward). The
+    weights follow from positions alone, as indices do, and are not counted."""
     entries = call.tensor("grad_output").numel() * 2**axes
     return Operations(mul=entries * axes, add=entries)
 
@@ -330,9 +335,9 @@ def variance(call: Call, *, root: bool = False) -> Operations:
 
 
 def transform(call: Call, real: str | None) -> Operations:
-    """Transforms of any length N: N ceil(log2 N) multiplications and 3/2 of that many adds for a
-    real one, twice both for a complex one; nominal, exact where N is a power of two. Over several
-    axes one after the other, all but the last complex."""
+    """Transforms of length N: N ceil(log2 N) multiplications and 3/2 as many adds for a real one,
+    twice both for a complex one; nominal, exact where N is a power of two. Over several axes the
+    transforms run one after the other, all but the one along the last axis complex."""
     side = call.output if real == "output" else call.tensor("self")
     *others, last = call.arguments["dim"]
     half = call.tensor("self") if real == "output" else call.output
@@ -343,7 +348,8 @@ def transform(call: Call, real: str | None) -> Operations:
 
 
 def one_axis(call: Call, length: int, entries: int, factor: int) -> Operations:
-    """`entries / length` transforms of one length."""
+    """`entries / length` transforms of one length; `factor` is 1 for a real transform, 2 for a
+    complex one."""
     if length < 1:
         raise CountError(f"{call.name}: expected a length of at least 1")
     steps = entries * (length - 1).bit_length()
@@ -352,11 +358,11 @@ def one_axis(call: Call, length: int, entries: int, factor: int) -> Operations:
     return Operations(mul=steps * factor, add=steps * factor * 3 // 2)
 
 
-# numbers that are drawn, and functions that have a name and nothing cheaper
+# random numbers, and functions counted under their own name
 
 
 def named(call: Call, name: str) -> Operations:
-    """One operation of this name at every entry of the result."""
+    """One operation called `name` at every entry of the result."""
     return other(name) * call.output.numel()
 
 
@@ -443,11 +449,13 @@ LAYER_RULES: Mapping[str, Rule] = {
     "_fft_c2r": partial(transform, real="output"),
     "_fft_c2c": partial(transform, real=None),
 }
-"""Operation -> rule; where `RULES` has one too, this one reaches further and agrees with it."""
+"""Operation -> rule. Where `RULES` has a rule for the operation too, both agree on the arguments
+that `RULES` accepts, and this one accepts more."""
 
 TRACED_RULES: Mapping[str, Rule] = {**RULES, **LAYER_RULES}
-"""What a symbolic trace counts by."""
+"""The rules of a symbolic trace."""
 
 DISPATCHED_RULES: Mapping[str, Rule] = {**LAYER_RULES, **RULES}
-"""What the calls of a real module are counted by, forward and backward: where both have a rule, the
-one that refuses what it is not exact for."""
+"""The rules for the dispatched calls of a real module, forward and backward. Where `RULES` and
+`LAYER_RULES` both have one, the rule of `RULES` applies: it refuses arguments for which it is not
+exact."""

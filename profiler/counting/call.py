@@ -69,13 +69,14 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def distinct_bytes(tensor: Tensor) -> int:
-    """Bytes of the entries that a tensor names, an expanded axis counted once."""
+    """Bytes of a tensor's entries; an expanded axis (stride 0) is counted once."""
     axes = zip(tensor.shape, tensor.stride(), strict=True)
     return prod(size if stride or not size else 1 for size, stride in axes) * tensor.element_size()
 
 
 def bytes_read(call: Call) -> int:
-    """Bytes of every tensor operand in full, once; the target of a copy or a fill is not read."""
+    """Bytes of every tensor operand in full, once; the target of a copy or of a fill is not
+    read."""
     unread = [call.arguments.get("self")] if call.name in OVERWRITTEN_UNREAD else []
     read = [t for t in call.inputs if not any(t is skipped for skipped in unread)]
     return sum(distinct_bytes(t) for t in read)

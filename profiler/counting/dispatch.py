@@ -132,7 +132,8 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
         )
 
     def count(self, call: Call, touched: int) -> Operations:
-        """The call's operations; what has no rule is put on the list of the unknown."""
+        """The call's operations; a call without a rule is added to `unknown` and counts as
+        nothing."""
         try:
             counted = operations_of(call, DISPATCHED_RULES)
         except CountError as error:
@@ -164,8 +165,9 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
 def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
     """Run `fn(*args)` once and count what it dispatches, backward passes inside it included.
 
-    Exact by the rules of `rules.py` for whatever has one; the rest is listed in `unknown`, and
-    `complete` is then false. Gradient mode is left as the caller set it.
+    Exact by the rules of `backward_rules.DISPATCHED_RULES` for every operation that has one; the
+    others are listed in `unknown`, and `complete` is then false. Gradient mode is left as the
+    caller set it.
     """
     recorder = DispatchRecorder()
     with recorder:

@@ -67,7 +67,7 @@ def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations
 
 
 def scaling(tensor: Tensor, factor: complex) -> Operations:
-    """One entry times a plain number."""
+    """The product of one entry and a Python number."""
     if isinstance(factor, complex) and tensor.is_complex():
         return COMPLEX_PRODUCT
     return Operations(mul=2 if tensor.is_complex() else 1)
@@ -369,7 +369,8 @@ MOVED = """
 MOVES_BY_NAME = frozenset(MOVED.split())
 
 WITH_ARGUMENTS = ("elu", "elu_plus_1", "gelu", "gelu-tanh", "softplus")
-"""Functions whose operation in torch takes more than one number, or that torch has none for."""
+"""Functions whose torch operation takes more than one number, or that torch has no operation
+for."""
 
 UNARY = {name: name for name in FUNCTIONS if name not in WITH_ARGUMENTS}
 
@@ -421,8 +422,8 @@ RULES: Mapping[str, Rule] = {
 
 
 def nominal(name: str) -> str:
-    """What an operation computes by an algorithm of its own, counted as documented: "" for all
-    others."""
+    """The algorithm by which an operation is counted although its kernel may run another one
+    ("fused attention"); "" for all other operations."""
     operation = name.removeprefix("aten::")
     if operation.startswith("_fft_"):
         return "Fourier transforms"
@@ -433,7 +434,7 @@ def nominal(name: str) -> str:
 def rule_for(name: str, rules: Mapping[str, Rule] = RULES) -> Rule | None:
     """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`), or None.
 
-    An operation that writes into its first argument follows the rule of the one that does not.
+    An in-place operation (`add_`) follows the rule of its out-of-place form (`add`).
     """
     namespace, _, operation = name.partition("::")
     if namespace != "aten":
@@ -448,8 +449,9 @@ def is_free(name: str) -> bool:
 
 
 def operations_of(call: Call, rules: Mapping[str, Rule] = RULES) -> Operations | None:
-    """The operations of one call, None where no rule is known; CountError where the rule does not
-    cover the arguments. Arithmetic on integers and booleans alone is indexing, and free."""
+    """The operations of one call, None where the operation has no rule; CountError where the rule
+    does not cover the arguments. Arithmetic on integers and booleans alone is indexing, and
+    free."""
     rule = rule_for(call.name, rules)
     if rule is None:
         return None

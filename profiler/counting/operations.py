@@ -1,4 +1,4 @@
-"""How many scalar operations of each class, and what does one named function cost?"""
+"""How many scalar operations of each class does a count hold?"""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def other(name: str) -> Operations:
 
 
 def counted(steps: Iterable[str]) -> Operations:
-    """Steps, each named by its class, as counts.
+    """The operations of a list of steps, each step named by its class.
 
     >>> counted(("mul", "erf", "mul"))
     Operations(mul=2, add=0, div=0, exp=0, other={'erf': 1})
@@ -104,14 +104,14 @@ FUNCTIONS: Mapping[str, Operations] = {
     "elu": counted(("exp", "add", "compare")),
     "gelu-tanh": Operations(mul=6, add=2, other={"tanh": 1}),
 }
-"""One application to one real number: the functions that equations share, then those that only
-torch has. elu is x above 0 and exp(x) - 1 elsewhere, both computed everywhere; gelu-tanh is
-x * 0.5 * (1 + tanh(c * (x + c' * x*x*x))), Hendrycks and Gimpel 2016."""
+"""Operations of one application to one real number: first the functions that equations share, then
+those that only torch has. elu gives x above 0 and exp(x) - 1 elsewhere, both computed everywhere;
+gelu-tanh is x * 0.5 * (1 + tanh(c * (x + c' * x*x*x))), Hendrycks and Gimpel 2016."""
 
 
 OTHER = "other"
-"""All classes without a column of their own."""
+"""The name of all classes without a column of their own taken together."""
 
 
 Classes = dict[str, int]
-"""Operations by class, those without a column of their own by name."""
+"""Class -> number of operations; a class without a column of its own stands under its name."""

@@ -33,8 +33,8 @@ class PeerCount:
     """What a peer printed: its total and its figure per operation, in its own unit.
 
     `uncounted` maps every operation that computes and that the peer gave no figure for to its
-    number of calls; `moved` does the same for those that only move data. Names as in
-    `OperationTimes` (`aten::softmax`). `unit` is "flop" (a multiply-add is 2) or "mac".
+    number of calls; `moved` does the same for operations that only move data. Operations are named
+    as in `OperationTimes` (`aten::softmax`). `unit` is "flop" (a multiply-add is 2) or "mac".
     """
 
     name: str
@@ -59,8 +59,8 @@ class PeerCount:
 def flop_counter_mode(fn: Callable[..., Any], *args: Any) -> PeerCount | Unavailable:
     """torch.utils.flop_counter.FlopCounterMode on one run of `fn(*args)`.
 
-    Uncounted are the operations that it saw and has no formula for, views left out; those that
-    computed nothing by our own rules are in `moved`.
+    `uncounted` are the operations, views left out, that FlopCounterMode saw and has no formula for;
+    those that compute nothing by our own rules are in `moved` instead.
     """
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
@@ -105,8 +105,8 @@ def fvcore_count(
     """fvcore's FlopCountAnalysis on one traced run of `module(*args)`, or of `call(*args)`.
 
     `call` is for other methods: `fvcore_count(module, x_t, call=lambda x_t: module.step(x_t, s))`.
-    Uncounted are the operations that it reports as unsupported and those that it ignores although
-    they compute. A multiply-add is one of its units.
+    `uncounted` are the operations that fvcore reports as unsupported and those that it ignores
+    although they compute. fvcore counts a multiply-add as 1.
     """
     try:
         with warnings.catch_warnings():

@@ -11,21 +11,23 @@ import torch
 from torch import Tensor
 
 Key = tuple[str, int]
-"""Device and address of a storage's bytes; the storage's own where it has no bytes (meta)."""
+"""Device and address of a storage's bytes; on the meta device, where there are no bytes, the
+address of the storage object (negated)."""
 
 
 def key_of(storage: Any) -> Key:
-    """Equal for storages that share their bytes, while these are alive."""
+    """A key that storages share exactly while they share their bytes; valid while these are
+    allocated."""
     return str(storage.device), storage.data_ptr() or -storage._cdata
 
 
 def key(tensor: Tensor) -> Key:
-    """That of the tensor's storage."""
+    """The key of the tensor's storage."""
     return key_of(tensor.untyped_storage())
 
 
 class Packed:
-    """A saved tensor, held without its place in the graph, which would hold itself then."""
+    """A saved tensor, detached: with its `grad_fn` the tensor would keep its own graph alive."""
 
     __slots__ = ("__weakref__", "tensor")
 
@@ -34,7 +36,7 @@ class Packed:
 
 
 class Saved:
-    """What autograd has saved since, and still holds."""
+    """The tensors that autograd has saved since this object was made, and still holds."""
 
     packs: type[Packed] = Packed
 
@@ -49,17 +51,17 @@ class Saved:
 
     @staticmethod
     def unpack(packed: Packed) -> Tensor:
-        """The tensor."""
+        """The tensor that was packed."""
         return packed.tensor
 
     def tensors(self) -> Iterator[Tensor]:
-        """Those that are still held."""
+        """The saved tensors that autograd still holds."""
         for reference in self.packed:
             if (packed := reference()) is not None:
                 yield packed.tensor
 
     def storages(self) -> dict[Key, list[Tensor]]:
-        """They again, by the storage that they lie in."""
+        """The saved tensors that autograd still holds, by storage."""
         found: dict[Key, list[Tensor]] = {}
         for tensor in self.tensors():
             found.setdefault(key(tensor), []).append(tensor)
@@ -68,12 +70,12 @@ class Saved:
 
 @contextmanager
 def saving() -> Iterator[Saved]:
-    """What autograd saves inside."""
+    """Collect what autograd saves while the context is open."""
     saved = Saved()
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
         yield saved
 
 
 def keys(tensors: Iterable[Tensor]) -> set[Key]:
-    """Of all their storages."""
+    """The keys of the storages of all these tensors."""
     return {key(tensor) for tensor in tensors}

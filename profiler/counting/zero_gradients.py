@@ -1,9 +1,11 @@
 """How much of a backward pass is arithmetic with zeros that stand for no gradient at all?
 
-Where only a part of a tensor was used, torch fills its gradient up with zeros, and adds and
-multiplies these like any other number. In the equations what has no term costs nothing. The same
-dispatched operations are counted here again by that convention: the difference is what they did
-with such zeros. Zeros that a mask or padding puts there are numbers, and are not counted.
+Where only a part of a tensor was used, torch fills the gradient of the whole up with zeros, and
+adds and multiplies these like any other number: x[0] and x[1] used apart give [g0, 0] + [0, g1].
+The equations count nothing there. A mask follows, for every gradient, which entries stand for a
+gradient; each dispatched operation is counted again at these entries alone, and the difference is
+what the pass did with such zeros. Zeros from a mask of the model or from padding are numbers, and
+are not counted.
 """
 
 from __future__ import annotations
@@ -22,22 +24,22 @@ from profiler.counting.forward_rules import free, operations_of, rule_for
 from profiler.counting.operations import NOTHING, Operations
 
 FILLING = ("select_backward", "slice_backward")
-"""Gradients of a part: zeros everywhere else."""
+"""Operations that give the gradient of a part: zeros everywhere outside the part."""
 
 EMPTY = ("zeros", "zeros_like", "new_zeros")
-"""What stands in a backward pass where a part has no gradient at all."""
+"""Operations that a backward pass calls for a part that has no gradient at all."""
 
 
 MEANING = "arithmetic with zeros that fill up the gradients of parts, which the equations leave out"
-"""What it means as the cause of a gap."""
+"""What this difference is called as the cause of a gap."""
 
 
 class Zeros(TorchDispatchMode):
-    """Follows which entries of gradients stand for a gradient, and counts the work on others.
+    """Follows which entries of gradients stand for a gradient, and counts the work on all others.
 
-    `there` maps a tensor to a mask of the same shape: True where an entry stands for a gradient;
-    tensors without one have them everywhere. Masks of meta tensors lie on the CPU: nothing else is
-    computed of these.
+    The mask of a tensor has the tensor's shape: True where an entry stands for a gradient. A tensor
+    without a mask stands for a gradient everywhere. Masks of meta tensors lie on the CPU; nothing
+    else of a meta tensor is computed.
     """
 
     def __init__(self) -> None:
@@ -66,7 +68,7 @@ class Zeros(TorchDispatchMode):
     def follow(
         self, func: Any, name: str, args: Any, kwargs: Any, call: Call, *, moves: bool
     ) -> None:
-        """Count what the call did with zeros, and mark its result."""
+        """Count what the call did with zeros, and give its result a mask."""
         own = name.removesuffix("_")
         if moves and own not in PLACED:
             self.moved(func, args, kwargs, call)
@@ -81,11 +83,12 @@ class Zeros(TorchDispatchMode):
 
     @staticmethod
     def moved(func: Any, args: Any, kwargs: Any, call: Call) -> None:
-        """The masks of results that only move entries: the same move of the masks."""
+        """Give the results of an operation that only moves entries their masks: the masks, moved
+        alike."""
         masked = tree_map(lambda leaf: known(leaf) if isinstance(leaf, Tensor) else leaf, args)
         try:
             masks = func(*masked, **kwargs)
-        except (RuntimeError, TypeError, NotImplementedError):  # what booleans cannot do
+        except (RuntimeError, TypeError, NotImplementedError):  # not defined for booleans
             return
         for tensor, mask in zip(tensors_in(call.result), tensors_in(masks), strict=True):
             mark(tensor, mask.bool() if mask.dtype != torch.bool else mask)
@@ -93,29 +96,30 @@ class Zeros(TorchDispatchMode):
 
 PLACED = ("copy", "fill", "zero", "index_put", "_index_put_impl", "masked_fill", "where", "tril",
           "triu", "scatter", "masked_scatter", "set", "resize")  # fmt: skip
-"""Moves into what is there before, or that choose by a mask: what they give is taken as numbers."""
+"""Moves that write into a tensor that existed before, or choose by a mask: every entry of the
+result is taken as a number."""
 
 
 def there(tensor: Tensor) -> Tensor | None:
-    """The mask of a tensor that has one."""
+    """The mask of a tensor; None where it has none."""
     mask: Tensor | None = getattr(tensor, "_stands_for_a_gradient", None)
     return mask
 
 
 def known(tensor: Tensor) -> Tensor:
-    """The mask of any tensor."""
+    """The mask of a tensor; True everywhere where it has none."""
     mask = there(tensor)
     return everywhere(tensor, there=True) if mask is None else mask
 
 
 def everywhere(tensor: Tensor, *, there: bool) -> Tensor:
-    """A mask of a tensor that is the same at all entries."""
+    """A mask of the tensor's shape that is `there` at all entries."""
     device = "cpu" if tensor.device.type == "meta" else tensor.device
     return torch.full(tensor.shape, there, dtype=torch.bool, device=device)
 
 
 def mark(tensor: Tensor, mask: Tensor | None) -> None:
-    """Note which entries stand for a gradient; all of them need no mask."""
+    """Give a tensor its mask; a mask that is True everywhere is not kept."""
     if mask is not None and mask.shape == tensor.shape and not bool(mask.all()):
         tensor._stands_for_a_gradient = mask  # type: ignore[attr-defined]  # ours
     elif there(tensor) is not None:
@@ -123,7 +127,7 @@ def mark(tensor: Tensor, mask: Tensor | None) -> None:
 
 
 def less(total: Operations, carried: Operations) -> Operations:
-    """What is left of a total, class by class."""
+    """total - carried, class by class."""
     names = {*total.other, *carried.other}
     return Operations(
         total.mul - carried.mul,
@@ -135,12 +139,11 @@ def less(total: Operations, carried: Operations) -> Operations:
 
 
 Answer = tuple[Operations, Tensor | None]
-"""The operations that are carried out by the convention, and where the result stands for a
-gradient."""
+"""The operations on entries that stand for a gradient, and the mask of the result."""
 
 
 def share(call: Call, number: int) -> Operations:
-    """The operations of so many entries, where all entries of the result have the same."""
+    """The operations of `number` result entries, where every entry of the result costs the same."""
     total, entries = operations_of(call, DISPATCHED_RULES) or NOTHING, max(call.output.numel(), 1)
     each = Operations(
         total.mul // entries,
@@ -153,12 +156,12 @@ def share(call: Call, number: int) -> Operations:
 
 
 def factors(call: Call) -> list[Tensor]:
-    """The masks of all tensor operands, over the result's shape."""
+    """The masks of all tensor operands, expanded to the result's shape."""
     return [known(t).expand(call.output.shape) for t in call.inputs]
 
 
 def both(call: Call) -> Answer:
-    """Carried out where every operand is there; so is the result."""
+    """Counted where every operand stands for a gradient; so does the result there."""
     mask = factors(call)[0]
     for other in factors(call)[1:]:
         mask = mask & other
@@ -166,20 +169,22 @@ def both(call: Call) -> Answer:
 
 
 def either(call: Call) -> Answer:
-    """An addition, carried out where both sides are there; the result is where one is."""
+    """An addition: counted where both operands stand for a gradient; the result does where one
+    does."""
     first, *rest = factors(call)
     second = rest[0] if rest else torch.ones_like(first)
     return share(call, int((first & second).sum())), first | second
 
 
 def of_gradient(call: Call) -> Answer:
-    """A derivative at every entry that has a gradient."""
+    """An elementwise derivative, counted at every entry where `grad_output` stands for a
+    gradient."""
     mask = known(call.tensor("grad_output"))
     return share(call, int(mask.sum())), mask
 
 
 def summed(call: Call) -> Answer:
-    """A sum of the terms that are there."""
+    """A sum: R - 1 additions for the R terms that stand for a gradient."""
     source = call.tensor("self")
     mask = known(source)
     axes, keep = call.arguments.get("dim"), bool(call.arguments.get("keepdim"))
@@ -190,7 +195,8 @@ def summed(call: Call) -> Answer:
 
 
 def product(call: Call) -> Answer:
-    """A matrix product of the entries that are there: R - 1 additions for R terms."""
+    """A matrix product: R multiplications and R - 1 additions where R terms stand for a
+    gradient."""
     left, right = (known(t).to(torch.float64) for t in call.inputs[:2])
     terms = left @ right
     adds = int((terms - 1).clamp_min(0).sum())
@@ -205,11 +211,11 @@ COUNTED: Mapping[str, Callable[[Call], Answer]] = {
     "mm": product,
     "bmm": product,
 }
-"""Operation -> what of it is carried out; the result of any other is taken as all numbers."""
+"""Operation -> its operations and its mask; the result of any other operation gets no mask."""
 
 
 def spent_on_zeros(backward: Callable[[], Any]) -> Operations:
-    """What a backward pass does with zeros that stand for no gradient."""
+    """The operations of a backward pass on zeros that stand for no gradient."""
     zeros = Zeros()
     with zeros:
         backward()
