@@ -1,8 +1,9 @@
-"""Which cases of the sizes are there, and what does a module do in each?
+"""Which cases do the sizes fall into, and what are a module's formulas in each?
 
-A case is the sizes at which some polynomials are at least 0. A narrow one is taken apart into
-lines, on which a size follows from the others; in one whose formulas would need floors, sizes are
-written by their quotients. Each case is traced at sizes of its own, once.
+A case is the set of sizes at which some polynomials are at least 0, such as l - w >= 0. A narrow
+case (0 <= l - w <= 2) is split into the lines l = w, l = w + 1, l = w + 2, on which one size
+follows from the others; where formulas would need floors, sizes are written by quotient and
+remainder (`divisions.py`). Each case is traced once, at sizes of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from profiler.tracing.meta_run.target import TraceError, Variables
 from profiler.tracing.result import Trace
 
 SETTLED = 2
-"""From these sizes on a module is compared: one row alone is a case of its own for a recurrence."""
+"""A module is compared from these sizes on: a recurrence over one row is a case of its own."""
 
 
 class ByCases(Exception):
-    """The equations count by cases at the sizes of a trace; `regions` are disjoint and cover it."""
+    """The equations are not one polynomial at the sizes of a trace; `regions` are disjoint cases
+    that cover these sizes, and each is to be compared by itself."""
 
     def __init__(self, regions: Sequence[Constraints]) -> None:
         super().__init__(" or ".join(map(conditions_words, regions)))
@@ -31,28 +33,29 @@ class ByCases(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """Some sizes: each polynomial of `region` is at least 0 there, in the letters of divisions."""
+    """A set of sizes: those at which each polynomial of `region` is at least 0. `region` is written
+    in the letters of `divisions`."""
 
     region: Constraints = frozenset()
     divisions: Divisions = ()
 
     @property
     def asked(self) -> Constraints:
-        """The conditions in the sizes that were asked for."""
+        """The conditions in the sizes that were asked for, without letters of divisions."""
         return asked(self.region, self.divisions) if self.divisions else self.region
 
     @property
     def plain(self) -> Case:
-        """The same without the floors that have one value in it."""
+        """The same case; a floor that has only one value in it is replaced by that value."""
         return replace(self, region=plain(self.region))
 
     def among(self, regions: Sequence[Constraints]) -> list[Case]:
-        """Cases with these conditions, in the same letters."""
+        """The cases with these conditions, in the same letters."""
         return [replace(self, region=region) for region in regions]
 
 
 class Traces:
-    """One module, traced in every case when it is first asked for."""
+    """The traces of one module by case, each made when it is first asked for."""
 
     def __init__(self, everywhere: Trace) -> None:
         self.everywhere = everywhere
@@ -62,9 +65,9 @@ class Traces:
         """The trace of a case.
 
         Raises:
-            TraceError: there is none.
-            ByCases: the formulas do not hold from the first quotients or remainders on; these are
-                cases of their own.
+            TraceError: the module has no trace in this case.
+            ByCases: the formulas hold only from larger quotients or remainders on; the smaller ones
+                are a case of their own.
         """
         if case not in self.known:
             try:
@@ -78,8 +81,8 @@ class Traces:
         return known
 
     def settled(self, case: Case, found: Trace) -> Trace:
-        """A trace whose formulas hold in all of its case from `SETTLED` on; ByCases where they do
-        so from later letters of a division on."""
+        """The trace, where its formulas hold at all sizes of the case from `SETTLED` on; ByCases
+        where they hold only from a larger quotient or remainder on."""
         sizes = self.sizes(case)
         given = [sizes.poly(letter) for letter in self.everywhere.variables.over]
         where = case.region | {poly - SETTLED for poly in given if poly is not None}
@@ -92,15 +95,15 @@ class Traces:
         return found
 
     def sizes(self, case: Case) -> Variables:
-        """The letters of a case."""
+        """The sizes of a case, written in the letters of its divisions."""
         return written(self.everywhere.variables, case.divisions)
 
     def parts(self, case: Case, unsettled: Sequence[Fn]) -> list[Case]:
-        """The cases of a case in which a size under one of some floors is written by its quotient;
-        none where no size can be, or all are.
+        """The cases into which a case falls when a size under one of the floors `unsettled` is
+        written by its quotient; none where no size can be so written, or all of them are.
 
         Raises:
-            TraceError: there is no one way to write it.
+            TraceError: floors divide the size by several others, or leave too many remainders.
         """
         if len(case.divisions) == len(self.everywhere.variables.over):
             return []
@@ -111,12 +114,12 @@ class Traces:
 
 
 NARROW = 2
-"""A case in which a condition exceeds 0 by no more than this is taken apart."""
+"""A case in which a condition exceeds 0 by no more than this is split into lines."""
 
 
 def thin(region: Constraints) -> list[Constraints]:
-    """The lines of a narrow case, on each of which a condition has one value; a case that is wide,
-    or a line already, as it is."""
+    """The lines of a narrow case, on each of which one condition has one value; a wide case, or one
+    that is a line already, is returned as it is."""
     for condition in sorted(region, key=str):
         if -condition in region:
             continue
@@ -128,7 +131,8 @@ def thin(region: Constraints) -> list[Constraints]:
 
 
 def line(region: Constraints, zero: Poly) -> Constraints:
-    """The sizes of a case at which a polynomial is 0, without conditions that follow."""
+    """The sizes of a case at which the polynomial `zero` is 0, without conditions that follow from
+    others."""
     equation = frozenset((zero, -zero))
     for condition in sorted(region, key=str):
         if implied(region - {condition} | equation, condition):

@@ -1,23 +1,17 @@
-"""What lies between a traced module and a mixer's equations, and which switches name it?
+"""What lies between a traced module and a mixer's equations, and which switches account for it?
 
-The equations' formula is subtracted from the traced one, class by class, as polynomials. The
-equations are then counted again under every form and every set of the ladder's switches: those that
-leave the least unexplained are the causes, one switch turned at a time. What a backward pass does
-with zeros that fill gradients up is a cause of its own, counted of the module.
+The equations' formula is subtracted from the traced formula, class by class, as polynomials. The
+equations are then counted again under every form and every set of the reconciliation's switches;
+the causes are the switches that leave least unexplained, turned one after the other. The arithmetic
+of a backward pass with zeros that fill gradients up is a cause of its own, counted of the module.
 
-Where the equations count by cases (l < w, l >= w), the module is traced anew at sizes of each case,
-and subtracted there; where floors of theirs (floor(w/2), floor(l/C)) leave a case without formulas,
-by cases of the remainder.
+Where the equations count by cases (l < w, l >= w), the module is traced anew at sizes of each case
+and compared there; where floors (floor(w/2), floor(l/C)) leave a case without formulas, by cases of
+the remainder.
 
-What do a mixer's equations count, in the letters of a trace, and what is left beside it?
-
-Where the count is several polynomials at the sizes of a trace, the cases are raised.
-
-Are two formulas in floor(x/2) equal, where their polynomials differ?
-
-Of x = 2f and x = 2f + 1 one holds: (2f - x)(2f - x + 1) = 0, so that f**2 is given by f and x; and
-floor((x + 1)/2) = x - floor(x/2). What is written by x and the first power of f alone is 0 at all
-sizes only where it is 0 as a polynomial.
+Formulas in f = floor(x/2) are compared in a normal form. Either x = 2f or x = 2f + 1, so that
+(2f - x)(2f - x + 1) = 0 gives f**2 by f and x; and floor((x + 1)/2) = x - floor(x/2). What is
+written by x and the first power of f is 0 at all sizes only where it is 0 as a polynomial.
 """
 
 from __future__ import annotations
@@ -51,7 +45,7 @@ from profiler.tracing.result import Trace
 
 @dataclass(frozen=True)
 class Cause:
-    """A switch, and what the equations count more under it, by class."""
+    """A switch, and how many more operations of each class the equations count under it."""
 
     name: str
     meaning: str
@@ -60,11 +54,11 @@ class Cause:
 
 @dataclass(frozen=True)
 class Difference:
-    """A module's forward or backward pass less a mixer's equations.
+    """The formulas of a module's forward or backward pass less those of a mixer's equations.
 
-    `difference` is the whole of it by class; `causes` are re-counts of the equations under named
-    switches and, of a backward pass, what it does with zeros that fill gradients up; `unexplained`
-    is what stays when all of them are turned, empty where nothing does.
+    `difference` is the whole of it by class. `causes` are the changes that named switches make to
+    the equations' counts and, for a backward pass, its arithmetic with zeros that fill gradients
+    up. `unexplained` is what is left when all switches are turned; empty where nothing is left.
     """
 
     mixer: str
@@ -79,9 +73,10 @@ class Difference:
     notes: tuple[str, ...] = ()
     """Which causes were not looked for, and why."""
     region: Constraints = frozenset()
-    """The case of the sizes, each of these being at least 0; none where there is one case."""
+    """The case of the sizes: those at which each of these polynomials is at least 0; empty where
+    there is one case."""
     proven: Sequence[Mapping[str, int]] = ()
-    """The sizes of the case at which the module was held against its formulas."""
+    """The sizes of the case at which the module's counts were compared with its formulas."""
 
     @property
     def explained(self) -> bool:
@@ -90,12 +85,13 @@ class Difference:
 
     @property
     def case(self) -> str:
-        """The case in words; "" where there is one."""
+        """The case in words; "" where there is only one."""
         return conditions_words(self.region)
 
 
 def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
-    """Subtract a mixer's equations from a traced pass, symbolically, and name the rest.
+    """Subtract a mixer's equations from one traced pass, symbolically, and name causes of the
+    difference.
 
     Raises:
         UnknownMixer: no such mixer.
@@ -140,13 +136,13 @@ def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Differen
 
 
 def asked_for(classes: Classes, found: Trace) -> Classes:
-    """Formulas in the sizes that were asked for, where the trace has others."""
+    """Formulas in the sizes that were asked for, without letters of divisions."""
     return {name: undone(poly, found.divisions) for name, poly in classes.items()}
 
 
 def zeros(found: Trace) -> tuple[Classes, tuple[str, ...]]:
-    """The part of a backward pass that is arithmetic with zeros which fill gradients up, and why
-    some of it is not known."""
+    """The part of a backward pass that is arithmetic with zeros which fill gradients up, and notes
+    on why parts of this part are not known."""
     try:
         followed = found.zeros
     except TraceError as error:
@@ -157,18 +153,19 @@ def zeros(found: Trace) -> tuple[Classes, tuple[str, ...]]:
 
 
 def passes(found: Trace, name: str | Mixer) -> list[Difference]:
-    """The differences of the forward and of the backward pass, each by cases where the equations
-    count so; what cannot be compared says why.
+    """The differences of the forward and the backward pass, by cases where the equations count by
+    cases; a pass that cannot be compared says why.
 
     Raises:
-        UnknownMixer, TraceError: as `against` for the forward pass at all sizes.
+        UnknownMixer, TraceError: as `against`, for the forward pass at all sizes.
     """
     mixer, traces = load_mixer(name), Traces(found)
     return [one for phase in PHASES for one in by_case(traces, mixer, phase, Case())]
 
 
 def by_case(traces: Traces, mixer: Mixer, phase: str, start: Case) -> Iterator[Difference]:
-    """The differences of one pass at the sizes of a case, by cases of it where it has some."""
+    """The differences of one pass at the sizes of a case, split into smaller cases where
+    necessary."""
     waiting = [start]
     taken: set[Case] = set()
     while waiting:
@@ -183,7 +180,7 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: Case) -> Iterator[D
             if f.args[1].constant() is None
         ]
         if over and (found := by_quotients(traces, mixer, phase, case, over)):
-            yield from found  # two sizes that divide each other have no formulas in either alone
+            yield from found  # these need letters for quotient and remainder
             continue
         try:
             yield against(traces.at(case), mixer, phase)
@@ -202,8 +199,8 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: Case) -> Iterator[D
 def by_quotients(
     traces: Traces, mixer: Mixer, phase: str, case: Case, over: Sequence[Fn]
 ) -> list[Difference]:
-    """The differences at the sizes of a case where a size under one of some floors is written by
-    its quotient; none where nothing can be compared so."""
+    """The differences of one pass in a case where a size under one of the floors `over` is written
+    by its quotient; none where nothing can be compared that way."""
     try:
         parts = traces.parts(case, over)
     except TraceError as refused:
@@ -213,13 +210,13 @@ def by_quotients(
 
 
 def not_compared(mixer: Mixer, phase: str, case: Case, why: Exception) -> Difference:
-    """What there is of a case without a difference."""
+    """The record of a case that could not be compared, with the reason."""
     return Difference(mixer.name, phase, "", {}, {}, (), {}, reason=str(why), region=case.asked)
 
 
 def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
-    """The floors of a case, and those that the equations count with there, which have more than one
-    value in it."""
+    """The floors, in the conditions of a case and in what the equations count there, that take more
+    than one value in the case."""
     counted_with: list[Poly] = []
     for form in mixer.forms:
         try:
@@ -237,17 +234,17 @@ def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -
 
 
 def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
-    """The floors that have more than one value in a case."""
+    """The floors in polynomials that take more than one value in a case."""
     found = floors(polys)
     return [f for f in found if (known := values(f, region)) is None or len(known) > 1]
 
 
 def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[str, tuple[str, ...]]:
-    """The form and the rewrites that leave the least unexplained, few rather than many.
+    """The form and the rewrites that leave least unexplained; of equal ones the fewest rewrites.
 
-    A backward pass is that of the forward pass that ran: it has the form and the rewrites of that
-    one, or a form that counts the same forward, and the rewrites that concern gradients alone, each
-    of which leaves less than without it.
+    A backward pass follows the forward pass that ran: the form and the rewrites of the forward
+    pass, or a form with the same forward count, and of the rewrites that concern gradients alone
+    each that leaves less unexplained.
     """
     if phase == "backward":
         return following(mixer, found, traced)
@@ -258,7 +255,7 @@ def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[st
     for form, rewrites in sorted(choices, key=lambda c: len(c[1]) + (c[0] != mixer.default_form)):
         try:
             left = remaining(minus(traced, counted(mixer, form, rewrites, found, phase)))
-        except ByCases as cases:  # of no interest where another choice leaves nothing
+        except ByCases as cases:  # raised only if no other choice leaves nothing
             undecided = undecided or cases
             continue
         if least is None or left < least:
@@ -272,8 +269,8 @@ def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[st
 
 
 def following(mixer: Mixer, found: Trace, traced: Classes) -> tuple[str, tuple[str, ...]]:
-    """The form and the rewrites of a backward pass, from those of the forward pass; of forms that
-    count the same forward, the one that leaves the least."""
+    """The form and the rewrites of a backward pass, from those of the forward pass; among forms
+    with the same forward count, the one that leaves least."""
     before = against(found, mixer)
     ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
     forward = counted(mixer, before.form, ran, found, "forward")
@@ -304,12 +301,13 @@ def lessening(
     form: str,
     rewrites: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """The rewrites and those of gradients that leave less unexplained, the best one first."""
+    """The rewrites, extended by rewrites of gradients as long as one of them leaves less
+    unexplained, the best one first."""
 
     def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
         return remaining(minus(traced, counted(mixer, form, chosen, found, phase)))
 
-    beyond = () if "dense" in rewrites else PADDINGS  # without it there are no zeros to be stored
+    beyond = () if "dense" in rewrites else PADDINGS  # without "dense" no zeros are stored
     waiting = [name for name in OF_GRADIENTS if name not in (*rewrites, *beyond)]
     least = left(rewrites)
     undecided: ByCases | None = None
@@ -318,7 +316,7 @@ def lessening(
         for name in waiting:
             try:
                 tried[name] = left((*rewrites, name))
-            except (Unanswered, Unsupported):  # a switch that cannot be counted is none
+            except (Unanswered, Unsupported):  # a switch without a count is not tried
                 continue
             except ByCases as cases:
                 undecided = undecided or cases
@@ -335,7 +333,8 @@ def lessening(
 def steps(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Another form first, then one rewrite after the other, with those before it."""
+    """The switches in the order in which they are turned: another form first, then the rewrites one
+    by one; each with its meaning and all rewrites turned so far."""
     if form != mixer.default_form:
         yield f"form={form}", f"form '{form}' computes the same function by other equations", ()
     for k, rewrite in enumerate(rewrites):
@@ -343,7 +342,7 @@ def steps(
 
 
 def switches() -> Iterator[tuple[str, ...]]:
-    """Every set of rewrites of a forward pass that go together, small sets first."""
+    """Every set of rewrites of a forward pass that may be turned together, small sets first."""
     names = [name for name in REWRITES if name not in OF_GRADIENTS]
     for number in range(len(names) + 1):
         for chosen in combinations(names, number):
@@ -356,15 +355,16 @@ Classes = dict[str, Poly]
 
 
 PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
-"""What a trace calls a pass -> the phase of the equations."""
+"""The name of a pass in a trace -> the phase of the equations."""
 
 
 def counted(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """A pass of the equations in the letters of the trace, for its batch.
+    """What the equations count in one pass, in the letters of the trace, for its batch.
 
-    A forward pass under a rewrite of gradients is that of a training step: it keeps what they read.
+    Under a rewrite of gradients the forward pass is that of a training step, the step less its
+    backward pass: it also keeps what the rewritten gradients read.
     """
     if phase == "forward" and not {*OF_GRADIENTS}.isdisjoint(rewrites):
         both, one = (
@@ -392,8 +392,8 @@ def in_trace(
 
 
 def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
-    """An exact count in the letters of the trace; ByCases where it is several polynomials there,
-    TraceError where it has other sizes."""
+    """An exact count as one polynomial in the letters of the trace; ByCases where it is several
+    polynomials there, TraceError where it has sizes that the trace lacks."""
     needed = sorted(exact.letters)
     given: Mapping[str, Poly | None] = {letter: found.variables.poly(letter) for letter in needed}
     known = {letter: poly for letter, poly in given.items() if poly is not None}
@@ -412,7 +412,7 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
             split = split + Exact(((open_, poly),))
     least = {Poly.atom(x) - _least(found, x) for x in split.letters}
     here = found.region | least | _compared(found)
-    for where in (frozenset(), found.region):  # cases may join at all sizes, or in this case alone
+    for where in (frozenset(), found.region):  # pieces may agree everywhere, or in this case only
         cases = [case for case in split.chambers(where) if not infeasible(case[0] | here)]
         if len(cases) == 1:
             return total + cases[0][1]
@@ -420,8 +420,8 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
 
 
 def without_floors(exact: Exact, found: Trace) -> Exact:
-    """A count with numbers for the floors that have one value in the case of a trace; ByCases where
-    one has several, under a size that is written by its quotient."""
+    """A count in which every floor that has one value in the case of the trace is that value;
+    ByCases where a floor has several values and sizes are written by quotients."""
     parts = [poly for guards, value in exact.pieces for poly in (*guards, value)]
     if found.divisions and (regions := told(parts, found.region)):
         raise ByCases(regions)
@@ -433,27 +433,27 @@ def without_floors(exact: Exact, found: Trace) -> Exact:
 
 
 def _always(guard: Poly, found: Trace) -> bool:
-    """Whether a condition is proven in the case of a trace, from the sizes on from which its
-    formulas hold."""
+    """Whether a condition is proven in the case of a trace, for sizes from which its formulas
+    hold."""
     later = {x: Poly.atom(x) + _least(found, x) - 1 for x in guard.letters}
     here = found.region | _compared(found)
     return nonnegative(guard.substitute(later)) or implied(here, guard)
 
 
 def _least(found: Trace, letter: str) -> int:
-    """The size of a letter from which on a trace is compared."""
+    """The smallest value of a letter at which a trace is compared."""
     quotients = {letter for division in found.divisions for letter in division.letters}
     return max(found.since.get(letter, 1), 1 if letter in quotients else SETTLED)
 
 
 def _compared(found: Trace) -> Constraints:
-    """That a size which is written by its quotient is one from which on a trace is compared."""
+    """The condition that each size written by its quotient is at least `SETTLED`."""
     sizes = [found.variables.poly(division.size) for division in found.divisions]
     return frozenset(poly - SETTLED for poly in sizes if poly is not None)
 
 
 def minus(larger: Classes, smaller: Classes) -> Classes:
-    """Per class, zeros left out."""
+    """larger - smaller, class by class; classes with difference 0 are left out."""
     names = dict.fromkeys([*larger, *smaller])
     found = {n: by_halves(larger.get(n, Poly()) - smaller.get(n, Poly())) for n in names}
     return {name: poly for name, poly in found.items() if poly.terms}
@@ -463,14 +463,15 @@ NOTHING_LEFT = (0, 0, 0)
 
 
 def remaining(left: Classes) -> tuple[int, int, int]:
-    """How much is unexplained: classes, terms, then their highest degree."""
+    """How much is unexplained, for comparisons: number of classes, then of terms, then highest
+    degree."""
     terms = [monomial for poly in left.values() for monomial in poly.terms]
     degrees = [sum(power for _, power in monomial) for monomial in terms]
     return len(left), len(terms), max(degrees, default=0)
 
 
 def by_halves(poly: Poly) -> Poly:
-    """The same number at all sizes, written by the first powers of floor(x/2) alone.
+    """The same function of the sizes, in which floor(x/2) has no higher power than the first.
 
     >>> k = Poly.atom("k")
     >>> up, down = (k + 1) // 2, k // 2

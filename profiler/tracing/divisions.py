@@ -1,11 +1,10 @@
-"""How are sizes written by quotients and remainders, so that no formula needs a floor?
+"""How are sizes written by quotient and remainder, so that no formula needs a floor?
 
-Equations whose bounds hold floor(k/2) or floor(l/C) count by polynomials in these floors. Where a
-size is a whole multiple of its divisor and a remainder, k = 2*q - 1 or l = C*q + r, both are
-letters that a module is traced over like any other: its formulas are polynomials in them, and every
-floor of the equations is one too, or a case of its own. A divisor that is a number leaves as many
-cases as there are remainders; one that is a size leaves three: the size is smaller, a multiple, or
-neither.
+Equations whose bounds hold floor(k/2) or floor(l/C) count by polynomials in these floors. A size is
+then written by its divisor, k = 2*q - 1 or l = C*q + r, and the module is traced over q and r like
+over any other letter: its formulas are polynomials in q and r, and every floor of the equations is
+a polynomial too, or is split into cases. A divisor that is a number gives one case per remainder. A
+divisor C that is a size gives three: l < C, l = C*q, and l = C*q + r with 0 < r < C.
 """
 
 from __future__ import annotations
@@ -22,19 +21,21 @@ from costmodel.symbolic.polynomial import Fn, Poly, call
 from profiler.tracing.meta_run.target import TraceError, Variables
 
 MOST = 4
-"""A floor that is proven to lie between two numbers up to this is told by its value."""
+"""A floor is replaced by its value where it is proven to lie between two numbers of at most this
+size."""
 
 REMAINDERS = 16
-"""Under a number, a module is traced for each remainder where there are no more than this."""
+"""A module is traced for each remainder of a number only where there are at most this many."""
 
 
 @dataclass(frozen=True)
 class Division:
     """`size = divisor * quotient + remainder`, the quotient at least 1.
 
-    Under a number the remainder is `missing`, one of 0, -1, ..., 1 - divisor, so that every size is
-    one of some quotient; under a size it is 0, or, where `missing` is None, a letter from 1 on.
-    The letters are named as what they are.
+    Where the divisor is a number, the remainder is `missing`, one of 0, -1, ..., 1 - divisor. Where
+    the divisor is a size, the remainder is 0 (`missing` 0) or a letter of values from 1 on
+    (`missing` None). The letters of quotient and remainder are named by their formulas, such as
+    "floor(l/C)".
     """
 
     size: str
@@ -53,40 +54,40 @@ class Division:
 
     @property
     def rest(self) -> str | None:
-        """The remainder as a letter; None where it is a number."""
+        """The remainder as a letter; None where the remainder is a number."""
         left = Poly.atom(self.size) - self.divisor * self.floor
         return f"({left})" if self.missing is None else None
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """The letters that stand for the size."""
+        """The letters that replace the size."""
         return (self.quotient,) if self.rest is None else (self.quotient, self.rest)
 
     @property
     def remainder(self) -> Poly:
-        """The remainder, a letter or a number."""
+        """The remainder, as a polynomial."""
         return Poly.of(self.missing) if self.rest is None else Poly.atom(self.rest)
 
     @property
     def value(self) -> Poly:
-        """The size in its letters."""
+        """The size in the letters that replace it."""
         return self.divisor * Poly.atom(self.quotient) + self.remainder
 
     @property
     def bounds(self) -> Constraints:
-        """What the remainder is at most, where it is a letter."""
+        """The condition remainder <= divisor - 1, where the remainder is a letter."""
         return frozenset() if self.rest is None else frozenset((self.divisor - 1 - self.remainder,))
 
     def over(self, sizes: Variables) -> Variables:
-        """The sizes with the letters in place of the one that is divided."""
+        """The sizes, with the letters of this division in place of the divided size."""
         letters: dict[str, int] = {}
         for letter, multiple in sizes.over.items():
             letters |= dict.fromkeys(self.letters, 1) if letter == self.size else {letter: multiple}
         return Variables(letters, {self.size: formula(self.value), **sizes.let})
 
     def undone(self, region: Constraints) -> Constraints:
-        """The conditions of a case without the letters of this division, floors standing for
-        them; a quotient that has one value in the case is that number."""
+        """The conditions of a case with floors in place of the letters of this division; a quotient
+        that has only one value in the case becomes that number."""
         size, quotient = Poly.atom(self.size), Poly.atom(self.quotient)
         fixed = next((n for n in range(1, MOST + 1) if equal(region, quotient - n)), None)
         times = self.floor if fixed is None else Poly.of(fixed)
@@ -106,7 +107,7 @@ Divisions = tuple[Division, ...]
 
 
 def written(sizes: Variables, divisions: Divisions) -> Variables:
-    """The sizes by the letters of some divisions, one after the other."""
+    """The sizes in the letters of some divisions, applied one after the other."""
     return reduce(lambda over, division: division.over(over), divisions, sizes)
 
 
@@ -118,7 +119,8 @@ def asked(region: Constraints, divisions: Divisions) -> Constraints:
 
 
 def shortest(region: Constraints) -> Constraints:
-    """A case without conditions that follow from others; an equation stays whole."""
+    """A case without the conditions that follow from others; both halves of an equation are
+    kept."""
     for condition in sorted(region - {Poly()}, key=str):
         if -condition not in region and implied(region - {condition}, condition):
             region = region - {condition}
@@ -126,7 +128,7 @@ def shortest(region: Constraints) -> Constraints:
 
 
 def undone(poly: Poly, divisions: Divisions) -> Poly:
-    """A formula in the sizes that were asked for, floors standing for the letters of divisions."""
+    """A formula in the sizes that were asked for: floors replace the letters of divisions."""
     for division in reversed(divisions):
         left = Poly.atom(division.size) - division.divisor * division.floor
         values = {division.quotient: division.floor}
@@ -136,12 +138,12 @@ def undone(poly: Poly, divisions: Divisions) -> Poly:
 
 
 def equal(region: Constraints, zero: Poly) -> bool:
-    """Whether a polynomial is proven to be 0 in a case."""
+    """Whether the polynomial `zero` is proven to be 0 in a case."""
     return implied(region, zero) and implied(region, -zero)
 
 
 def floors(polys: Iterable[Poly]) -> list[Fn]:
-    """The floors in polynomials, those within others first."""
+    """The floors in polynomials, inner floors first."""
     found: dict[Fn, None] = {}
     for poly in polys:
         for atom in sorted(poly.atoms):
@@ -153,7 +155,7 @@ def floors(polys: Iterable[Poly]) -> list[Fn]:
 
 
 def values(floor: Fn, region: Constraints) -> range | None:
-    """The values that a floor may have in a case; None where they are not proven to be few."""
+    """The values that a floor may take in a case; None where no bounds up to `MOST` are proven."""
     above, below = floor.args
     known = range(-MOST, MOST + 1)
     least = max((m for m in known if implied(region, above - below * m)), default=None)
@@ -162,7 +164,7 @@ def values(floor: Fn, region: Constraints) -> range | None:
 
 
 def at(poly: Poly, floor: Fn, value: int) -> Poly:
-    """A polynomial with a number for a floor, within other functions too."""
+    """A polynomial with a number in place of a floor, inside other functions too."""
     given = {str(floor): Poly.of(value)}
     for atom in poly.atoms:
         if isinstance(atom, Fn) and atom != floor and floor in floors(atom.args):
@@ -171,7 +173,7 @@ def at(poly: Poly, floor: Fn, value: int) -> Poly:
 
 
 def settled(poly: Poly, region: Constraints) -> Poly:
-    """A polynomial with a number for every floor that has one value in a case."""
+    """A polynomial in which every floor with only one value in the case is that value."""
     for floor in floors([poly]):
         if (known := values(floor, region)) is not None and len(known) == 1:
             return settled(at(poly, floor, known[0]), region)
@@ -179,7 +181,8 @@ def settled(poly: Poly, region: Constraints) -> Poly:
 
 
 def plain(region: Constraints) -> Constraints:
-    """A case without the floors that have one value in it: their bounds stand instead."""
+    """A case in which every floor with only one value is replaced by the value; the bounds that
+    give the floor this value become conditions."""
     for floor in floors(sorted(region, key=str)):
         if (known := values(floor, region)) is not None and len(known) == 1:
             moved = frozenset(at(condition, floor, known[0]) for condition in region)
@@ -188,14 +191,14 @@ def plain(region: Constraints) -> Constraints:
 
 
 def lying(floor: Fn, value: int) -> Constraints:
-    """That a floor has a value."""
+    """The conditions under which a floor has a given value."""
     above, below = floor.args
     return frozenset((above - below * value, below * (value + 1) - 1 - above))
 
 
 def told(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
-    """The cases in which the first of some floors that has several values in a case has one each;
-    none where there is no such floor."""
+    """The cases in each of which the first floor with several values in the region has one value;
+    none where no floor has several."""
     for floor in floors(sorted(polys, key=str)):
         if (known := values(floor, region)) and len(known) > 1:
             cases = [region | lying(floor, value) for value in known]
@@ -203,14 +206,15 @@ def told(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
     return []
 
 
-# The cases of a division.
+# Splitting a case by a division.
 
 
 def divided(
     region: Constraints, sizes: Variables, unsettled: Sequence[Fn]
 ) -> list[tuple[Constraints, Division | None]]:
-    """The cases of a case in which a size of the first floor that has one is written by its
-    quotient; none where no size can be. They are disjoint, and cover it.
+    """The cases into which a region falls when a size under the first suitable floor is written by
+    its quotient, each with its division; disjoint, and covering the region. Empty where no floor
+    has a size that can be divided.
 
     Raises:
         TraceError: as `dividend`.
@@ -234,13 +238,14 @@ def divided(
 
 
 def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Poly] | None:
-    """A size that a floor divides, and what all floors divide it by; None where it has none.
+    """A size that a floor divides, and a divisor that serves all floors `beside` it; None where the
+    floor divides no single size.
 
     Raises:
-        TraceError: there is no one way to write that size.
+        TraceError: the floors divide the size by several others, or leave too many remainders.
     """
     above, below = floor.args
-    if not below.letters <= sizes.over.keys():  # by a size that was not given
+    if not below.letters <= sizes.over.keys():  # the divisor is a size that was not given
         return None
     for letter, multiple in sizes.over.items():
         if letter not in above.atoms or letter in below.letters or multiple != 1:
@@ -265,7 +270,7 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
 
 
 def cases(region: Constraints) -> list[Constraints]:
-    """A case without floors that have few values: by cases where one has several."""
+    """A case split until every floor that has few values has one value in each."""
     if infeasible(region := plain(region)):
         return []
     parts = told(region, region)
@@ -278,7 +283,7 @@ def formula(poly: Poly) -> Formula:
 
 
 def tree(poly: Poly) -> Node:
-    """The same as a tree."""
+    """The polynomial as a syntax tree."""
     total: Node = Number(Fraction(0))
     for monomial, number in poly.terms.items():
         term: Node = Number(Fraction(number))
@@ -289,7 +294,7 @@ def tree(poly: Poly) -> Node:
 
 
 def leaf(atom: str) -> Node:
-    """A letter, or a function of polynomials."""
+    """An atom of a polynomial as a syntax tree: a letter, or a function of polynomials."""
     if not isinstance(atom, Fn):
         return Letter(atom)
     inner = tuple(map(tree, atom.args))

@@ -1,10 +1,11 @@
-"""What would a module do at sizes where it was not run, if its shapes go on as near the first ones?
+"""What would a module do at sizes where it was not run, if its shapes continue as at small sizes?
 
-Where the same operations follow each other, counts follow from the whole numbers that they are
-called with, and these are simple in the sizes where the counts are not: an extent n*h where a
-product of matrices takes l*n**2*h**2. They are found from few runs, and every operation that
-differs in them is counted once. So a slow module is run at fewer sizes before there are formulas;
-what these are proven on, runs as ever.
+Where runs at several sizes dispatch the same sequence of operations, the counts follow from the
+whole numbers that each operation is called with, and these numbers are simpler functions of the
+sizes than the counts: an extent is n*h where the count of a matrix product is l*n**2*h**2. So these
+numbers are interpolated from few runs, and each operation whose numbers vary is counted once on the
+meta device. A slow module thus needs fewer runs before there are formulas; the runs that prove the
+formulas are made as for any other module.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from profiler.tracing.size_samples import Foresight, Points
 
 @dataclass(frozen=True)
 class Strand:
-    """Places in a course that hold the same at each of several sizes; `value` is what the first
-    holds at the least sizes, `varying` the positions of whole numbers that depend on the sizes."""
+    """The positions in a run log that hold the same object at every size tried.
+
+    `value` is what they hold at the smallest sizes, `varying` the positions within `value` of whole
+    numbers that depend on the sizes, `formulas` these numbers as polynomials.
+    """
 
     places: Sequence[int]
     value: Any
@@ -38,7 +42,7 @@ class Strand:
     formulas: dict[int, Poly] = field(default_factory=dict)
 
     def at(self, sizes: Mapping[str, int]) -> Any:
-        """What the places would hold at other sizes."""
+        """What the positions would hold at other sizes."""
         numbers = list(whole_numbers(self.value))
         for place in self.varying:
             numbers[place] = int(self.formulas.get(place, Poly()).rational(sizes))
@@ -46,11 +50,11 @@ class Strand:
 
 
 def strands(listed: Sequence[Sequence[Any]], values: Sequence[Sequence[Any]]) -> list[Strand]:
-    """The strands of some runs, each a list of what it holds place by place, told apart by
-    identity, and of what is compared.
+    """The strands of some runs. `listed` holds, per run, the object at each position (equal objects
+    are told by identity), `values` what is compared at each position.
 
     Raises:
-        Unlike: they differ in more than whole numbers.
+        Unlike: the runs differ in more than whole numbers.
     """
     places: dict[tuple[int, ...], list[int]] = {}
     for place, column in enumerate(zip(*(map(id, held) for held in listed), strict=True)):
@@ -67,7 +71,8 @@ def strands(listed: Sequence[Sequence[Any]], values: Sequence[Sequence[Any]]) ->
 
 
 class Foreseen:
-    """What one module would do, by the courses that it took near some sizes."""
+    """What one module would do at other sizes, extrapolated from its run logs near the first
+    sizes."""
 
     def __init__(self, points: Points, base: Point) -> None:
         """Raises Unlike, or TraceError where the module does not run at a size that is needed."""
@@ -94,18 +99,19 @@ class Foreseen:
         self.made.clear()
 
     def all(self) -> list[Strand]:
-        """Every strand."""
+        """Every strand: of calls, of storages and of parameters."""
         return [*self.calls, *self.held, *self.owned]
 
     def course(self, point: Point) -> Course:
-        """That of a run; Unlike where it is none of the same operations as the first."""
+        """The log of the run at a point; Unlike where the run dispatched other operations than the
+        first."""
         course = self.points.at(point).course
         if course is None or (hasattr(self, "first") and not self.first.like(course)):
             raise Unlike
         return course
 
     def numbers(self, point: Point) -> dict[tuple[int, int], int]:
-        """The whole numbers that vary, by strand and place, in a run."""
+        """The varying whole numbers of a run, by strand and position."""
         course = self.course(point)
         found: dict[tuple[int, int], int] = {}
         told = [called(course)] * len(self.calls)
@@ -128,7 +134,7 @@ class Foreseen:
         return self.made[point]
 
     def observation(self, sizes: Mapping[str, int]) -> Observation:
-        """The same at sizes by their letters."""
+        """What the module would do at sizes given by letter."""
         bytes_of = [0] * len(self.first.held)
         for strand in self.held:
             size = strand.at(sizes).bytes
@@ -145,7 +151,7 @@ class Foreseen:
         return Observation(found, array("q", alive), self.first.names)
 
     def costs(self, sizes: Mapping[str, int]) -> Iterable[tuple[str, str, int, Cost]]:
-        """Phase, name, how often and what it costs, of every strand of calls."""
+        """Phase, name, number of calls and cost of every strand of calls."""
         recorder = Recorder()
         for strand in self.calls:
             phase, made = self.first.calls[strand.places[0]]
@@ -162,7 +168,7 @@ class Foreseen:
 
 
 def called(course: Course) -> tuple[Sequence[Any], Sequence[Any]]:
-    """What tells the calls of a course apart, and what they were called with."""
+    """The calls of a run log, and the arguments of each call."""
     return course.calls, [made.arguments for _, made in course.calls]
 
 
@@ -171,8 +177,8 @@ def _empty(leaf: Any) -> Any:
 
 
 def foresight(points: Points, base: Point) -> Foresight | None:
-    """What a module would do at other sizes than those that it was run at; None where its runs near
-    some sizes differ in more than whole numbers, or these do not go on evenly."""
+    """A function from sizes to what the module would do there; None where runs near the first sizes
+    differ in more than whole numbers, or the numbers do not extrapolate."""
     try:
         found = Foreseen(points, base)
     except (Unlike, TraceError):

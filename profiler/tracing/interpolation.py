@@ -1,9 +1,10 @@
-"""Which polynomial gives these exact numbers at every size, found from a few and proven on others?
+"""Which polynomial gives these exact numbers at every size?
 
-Along each size the space of functions is found first: powers of the size, as many as it takes until
-two more change nothing, or powers of the size and of atoms (a padded length and its logarithm,
-ceil(l/p)). The polynomial in all sizes is then interpolated on a set of points that is closed
-downwards: a term is tried where all terms below it were needed. All arithmetic is rational.
+Along each size the space of functions is found first: powers of the size, as many as are needed
+until two more change nothing, or products of the size and of atoms (a padded length and its
+logarithm, ceil(l/p)). The polynomial in all sizes is then interpolated on a downward-closed set of
+points: a term is tried only where every term one step below it was needed. All arithmetic is
+rational.
 """
 
 from __future__ import annotations
@@ -18,37 +19,37 @@ from costmodel.symbolic.polynomial import Poly
 
 Point = tuple[int, ...]
 Numbers = Mapping[Any, int]
-"""Quantity -> its exact number at one point; a quantity that is missing is 0."""
+"""Quantity -> its exact number at one point; a missing quantity is 0."""
 
 HIGHEST = 6
-"""Degrees in one size beyond this are not tried."""
+"""The highest degree in one size that is tried."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Functions of one size with the places that settle them: `functions[k]` is 1 at `places[k]`
-    and 0 at those before."""
+    """A basis of functions of one size, with interpolation points: `functions[k]` is 1 at
+    `places[k]` and 0 at the places before it."""
 
     letter: str
     places: tuple[int, ...]
     functions: tuple[Poly, ...]
     others: tuple[Axis, ...] = ()
-    """The same space at the same places by other functions, where atoms depend on each other."""
+    """Other bases of the same space at the same places, where atoms depend on each other."""
 
     @property
     def powers(self) -> bool:
-        """Whether the functions are polynomials of rising degree, without other atoms."""
+        """Whether the functions are polynomials of rising degree in the size, without atoms."""
         return all(f.atoms <= {self.letter} for f in self.functions)
 
     def at(self, order: int, place: int) -> Fraction:
-        """The value of one function at one size."""
+        """The value of function number `order` at one size."""
         return Fraction(self.functions[order].rational({self.letter: place}))
 
 
 def axis(letter: str, raw: Iterable[Poly], places: Sequence[int]) -> Axis:
-    """The functions that span `raw`, each settled at the first of the places where it can be.
+    """A basis of the span of `raw`, each function normalised at the first place where it is not 0.
 
-    Functions that the others span at all of the places are left out.
+    A function that the others span at all of the places is left out.
     """
     chosen: list[int] = []
     functions: list[Poly] = []
@@ -74,7 +75,7 @@ Vector = dict[Any, Fraction]
 
 
 def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vector:
-    """What numbers hold beyond known coefficients times the values of their functions."""
+    """`numbers` less the known part: the sum of coefficients times the value of their function."""
     found = {name: Fraction(value) for name, value in numbers.items()}
     for coefficients, value in known:
         if value:
@@ -86,8 +87,8 @@ def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vect
 def degree_along(
     letter: str, places: Sequence[int], numbers: Callable[[int], Numbers], *, beyond: int = 2
 ) -> int | None:
-    """The highest power of one size that any number needs, so many higher ones having been tried;
-    None where none is enough."""
+    """The highest power of one size that any number needs, after `beyond` higher powers had
+    coefficient 0; None where no tried degree is enough."""
     basis = axis(letter, powers(letter, len(places) - 1), places)
     coefficients: list[Vector] = []
     last = 0
@@ -102,7 +103,8 @@ def degree_along(
 
 
 def spans(basis: Axis, places: Iterable[int], numbers: Callable[[int], Numbers]) -> bool:
-    """Whether functions of one size, settled at their own places, give the numbers at others."""
+    """Whether the functions of a basis, fitted at the basis's own places, give the numbers at
+    `places`."""
     coefficients = along(basis, numbers)
     return all(
         not leftover(numbers(p), ((c, basis.at(k, p)) for k, c in enumerate(coefficients)))
@@ -111,7 +113,7 @@ def spans(basis: Axis, places: Iterable[int], numbers: Callable[[int], Numbers])
 
 
 def along(basis: Axis, numbers: Callable[[int], Numbers]) -> list[Vector]:
-    """The coefficients of the functions of one size, from its places."""
+    """The coefficients of the functions of one size, from the numbers at the basis's places."""
     coefficients: list[Vector] = []
     for place in basis.places:
         known = ((c, basis.at(k, place)) for k, c in enumerate(coefficients))
@@ -124,8 +126,8 @@ def interpolate(
 ) -> dict[Any, Poly]:
     """The combination of products of the axes' functions that gives the numbers.
 
-    A product is tried where every one that lies one step below it was needed: so it is with
-    powers. With other functions, or where `whole`, all are tried.
+    A product is tried only where every product one step below it was needed, which is right for
+    powers. With other functions, or where `whole`, all products are tried.
     """
     whole = whole or not all(a.powers for a in axes)
     found: dict[Point, Vector] = {}
@@ -152,7 +154,8 @@ def interpolate(
 def shortest(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """As `interpolate`; where atoms depend on each other, each number by its shortest formula."""
+    """As `interpolate`; where atoms depend on each other, each number gets its shortest formula
+    among the bases."""
     best = interpolate(axes, numbers, whole=whole)
     for i, given in enumerate(axes):
         for other in given.others:
@@ -164,7 +167,7 @@ def shortest(
 
 
 def just_below(orders: Point) -> Iterator[Point]:
-    """The products that lie one step below one."""
+    """The products one step below a product: one order less along one axis."""
     for i, order in enumerate(orders):
         if order:
             yield (*orders[:i], order - 1, *orders[i + 1 :])

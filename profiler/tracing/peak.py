@@ -1,7 +1,8 @@
-"""At which moment are most bytes alive, as a formula?
+"""At which moment are most bytes alive, and how many are they, as a formula?
 
-The bytes alive at one moment are a polynomial; the peak is the maximum over all moments, where the
-same operations run at all sizes, else over those that were the highest at some.
+The bytes alive at one moment (after one dispatched operation) are a polynomial in the sizes. The
+peak is the maximum over all moments where the same operations run at all sizes; otherwise over the
+moments that were highest at some size that was tried.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ TRIED = (
     "peak: the moments of a call differ with the sizes; those are followed that were the highest "
     "at one that was tried"
 )
-"""What a peak rests on that is not the maximum over all moments."""
+"""The note on a peak that is not the maximum over all moments."""
 
 MOST_MOMENTS = 60
-"""Moments beyond this many are not followed: they move with the sizes."""
+"""With more moments than this, moments shift with the sizes and are not followed."""
 
 
 def peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
-    """The most bytes alive: the first way to find it that gives it at all of some points; where
-    not all moments were followed, that becomes a note."""
+    """The most bytes alive, by the first method whose formula holds at all points `inside`; where
+    not all moments were followed, a note says so."""
     if (every := every_moment(points, axes, [*inside, *points.foreseen()])) is not None:
         return every
     found: Poly | None = None
@@ -43,8 +44,8 @@ def peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
 
 
 def every_moment(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
-    """The maximum over all moments, those at which no operation has ended lower than before and
-    after; None where other operations run at other points."""
+    """The maximum over all moments that are local maxima at some point; None where different
+    operations run at different points."""
     seen = {p: points.likely(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):
@@ -70,13 +71,13 @@ def every_moment(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) 
 
 
 APART = 256
-"""Moments this far from another one are not asked whether it lies halfway between them."""
+"""A moment is compared only with pairs of moments at most this far away on either side."""
 
 
 def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The moments, each by its bytes at every point, without those that lie halfway between two
-    others, as the moments of equal layers do: formulas depend linearly on the bytes that they are
-    found from, so that one of those two is nowhere less."""
+    """The moments, each by its bytes at every point, without those halfway between two others (as
+    the moments of equal layers are). Formulas are linear in these bytes, so at every size one of
+    the two others is at least as high."""
 
     def halfway(k: int) -> bool:
         value = columns[k]
@@ -98,10 +99,10 @@ def plain_peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) ->
 
 
 def highest_moments(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
-    """The maximum over all moments that were one at any of some points.
+    """The maximum over all moments that were the highest at one of the points.
 
-    A moment is told by its distance from a landmark, so that it can be found again where loops
-    over a size make the number of operations differ.
+    Where loops over a size change the number of operations, a moment is found again by its distance
+    from a landmark.
     """
     places = landmarks([points.at(p) for p in inside])
     moments: dict[tuple[Landmark, int], None] = {}
@@ -122,7 +123,8 @@ def highest_moments(points: Points, axes: Sequence[Axis], inside: Sequence[Point
 
 
 def moment(points: Points, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
-    """The bytes alive at a moment; None where no formula gives them at all points that have it."""
+    """The bytes alive at a moment; None where no formula gives them at all points that have the
+    moment."""
     values: dict[Point, int] = {}
     for point, place in places.items():
         alive = points.at(point).alive
@@ -137,11 +139,12 @@ def moment(points: Points, axes: Sequence[Axis], places: Mapping[Point, int]) ->
 
 
 Landmark = tuple[str, int]
-"""An operation by its name, and how many of that name came before."""
+"""An operation by its name, and how many of that name ran before it."""
 
 
 def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
-    """Where operations stand that run equally often at all points, and the start and the end."""
+    """The positions of operations that run equally often at all points, and of the start and the
+    end."""
     counts = [Counter(seen.names) for seen in listed]
     steady = {name for name in counts[0] if len({c[name] for c in counts}) == 1}
     found = []
@@ -158,7 +161,7 @@ def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
 
 
 def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, int]]:
-    """The last landmark up to a moment, and the first after it, if there is one."""
+    """The last landmark up to a moment, and the first after it if there is one."""
     earlier = [(mark, place) for mark, place in marks.items() if place <= top]
     later = [(mark, place) for mark, place in marks.items() if place > top]
     yield max(earlier, key=lambda entry: entry[1])
@@ -167,14 +170,14 @@ def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, 
 
 
 def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
-    """The polynomials without those that one or two others exceed, at least one of them at every
-    point of at least some sizes."""
+    """The polynomials without those exceeded by one or two others; at every point from the least
+    sizes on, one of the polynomials left is the maximum."""
     moved = {p: shifted(p, least) for p in dict.fromkeys(polys)}
     ordered = sorted(moved, key=lambda p: -sum(moved[p].values()))
     monomials = dict.fromkeys(m for terms in moved.values() for m in terms)
     highest = [max(ordered, key=lambda p: moved[p].get(m, Fraction(0))) for m in monomials]
     kept: list[Poly] = []
-    for poly in dict.fromkeys((*highest, *ordered)):  # those exceed most others
+    for poly in dict.fromkeys((*highest, *ordered)):  # the largest first: they exceed most others
         if not exceeded(moved[poly], [moved[other] for other in kept]):
             kept.append(poly)
     for poly in list(kept):
@@ -184,11 +187,12 @@ def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
 
 
 Moved = Mapping[object, Fraction]
-"""Monomial -> its coefficient, in sizes less the least; of functions of sizes one by one."""
+"""Monomial -> its coefficient, for a polynomial in what sizes have beyond the least sizes;
+functions of sizes count as letters."""
 
 
 def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
-    """The coefficients of a polynomial in what sizes have beyond the least ones.
+    """The coefficients of a polynomial in what sizes have beyond the least sizes.
 
     Functions of sizes stand as they are: they are at least 0.
     """
@@ -199,20 +203,22 @@ def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
 
 
 def exceeded(poly: Moved, others: Sequence[Moved]) -> bool:
-    """Whether one or two others are shown to be nowhere less, at least one of them."""
+    """Whether at every size one of the others is at least as large: shown for one other, or for the
+    larger of two."""
     return any(covers(other, poly) for other in others) or any(
         cover(one, two, poly) for one, two in combinations(others, 2)
     )
 
 
 def covers(larger: Moved, smaller: Moved) -> bool:
-    """Whether no coefficient is less than another's: then no value is."""
+    """Whether no coefficient of `larger` is below that of `smaller`; the same then holds for the
+    values."""
     return all(larger.get(m, 0) >= smaller.get(m, 0) for m in {*larger, *smaller})
 
 
 def cover(one: Moved, two: Moved, smaller: Moved) -> bool:
-    """Whether some mean of two polynomials is shown to be nowhere less than a third: then the
-    larger one of them is not."""
+    """Whether some weighted mean of `one` and `two` has no coefficient below that of `smaller`;
+    then max(one, two) is nowhere below it."""
     low, high = Fraction(0), Fraction(1)
     for m in {*one, *two, *smaller}:
         slope = one.get(m, Fraction(0)) - two.get(m, Fraction(0))

@@ -15,22 +15,25 @@ from profiler.tracing.size_samples import Points
 PRIME = (13, 11, 7, 17, 19, 23, 29, 31)
 ODD = (21, 15, 9, 25, 27, 33, 35, 39)
 EVEN = (32, 16, 8, 64, 4, 28, 40, 44)
-"""Sizes, as multiples, of the first three points that formulas are proven at: one out of each."""
+"""Multiples for the first three points at which formulas are proven; one point from each list."""
 
 LARGE = (1021, 509, 251, 127, 61, 37)
-"""Large primes, one of which every size takes in turn."""
+"""Large primes; every letter takes one of them in turn."""
 
 DIVISIBLE = ((960, 480, 192, 64), (896, 448, 224, 56))
-"""Sizes that many others divide, two of which every size takes in turn, one where runs take long:
-what a module does only where its chunks come out even shows there."""
+"""Sizes with many divisors; every letter takes two of them in turn, or one where runs take long.
+They show what a module does only where its chunks come out even."""
 
 
 def held_out(points: Points, base: Point) -> list[Point]:
-    """Sizes that no formula was found from, at which the module runs: prime, odd, powers of two,
-    and each letter large, once a prime, once divisible by many, the others being the primes: what
-    depends on which of two sizes is the larger, or divides the other, shows where neither is one
-    that formulas were found from. Of two
-    letters each is the larger one somewhere, where the case has such sizes."""
+    """Points at which the module runs and that no formula was found from.
+
+    The points are: one of primes, one of odd sizes, one of powers of two; then, for each letter,
+    points where this letter is large, once a prime and once with many divisors, the others being
+    prime. Behaviour that depends on which of two sizes is larger, or on one dividing the other,
+    shows at these. For each ordered pair of letters there is a point where the first is larger, if
+    the case has such sizes.
+    """
     found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):
         turns = (sizes[shift:] + sizes[:shift] for shift in range(len(sizes)))
@@ -52,8 +55,8 @@ def held_out(points: Points, base: Point) -> list[Point]:
 
 
 def larger(points: Points, base: Point, i: int, j: int) -> Point | None:
-    """The point that takes the least time among those of the primes at which one letter is larger
-    than another; None where there is none that is no slower than what is waited for elsewhere."""
+    """Of the points of primes at which letter i is larger than letter j, the one that takes least
+    time; None where there is none, or it takes longer than the search's patience."""
     made = (
         tuple(beyond(points, base, k, size) for k, size in enumerate(sizes))
         for sizes in permutations(PRIME[: max(6, len(base))], len(base))
@@ -64,14 +67,14 @@ def larger(points: Points, base: Point, i: int, j: int) -> Point | None:
 
 
 def beyond(points: Points, base: Point, i: int, place: int) -> int:
-    """A multiple of a letter that lies beyond its smallest."""
+    """A multiple of a letter above the letter's smallest size."""
     step = points.multiples[i]
     return base[i] - base[i] % step + place * step if base[i] > place * step else place * step
 
 
 def large(points: Points, base: Point, i: int, among: Point, sizes: Sequence[int]) -> Point | None:
-    """A large multiple of one letter, the first of some that patience allows, the others as in
-    `among`."""
+    """The point `among` with a large multiple of one letter, the first of `sizes` that patience
+    allows; None where there is none."""
     for size in sizes:
         place = size * points.multiples[i]
         point = points.moved(among, i, place)
@@ -87,7 +90,7 @@ def large(points: Points, base: Point, i: int, among: Point, sizes: Sequence[int
 def breaks(
     points: Points, polys: Mapping[Quantity, Poly], among: Sequence[Point]
 ) -> dict[Quantity, Break]:
-    """The first point at which each formula fails, the smallest sizes first."""
+    """The first point at which each formula fails, smallest sizes first."""
     found: dict[Quantity, Break] = {}
     for point in sorted(among, key=lambda p: (sum(p), p)):
         for quantity in polys.keys() - found.keys():
@@ -97,14 +100,14 @@ def breaks(
 
 
 def apart(points: Points, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
-    """How a formula fails at a point, if it does."""
+    """Where and how a formula fails at a point; None where it holds."""
     sizes = points.named(point)
     value, counted = poly.rational(sizes), points.at(point).quantities.get(quantity, 0)
     return None if value == counted else Break(sizes, str(poly), str(value), counted)
 
 
 def earliest(points: Points, poly: Poly, quantity: Quantity, base: Point, found: Break) -> Break:
-    """The first size, along the letters one by one, at which a formula fails."""
+    """The smallest size, searched along the letters one by one, at which a formula fails."""
     for i, letter in enumerate(points.letters):
         step, low, high = points.multiples[i], base[i], found.sizes[letter]
         nearer = fails(points, poly, quantity, points.moved(base, i, high)) if high > low else None
@@ -121,14 +124,13 @@ def earliest(points: Points, poly: Poly, quantity: Quantity, base: Point, found:
 
 
 def fails(points: Points, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
-    """How a formula fails at a point, if the module runs there."""
+    """Where and how a formula fails at a point; None where it holds or the module does not run."""
     return apart(points, poly, quantity, point) if points.runs(point) else None
 
 
 def since(points: Points, polys: Mapping[Quantity, Poly], base: Point) -> Point:
-    """The least size of each letter down to which formulas of operations and parameters hold, the
-    other letters being as they were first; where one that holds from there on breaks below becomes
-    a note."""
+    """The least size of each letter from which formulas of operations and parameters hold, the
+    other letters being those of `base`. A formula that fails below becomes a note."""
     wrong = breaks(points, polys, points.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
     least = list(base)
@@ -155,11 +157,12 @@ def since(points: Points, polys: Mapping[Quantity, Poly], base: Point) -> Point:
 
 
 NEAR = 6
-"""Of a case, every combination of sizes up to this many is held against the formulas."""
+"""Within a case, every combination of sizes up to this one is compared with the formulas."""
 
 
 def nearest(points: Points, base: Point, near: int) -> Iterator[Point]:
-    """The smallest sizes of a case, one of the letters that it bounds being `near`."""
+    """The smallest points of a case: those at which one of the letters that the case bounds is
+    `near`."""
     sizes = [range(near, NEAR + 1) if i in points.bound() else (0,) for i in range(len(base))]
     for chosen in product(*sizes):
         if near in chosen:
@@ -171,7 +174,7 @@ def nearest(points: Points, base: Point, near: int) -> Iterator[Point]:
 
 
 def breaking_below(broken: Break, least: str) -> str:
-    """That formulas hold from some size on."""
+    """The note that formulas hold from some size on, with the failure below."""
     return (
         f"the formulas hold from {least} on: {broken.formula} gives {broken.gives} at "
         f"{words(broken.sizes)}, where {broken.counted} was counted"

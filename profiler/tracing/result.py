@@ -1,4 +1,5 @@
-"""What is known of a module once it was traced: formulas, where they hold, what has none?"""
+"""What is known of a traced module: its formulas, the sizes for which they hold, what has no
+formula?"""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from profiler.tracing.meta_run.operation import Counted
 from profiler.tracing.meta_run.target import TraceError, Variables, words
 
 LONGEST = 60
-"""Letters of a formula that is printed although it fails."""
+"""A formula that fails is printed only up to this many characters."""
 
 
 @dataclass(frozen=True)
 class Break:
-    """Where a formula fails: the first size found, what it gives there and what was counted."""
+    """Where a formula fails: the sizes, what the formula gives there and what was counted."""
 
     sizes: Mapping[str, int]
     formula: str
@@ -39,7 +40,8 @@ class Break:
 
 @dataclass(frozen=True)
 class Uncounted:
-    """A dispatched operation without a counting rule: how often it runs, what it touches."""
+    """A dispatched operation without a counting rule: how often it runs, how many bytes it
+    touches."""
 
     name: str
     phase: str
@@ -51,11 +53,11 @@ class Uncounted:
 class Trace:
     """Formulas of everything that one call of a module does, in the sizes `over`.
 
-    `quantities` maps (part, kind) to an exact polynomial, or to where it breaks: parts are forward,
-    backward (by class of operations), parameters, and bytes (activations, peak). `proven` are the
-    sizes that formulas were held against and that did not go into them; `since` is the least size
-    of each letter down to which they hold; bytes hold from `base` on. `backend` names the path that
-    is assumed.
+    `quantities` maps (part, kind) to an exact polynomial, or to where the polynomial fails; the
+    parts are forward and backward (by class of operations), parameters, and bytes (activations,
+    peak). `proven` are sizes that formulas were compared at and not found from. `since` is the
+    least size of each letter from which formulas of operations and parameters hold; formulas of
+    bytes hold from `base` on. `backend` names the path through torch that is assumed.
     """
 
     target: str
@@ -67,23 +69,25 @@ class Trace:
     since: Mapping[str, int]
     base: Mapping[str, int]
     within: Callable[..., Trace] = field(repr=False)
-    """Traces the same module at sizes of a case, given its conditions and the divisions by whose
+    """Traces the same module in a case, given the conditions of the case and the divisions in whose
     letters these are written."""
     notes: Sequence[str] = ()
     decomposed: Sequence[str] = ()
     followed: Callable[[], Mapping[str, Poly | Break]] = field(default=dict, repr=False)
-    """Finds `zeros`."""
+    """Computes `zeros`."""
     sample: Mapping[tuple[str, str], Counted] = field(default_factory=dict, repr=False)
-    """Operations by phase and name at the first sizes."""
+    """Operations by phase and name, at the first sizes."""
     flops: FlopCounter | None = None
     """What torch's FlopCounterMode prints at the first sizes, and what it leaves out."""
     region: Constraints = frozenset()
-    """The case that it was traced in: each of these is at least 0."""
+    """The conditions of the case that was traced: each polynomial is at least 0. Empty for all
+    sizes."""
     divisions: Divisions = ()
-    """The sizes that stand written by quotients and remainders, which the formulas are in."""
+    """The sizes that are written by quotient and remainder; formulas are in these letters."""
 
     def classes(self, phase: str) -> dict[str, Poly | Break]:
-        """Class of operations -> formula, of `forward` or `backward`; the four first."""
+        """Class of operations -> formula, of the phase `forward` or `backward`; mul, add, div, exp
+        first."""
         found = {kind: value for (part, kind), value in self.quantities.items() if part == phase}
         ordered = [*CLASSES, *sorted(found.keys() - set(CLASSES))]
         return {name: found.get(name, Poly()) for name in ordered}
@@ -101,7 +105,7 @@ class Trace:
     @cached_property
     def zeros(self) -> Mapping[str, Poly | Break]:
         """Class of operations -> formula of the part of the backward pass that is arithmetic with
-        zeros which fill gradients up. Found when first asked for.
+        zeros which fill gradients up. Computed when first asked for.
 
         Raises:
             TraceError: the pass cannot be followed entry by entry; one sentence.
@@ -120,14 +124,14 @@ class Trace:
 
     @property
     def peak_bytes(self) -> Poly | Break:
-        """Most bytes alive at once: parameters, buffers, inputs, gradients and all that is made;
-        not what a kernel holds for itself while it runs."""
+        """Most bytes alive at once: parameters, buffers, inputs, gradients and all results; memory
+        that a kernel allocates for itself while it runs is left out."""
         return self.quantities.get(PEAK, Poly())
 
     @property
     def uncounted(self) -> tuple[Uncounted, ...]:
-        """Every operation that has no rule, whose work is in no formula; what runs only below the
-        sizes that formulas hold from is none."""
+        """Every operation without a counting rule, whose work is in no formula. An operation that
+        runs only below the sizes from which formulas hold is left out."""
         return tuple(
             Uncounted(
                 name,
@@ -142,7 +146,7 @@ class Trace:
 
     @property
     def broken(self) -> dict[Quantity, Break]:
-        """What no formula fits."""
+        """The quantities that no formula fits, with where the best formula fails."""
         return {q: v for q, v in self.quantities.items() if isinstance(v, Break)}
 
     @property

@@ -1,4 +1,4 @@
-"""What does a module do at each of the sizes that were tried so far?"""
+"""What does a module do at each of the sizes at which it was run?"""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from profiler.tracing.meta_run.recorder import Backend
 from profiler.tracing.meta_run.target import Target, TraceError, Variables, words
 
 PATIENCE_S = 6.0
-"""A size that would take longer than this is left out of a proof, and a smaller one is taken."""
+"""Sizes at which a run is expected to take longer than this many seconds are left out of a proof;
+smaller ones are taken instead."""
 
 
 SHORT_S = 0.3
-"""Where every run takes longer than this, no more of them are made at first than formulas and
-their proof need; what they do not prove is looked for as thoroughly as elsewhere."""
+"""Where every run takes longer than this many seconds, only the runs that formulas and their proof
+need are made at first; if the proof fails, the search is as thorough as elsewhere."""
 
 Foresight = Callable[[Point], Observation | None]
-"""What a module would do at a point where it was not run; None where that cannot be told."""
+"""What a module would do at a point where it was not run; None where that cannot be
+extrapolated."""
 
 
 class Points:
-    """Observations of one module, each made once, at sizes of a case alone: `region` holds its
-    conditions, each at least 0.
+    """Observations of one module at points of one case, each run made once. `region` holds the
+    conditions of the case, polynomials that are at least 0.
 
-    `multiples` holds what each letter is a multiple of; `used` the points that formulas were found
-    from, `notes` what must be said of the search, `foresight` what stands for runs that formulas
-    are found from, where these take long; while `followed`, the courses of such runs are kept.
+    `multiples` holds, per letter, the number whose multiples are tried. `used` are the points that
+    formulas were found from, `notes` what the user must be told of the search. `foresight` replaces
+    runs that formulas are found from where runs are slow; while `followed` is true, the logs of
+    slow runs are kept for it.
     """
 
     def __init__(
@@ -56,25 +59,25 @@ class Points:
         self.followed = True
 
     def named(self, point: Point) -> dict[str, int]:
-        """A point by the letters."""
+        """A point as a size per letter."""
         return dict(zip(self.letters, point, strict=True))
 
     def moved(self, base: Point, i: int, place: int) -> Point:
-        """A point with another size of one letter."""
+        """The point with `place` as the size of letter i."""
         return (*base[:i], place, *base[i + 1 :])
 
     def inside(self, point: Point) -> bool:
-        """Whether a point is one of the case."""
+        """Whether a point lies in the case."""
         sizes = self.named(point)
         return all(condition.rational(sizes) >= 0 for condition in self.region)
 
     def bound(self) -> list[int]:
-        """The letters that the case bounds, by position."""
+        """The positions of the letters that the conditions of the case contain."""
         bounded = {letter for condition in self.region for letter in condition.letters}
         return [i for i, letter in enumerate(self.letters) if letter in bounded]
 
     def at(self, point: Point, *, shapes: bool = False) -> Observation:
-        """What the module does at a point; TraceError where it does not run there."""
+        """What the module does at a point; TraceError where the module does not run there."""
         if point in self.refused:
             raise self.refused[point]
         if not self.inside(point):
@@ -95,24 +98,26 @@ class Points:
         return found
 
     def numbers(self, point: Point) -> dict[Quantity, int]:
-        """Everything at a point that a polynomial is sought for; the peak is a maximum."""
-        found = self.likely(point)  # a point at which the module does not run is none
+        """Every quantity at a point for which a polynomial is sought; the peak, a maximum, is left
+        out."""
+        found = self.likely(point)  # raises before the point counts as used
         self.used.add(point)
         return {q: n for q, n in found.quantities.items() if q != PEAK}
 
     def likely(self, point: Point) -> Observation:
-        """What the module does at a point, or, where it was not run, would do as is foreseen."""
+        """What the module does at a point; extrapolated where the module was not run there and
+        foresight allows."""
         if point not in self.seen and self.foresight is not None and self.inside(point):
             return self.foresight(point) or self.at(point)
         return self.at(point)
 
     def foreseen(self) -> list[Point]:
-        """The points that formulas were found from without a run there."""
+        """The points that formulas were found from without a run."""
         return sorted(self.used - self.seen.keys())
 
     @property
     def slow(self) -> bool:
-        """Whether every run so far took long."""
+        """Whether every run so far took at least `SHORT_S` seconds."""
         return min(self.seconds.values(), default=0.0) >= SHORT_S
 
     def runs(self, point: Point) -> bool:
@@ -124,7 +129,7 @@ class Points:
         return True
 
     def told(self, point: Point) -> bool:
-        """Whether the module runs at a point; why not becomes a note."""
+        """Whether the module runs at a point; where it does not, the reason becomes a note."""
         try:
             self.at(point)
         except TraceError as error:
@@ -133,20 +138,20 @@ class Points:
         return True
 
     def patient(self, base: Point, point: Point, part: float = 1.0) -> bool:
-        """Whether a point takes no longer than a part of what is waited for."""
+        """Whether a run at a point is expected to take no more than `part` of the patience."""
         return self.expected(base, point) <= self.patience_s * part
 
     def expected(self, base: Point, point: Point) -> float:
-        """Seconds that a point takes: those of the first, times what each letter does to the number
-        of operations by itself, as where sizes are products of letters."""
+        """Seconds that a run at a point is expected to take: those at `base`, times the growth of
+        the number of operations along each letter (as where sizes are products of letters)."""
         times = 1.0
         for i, place in enumerate(point):
             times *= self.growth(base, i, place)
         return self.seconds[base] * times
 
     def growth(self, base: Point, i: int, place: int) -> float:
-        """By what another size of a letter multiplies the operations, by a parabola through the
-        first three sizes; not less than 1."""
+        """The factor by which another size of one letter multiplies the number of operations, from
+        a parabola through the first three sizes; at least 1."""
         places = [self.moved(base, i, base[i] + k * self.multiples[i]) for k in range(3)]
         if not all(map(self.runs, places)):
             return 1.0
@@ -156,5 +161,5 @@ class Points:
         return max(1.0, 1 + more / max(1, first))
 
     def above(self, least: Point) -> list[Point]:
-        """The points so far at which every letter has at least some size."""
+        """The points so far at which no letter is below its size in `least`."""
         return [p for p in self.seen if all(x >= y for x, y in zip(p, least, strict=True))]

@@ -1,8 +1,8 @@
-"""Which functions of one size, beside its powers, do counts depend on?
+"""Which functions of one size, besides its powers, do counts depend on?
 
-They show in the shapes of what is made: an extent that is no affine function of the size steps up
-with a period, ceil(l/p), or is a power of two, a padded length. Counts are then polynomials in the
-size and in these, its atoms; the logarithm of a padded length is one too.
+They show in the shapes of results: an extent that is no affine function of the size either steps up
+with a period, like ceil(l/p), or is a power of two, a padded length. Counts are then polynomials in
+the size and in such functions, its atoms; the logarithm of a padded length is an atom too.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from profiler.tracing.interpolation import Axis, Numbers, axis, spans
 from profiler.tracing.meta_run.target import TraceError
 
 LONGEST = 64
-"""The longest period that is looked for."""
+"""The longest period that is tried."""
 
 WINDOWS = (24, 80, 2 * LONGEST + 12)
-"""Consecutive places that shapes are compared at: as few as show the period, then more."""
+"""Numbers of consecutive sizes at which shapes are compared: first as few as may show a period."""
 
 BEYOND = (97, 131, 160, 191, 256, 257)
-"""Steps from the start at which a set of functions is tried before it is taken."""
+"""Steps from the start at which a set of functions is tested before it is accepted."""
 
 EVEN = (192, 224, 240)
-"""Multiples at which it is tried besides, as powers are: most numbers that a module may divide a
-size by, and do something else where nothing remains, divide one of these."""
+"""Multiples at which functions, like powers, are tested too: most numbers by which a module may
+divide a size, to act differently where nothing remains, divide one of these."""
 
 MOST_ATOMS, DEGREES = 7, (1, 2, 3)
 
@@ -45,8 +45,8 @@ def axis_with_atoms(
     steady: Callable[[int], Numbers],
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
 ) -> Axis | None:
-    """The functions of one size that give every number along it, at some places, and those that
-    are `steady` at all that were tried; None where none are found."""
+    """A basis of functions of one size that give every number at some sizes along it, and the
+    numbers of `steady` at all sizes tried; None where no such functions are found."""
     search = Search(letter, step, start, numbers, steady)
     for window in WINDOWS:
         places = [start + k * step for k in range(window)]
@@ -57,7 +57,7 @@ def axis_with_atoms(
 
 
 class Search:
-    """The atoms of one size."""
+    """The search for the atoms of one size."""
 
     def __init__(
         self,
@@ -76,7 +76,8 @@ class Search:
         self.tried: set[frozenset[Poly]] = set()
 
     def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
-        """Polynomials in the size and its atoms, of the least degree that gives every number."""
+        """The basis of polynomials in the size and the atoms, of the lowest degree that gives every
+        number."""
         key = frozenset(atoms)
         if key in self.tried or len(atoms) > MOST_ATOMS:
             return None
@@ -101,8 +102,8 @@ class Search:
     def may_span(
         self, atoms: Sequence[Poly], degree: int, listed: Sequence[Numbers], places: Sequence[int]
     ) -> bool:
-        """False where no combination of the functions gives these numbers at these places, told in
-        remainders by a prime: whether one does is settled in exact numbers."""
+        """False where no combination of the functions gives these numbers at these places. Tested
+        modulo a prime; a True is settled in exact numbers later."""
         names = dict.fromkeys(name for found in listed for name in found)
         known = [[atom.at({self.letter: p}) for p in places] for atom in (self.size, *atoms)]
         columns = monomial_values(np.array(known, dtype=np.int64), degree)
@@ -114,7 +115,8 @@ class Search:
         return in_span(columns, total)
 
     def turned(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
-        """The same functions in other orders: of dependent ones the last is left out."""
+        """The same functions in other orders: of functions that depend on each other, the last is
+        left out."""
         for order in ([*atoms, self.size], [self.size, *atoms]):
             raw = monomials(order, degree, apart=True)
             other = axis(self.letter, raw, basis.places)
@@ -152,7 +154,7 @@ class Search:
         return list(found)
 
     def atoms_of(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """The atoms of one extent: a padded length with its logarithm, or steps of a period."""
+        """The atoms of one extent: a padded length and its logarithm, or the steps of a period."""
         for exponent in self.padded(values, places):
             yield exponent
             yield call("pow2", exponent)
@@ -164,7 +166,7 @@ class Search:
                 return
 
     def padded(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """ceil(log2(a x + c)) where every extent is the same multiple of that power of two."""
+        """ceil(log2(a x + c)), where every extent is the same multiple of 2 to this power."""
         odd = values[0] // (values[0] & -values[0]) if values[0] else 0
         if not odd or any(v % odd or (v // odd) & (v // odd - 1) for v in values):
             return
@@ -179,7 +181,7 @@ class Search:
                 return
 
     def steps(self, values: Extents, places: Sequence[int], period: int) -> Iterator[Poly]:
-        """One atom for every place within a period at which the extent steps."""
+        """One atom for each position within a period at which the extent steps."""
         rises = [b - a for a, b in pairwise(values[: period + 1])]
         usual = max(set(rises), key=rises.count)
         for k, rise in enumerate(rises):
@@ -187,12 +189,13 @@ class Search:
                 yield self.stepping(period, places[k + 1])
 
     def stepping(self, period: int, place: int) -> Poly:
-        """floor((x + c) / p), which steps where x is a place and every p steps from there."""
+        """floor((x + c) / p), which steps at x = place and every p from there."""
         long = period * self.step
         return call("floor_div", self.size + (-place) % long, long)
 
     def guesses(self, window: int) -> Iterator[list[Poly]]:
-        """Atoms that are tried where shapes show none: they are not the same at all places."""
+        """Atoms to try where shapes show none, because different operations run at different
+        sizes."""
         exponent = call("ceil_log2", self.size)
         yield [exponent, call("pow2", exponent)]
         for period in range(2, min(LONGEST, window // 2) + 1):
@@ -206,11 +209,11 @@ class Search:
 
 
 PRIME = 2**31 - 1
-"""Products of two remainders by it fit into 64 bits."""
+"""A prime below 2**31: the product of two remainders fits into 64 bits."""
 
 
 def monomial_values(known: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
-    """Remainders of every product of at most so many atoms, a row each, at the places."""
+    """One row per product of at most `degree` atoms: its values at the places modulo `PRIME`."""
     rows = [
         reduce(lambda a, b: a * b % PRIME, known[list(chosen)], np.ones_like(known[0]))
         for number in range(degree + 1)
@@ -220,7 +223,7 @@ def monomial_values(known: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
 
 
 def in_span(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
-    """Whether one row is a combination of others, in remainders.
+    """Whether a row is a linear combination of others modulo `PRIME`.
 
     >>> in_span(np.array([[1, 1, 1], [1, 2, 3]]), np.array([5, 7, 9]))
     True
@@ -238,13 +241,13 @@ def in_span(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
 
 
 def affine(values: Extents) -> bool:
-    """Whether consecutive values rise evenly."""
+    """Whether consecutive values rise by equal amounts."""
     return len({b - a for a, b in pairwise(values)}) <= 1
 
 
 def monomials(atoms: Sequence[Poly], degree: int, *, apart: bool = False) -> list[Poly]:
-    """Every product of at most so many atoms, short ones first; `apart`: among those of one length
-    the powers of one atom first."""
+    """Every product of at most `degree` atoms, short products first; with `apart`, among products
+    of one length those with fewest distinct atoms first."""
     found: dict[Poly, None] = {}
     for number in range(degree + 1):
         listed = list(combinations_with_replacement(atoms, number))

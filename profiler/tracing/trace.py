@@ -1,4 +1,4 @@
-"""What does a module cost, as formulas that are found from a few sizes and proven on others?"""
+"""How are formulas of a module's cost found from a few sizes and proven on others?"""
 
 from __future__ import annotations
 
@@ -36,31 +36,33 @@ from profiler.tracing.step_functions import EVEN, WINDOWS
 from profiler.tracing.zero_gradients import zeros
 
 SMALLEST = (5, 3, 2, 7, 4, 6)
-"""Where the letters start, in order: small, and no two alike."""
+"""The first size of each letter, in order: small, no two alike."""
 
 SCALES = (1, 4, 16, 64)
-"""What the smallest sizes are multiplied with until the module runs."""
+"""The smallest sizes are multiplied by these, in turn, until the module runs."""
 
 FINE = (1, 2, 4, 8, 16, 32, 64)
-"""The same of sizes that are divided."""
+"""The same, for sizes that are written by quotients."""
 
 DIVIDED_S = 1.0
-"""What is waited for at one point where sizes are products of letters, and cases are many."""
+"""Patience, in seconds per point, where sizes are written by quotients and there are many cases."""
 
 MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-"""What a size is a multiple of, where the module does not run at others."""
+"""Where the module does not run at every size of a letter, multiples of these are tried."""
 
 FAR = (9, 27, 60, 97)
-"""Steps from the start at which powers of a size are tried before they are taken."""
+"""Steps from the start at which powers of a size are tested before they are accepted."""
 
 REPEATS = 5
-"""How often the first sizes are run, where that is quick, to see whether chance has a part."""
+"""How often the first sizes are run, where runs are quick, to see whether the module behaves
+randomly."""
 
 POWERS, ATOMS = "powers", "atoms"
 LATER = (
     (POWERS, 0), (ATOMS, 0), (POWERS, 32), (POWERS, 128), (POWERS, 512), (ATOMS, 32), (ATOMS, 128)
 )  # fmt: skip
-"""What is tried from how many steps after the start on: small sizes may be a case of their own."""
+"""What is tried, and from how many steps after the start on: small sizes may be a case of their
+own."""
 
 
 def trace(
@@ -70,12 +72,14 @@ def trace(
     let: str | Sequence[str] | Mapping[str, str] = (),
     backend: str = "math",
 ) -> Trace:
-    """Count a module symbolically: formulas in the sizes `over` of everything that it does.
+    """Count a module symbolically: formulas, in the sizes `over`, of everything that the module
+    does.
 
     Args:
-        target: `package.module:factory`, `path/file.py:Class`, or the factory itself. It is called
-            with the sizes that it names, and gives a module, or a pair of a module and its inputs:
-            a tensor, a tuple of arguments or a dict of them by name. Without inputs x is (b, l, d).
+        target: `package.module:factory`, `path/file.py:Class`, or the factory itself. The factory
+            is called with the sizes that its parameters name, and returns a module, or a pair of a
+            module and its inputs: a tensor, a tuple of arguments or a dict of them by name.
+            Without inputs x is (b, l, d).
         over: the letters of the formulas, `l,h,n`; `h:2` tries multiples of 2 alone.
         let: sizes that follow from them, `d=n*h`.
         backend: `math`, torch's own decompositions; `fused`, attention, recurrent cells and norms
@@ -96,8 +100,8 @@ def within(
     region: Constraints,
     divisions: Divisions = (),
 ) -> Trace:
-    """Count a module symbolically at sizes of one case, some of them written by quotients; no
-    constraint is all sizes.
+    """Count a module symbolically at the sizes of one case, some of them written by quotients; an
+    empty region means all sizes.
 
     Raises:
         TraceError: as `trace`, or the case has too few sizes to find formulas from.
@@ -117,8 +121,8 @@ def within(
 
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
-    """A case and the sizes, a letter that an equation of the case gives following from the
-    others."""
+    """A case and its sizes, after each letter that an equation of the case gives by the others has
+    been replaced."""
     for condition in sorted(region, key=str):
         for letter in sizes.over:
             slope = condition.terms.get(((letter, 1),))
@@ -133,12 +137,13 @@ def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variable
 
 
 def below(point: Point, base: Point) -> bool:
-    """Whether no size of a point is beyond that of another one."""
+    """Whether no size of `point` is larger than that of `base`."""
     return all(x <= y for x, y in zip(point, base, strict=True))
 
 
 def different(one: Observation, other: Observation) -> str:
-    """The operation that one of two runs at the same sizes has more often; "" where none has."""
+    """An operation whose number differs between two runs at the same sizes, in words; "" where none
+    does."""
     before, after = Counter(one.names), Counter(other.names)
     for name in [*before, *after]:
         if before[name] != after[name]:
@@ -148,7 +153,8 @@ def different(one: Observation, other: Observation) -> str:
 
 
 def counted_at(points: Points, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
-    """Of what multiples of a letter a rule reaches, where it does not reach all sizes."""
+    """Notes on operations that have a rule only at multiples of some letter's sizes, as what to
+    give to --over."""
     listed: dict[str, dict[str, None]] = {}
     for (part, name), value in quantities.items():
         if not (part.endswith(" calls") and isinstance(value, Break)):
@@ -165,7 +171,8 @@ def counted_at(points: Points, quantities: Mapping[Quantity, Poly | Break]) -> I
 
 
 def observed(seen: Observation, batch: str) -> Iterator[str]:
-    """Where the meta device takes another path than others do, and a layer another than meant."""
+    """Notes on layers that run differently on the meta device than elsewhere, or read x with other
+    axes than meant."""
     if seen.misread:
         yield (
             f"batch_first is False in {', '.join(sorted(seen.misread))}: x ({batch}, l, d) is read "
@@ -179,10 +186,11 @@ def observed(seen: Observation, batch: str) -> Iterator[str]:
 
 
 class Search:
-    """The search for the formulas of one module; `thorough` looks along a second line too.
+    """The search for the formulas of one module; with `thorough` along a second line per letter
+    too.
 
-    Sizes that are `divided` grow as products of letters, which have no atoms beside them: the
-    letters start small, with room for powers alone.
+    Where sizes are `divided` (written by quotients) they grow as products of letters, and no atoms
+    are sought: the letters start small, with room for powers alone.
     """
 
     def __init__(self, points: Points, backend: str, *, divided: bool) -> None:
@@ -193,7 +201,7 @@ class Search:
         self.thorough = False
 
     def traced(self) -> Trace:
-        """Everything, found and proven."""
+        """The trace; where a formula fails, the thorough search's if fewer formulas fail there."""
         found = self.attempt()
         if not found.broken:
             return found
@@ -236,7 +244,7 @@ class Search:
         proven: Sequence[Point],
         followed: Callable[[], Mapping[str, Poly | Break]],
     ) -> Trace:
-        """What was found, with what it rests on."""
+        """The trace as a record, with its notes."""
         points, first = self.points, self.points.at(base)
         sizes = points.variables.sizes(points.named(base))
         notes = [*points.notes, *observed(first, "b" if "b" in sizes else "1")]
@@ -264,7 +272,7 @@ class Search:
         )
 
     def base(self) -> Point:
-        """The first sizes at which the module runs, from small ones up."""
+        """The first sizes at which the module runs, small ones tried first."""
         first: TraceError | None = None
         for point in self.starts():
             try:
@@ -280,8 +288,8 @@ class Search:
         raise first
 
     def starts(self) -> Iterator[Point]:
-        """Where the search may start: all letters scaled alike, or, in a case, each by itself so
-        that consecutive sizes of every letter lie in it."""
+        """Sizes at which the search may start: all letters scaled alike or, in a case, each letter
+        by itself, so that consecutive sizes of every letter lie in the case."""
         points = self.points
         smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(points.multiples)]
         alike = [(scale,) * len(smallest) for scale in self.scales]
@@ -297,10 +305,11 @@ class Search:
                 yield start
 
     def steady(self, point: Point) -> None:
-        """Run at a point again; TraceError where this does something else.
+        """Run again at a point; TraceError where the module dispatches other operations than
+        before.
 
-        The first call in a process holds some results longer than every later one: its bytes are
-        not compared, nor kept.
+        The first call in a process keeps some results longer than every later call: bytes of the
+        first run are neither compared nor kept.
         """
         points = self.points
         runs: list[Observation] = []
@@ -314,7 +323,7 @@ class Search:
                 )
 
     def settled(self, base: Point) -> Point:
-        """The base moved to multiples at which the module runs three times in a row, letter by
+        """The base, moved to multiples at which the module runs three times in a row, letter by
         letter."""
         points = self.points
         for i, letter in enumerate(points.letters):
@@ -340,8 +349,8 @@ class Search:
         return base
 
     def axes(self, base: Point) -> tuple[Point, list[Axis]]:
-        """The functions of every letter, and the base, which moves where small sizes are a case
-        of their own."""
+        """The functions of every letter, and the base, moved up where small sizes are a case of
+        their own."""
         while True:
             axes: list[Axis] = []
             for i in range(len(base)):
@@ -371,16 +380,16 @@ class Search:
         return axis(letter, powers(letter, 3), [base[i] + k * step for k in range(4)])
 
     def quick(self, base: Point, i: int, start: int) -> bool:
-        """Whether as many runs as atoms need from a place on take no longer than one may; where
-        sizes belong to a case, that is not asked."""
+        """Whether the runs that atoms need, from a size on, fit into the patience; false in a
+        case."""
         points = self.points
         return not points.region and points.patient(
             base, points.moved(base, i, start), 1 / WINDOWS[-1]
         )
 
     def atoms_from(self, base: Point, i: int, start: int) -> Axis | None:
-        """The powers of one letter and of its atoms that do so; bytes may differ at single places,
-        where a copy is spared."""
+        """The powers of one letter and of its atoms that give every number from a size on; bytes
+        may differ at single sizes, where torch avoids a copy."""
         points = self.points
 
         def along(place: int) -> dict[Quantity, int]:
@@ -396,7 +405,7 @@ class Search:
         )
 
     def powers_from(self, base: Point, i: int, start: int) -> Axis | None:
-        """The powers of one letter that give every number from a place on; None where none do."""
+        """The powers of one letter that give every number from a size on; None where none do."""
         points, letter, step = self.points, self.points.letters[i], self.points.multiples[i]
         other = tuple(x + (3 + k) * points.multiples[k] for k, x in enumerate(base))
 

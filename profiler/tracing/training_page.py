@@ -1,9 +1,9 @@
-"""What does training cost, by the equations and as modules dispatch it? One page for every mixer.
+"""What does training cost, by the equations and as modules dispatch it, for every mixer?
 
 First what follows from the equations: forward and backward, their ratio (which is 2 for products of
 matrices alone), activations, the largest live set and intensity. Then every implementation, traced:
 which switches lead from the equations to what it dispatches, for all sizes at once, and what is
-left.
+left unexplained.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TRACED = (
 
 
 def page(mixers: Sequence[Mixer], *, modules: bool) -> str:
-    """The page in markdown; tracing every module takes minutes, and may be left out."""
+    """The page in markdown. With `modules` every implementation is traced, which takes minutes."""
     parts = ["# What training costs", "", derived(mixers)]
     parts += [render.markdown(traced(mixers), "##")] if modules else []
     return "\n".join(parts)
@@ -60,7 +60,7 @@ def derived(mixers: Sequence[Mixer]) -> str:
 
 
 def traced(mixers: Sequence[Mixer]) -> Grid:
-    """Every implementation of some mixers, its two passes held against the equations."""
+    """Every implementation of some mixers, both passes compared with the equations."""
     rows = [row for mixer in mixers for row in _of(mixer)]
     note = (
         f"left unexplained: operations by class, for sizes from {SETTLED} on; nothing stands where "
@@ -87,10 +87,8 @@ def _of(mixer: Mixer) -> Iterator[Line]:
 
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
-    """The trace of a module over the letters of its equations; d is n heads of width h.
-
-    What its kernels do in one operation is counted as one.
-    """
+    """The trace of a module over the letters of its equations; d is n heads of width h. Where the
+    module calls fused kernels, the `fused` backend counts each as one operation."""
     letters = [x for x in mixer.letters if x != "d" or "n" not in mixer.letters]
     over = [*letters, *(["h"] if "n" in mixer.letters else [])]
     lets = ["d=n*h"] if "n" in mixer.letters else []

@@ -1,7 +1,8 @@
-"""What of a traced backward pass is arithmetic with zeros that fill up gradients, as formulas?
+"""Which part of a traced backward pass is arithmetic with zeros that fill up gradients, as
+formulas?
 
-Such zeros are followed in a backward pass of their own, entry by entry, and at fewer sizes than the
-rest: along every size they need no higher power than the whole pass, of which they are a part.
+Masks follow such zeros entry by entry in a backward pass of its own (`counting/zero_gradients.py`),
+run at fewer sizes than the rest: this part needs no higher power of any size than the whole pass.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from profiler.tracing.result import Break
 from profiler.tracing.size_samples import Points
 
 FILLS = frozenset(f"backward aten::{name}" for name in (*FILLING, *EMPTY))
-"""What a pass dispatches that fills gradients up, as an observation names it."""
+"""Operations of a backward pass that fill gradients up with zeros, as an observation names them."""
 
 
 def zeros(
     points: Points, axes: Sequence[Axis], held: Sequence[Point], *, whole: bool
 ) -> dict[str, Poly | Break]:
-    """Class of operations -> how many of the backward pass are with such zeros; empty where it
-    fills nothing up.
+    """Class of operations -> formula of how many of the backward pass are arithmetic with such
+    zeros; empty where the pass fills no gradient up.
 
     Args:
-        held: sizes that no formula is found from and every one is held against.
+        held: sizes that no formula is found from and at which every formula is tested.
         whole: as `interpolate`.
 
     Raises:
@@ -61,14 +62,14 @@ def zeros(
 
 
 def by_class(operations: Operations) -> dict[str, int]:
-    """Operations by class, those without a column of their own by name."""
+    """Operations by class; a class without a column of its own stands under its name."""
     counted = operations.to_json()
     named = {**{name: counted[name] for name in CLASSES}, **counted["other"]}
     return {name: number for name, number in named.items() if number}
 
 
 def followed(target: Target, sizes: Sizes, backend: Backend) -> Operations:
-    """What the backward pass of a module does with such zeros at one set of sizes.
+    """The operations of a module's backward pass with such zeros, at one set of sizes.
 
     Raises:
         TraceError: the module cannot be run so; one sentence.

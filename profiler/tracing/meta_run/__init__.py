@@ -1,1 +1,1 @@
-"""One run of a module without data."""
+"""What does one run of a module on the meta device, without data, dispatch and keep alive?"""

@@ -1,12 +1,13 @@
-"""Which gradients does torch write in place, when no mode looks on?
+"""Which gradients would torch write in place, were no dispatch mode active?
 
-Where several gradients meet, autograd adds the next one to what it holds, in place if nobody else
-holds that; under a dispatch mode it never does, and more bytes are alive. The sums are told by the
-moment: after a node of the graph has run, and before the next one. The conditions are those of
-can_accumulate_inplace in torch/csrc/autograd/input_buffer.cpp.
+Where several gradients of one tensor meet, autograd adds the next one to the sum so far, in place
+if nothing else refers to that sum. Under a dispatch mode autograd never adds in place, and more
+bytes are alive. A sum of gradients is recognised by its moment: after a node of the graph has run,
+and before the next. The conditions are those of can_accumulate_inplace in
+torch/csrc/autograd/input_buffer.cpp.
 
-The gradient of what was picked out by indices is written into zeros, which become copies under a
-mode: areAnyTensorSubclassLike in torch/csrc/autograd/FunctionsManual.cpp and in
+The gradient of an indexed selection is written into zeros; under a mode torch copies the zeros
+first: areAnyTensorSubclassLike in torch/csrc/autograd/FunctionsManual.cpp and in
 aten/src/ATen/native/ReduceOps.cpp.
 """
 
@@ -29,13 +30,14 @@ INTO = frozenset(
     f"aten::{name}"
     for name in ("index_add", "index_fill", "index_put", "put", "scatter", "scatter_add")
 )
-"""What a node calls in place of the operation that writes into its first argument."""
+"""Operations that a node calls, under a mode, in place of the in-place variant."""
 LEAF = "torch::autograd::AccumulateGrad"
-"""The node that hands a gradient to a leaf; it adds in place under a mode too."""
+"""The node that adds a gradient to a leaf's `.grad`; it adds in place under a mode too."""
 
 
 ENTRY: Any = torch.autograd
-"""Where torch.autograd.backward and torch.autograd.grad call the engine by its name."""
+"""The module in which torch.autograd.backward and torch.autograd.grad look up the engine's
+entry."""
 
 
 class Accumulation:
@@ -43,19 +45,19 @@ class Accumulation:
 
     def __init__(self) -> None:
         self.ended: int | None = None
-        """The number of the node that has run last, of those after which gradients may meet."""
+        """The number of the node that ran last, of those whose gradients may meet others."""
         self.alone = (0, 0)
         self.zeros: tuple[int | None, Any] = (None, None)
-        """The number of the node that made zeros last, and what tells their storage."""
+        """The number of the node that made zeros last, and the identity of their storage."""
 
     def fill(self, zeros: Tensor) -> None:
-        """Note zeros that were made."""
+        """Note that a tensor of zeros was made."""
         self.zeros = number_of_current(), id(zeros.untyped_storage())
 
     def into_zeros(self, target: Any) -> bool:
-        """Whether a tensor is one of zeros that the node which runs now has made, one of torch's
+        """Whether a tensor consists of zeros made by the node that runs now, a node of torch's
         own."""
-        if torch.is_grad_enabled() or not isinstance(target, Tensor):  # a forward pass run again
+        if torch.is_grad_enabled() or not isinstance(target, Tensor):  # recomputed forward
             return False
         node: Any = torch._C._current_autograd_node()
         if isinstance(node, BackwardCFunction):
@@ -64,13 +66,13 @@ class Accumulation:
         return number is not None and self.zeros == (number, id(target.untyped_storage()))
 
     def sums(self, func: Any) -> bool:
-        """Whether a call is autograd's own sum of two gradients that meet."""
+        """Whether a call is autograd's own addition of two gradients of one tensor."""
         if func is not ADD or self.ended is None or torch.is_grad_enabled():
             return False
         return number_of_current() == self.ended
 
     def in_place(self, func: Any, args: Sequence[Any]) -> bool:
-        """Whether torch would write this sum into its first term."""
+        """Whether torch would write this sum of gradients into its first term."""
         return (
             self.sums(func)
             and not args[1].is_sparse
@@ -80,7 +82,7 @@ class Accumulation:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Every backward pass inside is followed, one within another too."""
+        """Follow every backward pass that starts inside the context, nested ones too."""
         self.alone = alone()
         plain = ENTRY._engine_run_backward
 
@@ -95,7 +97,8 @@ class Accumulation:
             ENTRY._engine_run_backward = plain
 
     def follow(self, outputs: Sequence[Any]) -> None:
-        """Tell when each node ends that gives a gradient to where several meet."""
+        """Register a hook on every node that gives a gradient to a place where several gradients
+        meet."""
         roots = [
             (t.grad_fn, t.output_nr) if isinstance(t, Tensor) else (t.node, t.output_nr)
             for t in outputs
@@ -114,20 +117,20 @@ class Accumulation:
                 node.register_hook(self.ends)
 
     def ends(self, *_: Any) -> None:
-        """A node has run: autograd adds what it gave to what other nodes gave."""
+        """A node has run: autograd now adds its gradients to those of other nodes."""
         self.ended = number_of_current()
 
 
 def number_of_current() -> int | None:
-    """The number of the node of a graph that runs now, which no other node has but leaves; None
-    where none runs."""
+    """The sequence number of the node that runs now, unique but among leaves; None where none
+    runs."""
     node: Any = torch._C._current_autograd_node()
     number: int | None = None if node is None else node._sequence_nr()
     return number
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the entries of a tensor fill a stretch of memory, each once."""
+    """Whether a tensor's entries fill a stretch of memory without gaps, each entry once."""
     filled = 1
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent != 1 and stride != filled:
@@ -137,14 +140,15 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def holders(tensor: Tensor) -> tuple[int, int]:
-    """How many references there are to a tensor and to its storage, a caller's own among them."""
+    """The numbers of references to a tensor and to its storage, the caller's own included."""
     use_count: Any = tensor._use_count  # type: ignore[attr-defined]  # torch leaves it untyped
     storage = tensor.untyped_storage()
     return use_count(), torch._C._storage_Use_Count(storage._cdata)
 
 
 class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Looks at the first term of the one sum of two gradients in a backward pass."""
+    """Records the `holders` of the first term, at the one sum of two gradients in a backward
+    pass."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -161,7 +165,8 @@ class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves 
 
 @cache
 def alone() -> tuple[int, int]:
-    """The `holders` of a first term that nobody else holds, as a dispatch mode sees them."""
+    """The `holders` of a first term that nothing else refers to, as seen from within a dispatch
+    mode."""
     seen = Seen()
     with torch.enable_grad(), seen:
         leaf = torch.empty(1, device="meta", requires_grad=True)

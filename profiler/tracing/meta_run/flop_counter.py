@@ -14,12 +14,14 @@ from profiler.tracing.meta_run.target import Sizes, Target, TraceError, build
 
 @dataclass(frozen=True)
 class FlopCounter:
-    """FlopCounterMode beside our count of one call, forward and backward, at one set of sizes.
+    """FlopCounterMode's figures beside our count of one call, forward and backward, at one set of
+    sizes.
 
-    It prints 2 for every multiplication of a contraction. `products` are those multiplications as
-    counted here, by operation; `left_out` are the operations of everything that it has no formula
-    for, by name; `total` all of ours. It forgets the groups of a convolution where it counts the
-    gradient of the weight: `ungrouped` are the products that it prints too many for that.
+    FlopCounterMode prints 2 for every multiplication of a contraction. `products` are these
+    multiplications as counted here, by operation; `left_out` all operations for which it has no
+    formula, by name; `total` all operations counted here. FlopCounterMode ignores the groups of a
+    convolution in the gradient of the weight: `ungrouped` are the products that it prints in excess
+    there.
     """
 
     sizes: Mapping[str, int]
@@ -29,12 +31,12 @@ class FlopCounter:
     total: int
     ungrouped: Mapping[str, int] = field(default_factory=dict)
     unknown: bool = False
-    """Whether operations ran besides that have no counting rule."""
+    """Whether operations without a counting rule ran as well."""
 
     @property
     def agrees(self) -> bool:
-        """Whether it prints twice the multiplications counted here, operation by operation, those
-        with them that it counts for groups it forgets."""
+        """Whether it prints twice the multiplications counted here in every operation, the excess
+        for ignored groups included."""
         return all(map(self._same, {**self.printed, **self.products}))
 
     def _same(self, name: str) -> bool:
@@ -43,7 +45,7 @@ class FlopCounter:
 
     @property
     def share_left_out(self) -> float:
-        """The part of all operations that it has no formula for, from 0 to 1."""
+        """The share of all operations for which it has no formula, from 0 to 1."""
         return sum(self.left_out.values()) / self.total if self.total else 0.0
 
     def __str__(self) -> str:
@@ -77,7 +79,7 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
     Raises:
         TraceError: the module runs, but not under FlopCounterMode; one sentence.
     """
-    import torch._dynamo  # not at the first call: in torch 2.6 that runs operations of its own
+    import torch._dynamo  # now, since in torch 2.6 the import runs operations
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
     known = {str(packet).replace(".", "::") for packet in flop_registry}

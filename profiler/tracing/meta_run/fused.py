@@ -1,10 +1,8 @@
-"""What does a fused operation do, forward and backward, and what does it keep?
+"""Which operations does a fused kernel perform, forward and backward, and what does it save?
 
-Attention, norms and recurrent layers counted as one operation each, where torch's functions are
+Attention, norms and recurrent layers are counted as one operation each, where torch's functions are
 called: the arithmetic is that of the documented definition, with work that a kernel need not repeat
-done once, and masked pairs not at all.
-
-Which path through torch does a count assume: its decompositions, or fused operations?
+done once and masked pairs not done. `BACKENDS` chooses between this and torch's own decompositions.
 """
 
 from __future__ import annotations
@@ -41,11 +39,11 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Fused:
-    """Scaled dot-product attention; causal, row i has i pairs and masked pairs cost nothing.
+    """Scaled dot-product attention; where causal, row i has i pairs and masked pairs cost nothing.
 
-    Results and gradients lie in memory as torch's kernel for a CPU gives them, where it is made for
-    such arguments: a result like the query, gradients and logarithms (b, l, n, h). A mask of truth
-    values is saved as numbers.
+    Results and gradients have the memory layout of torch's CPU kernel, where that kernel accepts
+    the arguments: a result like the query, gradients and logarithms (b, l, n, h). A boolean mask is
+    saved as numbers.
     """
     rows, keys, width, values = query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1]
     heads = prod(query.shape[:-2])
@@ -92,7 +90,8 @@ def attention(
 
 
 def centred(entries: int, rows: int) -> Operations:
-    """Mean, differences, their squares' mean, its root's reciprocal, and the product with it."""
+    """x' = (x - mean) rstd along `rows` rows: mean, differences, the mean of their squares, rstd,
+    and the product with rstd."""
     mean = Operations(add=entries - rows, div=rows)
     spread = Operations(mul=entries, add=2 * entries - rows, div=rows)
     root = (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows
@@ -100,7 +99,7 @@ def centred(entries: int, rows: int) -> Operations:
 
 
 def affine(entries: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
-    """A factor and a term at every entry, where there are any."""
+    """A product with `weight` and a sum with `bias` at every entry, where they are given."""
     factor = Operations(mul=entries if weight is not None else 0)
     return factor + Operations(add=entries if bias is not None else 0)
 
@@ -131,7 +130,7 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Fused:
-    """y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row: its documentation."""
+    """y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row, as documented."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return Fused(
         "fused layer norm", (input, weight, bias), (layout(input, input.shape),),
@@ -149,7 +148,8 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Fused:
-    """As layer_norm, a row being a group of channels; weight and bias belong to channels."""
+    """As layer_norm, a row being a group of channels; weight and bias have one entry per
+    channel."""
     entries, rows = input.numel(), input.shape[0] * num_groups
     return Fused(
         "fused group norm", (input, weight, bias), (layout(input, input.shape),),
@@ -165,7 +165,7 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Fused:
-    """y = x / sqrt(mean(x * x) + eps) * weight along each row: its documentation."""
+    """y = x / sqrt(mean(x * x) + eps) * weight along each row, as documented."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     forward = Operations(mul=2 * entries, add=entries - rows, div=rows)
     forward += (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows + affine(entries, weight, None)
@@ -197,8 +197,8 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Fused:
-    """As layer_norm, a row being a channel over all places of the batch; in training the running
-    mean and variance take (1 - m) r + m new, the variance corrected by n / (n - 1)."""
+    """As layer_norm, a row being one channel over the whole batch; in training the running mean and
+    variance become (1 - m) r + m new, the variance corrected by n / (n - 1)."""
     entries, rows = input.numel(), input.shape[1]
     if training:
         forward = centred(entries, rows)
@@ -240,12 +240,12 @@ RULES: Mapping[Any, Callable[..., Fused | None]] = {
     **{getattr(torch, name): recurrent(name) for name in CELLS},
     **{getattr(torch, f"{name}_cell"): cell_call(name) for name in CELLS},
 }
-"""torch's functions -> the fused call that stands for them; None where the rule does not reach and
-torch's own decomposition is counted."""
+"""torch's functions -> the fused call that replaces each; None where the rule does not cover the
+arguments and torch's own decomposition is counted."""
 
 
 class FusedMode(TorchFunctionMode):
-    """Puts fused calls in the place of torch's functions."""
+    """Replaces torch's functions by fused calls."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class FusedMode(TorchFunctionMode):
         return self.called(func, *args, **(kwargs or {}))
 
     def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """The fused call that stands for a function, or else the function itself."""
+        """The result of the fused call that replaces a function, or else of the function itself."""
         rule = RULES.get(func) if func.__hash__ is not None else None
         with self.recorder.quiet():
             call = rule(*args, **kwargs) if rule is not None else None
@@ -268,8 +268,8 @@ class FusedMode(TorchFunctionMode):
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Reach the attention within torch's own multi-head attention too: no mode is asked about
-        what a function of torch calls by its name in torch.nn.functional."""
+        """Replace the attention inside torch's own multi-head attention too: modes do not see what
+        a function of torch calls by its name in torch.nn.functional."""
         plain = F.scaled_dot_product_attention
         F.scaled_dot_product_attention = partial(self.called, plain)
         try:
@@ -280,11 +280,11 @@ class FusedMode(TorchFunctionMode):
 
 
 RECURRENT: Mapping[Any, str] = {getattr(torch, name): name for name in CELLS}
-"""torch's functions of whole recurrent layers."""
+"""torch's functions that run a whole recurrent layer."""
 
 
 class Steps(TorchFunctionMode):
-    """Notes which recurrent layers torch takes apart into steps."""
+    """Notes which recurrent layers torch decomposes into steps."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -315,4 +315,4 @@ def fused_backend(recorder: Recorder) -> Iterator[None]:
 
 
 BACKENDS: Mapping[str, Backend] = {"math": math_backend, "fused": fused_backend}
-"""Name -> the context in which a module runs."""
+"""Name of a backend -> the context in which the module runs."""

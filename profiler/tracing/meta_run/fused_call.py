@@ -1,4 +1,4 @@
-"""How does autograd see a fused operation: what it gives, keeps, and hands back?"""
+"""How does autograd see a fused operation: its results, what it saves, and its gradients?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from profiler.tracing.meta_run.recorder import Recorder
 
 @dataclass(frozen=True)
 class Fused:
-    """One fused call: its operations, the layouts of its results, and what it keeps.
+    """One fused call: its operations, the layouts of its results, and what it saves.
 
-    `backward` is given, for each tensor argument, whether its gradient is wanted. `keeps` names
-    the arguments and results that are saved, by position; `workspace` is saved besides. `orders`
-    maps an argument whose gradient does not lie in memory axis by axis to the axes as it does, the
-    one with the longest steps first.
+    `backward` is told, per tensor argument, whether its gradient is wanted. `keeps` and
+    `keeps_results` name the saved arguments and results by position; `workspace` is saved besides.
+    `orders` maps an argument whose gradient is not contiguous to the order of its axes in memory,
+    largest stride first.
     """
 
     name: str
@@ -36,7 +36,8 @@ class Fused:
 
 
 def layout(like: Tensor, shape: Sequence[int], order: Sequence[int] = ()) -> Layout:
-    """Numbers of a tensor's type with nothing between them, in the order of the axes or another."""
+    """A layout of this shape without gaps, of the tensor's dtype; `order` lists the axes by falling
+    stride, the axes in order unless given."""
     strides, step = [1] * len(shape), 1
     for axis in reversed(order or range(len(shape))):
         strides[axis], step = step, step * max(shape[axis], 1)
@@ -44,11 +45,11 @@ def layout(like: Tensor, shape: Sequence[int], order: Sequence[int] = ()) -> Lay
 
 
 class Applied(torch.autograd.Function):
-    """A fused call as autograd sees it: empty results, and empty gradients of its arguments."""
+    """A fused call as autograd sees it: empty results, and empty gradients for its arguments."""
 
     @staticmethod
     def forward(ctx: Any, recorder: Recorder, call: Fused, *tensors: Tensor | None) -> Any:
-        """Empty results; what the call keeps is saved."""
+        """Empty results; what the call saves is saved for backward."""
         with recorder.quiet():
             results = tuple(made.empty() for made in call.results)
             workspace = [made.empty() for made in call.workspace]
@@ -64,7 +65,7 @@ class Applied(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Empty gradients of what has one."""
+        """Empty gradients for the arguments that want one."""
         wanted = ctx.needs_input_grad[2:]
         ctx.recorder.add(f"{ctx.call.name} backward", ctx.call.backward(wanted))
         with ctx.recorder.quiet():

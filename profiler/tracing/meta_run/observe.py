@@ -30,34 +30,35 @@ from profiler.tracing.meta_run.target import (
 )
 
 Quantity = tuple[str, str]
-"""What is counted and of which kind: ("forward", "mul"), ("bytes", "activations")."""
+"""What is counted, as (part, kind): ("forward", "mul"), ("bytes", "activations")."""
 
 PEAK: Quantity = ("bytes", "peak")
 MADE: Quantity = ("bytes", "made")
-"""Everything that is made, alive or not: it shows which powers the bytes alive may have."""
+"""The bytes of all storages made, alive or not: they show which powers of sizes the bytes alive
+need."""
 
 
 @dataclass(frozen=True)
 class Observation:
     """One call at one point: every quantity, and the bytes alive after each operation.
 
-    `shapes` are those of all results in order, where they were asked for; `by_op` holds every
-    operation that is no move, by phase and name.
+    `shapes` are those of all results in order, where asked for; `by_op` holds every operation that
+    is not a move, by phase and name.
     """
 
     quantities: Mapping[Quantity, int]
     alive: Sequence[int] = ()
     names: Sequence[str] = ()
-    """What was dispatched at each of those moments."""
+    """The operation dispatched before each moment of `alive`."""
     shapes: Sequence[tuple[int, ...]] = ()
     decomposed: frozenset[str] = frozenset()
     stepped: frozenset[str] = frozenset()
-    """Recurrent layers that ran step by step, as they do on the meta device."""
+    """Recurrent layers that ran step by step, as on the meta device."""
     misread: frozenset[str] = frozenset()
-    """Layers that took the batch of x for its length."""
+    """Layers that took the batch axis of x for its length."""
     by_op: Mapping[tuple[str, str], Counted] = field(default_factory=dict)
     course: Course | None = None
-    """The run in order, where that was asked for and can be told."""
+    """The run in order, where it was asked for and can be logged."""
 
 
 def tensors_of(built: Built) -> Iterator[Tensor]:
@@ -68,8 +69,8 @@ def tensors_of(built: Built) -> Iterator[Tensor]:
 
 
 COMPILER = "torch._dynamo"
-"""What torch imports at the first call that its compiler is to leave alone, such as a checkpoint's;
-in torch 2.6 the import itself runs operations, which are none of the module's."""
+"""Imported by torch at the first call that its compiler must leave alone, such as a checkpoint; in
+torch 2.6 the import itself dispatches operations, which are not the module's."""
 
 
 def observe(
@@ -81,6 +82,9 @@ def observe(
     course: bool = False,
 ) -> Observation:
     """Build the module at these sizes on the meta device, and run it forward and backward.
+
+    Every result that requires a gradient receives one; the gradients of all parameters and inputs
+    are computed. No memory is allocated and no arithmetic done.
 
     A gradient comes in for every result that has one; the gradients of all parameters and of the
     inputs are made. Nothing is allocated and nothing is computed.
@@ -99,7 +103,7 @@ def observe(
 def _observed(
     target: Target, sizes: Sizes, backend: Backend, shapes: bool, course: bool
 ) -> Observation:
-    """The same; nothing of the module is left when this returns."""
+    """As `observe`; nothing refers to the module when this returns."""
     built = build(target, sizes)
     with explained(target, sizes):
         recorder = Recorder(list(tensors_of(built)), shapes=shapes)
@@ -133,7 +137,8 @@ def numbers_of(
     made: int,
     alive: Sequence[int],
 ) -> dict[Quantity, int]:
-    """Everything that is counted of a call; `made` are bytes, `alive` those at every moment."""
+    """Every quantity of a call; `made` is in bytes, `alive` holds the bytes alive at every
+    moment."""
     found = totals(by_op)
     found["parameters", ""] = parameters
     found["bytes", "activations"] = activations
@@ -142,7 +147,7 @@ def numbers_of(
 
 
 def totals(by_op: Mapping[tuple[str, str], Counted]) -> dict[Quantity, int]:
-    """Operations by phase and class, with calls and bytes of what has no rule."""
+    """Operations by phase and class; of operations without a rule, calls and bytes."""
     found: Counter[Quantity] = Counter()
     for (phase, name), counted in by_op.items():
         if not counted.known:
@@ -156,9 +161,9 @@ def totals(by_op: Mapping[tuple[str, str], Counted]) -> dict[Quantity, int]:
 
 
 def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
-    """Forward, then backward from a gradient of every result that has one; `inner` is a mode that
-    sees the calls before the recorder. The bytes that the forward pass saves for the backward, each
-    storage once and whole, parameters and buffers left out."""
+    """Run forward, then backward from a gradient of every result that requires one, and return the
+    bytes that the forward pass saves for the backward: each storage once and whole, parameters and
+    buffers left out. The mode `inner` sees calls before the recorder does."""
     followed = recorder.accumulation.watching()
     with eager(), uncast(), followed, on_meta(), recorder, inner or nullcontext():
         saved = Unwritten()
@@ -177,16 +182,16 @@ def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
 
 
 def eager() -> AbstractContextManager[None]:
-    """Inside, what torch's compiler was asked to compile runs as it stands: what compiled code
-    dispatches is not followed, and the compiler is not to look at what follows the calls."""
+    """Inside, functions that were to be compiled run eagerly: operations of compiled code are not
+    dispatched, and the compiler must not trace the modes that follow the calls."""
     asked = COMPILER in sys.modules
     return torch.compiler.set_stance("force_eager") if asked else nullcontext()
 
 
 @contextmanager
 def uncast() -> Iterator[None]:
-    """Inside, a region of torch.autocast is refused: on the meta device nothing is converted in it,
-    and what it runs would be counted in another type than elsewhere."""
+    """Inside, entering torch.autocast is refused: on the meta device autocast converts nothing, and
+    operations would be counted in another dtype than elsewhere."""
     kind: Any = torch.autocast
     plain = kind.__enter__
 
@@ -206,7 +211,7 @@ def uncast() -> Iterator[None]:
 
 
 class Versioned(Packed):
-    """A saved tensor as torch hands it out, and its version."""
+    """A saved tensor as torch hands it out, with the version of its contents."""
 
     __slots__ = ("version",)
 
@@ -216,13 +221,14 @@ class Versioned(Packed):
 
 
 class Unwritten(Saved):
-    """What autograd saves, refused as autograd would where it was written into."""
+    """What autograd saves; unpacking fails, as in autograd, where a saved tensor was written
+    into."""
 
     packs = Versioned
 
     @staticmethod
     def unpack(packed: Packed) -> Tensor:
-        """The tensor; RuntimeError where it is not what was saved any more."""
+        """The tensor; RuntimeError where its contents have changed since it was saved."""
         if isinstance(packed, Versioned) and packed.tensor._version != packed.version:
             raise RuntimeError(
                 f"a tensor {tuple(packed.tensor.shape)} that a gradient needs has been modified by "
@@ -231,14 +237,14 @@ class Unwritten(Saved):
         return packed.tensor
 
     def storages_beside(self, owned: Container[Key]) -> list[Any]:
-        """The storages that are held, but for some."""
+        """The storages that are still held, except those in `owned`."""
         with torch._C.DisableTorchFunction():
             found = {key(t): t.untyped_storage() for t in self.tensors()}
         return [storage for place, storage in found.items() if place not in owned]
 
 
 def differentiable(results: Any) -> Iterator[Tensor]:
-    """Every tensor of the results that a gradient flows back from."""
+    """Every tensor of the results through which gradients flow back."""
     for tensor in tensors_in(results):
         if tensor.requires_grad and tensor.grad_fn is not None:
             yield tensor
@@ -246,8 +252,8 @@ def differentiable(results: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def unswept() -> Iterator[None]:
-    """Without the garbage collector, whose moments are no part of what a module does; what is left
-    is collected afterwards."""
+    """Disable the garbage collector, which would free tensors at moments of its own; collect
+    afterwards."""
     was = gc.isenabled()
     gc.disable()
     try:

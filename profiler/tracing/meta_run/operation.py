@@ -1,4 +1,4 @@
-"""What is known of an operation before it is called, and what does one call of it give?"""
+"""What does torch's schema tell of an operation, and what is known of one call of it?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ META = torch.device("meta")
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What is known of an operation before it is called; each operation has one."""
+    """What is known of a torch operation before it is called; one object per operation."""
 
     func: Any
     name: str
@@ -31,18 +31,19 @@ class Kind:
     composite: bool
     writes: bool
     in_place: bool
-    """Whether it writes into its first argument alone, and gives that back as it lay in memory."""
+    """Whether it writes into its first argument alone and returns that argument unmoved."""
     decomposition: Callable[..., Any] | None
     label: Mapping[str, str]
-    """Its name in either phase."""
+    """Phase -> the operation's name with the phase before it."""
 
 
 KINDS: dict[int, Kind] = {}
-"""The kind of every operation that was met, by its identity: torch hashes them slowly."""
+"""id of an operation -> its kind, for every operation met so far: hashing torch's operations is
+slow."""
 
 
 def kind_of(func: Any) -> Kind:
-    """What is known of an operation, looked up once."""
+    """What is known of an operation; looked up once per operation."""
     found = KINDS.get(id(func))
     if found is None:
         found = KINDS[id(func)] = described(func)
@@ -50,7 +51,8 @@ def kind_of(func: Any) -> Kind:
 
 
 def described(func: Any) -> Kind:
-    """The rule of an operation, or torch's own decomposition of it where there is no rule."""
+    """What is known of an operation, from its schema, its counting rule and torch's
+    decompositions."""
     name = func._schema.name
     rule = rule_for(name, TRACED_RULES)
     has = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -75,7 +77,7 @@ def described(func: Any) -> Kind:
 
 @dataclass(frozen=True)
 class Layout:
-    """Shape, strides and type of a result in new memory."""
+    """Shape, strides and dtype of a tensor in memory of its own."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -92,30 +94,32 @@ class Layout:
 
     @property
     def bytes(self) -> int:
-        """Those of the memory that it spans."""
+        """Bytes of the memory that the layout spans."""
         spanned = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         return spanned * self.dtype.itemsize if self.entries else 0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The operations of one call, or why they are not counted, and what it touches."""
+    """The operations of one call, or why they are not counted, and the bytes it touches."""
 
     operations: Operations | None
     reason: str = ""
     touched: int = 0
     products: int = 0
-    """Multiplications of two entries, in a contraction or convolution those of its sums alone."""
+    """Multiplications of two entries; of a contraction or convolution only those inside its
+    sums."""
     ungrouped: int = 0
-    """How many more the gradient of a convolution's weight would have without groups."""
+    """How many more products the gradient of a convolution's weight would have without groups."""
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What one call of an operation gives, shared by all calls with the same arguments.
+    """What is known of one call, shared by all calls with the same arguments.
 
-    `again` makes its results from its arguments; None where only running it does. `arguments` are
-    those of the call, tensors on the meta device by their layouts; of a move none.
+    `again` makes the results from the arguments without running the operation; None where the
+    operation must run. `arguments` are those of the call, with layouts for tensors on the meta
+    device; empty for a move.
     """
 
     kind: Kind
@@ -126,7 +130,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Counted:
-    """All calls of one operation in one phase; not `known` where it has no rule."""
+    """All calls of one operation in one phase; `known` is false where it has no rule."""
 
     calls: int = 0
     operations: Operations = NOTHING
@@ -139,7 +143,8 @@ class Counted:
 def by_operation(
     calls: Iterable[tuple[str, str, int, Cost]],
 ) -> dict[tuple[str, str], Counted]:
-    """Everything that is no move, by phase and name, from phase, name, how often, and the cost."""
+    """Everything that is not a move, by phase and name, from tuples of phase, name, number of calls
+    and cost per call."""
     found: dict[tuple[str, str], Counted] = {}
     for phase, name, times, cost in calls:
         place = (phase, name if cost.operations is not None else f"{name}: {cost.reason}")

@@ -42,18 +42,18 @@ SCALED: Mapping[str, tuple[str, str]] = {
     "aten::addmv": ("mat", "vec"),
     "aten::baddbmm": ("batch1", "batch2"),
 }
-"""Contractions that may scale their result besides."""
+"""Contractions that may scale their result as well -> the arguments that are multiplied."""
 
 
 Key = tuple[Any, ...]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Counts what is dispatched by class, and holds account of every storage that is alive.
+    """Counts the dispatched operations by class, and records when every storage is alive.
 
-    An operation that was seen before with the same arguments, tensors by their layouts, is not
-    run again: its results are made anew from what it gave. So a hundred equal layers cost little
-    more than one.
+    An operation called before with the same arguments (tensors compared by layout) is not run
+    again: its results are made from the layouts of the first call's. So a hundred equal layers cost
+    little more than one.
     """
 
     def __init__(self, held: Sequence[Tensor] = (), *, shapes: bool = False) -> None:
@@ -80,8 +80,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch would tell its compiler at every call to leave this one alone: inside `eager` it
-        leaves all alone."""
+        """False: torch would otherwise tell its compiler at every call to leave this mode alone,
+        and `eager` tells it to leave everything alone."""
         return False
 
     def __torch_dispatch__(
@@ -90,12 +90,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         try:
             return self.dispatched(func, args, kwargs or {})
         except Exception as error:
-            if not hasattr(error, OPERATION):  # the innermost one
+            if not hasattr(error, OPERATION):  # keep the innermost operation
                 setattr(error, OPERATION, func)
             raise
 
     def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of a call, which is counted."""
+        """Count a call and return its result."""
         kind = kind_of(func)
         if kind.composite:
             with self:
@@ -123,7 +123,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return result
 
     def called(self, func: Any, kind: Kind, args: Any, kwargs: Any) -> Any:
-        """The result of an operation that is no view; its operations are noted."""
+        """The result of an operation that is not a view; its operations are recorded."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.seen.get(key)
         if made is not None and made.again is not None:
@@ -138,7 +138,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return result
 
     def learned(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Made:
-        """What a first call shows of all calls with the same arguments."""
+        """What a first call tells of all calls with the same arguments."""
         again = anew(kind, args, kwargs, result)
         if kind.free:
             return Made(kind, again, Cost(NOTHING))
@@ -177,7 +177,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.bytes_made += size
 
     def save(self, storages: Iterable[Any]) -> None:
-        """Note which storages are held for the backward pass."""
+        """Note which storages are saved for the backward pass."""
         known = (self.known.get(id(storage)) for storage in storages)
         self.saved = [None if found is None else found[1] for found in known]
 
@@ -188,7 +188,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """What is dispatched inside is held account of, and counted under another name."""
+        """Inside, storages are recorded and operations are not counted: the caller counts them by
+        `add`."""
         was, self.silent = self.silent, True
         try:
             yield
@@ -196,12 +197,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.silent = was
 
     def add(self, name: str, operations: Operations) -> None:
-        """Add operations that a rule at the level of torch's functions gives."""
+        """Add operations given by a rule for one of torch's functions."""
         self.given.append((self.phase, name, operations))
 
     def operations(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Operations:
-        """By the rule, else by torch's own decomposition; CountError where there is neither."""
-        reason = "no rule for this operation"  # an error that is kept would keep the tensors
+        """The operations of a call by its rule, else by torch's own decomposition; CountError where
+        it has neither."""
+        reason = "no rule for this operation"  # an error would keep its tensors alive
         if kind.rule is not None:
             try:
                 found = operations_of(bind(kind.func, args, kwargs, result), TRACED_RULES)
@@ -216,7 +218,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return self.taken_apart(kind, args, kwargs, reason)
 
     def taken_apart(self, kind: Kind, args: Any, kwargs: Any, reason: str) -> Operations:
-        """The operations of torch's decomposition, run beside the call on tensors of its own."""
+        """The operations of torch's decomposition, which runs on empty tensors of its own."""
         assert kind.decomposition is not None
         inner = Recorder()
         own_args, own_kwargs = tree_map(_twin, (args, kwargs))
@@ -236,15 +238,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return total
 
     def calls(self) -> Iterator[tuple[str, str, int, Cost]]:
-        """Phase, name, how often and what it costs, of everything that is no move."""
+        """Phase, name, number of calls and cost of everything that is not a move."""
         for (phase, made), times in Counter(self.counted).items():
             yield phase, made.kind.name, times, made.cost
         for phase, name, operations in self.given:
             yield phase, name, 1, Cost(operations)
 
     def course(self, parameters: Iterable[Tensor]) -> Course | None:
-        """The run in order; None where operations were added that no call was dispatched for, or
-        something was saved that is not held account of."""
+        """The log of the run; None where `add` was called, or an unrecorded storage was saved."""
         if self.given or None in self.saved:
             return None
         calls: dict[tuple[str, Made], tuple[str, Made]] = {}
@@ -266,12 +267,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         )
 
     def by_operation(self) -> dict[tuple[str, str], Counted]:
-        """The same by phase and name."""
+        """The same, by phase and name."""
         return by_operation(self.calls())
 
 
 def require_strided(name: str, result: Any) -> None:
-    """RuntimeError where a result has no storage of its own to hold account of."""
+    """RuntimeError where a result is not strided, and so has no storage to record."""
     for tensor in result if isinstance(result, list | tuple) else (result,):
         if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
             raise RuntimeError(
@@ -282,8 +283,8 @@ def require_strided(name: str, result: Any) -> None:
 def anew(
     kind: Kind, args: Any, kwargs: Any, result: Any
 ) -> Callable[[tuple[Any, ...]], Any] | None:
-    """What makes the results of such a call from its arguments without running it; None where
-    they are neither in memory of their own nor the first argument, which was written into."""
+    """A function that makes the results of such a call from its arguments without running it; None
+    where the results are neither in new memory nor the first argument, written into."""
     given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if any(not t.is_meta for t in given):
         return None
@@ -307,11 +308,11 @@ def anew(
 
 
 PLAIN = frozenset((int, float, complex, str, bool, type(None), torch.dtype))
-"""Types of arguments that are told apart by their values."""
+"""Types of arguments that are compared by value."""
 
 
 def _signature(values: Iterable[Any]) -> list[Any]:
-    """What tells two calls apart: layouts of tensors, values and types of everything else."""
+    """What calls are compared by: layouts of tensors, types and values of everything else."""
     found: list[Any] = []
     for value in values:
         kind = type(value)
@@ -335,9 +336,9 @@ def _twin(leaf: Any) -> Any:
 
 
 def _layout(leaf: Any) -> Any:
-    """What a tensor on the meta device is made anew from."""
+    """The layout of a tensor on the meta device; any other leaf as it is."""
     if not isinstance(leaf, Tensor):
         return leaf
     if not leaf.is_meta:
-        return object()  # like no other: the tensor itself is not kept alive
+        return object()  # equal to nothing else, and does not keep the tensor alive
     return Layout(tuple(leaf.shape), leaf.stride(), leaf.dtype)

@@ -1,4 +1,4 @@
-"""What does a fused recurrent layer or cell do, forward and backward, and what does it keep?"""
+"""Which operations does a fused recurrent layer or cell perform, and what does it save?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from profiler.tracing.meta_run.target import TraceError
 
 @dataclass(frozen=True)
 class Cell:
-    """A recurrent cell of width 1: gates, and operations per unit beside its linear maps."""
+    """A recurrent cell: its number of gates and states, and its operations per unit besides the
+    linear maps."""
 
     gates: int
     forward: Operations
@@ -54,7 +55,7 @@ and their derivatives as the kernels of the fused cells compute them."""
 
 
 def recurrent(kind: str) -> Callable[..., Fused | None]:
-    """A whole recurrent layer, its steps, layers and directions in one call."""
+    """The rule of a whole recurrent layer: all steps, layers and directions in one call."""
     cell = CELLS[kind]
 
     def rule(
@@ -127,7 +128,7 @@ def recurrent(kind: str) -> Callable[..., Fused | None]:
 
 
 def cell_call(kind: str) -> Callable[..., Fused]:
-    """One step of a recurrent cell."""
+    """The rule of one step of a recurrent cell."""
     layer = recurrent(kind)
 
     def rule(input: Tensor, hx: Any, *params: Tensor | None) -> Fused:

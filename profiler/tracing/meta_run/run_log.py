@@ -12,16 +12,17 @@ from profiler.tracing.meta_run.operation import Layout, Made
 
 
 class Unlike(Exception):
-    """Runs differ in more than their whole numbers, or these do not go on evenly."""
+    """Runs differ in more than their whole numbers, or these numbers do not extrapolate."""
 
 
 @dataclass(frozen=True)
 class Course:
     """One run, in order.
 
-    `calls` are the phase of every call that is no move, and what is known of it; `held` the layout
-    of what first showed each storage; `born` and `ended` the moments between which it is alive;
-    `saved` the storages that are held for the backward pass; `parameters` are layouts too.
+    `calls` are, for every call that is not a move, its phase and what is known of it. `held` are
+    the layouts of the tensors that first showed each storage; storage k is alive from moment
+    `born[k]` to `ended[k]`; `saved` are the storages saved for the backward pass. `parameters` are
+    layouts too.
     """
 
     names: Sequence[str]
@@ -33,8 +34,8 @@ class Course:
     parameters: Sequence[Layout]
 
     def like(self, other: Course) -> bool:
-        """Whether the same operations followed each other in another run, and storages lived
-        between the same moments."""
+        """Whether another run dispatched the same operations in the same order, and its storages
+        were alive between the same moments."""
         return (
             self.names == other.names
             and len(self.calls) == len(other.calls)
@@ -45,7 +46,7 @@ class Course:
         )
 
     def alive(self, sizes: Sequence[int]) -> list[int]:
-        """The bytes alive at every moment, had the storages these sizes."""
+        """The bytes alive at every moment, if the storages had these sizes."""
         change = [0] * (len(self.names) + 1)
         for size, born, ended in zip(sizes, self.born, self.ended, strict=True):
             change[born] += size
@@ -54,11 +55,11 @@ class Course:
 
 
 def whole_numbers(value: Any) -> Iterator[int]:
-    """Those in a nest of arguments, in order; of a tensor its shape, and its strides in units of
-    what lies within them: 1 where there is nothing between its entries.
+    """The whole numbers in a nest of arguments, in order. A tensor gives its shape, and each stride
+    divided by the number of entries of the axes inside it: 1 where there are no gaps.
 
     Raises:
-        Unlike: a stride is no multiple of that.
+        Unlike: a stride is no multiple of that number.
     """
     if isinstance(value, Layout):
         yield from value.shape
@@ -77,7 +78,7 @@ def whole_numbers(value: Any) -> Iterator[int]:
 
 
 def within(layout: Layout, axis: int) -> Iterator[int]:
-    """The axes whose entries lie between two neighbours along an axis."""
+    """The axes whose entries lie between two neighbours along `axis`."""
     extents = list(zip(layout.strides, layout.shape, range(len(layout.shape)), strict=True))
     for stride, extent, other in extents:
         if stride and (stride, extent, -other) < (*extents[axis][:2], -axis):
@@ -85,7 +86,7 @@ def within(layout: Layout, axis: int) -> Iterator[int]:
 
 
 def renumbered(value: Any, numbers: Iterator[int]) -> Any:
-    """The same nest with other whole numbers."""
+    """The same nest with `numbers` in place of its whole numbers."""
     if isinstance(value, Layout):
         shape = tuple(next(numbers) for _ in value.shape)
         strides = (
@@ -103,8 +104,8 @@ def renumbered(value: Any, numbers: Iterator[int]) -> Any:
 
 
 def kindred(one: Any, other: Any) -> bool:
-    """Whether two nests differ in numbers alone: a real one may follow from sizes as whole ones do,
-    such as the root of a width."""
+    """Whether two nests differ in numbers alone. Floats may differ too: they may follow from sizes,
+    like the root of a width."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Layout):

@@ -1,8 +1,9 @@
-"""Which values follow from sizes alone, so that a module may look at them?
+"""Which tensor values follow from sizes alone, so that a module may branch on them?
 
 Positions, masks and other index arithmetic that a module makes for itself have values that no input
-changes. They are carried out beside the meta tensors, while they are small, and `.item()` and
-branches on them are answered. What depends on an input, or is drawn, has no value.
+changes. While they are small, these values are computed on the CPU beside the meta tensors, and
+answer `.item()` and branches. A tensor that depends on an input, or is drawn at random, has no
+value.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ NAME = "_costmodel_value"
 """The attribute of a meta tensor that holds its value."""
 
 MOST_WHOLE, MOST_REAL = 2**20, 2**12
-"""Entries of whole and of real numbers beyond which no value is held."""
+"""Tensors with more entries than this, of whole and of real numbers, get no value."""
 
 UNKNOWN = ("empty", "new_empty")
-"""How the operations begin whose results are what memory held before."""
+"""Beginnings of the names of operations whose results are uninitialised memory."""
 
 READ = torch.ops.aten._local_scalar_dense.default
 
 
 def value_of(tensor: Tensor) -> Tensor | None:
-    """The value of a meta tensor, where it follows from sizes alone.
+    """The value of a meta tensor, where it follows from sizes alone; else None.
 
-    Values of views share their numbers as the views do; where something unknown was written into
-    one of them, all of these numbers are gone.
+    The values of views share memory as the views do; once something unknown was written into one of
+    them, all of these values are gone.
     """
     value: Tensor | None = getattr(tensor, NAME, None)
     if value is not None and value.numel() and not value.untyped_storage().nbytes():
@@ -42,7 +43,7 @@ def value_of(tensor: Tensor) -> Tensor | None:
 
 
 def answer(func: Any, args: tuple[Any, ...]) -> Any:
-    """What reading one number off a tensor gives; None where its value is not known."""
+    """The number that reading one off a tensor gives; None where the tensor has no value."""
     if func is not READ or not isinstance(args[0], Tensor):
         return None
     known = value_of(args[0])
@@ -50,8 +51,8 @@ def answer(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Give a result its value, where all that it is made of has one; what is written into loses
-    its value otherwise."""
+    """Give the result a value where all arguments have values; otherwise what the operation writes
+    into loses its value."""
     if not valued(func, args, kwargs, result) and func._schema.is_mutable:
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -62,7 +63,7 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 
 
 def valued(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
-    """Give a result its value; False where it has none."""
+    """Give the result a value; False where it has none."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
     if not isinstance(result, Tensor) or not result.is_meta:
@@ -70,7 +71,7 @@ def valued(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     real = result.dtype.is_floating_point or result.dtype.is_complex
     if result.numel() > (MOST_REAL if real else MOST_WHOLE):
         return False
-    if torch.Tag.nondeterministic_seeded in func.tags:  # it is drawn
+    if torch.Tag.nondeterministic_seeded in func.tags:  # random
         return False
     if func._schema.name.removeprefix("aten::").lstrip("_").startswith(UNKNOWN):
         return False
@@ -102,14 +103,15 @@ def _real(leaf: Any) -> Any:
 
 
 def spoil(tensor: Any) -> None:
-    """Take the value of a tensor away, and of all that share its numbers: something unknown was
-    written there."""
+    """Take the value from a tensor and from all that share memory with it, after something unknown
+    was written there."""
     if isinstance(tensor, Tensor) and (value := value_of(tensor)) is not None:
         value.untyped_storage().resize_(0)
 
 
 class Given(TorchFunctionMode):
-    """Keeps the value of a tensor that is made from numbers: no call that is dispatched has it."""
+    """Keeps the value of a tensor that torch.tensor makes from numbers: no dispatched call has
+    these numbers."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -126,8 +128,8 @@ class Given(TorchFunctionMode):
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Tensors for which no device is named are made on the meta device, those from numbers with
-    their values."""
+    """Inside, tensors without a named device are made on the meta device; torch.tensor keeps its
+    numbers as their value."""
     with torch.device("meta"), Given():
         yield
 

@@ -1,7 +1,4 @@
-"""Which module does `package.module:factory` mean, and what is it called with at given sizes?
-
-Which tensors does a nest of arguments or of results hold?
-"""
+"""Which module does `package.module:factory` mean, and what is it called with at given sizes?"""
 
 from __future__ import annotations
 
@@ -37,7 +34,8 @@ class TraceError(Unanswered):
 
 
 class Untraceable(Exception):
-    """Raised while a module runs; the message says why it cannot be traced, not which one."""
+    """Raised while a module runs; the message says why it cannot be traced, without the module's
+    name."""
 
 
 Sizes = Mapping[str, int]
@@ -45,10 +43,10 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Variables:
-    """The sizes that formulas are written in, and those that follow from them.
+    """The sizes that formulas are written in, and the sizes that follow from these.
 
-    `over` maps each letter to the multiple that it is tried at (1 unless the module needs more);
-    `let` maps a name to its formula.
+    `over` maps each letter to the number whose multiples are tried (1 unless the module needs
+    more); `let` maps a name to its formula.
     """
 
     over: Mapping[str, int]
@@ -71,7 +69,7 @@ class Variables:
         return found
 
     def poly(self, name: str) -> Poly | None:
-        """What a size is as a polynomial in the letters of `over`; None for an unknown name."""
+        """A size as a polynomial in the letters of `over`; None for an unknown name."""
         if name in self.over:
             return Poly.atom(name)
         if name not in self.let:
@@ -98,7 +96,7 @@ class Variables:
 
 
 def words(point: Sizes) -> str:
-    """Sizes as a sentence names them.
+    """Sizes as messages print them.
 
     >>> words({"l": 3, "d": 4})
     'l=3, d=4'
@@ -107,10 +105,10 @@ def words(point: Sizes) -> str:
 
 
 def variables(over: str | Sequence[str], let: str | Sequence[str] | Mapping[str, str]) -> Variables:
-    """Read `l,h:2,n` and `d=n*h`.
+    """The sizes that `l,h:2,n` and `d=n*h` name.
 
     Raises:
-        TraceError: an unknown letter, a multiple that is no number, a formula that is none.
+        TraceError: an unknown letter, a multiple that is not a positive number, an invalid formula.
     """
     listed = over.split(",") if isinstance(over, str) else list(over)
     letters: dict[str, int] = {}
@@ -158,17 +156,17 @@ def _pair(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Target:
-    """What makes the module: a class or a function, and the name it was asked for by."""
+    """A class or function that makes the module, and the name by which the user asked for it."""
 
     name: str
     make: Callable[..., Any]
 
 
 def load(target: str | Callable[..., Any]) -> Target:
-    """What `package.module:factory` or `path/file.py:Class` names.
+    """The class or function that `package.module:factory` or `path/file.py:Class` names.
 
     Raises:
-        TraceError: no such file, package, or name in it; it does not import; it makes nothing.
+        TraceError: no such file, package or name; it fails to import; it makes no module.
     """
     if callable(target) and not isinstance(target, nn.Module):
         return Target(getattr(target, "__name__", "module"), target)
@@ -221,10 +219,10 @@ def _package(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Built:
-    """A module on the meta device and what it is called with.
+    """A module on the meta device, and what it is called with.
 
-    `misread` fills, while the module runs, with the names of layers that take the x (b, l, d) that
-    was made for it for (l, b, d): their `batch_first` is False.
+    While the module runs, `misread` collects the names of layers with `batch_first` False that are
+    given the x (b, l, d) made here, which they read as (l, b, d).
     """
 
     module: nn.Module
@@ -234,11 +232,12 @@ class Built:
 
 
 def build(target: Target, sizes: Sizes) -> Built:
-    """The module at these sizes, with its inputs: those that the factory returns beside it, else
-    x (b, l, d).
+    """The module at these sizes, with the inputs that the factory returns beside it, else x (b, l,
+    d).
 
     Raises:
-        TraceError: the factory needs a size that was not given, refuses these, or makes no module.
+        TraceError: the factory needs a size that was not given, refuses these sizes, or makes no
+            module.
     """
     given = _named(target, sizes)
     with on_meta(), Building():
@@ -271,7 +270,7 @@ def build(target: Target, sizes: Sizes) -> Built:
 
 
 def _watch(built: Built, shape: tuple[int, ...]) -> None:
-    """Note which layers read the batch of x as its length."""
+    """Note which layers read the batch axis of x as its length."""
 
     def called(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         if inputs and isinstance(inputs[0], Tensor) and inputs[0].shape == shape:
@@ -283,8 +282,8 @@ def _watch(built: Built, shape: tuple[int, ...]) -> None:
 
 
 def _named(target: Target, sizes: Sizes) -> dict[str, int]:
-    """The sizes that the factory names; one that takes any keyword gets what --let names, but for
-    the letters of sizes."""
+    """The sizes that the factory's parameters name; a factory that takes any keyword also gets the
+    names of --let that are no letters."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
     try:
@@ -343,7 +342,7 @@ def _said(error: Exception) -> str:
 
 @contextmanager
 def explained(target: Target, sizes: Sizes) -> Iterator[None]:
-    """Turn what a run on the meta device raises into one sentence."""
+    """Turn what a run on the meta device raises into a TraceError of one sentence."""
     try:
         yield
     except TraceError:
@@ -370,18 +369,18 @@ def explained(target: Target, sizes: Sizes) -> Iterator[None]:
 
 
 VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-"""torch's tags of operations whose results, or the shapes of these, depend on values."""
+"""torch's tags of operations whose results, or result shapes, depend on values."""
 
 
 OPERATION = "_costmodel_operation"
-"""The attribute of an error that holds the operation which raised it."""
+"""The attribute of an error that holds the operation that raised it."""
 
 
 COPIES: Mapping[str, str] = {
     "Cannot copy out of meta tensor": "a copy to the CPU",
     "meta device type tensor to numpy": "Tensor.numpy",
 }
-"""What torch says where numbers are copied off the meta device -> what does so."""
+"""What torch says where numbers are copied off the meta device -> the operation that copies."""
 
 
 def operation(error: Exception) -> str:
@@ -391,7 +390,7 @@ def operation(error: Exception) -> str:
 
 
 def data_dependent(error: Exception) -> str:
-    """What needs values, by the names of torch; "" where the error is another."""
+    """The operation that needs values, by torch's name; "" where the error has another cause."""
     text = str(error)
     for sign, name in COPIES.items():
         if sign in text:
@@ -412,7 +411,7 @@ TORCH = Path(torch.__file__).parent
 
 
 def place(error: BaseException) -> str:
-    """The last line outside torch and this package that led to an error."""
+    """The last line outside torch and this package that led to an error; "" where there is none."""
     entries = traceback.extract_tb(error.__traceback__)
     foreign = [
         entry
@@ -424,12 +423,12 @@ def place(error: BaseException) -> str:
 
 
 OPAQUE = (nn.Module, type, ModuleType, FunctionType, MethodType)
-"""What is not looked into for tensors: a module's parameters are its own."""
+"""Types that are not searched for tensors: a module's parameters are its own."""
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Every tensor in a nest, in order and each once, those too that a set, an unknown kind of
-    dict or an object holds."""
+    """Every tensor in a nest, in order and each once, those held by sets, mappings and objects
+    included."""
     seen: set[int] = set()
 
     def within(nest: Any) -> Iterator[Tensor]:
@@ -452,7 +451,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def attributes(item: Any) -> list[Any]:
-    """What an object of a class of somebody's own holds, in slots too."""
+    """What an object of a user's class holds, in `__slots__` and in `__dict__`."""
     kinds = (kind for kind in type(item).__mro__ if "__slots__" in vars(kind))
     slots = (
         v for kind in kinds for v in vars(kind).values() if isinstance(v, MemberDescriptorType)
@@ -462,18 +461,18 @@ def attributes(item: Any) -> list[Any]:
 
 
 def numbers(tensor: Tensor) -> bool:
-    """Whether a tensor carries numbers that a gradient may be of."""
+    """Whether a tensor's dtype can have a gradient."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
 def fresh(value: Any) -> Any:
-    """The same inputs on the meta device, one tensor given twice still one; the gradient of those
-    that carry numbers is wanted."""
+    """The same inputs on the meta device, one tensor given twice still one; tensors whose dtype can
+    have a gradient require it."""
     made: dict[int, Tensor] = {}
 
     def leaf(item: Any) -> Any:
         if not isinstance(item, Tensor):
-            for tensor in tensors_in(item):  # of an object, which holds them itself
+            for tensor in tensors_in(item):  # the tensors of an object are changed in place
                 tensor.requires_grad_(tensor.requires_grad or numbers(tensor))
             return item
         if id(item) not in made:
