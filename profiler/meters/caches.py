@@ -10,42 +10,42 @@ from typing import Any
 import torch
 
 LEAST_GPU_BYTES = 2**28
-"""256 MiB, as triton.testing.do_bench overwrites, whatever the size of the L2 cache."""
+"""256 MiB: what triton.testing.do_bench overwrites, whatever the size of the L2 cache."""
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 SYS = Path("/sys/devices/system/cpu")
 L2_SOURCE = "torch.cuda.get_device_properties: L2"
 
 
 class CacheError(RuntimeError):
-    """Caches that cannot be emptied, because nobody tells how large they are."""
+    """The caches cannot be emptied, because their size is unknown."""
 
 
 @dataclass(frozen=True)
 class Flush:
-    """Calling it empties the caches: it goes through a buffer of `size` bytes."""
+    """Calling it empties the caches, by going through a buffer of `size` bytes."""
 
     act: Callable[[], Any]
     size: int
     cache_bytes: int | None
-    """What the caches hold, None where it is not known and the buffer is large all the same."""
+    """The size of the caches; None where it is unknown and the buffer is large in any case."""
     source: str
-    """Where that was found."""
+    """Where the size of the caches was found."""
 
     def __call__(self) -> None:
         self.act()
 
 
 def flush_for(device: torch.device) -> Flush:
-    """A buffer of at least twice the caches on the device itself.
+    """A flush by a buffer on the device, at least twice as large as the device's caches.
 
     Raises:
-        CacheError: nothing tells how large a CPU's caches are.
+        CacheError: the size of a CPU's caches is unknown.
     """
     return gpu_flush(device) if device.type == "cuda" else cpu_flush()
 
 
 def gpu_flush(device: torch.device) -> Flush:
-    """A buffer of at least twice the L2 and 256 MiB, overwritten."""
+    """Overwrites a buffer of at least 256 MiB and at least twice the L2."""
     held = l2_bytes(torch.cuda.get_device_properties(device))
     size = max(2 * (held or 0), LEAST_GPU_BYTES)
     buffer = torch.empty(size // 4, dtype=torch.int32, device=device)
@@ -54,16 +54,16 @@ def gpu_flush(device: torch.device) -> Flush:
 
 
 def l2_bytes(properties: Any) -> int | None:
-    """The L2 of a GPU, where this version of torch tells."""
+    """The size of a GPU's L2; None where this version of torch does not tell it."""
     held = getattr(properties, "L2_cache_size", None)
     return int(held) if held else None
 
 
 def cache_bytes(device: torch.device) -> tuple[int, str]:
-    """The bytes of the L2 of a GPU, or of a CPU's last-level caches, and where that was found.
+    """The size of a GPU's L2, or of a CPU's last-level caches together, and where it was found.
 
     Raises:
-        CacheError: nothing tells how large they are.
+        CacheError: the size is unknown.
     """
     if device.type != "cuda":
         return last_level_bytes()
@@ -74,19 +74,20 @@ def cache_bytes(device: torch.device) -> tuple[int, str]:
 
 
 def cpu_flush(held: tuple[int, str] | None = None) -> Flush:
-    """A buffer of twice the last-level caches, read and written by torch's threads."""
+    """Reads and writes, with torch's threads, a buffer of twice the last-level caches."""
     cache_bytes, source = held or last_level_bytes()
     buffer = torch.ones(cache_bytes // 2, dtype=torch.float32)
     return Flush(lambda: buffer.add_(1.0), buffer.numel() * 4, cache_bytes, source)
 
 
 def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
-    """The bytes of all caches of the highest level together, and where that was found.
+    """The size of all last-level caches together, and where it was found.
 
-    Processors that share a cache name the same processors in `shared_cpu_list`: it counts once.
+    Processors that share a cache name the same processors in `shared_cpu_list`: the cache counts
+    once.
 
     Raises:
-        CacheError: the system does not tell.
+        CacheError: the system does not tell the size.
     """
     caches: dict[tuple[int, str], int] = {}
     for index in sys.glob("cpu[0-9]*/cache/index[0-9]*"):
@@ -110,7 +111,7 @@ def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
 
 
 def bytes_of(size: str) -> int:
-    """Bytes of a size as the kernel prints it; ValueError where it is none.
+    """The number of bytes in a size as the kernel prints it; ValueError where the text is no size.
 
     >>> bytes_of("32768K")
     33554432

@@ -1,25 +1,23 @@
-"""What does this device reach at best: in products of matrices, in exponentials, in multiply-adds
-apart from products, in moving bytes, in launching?
+"""What does this device reach at best in matrix products, elementwise work, traffic and launches?
 
-A board's datasheet tells what it could do, and no board does it. So each ceiling is measured, by
-the meter that times the calls that it is held against, over operations of torch that do nothing
-else:
+A board's datasheet tells what it could do, and no board does it. So each ceiling is measured, with
+the same meter that times the calls which the ceiling is compared with, on operations of torch that
+do nothing else:
 
-- a product of two square matrices of random numbers, as large as pays: sizes are doubled while a
-  product stays short and the operands fit, and the best rate is the ceiling. An operation is a
-  multiplication or an addition, as dispatched operations are counted: n products and n - 1 sums an
-  entry.
-- exponentials, and chains of multiply-adds, entry by entry over data that the caches hold: eight
-  times as many each time, up to half the last-level cache. On a GPU, where operation after
-  operation waits for the caches, they are also chained in the registers of one kernel; the best
-  rate is the ceiling, and it says which. A multiply-add is two operations, an exponential one.
-- copying, reading (a sum) and writing (filling) a buffer of four times the last-level cache; a copy
+- A product of two square matrices of random numbers. Sides are doubled while a product stays short
+  and the operands fit; the best rate is the ceiling. An operation is a multiplication or an
+  addition, counted as for dispatched operations: n products and n - 1 sums per entry.
+- Exponentials, and multiply-adds, elementwise over data that the caches hold: eight times as much
+  data each time, up to half the last-level cache. On a GPU, where each operation waits for the
+  caches, they are also chained in the registers of one kernel. The best rate is the ceiling, and
+  the details tell which variant gave it. A multiply-add is two operations, an exponential one.
+- Copying, reading (a sum) and writing (filling) a buffer of four times the last-level cache; a copy
   moves each byte twice.
-- launching the smallest operation, an addition of two numbers, one after the other and, on a GPU,
-  in a graph of many.
+- Launching the smallest operation, an addition of two numbers, repeatedly and, on a GPU, in a graph
+  of many.
 
-They are those of the settings at hand (threads, TF32, clocks) and are taken once a process: they
-hold for what is measured in it.
+Ceilings hold for the settings at hand (threads, TF32, clocks) and are taken once per process, for
+what this process measures.
 """
 
 from __future__ import annotations
@@ -40,34 +38,36 @@ from profiler.records.store import divide, reading_from_json, reading_to_json
 from profiler.records.words import scaled
 
 SMALLEST, LARGEST = 256, 16384
-"""The sides of the matrices, doubled from the one to the other."""
+"""The first and the last side of the matrices; sides are doubled in between."""
 LONGEST_S = 0.1
-"""No larger product is tried where it would take longer than this, as n ** 3 grows."""
+"""No larger product is tried where it would take longer than this, growing as n ** 3."""
 CACHES = 4
-"""A buffer is so many times as large as the last-level cache."""
+"""The size of a buffer beyond the caches, in last-level caches."""
 GRAPHED = 100
-"""Additions in a graph: its own launch is a hundredth of what each of them takes."""
+"""Additions in a graph: launching the graph itself then costs a hundredth of one addition's
+launch."""
 BRIEF = LatencyLimits(max_samples=50, min_seconds=0.2, max_seconds=2.0, warmup_seconds=1.0)
 
 KEPT = (
     "ci_low", "ci_high", "ci_missing", "n", "n_independent", "stop_rule", "sampled_s", "block",
     "timer", "clock_MHz", "lowest_clock_MHz", "threads", "labels",
 )  # fmt: skip
-"""The details of a latency that its ceiling keeps; the ends of the interval turn into rates."""
+"""The details of a latency that the ceiling made from it keeps; the ends of the interval become
+rates."""
 
 SMALL_BYTES = 2**14
-"""The arrays of the smallest elementwise operation together: a first-level cache holds them."""
+"""The size of all arrays of the smallest elementwise operation: a first-level cache holds them."""
 LINKS = 256
-"""Operations on each entry in one kernel: its loads and stores are a hundredth of the work."""
+"""Chained operations per entry in one kernel: its loads and stores are a hundredth of the work."""
 EAGER, REGISTERS = "operation by operation", "in registers"
-"""How operations follow one another."""
+"""Each operation a call of torch, or all of them chained in the registers of one kernel."""
 
 COPY, READ, WRITE = "copy", "read", "write"
 LAUNCH, LAUNCH_GRAPH = "launch", "launch_graph"
 
 
 def product_name(dtype: str) -> str:
-    """The name of the ceiling of products of matrices of such entries.
+    """The name of the ceiling of matrix products of this type of number.
 
     >>> product_name("bf16")
     'product bf16'
@@ -76,7 +76,7 @@ def product_name(dtype: str) -> str:
 
 
 def exp_name(dtype: str) -> str:
-    """The name of the ceiling of exponentials of such entries.
+    """The name of the ceiling of exponentials of this type of number.
 
     >>> exp_name("fp32")
     'exp fp32'
@@ -85,7 +85,7 @@ def exp_name(dtype: str) -> str:
 
 
 def multiply_add_name(dtype: str) -> str:
-    """The name of the ceiling of multiply-adds, entry by entry.
+    """The name of the ceiling of elementwise multiply-adds of this type of number.
 
     >>> multiply_add_name("fp32")
     'multiply-add fp32'
@@ -94,8 +94,8 @@ def multiply_add_name(dtype: str) -> str:
 
 
 def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
-    """The ceilings of a device as JSON values: `readings` as records have them, `reasons` for what
-    could not be measured. Taken once a process for each device, and once for each type of number.
+    """The ceilings of a device as JSON values: `readings` as in records, `reasons` for those that
+    could not be measured. Taken once per process for each device and type of number.
 
     Args:
         dtype: the name of `kind`.
@@ -111,8 +111,7 @@ def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
 
 
 def rate(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> Measured:
-    """So much of something over the seconds that it took: the fast end of the interval is the
-    upper one."""
+    """`amount` over the seconds of a timing; the fast end of the interval becomes its upper end."""
     if isinstance(timed, Unavailable):
         return timed
     details = {key: timed.details[key] for key in KEPT if key in timed.details} | facts
@@ -157,7 +156,7 @@ def product(
 
 
 def sides(largest: int) -> Iterator[int]:
-    """Doubled from the smallest on."""
+    """Sides of matrices, doubled from `SMALLEST` up to `largest`."""
     side = SMALLEST
     while side <= largest:
         yield side
@@ -180,7 +179,7 @@ def product_at(
     side: int,
     timing: Callable[..., Measured],
 ) -> Measured:
-    """The same at one size."""
+    """The rate of the product of two square matrices of one side."""
     try:
         chance = torch.Generator(device=place).manual_seed(side)
         a, b = (randomly(side, place, kind, chance) for _ in range(2))
@@ -194,7 +193,7 @@ def product_at(
 def randomly(
     side: int, place: torch.device, kind: torch.dtype, chance: torch.Generator
 ) -> torch.Tensor:
-    """Random numbers whose products stay of the same scale."""
+    """A matrix of random numbers, scaled so that products of such matrices have the same scale."""
     drawn = torch.randn(side, side, device=place, generator=chance)
     scaled: torch.Tensor = drawn / side**0.5
     return scaled.to(kind)
@@ -202,18 +201,19 @@ def randomly(
 
 @dataclass(frozen=True)
 class Entrywise:
-    """An operation on every entry of an array, with what goes beside it."""
+    """An elementwise operation whose ceiling is measured."""
 
     name: Callable[[str], str]
-    """Of the ceiling, by the type of number."""
+    """Type of number -> the name of the ceiling."""
     counted: int
-    """Operations that it is for an entry."""
+    """Scalar operations per entry."""
     eager: Callable[[torch.Tensor, torch.Tensor], Any]
-    """From the first array into the second, by an operation of torch."""
+    """Runs the operation from the first array into the second, by torch."""
     arrays: int
-    """That it reads and writes."""
+    """The number of arrays that the operation reads and writes."""
     link: str
-    """In a kernel: what x, a number of type T, becomes. It stays in a bounded range."""
+    """One operation of the chain in a kernel: what x, a number of type T, becomes; x stays
+    bounded."""
 
 
 ENTRYWISE = (
@@ -232,7 +232,7 @@ def elementwise(
     kind: torch.dtype,
     timing: Callable[..., Measured] = latency,
 ) -> Mapping[str, Measured]:
-    """The ceilings of operations entry by entry, by name."""
+    """The ceilings of elementwise operations, by name."""
     try:
         held, source = cache_bytes(place)
     except CacheError as error:
@@ -254,10 +254,11 @@ def entrywise(
     timing: Callable[..., Measured],
     facts: Mapping[str, Any],
 ) -> Measured:
-    """Operations a second of one of them, at the size and in the manner where it is best.
+    """Operations per second of one elementwise operation, at the size and in the variant where it
+    is best.
 
-    Details: `entries`, `how`; `tried`, manner and entries -> operations a second; `not_tried`,
-    manner -> the reason why.
+    Details: `entries`, `how`; `tried`, variant and entries -> operations per second; `not_tried`,
+    variant -> the reason.
     """
     name = operation.name(dtype)
     best: Measured = Unavailable("nothing was tried")
@@ -292,7 +293,7 @@ def entrywise(
 
 
 def resident(held: int) -> list[int]:
-    """Bytes that the caches hold, eight times as many each time, up to half of them.
+    """Sizes in bytes that the caches hold: eight times as many each time, up to half of `held`.
 
     >>> resident(2**20)
     [16384, 131072]
@@ -306,7 +307,7 @@ def resident(held: int) -> list[int]:
 def repeated_entrywise(
     operation: Entrywise, how: str, x: torch.Tensor, y: torch.Tensor
 ) -> tuple[Callable[[], Any], int]:
-    """A call, and how often it does the operation on every entry."""
+    """A call, and how many times it applies the operation to every entry."""
     if how == EAGER:
         return (lambda: operation.eager(x, y)), 1
     kernel = in_registers(operation.link)
@@ -314,8 +315,8 @@ def repeated_entrywise(
 
 
 def in_registers(link: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A kernel in which `LINKS` operations on each entry wait for one another and for nothing else,
-    as torch compiles it for a GPU."""
+    """A kernel compiled by torch for a GPU, in which `LINKS` operations on each entry depend on one
+    another and on nothing else."""
     return torch.cuda.jiterator._create_jit_fn(
         "template <typename T> T chained(T x) { "
         f"for (int k = 0; k < {LINKS}; ++k) {{ x = {link}; }} return x; }}"
@@ -331,7 +332,7 @@ def moving_and_launching(
 
 
 def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
-    """Bytes a second: copied, read, written, from and to memory beyond the caches."""
+    """Bytes per second copied, read and written, in memory beyond the caches."""
     names = (COPY, READ, WRITE)
     try:
         held, source = cache_bytes(place)
@@ -377,7 +378,7 @@ def launching(place: torch.device, timing: Callable[..., Measured]) -> dict[str,
 
 
 def kept(timed: Measured, name: str, times: int) -> Measured:
-    """The seconds of each of so many."""
+    """Seconds per operation of a timing of `times` operations."""
     if isinstance(timed, Unavailable):
         return timed
     details = {key: timed.details[key] for key in KEPT if key in timed.details}
@@ -392,17 +393,17 @@ WORDS: Mapping[str, str] = {
     COPY: "copying", READ: "reading", WRITE: "writing", LAUNCH: "launching an operation",
     LAUNCH_GRAPH: "launching one in a graph",
 }  # fmt: skip
-"""Ceiling -> its words."""
+"""Ceiling -> its words in a sentence."""
 TYPED: Mapping[str, str] = {
     product_name(""): "products of matrices in ", exp_name(""): "exponentials in ",
     multiply_add_name(""): "multiply-adds in ",
 }  # fmt: skip
-"""Beginning of the ceiling of a type of number -> its words."""
+"""Beginning of the name of a ceiling for one type of number -> its words in a sentence."""
 
 
 def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
-    """What the devices of these environments reach at best, each ceiling once; "" where none of
-    them says."""
+    """What the devices of these environments reach at best, each ceiling once; "" where none was
+    measured."""
     found: dict[str, str] = {}
     for environment in environments:
         for name, held in (environment.get("ceilings") or {}).get("readings", {}).items():
@@ -415,7 +416,7 @@ def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
 
 
 def words_of(name: str) -> str:
-    """What a ceiling is of.
+    """What a ceiling is the ceiling of, in words.
 
     >>> words_of("copy"), words_of("exp bf16")
     ('copying', 'exponentials in bf16')

@@ -1,4 +1,4 @@
-"""How long does torch.compile take for a call, and which call is to be timed instead of it then?"""
+"""How long does torch.compile take for a call, and how is the compiled call timed?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiler.meters.timers import Call, Timer, nothing, timer_for
 from profiler.records.reading import Reading, Unavailable, reason_of
 
 CALLS = 50
-"""Calls at most until three in a row agree."""
+"""The most calls made until three in a row agree."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ def compile_call(
     """`fn` compiled by torch.compile, and the seconds until its first settled call, less one
     settled call.
 
-    Calls are settled when three in a row agree within 5 %; what the earlier ones took is compiling
-    and tuning. Nothing that was compiled before is used again, neither of this process nor from
-    disk. The compiled call's results are held against those of `fn`: the largest difference,
-    relative to the largest entry, is in details.
+    Calls are settled when three in a row agree within 5 %; the time of earlier calls went into
+    compiling and tuning. Nothing compiled before, by this process or on disk, is used again. The
+    compiled call's results are compared with those of `fn`: the largest difference, relative to the
+    largest entry, is in details.
 
     Unavailable where there is no compiler (a C++ compiler on a CPU, Triton on a GPU), where the
     call cannot be compiled, or where it does not settle in 50 calls.
@@ -79,7 +79,8 @@ def compile_call(
 
 
 def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> list[float] | None:
-    """Seconds of calls up to the third that agrees with two before it; None if there is none."""
+    """Seconds of each call, up to the first that agrees with the two before it; None if there is
+    none."""
     durations: list[float] = []
     while len(durations) < CALLS:
         durations.append(timer.elapsed_s(call, prepare))
@@ -91,9 +92,9 @@ def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> lis
 
 @contextmanager
 def compiling_anew() -> Iterator[dict[str, Any]]:
-    """What is compiled inside is compiled from nothing; graph breaks are counted at its end.
+    """Inside, everything is compiled from nothing; graph breaks are counted at the end.
 
-    The compiler's warnings are about torch's own code, and are not shown.
+    The compiler's warnings concern torch's own code, and are not shown.
     """
     facts: dict[str, Any] = {}
     with warnings.catch_warnings():
@@ -110,7 +111,7 @@ def compiling_anew() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def without_disk_caches(facts: dict[str, Any]) -> Iterator[None]:
-    """Results of earlier processes are not used, where this torch has a switch for it."""
+    """Inside, results of earlier processes are not used, where this torch has a switch for that."""
     try:
         from torch._inductor import config
 
@@ -143,7 +144,7 @@ def difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float
 
 
 def cause(error: BaseException) -> str:
-    """The reason of the error that another one was raised from: the compiler's, not dynamo's."""
+    """The reason of the innermost error: the compiler's, not that of dynamo, which wraps it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {reason_of(error)}"

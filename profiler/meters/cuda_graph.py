@@ -1,14 +1,13 @@
 """Can a call be captured as a CUDA graph, and what is done where it cannot?
 
-A capture that fails halfway may leave the process's CUDA context unusable, and a call, being a
-closure over tensors on the device, cannot be carried over to a process of its own. Three things
-stand in for one:
+A capture that fails halfway may leave the process's CUDA context unusable, and a call, a closure
+over tensors on the device, cannot be tried in another process. Three precautions:
 
-1. A rehearsal: the call runs on a side stream while torch refuses whatever waits for the GPU
-   (`torch.cuda.set_sync_debug_mode`), which is what most captures fail of. What is refused there
-   never reaches the capture.
-2. The capture is `thread_local`: what other threads do cannot break it, nor it them.
-3. After a capture that failed the device is tried: it must still add two numbers. If it cannot,
+1. A rehearsal: the call runs on a side stream while torch refuses operations that wait for the GPU
+   (`torch.cuda.set_sync_debug_mode`), the usual reason why captures fail. A call refused there is
+   never captured.
+2. The capture is `thread_local`: other threads cannot break the capture, nor the capture them.
+3. After a capture that failed, the device is tested: it must still add two numbers. If it cannot,
    `ContextLost` says that this process has to end; a sweep goes on in a new one.
 """
 
@@ -28,20 +27,20 @@ from profiler.meters.timers import Call
 from profiler.records.reading import reason_of
 
 WARMUPS = 3
-"""Calls on the side stream before a capture: libraries choose and allocate in the first ones."""
+"""Calls on the side stream before a capture: libraries choose and allocate in the first calls."""
 
 
 class GraphError(RuntimeError):
-    """A call that cannot be captured; one sentence says why."""
+    """The call cannot be captured; one sentence says why."""
 
 
 class ContextLost(RuntimeError):
-    """The GPU answers this process no more: it must end, and a new one go on."""
+    """The GPU no longer answers this process: the process must end, and a new one continue."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """A call as a graph: `replay` enqueues it, `release` gives its memory back."""
+    """A call as a graph: `replay` enqueues the graph, `release` frees its memory."""
 
     replay: Call
     release: Call
@@ -50,11 +49,11 @@ class Captured:
 
 
 class Graphs(Protocol):
-    """What capturing needs of torch."""
+    """The operations of torch that a capture needs."""
 
     def rehearse(self, fn: Call) -> Any:
-        """Call on a side stream, a few times, the last one refusing whatever waits for the GPU;
-        the last result."""
+        """Call several times on a side stream, in the last call refusing operations that wait for
+        the GPU; the last result."""
         ...
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
@@ -62,18 +61,19 @@ class Graphs(Protocol):
         ...
 
     def probe(self) -> None:
-        """Use the device; RuntimeError where it cannot be used any more."""
+        """Use the device; RuntimeError where it is unusable."""
         ...
 
 
 class TorchGraphs:
-    """By torch.cuda.CUDAGraph."""
+    """Captures by torch.cuda.CUDAGraph."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
     def rehearse(self, fn: Call) -> Any:
-        """The side stream waits for the current one, and the other way round at the end."""
+        """The side stream waits for the current stream first, and the current stream for it at the
+        end."""
         stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         here = torch.cuda.current_stream(self.device)
         stream.wait_stream(here)
@@ -87,9 +87,9 @@ class TorchGraphs:
         return result
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
-        """On torch's own capturing stream; the memory of the graph is its own pool.
+        """Captured on torch's own capturing stream, into a memory pool of its own.
 
-        torch stays on that stream where a capture cannot be ended: the outer context leaves it.
+        Where a capture cannot be ended torch stays on that stream; the outer context leaves it.
         """
         with torch.cuda.device(self.device), torch.cuda.stream(torch.cuda.current_stream()):
             graph = torch.cuda.CUDAGraph()
@@ -100,7 +100,7 @@ class TorchGraphs:
         return graph.replay, graph.reset, result
 
     def probe(self) -> None:
-        """One and one are two, on the device."""
+        """Add one and one on the device."""
         torch.cuda.synchronize(self.device)
         ones = torch.ones(2, device=self.device)
         if float((ones + ones).sum()) != 4.0:
@@ -109,7 +109,7 @@ class TorchGraphs:
 
 @contextmanager
 def refusing_waits() -> Iterator[None]:
-    """torch raises a RuntimeError where an operation waits for the GPU."""
+    """Inside, torch raises a RuntimeError where an operation waits for the GPU."""
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -119,11 +119,12 @@ def refusing_waits() -> Iterator[None]:
 
 
 def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Captured:
-    """The call as a graph, after a rehearsal; its first replay is held against the rehearsal.
+    """The call as a graph, after a rehearsal; the first replay's result is compared with the
+    rehearsal's.
 
     Raises:
-        GraphError: it cannot be captured.
-        ContextLost: it could not, and the device cannot be used any more.
+        GraphError: the call cannot be captured.
+        ContextLost: the capture failed, and the device has become unusable.
     """
     used = graphs or TorchGraphs(device)
     try:
@@ -146,7 +147,7 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
 
 
 def after(graphs: Graphs, sentence: str) -> RuntimeError:
-    """What a failed attempt is raised as: its reason, or that the device is lost."""
+    """The error for a failed attempt: GraphError with the reason, or ContextLost."""
     gc.collect()
     try:
         graphs.probe()
@@ -159,27 +160,27 @@ def after(graphs: Graphs, sentence: str) -> RuntimeError:
 
 
 def first(error: BaseException) -> str:
-    """The reason of the error that came first: ending a broken capture raises another one."""
+    """The reason of the error that came first: ending a broken capture raises another error."""
     while error.__context__ is not None:
         error = error.__context__
     return reason_of(error)
 
 
 def copied(result: Any) -> list[torch.Tensor]:
-    """The tensors of a result, as they are now."""
+    """Copies of the tensors of a result."""
     return [leaf.detach().clone() for leaf in tensors_of(result)]
 
 
 def spoil(result: Any) -> None:
-    """Overwrite what a replay has to write again."""
+    """Overwrite the result with NaN, so that a replay must write it again."""
     for leaf in tensors_of(result):
         if leaf.is_floating_point():
             leaf.detach().fill_(float("nan"))
 
 
 def agree(expected: list[torch.Tensor], result: Any) -> bool | None:
-    """Whether a replay gave what the call gives, to a thousandth of the largest entry; None where
-    the call returns no tensor of numbers."""
+    """Whether a replay gave the call's result, to a thousandth of the largest entry; None where the
+    call returns no tensor of floating-point numbers."""
     found = tensors_of(result)
     pairs = [(a, b) for a, b in zip(expected, found, strict=False) if a.is_floating_point()]
     if not pairs:
@@ -188,7 +189,7 @@ def agree(expected: list[torch.Tensor], result: Any) -> bool | None:
 
 
 def close(expected: torch.Tensor, found: torch.Tensor) -> bool:
-    """Of one shape, and equal up to the rounding of half precision."""
+    """Whether two tensors have one shape and are equal up to the rounding of half precision."""
     if expected.shape != found.shape:
         return False
     scale = float(expected.abs().max()) if expected.numel() else 0.0

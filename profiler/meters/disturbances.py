@@ -1,7 +1,8 @@
-"""Was the device itself while a round of samples was taken: its clock, its limits, its other users?
+"""Was the device undisturbed while a round of samples was taken: its clock, its limits, other
+users?
 
-Counters are read before and after, and compared: a limit that acted in between has moved its
-counter, wherever in the round it did. A sensor that cannot be read leaves a sentence.
+Counters are read before and after a round and compared, so that a limit that acted at any moment of
+the round shows. A sensor that cannot be read leaves a sentence.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ SLOWDOWN_REASONS: Mapping[int, str] = {
 
 SM_CLOCK = 1  # NVML_CLOCK_SM
 PREEMPTED = 0.5
-"""Involuntary switches per timed region from which on the median region was interrupted."""
+"""From this many involuntary switches per timed region on, the median region was interrupted."""
 INTERRUPTED, CAPPED = "preempted", "power-capped"
-"""The labels of a reading of which that is true, and of one that a limit of power held down."""
+"""Labels of a reading: most regions were interrupted; a power limit held the clock down."""
 MEANT: Mapping[str, str] = {
     INTERRUPTED: "most timed regions hold a wait while others had the processor, which bends a "
     "ratio by more than its interval tells",
     CAPPED: "at its limit of power a chip lowers its clock by the numbers that it works with: "
     "times are those of random ones",
 }
-"""Label -> what it does to a reading, where its name does not say so."""
+"""Label -> what it means for a reading, where the label does not say so."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +48,27 @@ class Seen:
     """What happened between `before()` and `after()`."""
 
     clock_MHz: float | None = None
-    """At the end of the round, the device still warm from it."""
+    """The clock at the end of the round, while the device is still warm."""
     slowed: tuple[str, ...] = ()
     """What held a clock down: heat or a hardware brake."""
     power_capped: bool = False
     switches: int = 0
     """How often the system took a processor away from this process."""
     page_faults: int = 0
-    """Pages that the system handed to this process: an allocator that gives its memory back after
-    every call makes calls several times as long."""
+    """Pages that the system gave to this process. An allocator that returns memory to the system
+    after every call makes calls several times as long."""
     others: str = ""
-    """What shows that others computed on the device, too."""
+    """What shows that other processes computed on the device; "" where nothing does."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Watch(Protocol):
-    """Looks at a device on both sides of a round."""
+    """Observes a device before and after a round."""
 
     name: str
 
     def clock(self) -> float | None:
-        """Of its processors now, in MHz; None where nobody tells."""
+        """The current clock of the device's processors in MHz; None where it is unknown."""
         ...
 
     def before(self) -> None:
@@ -75,11 +76,11 @@ class Watch(Protocol):
         ...
 
     def after(self) -> Seen:
-        """How they have moved since."""
+        """What the counters and sensors show since `before()`."""
         ...
 
     def missing(self) -> Mapping[str, str]:
-        """What this machine does not tell, and why."""
+        """What this machine does not tell -> why."""
         ...
 
 
@@ -97,7 +98,7 @@ class NvmlWatch:
         self.counters: dict[int, int] = {}
 
     def fields(self) -> dict[int, int]:
-        """Those counters of held-down clocks that the board has."""
+        """The counters of held-down clocks that the board has."""
         read = {number: field_of(self.nvml, self.handle, number) for number in SLOWDOWNS}
         found = {number: int(value) for number, value in read.items() if value is not None}
         if not found:
@@ -105,7 +106,8 @@ class NvmlWatch:
         return found
 
     def event_reasons(self) -> int:
-        """The bits of what holds clocks down now; 0 with a reason where nobody tells."""
+        """The bits of what holds clocks down now; 0, with a reason noted, where the board does not
+        tell."""
         for name in ("EventReasons", "ThrottleReasons"):  # the second is the older drivers'
             function = getattr(self.nvml, f"nvmlDeviceGetCurrentClocks{name}", None)
             if function is None:
@@ -121,7 +123,7 @@ class NvmlWatch:
         return 0
 
     def clock(self) -> float | None:
-        """Of the multiprocessors, in MHz."""
+        """The clock of the multiprocessors in MHz."""
         try:
             read = asked(self.nvml, self.nvml.nvmlDeviceGetClockInfo, self.handle, SM_CLOCK)
         except (SensorError, AttributeError) as error:
@@ -141,7 +143,7 @@ class NvmlWatch:
         self.counters = self.fields()
 
     def after(self) -> Seen:
-        """The clock first, before the board can rest."""
+        """What happened since `before()`; the clock is read first, before the board can rest."""
         clock, bits, now = self.clock(), self.event_reasons(), self.fields()
         moved = {SLOWDOWNS[n] for n in now if now[n] != self.counters.get(n, now[n])}
         slowed = [words for bit, words in SLOWDOWN_REASONS.items() if bits & bit]
@@ -154,12 +156,12 @@ class NvmlWatch:
         )
 
     def missing(self) -> Mapping[str, str]:
-        """What the board refused."""
+        """What the board does not tell -> why."""
         return dict(self.reasons)
 
 
 class CpuWatch:
-    """This process on its processors."""
+    """This process on the machine's processors, as the operating system counts."""
 
     name = "operating system"
 
@@ -176,7 +178,7 @@ class CpuWatch:
         self.first = (0, 0)
 
     def clock(self) -> float | None:
-        """The highest of a processor's."""
+        """The highest clock of a processor, in MHz."""
         return self.frequency()
 
     def before(self) -> None:
@@ -188,7 +190,7 @@ class CpuWatch:
             self.counted = lambda: (0, 0)
 
     def after(self) -> Seen:
-        """Frequency and load as they are now, and the interruptions since."""
+        """Clock and load as they are now, and the interruptions since `before()`."""
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
         )
@@ -203,30 +205,30 @@ class CpuWatch:
         return Seen(clock_MHz=clock, switches=switches, page_faults=faults, notes=notes)
 
     def missing(self) -> Mapping[str, str]:
-        """What the system does not tell."""
+        """What the system does not tell -> why."""
         return dict(self.reasons)
 
 
 class NoWatch:
-    """Nothing can be seen, and why."""
+    """A watch that sees nothing, and says why."""
 
     def __init__(self, reason: str) -> None:
         self.name = "none"
         self.reason = reason
 
     def clock(self) -> float | None:
-        """Nobody tells."""
+        """None."""
         return None
 
     def before(self) -> None:
-        """Nothing."""
+        """Nothing to note."""
 
     def after(self) -> Seen:
-        """Nothing."""
+        """Nothing seen."""
         return Seen()
 
     def missing(self) -> Mapping[str, str]:
-        """Why."""
+        """Why nothing is watched."""
         return {"watch": self.reason}
 
 
@@ -248,7 +250,7 @@ def properties_of(device: torch.device) -> Any:
 
 def switches_and_faults() -> tuple[int, int]:
     """How often the system has taken a processor away from a thread of this process, and how many
-    pages it has handed out to it; ImportError where the system does not count."""
+    pages it has given to the process; ImportError where the system does not count."""
     import resource
 
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -256,14 +258,14 @@ def switches_and_faults() -> tuple[int, int]:
 
 
 def load_average() -> float:
-    """Of the last minute; OSError where the system keeps none."""
+    """The load average of the last minute; OSError where the system keeps none."""
     return os.getloadavg()[0]
 
 
 def cpu_frequency_MHz(
     sys: Path = Path("/sys/devices/system/cpu"), proc: Path = Path("/proc/cpuinfo")
 ) -> float | None:
-    """The highest frequency of a processor now: idle ones are slow, the working ones are not."""
+    """The highest current clock of a processor: idle processors are slow, a working one is not."""
     read = map(number_in, (sys / f"cpu{n}/cpufreq/scaling_cur_freq" for n in processors()))
     found = [kHz / 1e3 for kHz in read if kHz is not None]
     if not found:
@@ -276,14 +278,14 @@ def cpu_frequency_MHz(
 
 
 def processors() -> list[int]:
-    """Those that this process may run on."""
+    """The processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def number_in(path: Path) -> float | None:
-    """What a file of one number holds, None where it cannot be read."""
+    """The number in a file; None where it cannot be read."""
     try:
         return float(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -297,7 +299,10 @@ def meant(labels: Iterable[str]) -> list[str]:
 
 
 class Judge:
-    """Which rounds were disturbed, by what all rounds of a measurement have shown."""
+    """The watched rounds of one measurement: which were disturbed, which kept, with which labels.
+
+    Whether a clock was low is judged by the clocks of all rounds so far.
+    """
 
     def __init__(self, watch: Watch, slow_clock: float) -> None:
         self.watch = watch
@@ -307,7 +312,7 @@ class Judge:
         self.kept: list[tuple[Seen, int, str]] = []
 
     def disturbance(self, seen: Seen) -> str:
-        """What held the device back, "" where nothing did."""
+        """What held the device back in a round; "" where nothing did."""
         if seen.slowed:
             return ", ".join(seen.slowed)
         if seen.clock_MHz is None:
@@ -319,17 +324,18 @@ class Judge:
         return f"clock at {seen.clock_MHz:.0f} of {usual:.0f} MHz"
 
     def keep(self, seen: Seen, samples: int, disturbance: str) -> None:
-        """The round counts, disturbed or not."""
+        """Count the round's samples, disturbed or not."""
         self.kept.append((seen, samples, disturbance))
 
     @property
     def gave_up(self) -> bool:
-        """Whether a disturbed round has been kept: the next ones are then kept at once."""
+        """Whether a disturbed round has been kept; later rounds are then kept without another
+        attempt."""
         return any(disturbance for _, _, disturbance in self.kept)
 
     @property
     def labels(self) -> list[str]:
-        """Short words for the reading."""
+        """The labels of the reading."""
         found = ["throttled"] if self.gave_up else []
         if any(seen.power_capped for seen, _, _ in self.kept):
             found.append(CAPPED)

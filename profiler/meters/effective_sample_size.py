@@ -1,20 +1,20 @@
-"""How well is the median of samples known that follow one another and so resemble one another?
+"""How well is a median known whose samples were taken one after another, and so resemble one
+another?
 
-Samples of a latency are taken one after the other: while a machine is slow, all of them are, and a
-thousand tell no more than some dozens would that were taken far apart. The variance of a median is
-that of the share of samples below it, which dependence multiplies by 1 + 2 (r1 + r2 + ...), r the
-autocorrelations of "is below the median": so many times fewer independent samples would tell as
-much. Heidelberger and Lewis, "Quantile Estimation in Dependent Sequences" (1984); the sum ends
-where pairs of autocorrelations are no longer positive, and no pair counts more than the one before:
-Geyer, "Practical Markov Chain Monte Carlo" (1992), section 3.3.
+Consecutive samples of a latency depend on each other: while a machine is slow, all samples are
+slow, and a thousand tell no more than some dozens taken far apart would. The variance of a median
+is that of the share of samples below it, which dependence multiplies by 1 + 2 (r1 + r2 + ...), r
+the autocorrelations of "is below the median"; the number of samples divided by this factor is the
+effective sample size. Heidelberger and Lewis, "Quantile Estimation in Dependent Sequences" (1984).
+The sum ends where pairs of autocorrelations are no longer positive, and no pair counts more than
+the one before: Geyer, "Practical Markov Chain Monte Carlo" (1992), section 3.3.
 
-An interval of 95 % comes near to that where dependence multiplies the variance by less than about a
-thirtieth of the number of samples; where by a tenth, it holds the median in eight or nine of ten
-cases, and not in four, as without a thought of dependence (tests/profiler/test_dependence.py and
-test_stopping_coverage.py have the figures). Samples that were taken for less long than a machine
-stays slow do not show that it does, nor does a process show what another one would: where its
-arrays lie in memory moves its median by some tenths of a percent. That no interval of one run can
-tell.
+An interval of 95 % comes near to that where the factor is less than about a thirtieth of the number
+of samples; where it is a tenth, the interval holds the median in eight or nine of ten cases.
+Without the factor it would be four of ten (tests/profiler/test_dependence.py and
+test_stopping_coverage.py have the figures). Samples taken for less time than a machine stays slow
+do not show the slowness, nor does one process show how processes differ: where arrays lie in memory
+moves a process's median by some tenths of a percent, which no interval of one run contains.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import numpy as np
 CONFIDENCE = 0.95
 
 LEAST = 12
-"""Fewer samples, less than twice what an interval needs, do not tell whether they resemble one
-another: they are taken as they are."""
+"""Fewer samples than this, less than twice what an interval needs, do not show dependence: they are
+taken as independent."""
 
 MARKEDLY = 0.5
-"""Samples that tell as much as less than this part of them would resemble one another markedly."""
+"""An effective sample size below this share of the number of samples is reported."""
 
 
 @lru_cache(maxsize=4096)
@@ -57,9 +57,9 @@ def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | No
 
 
 def summed(samples: Sequence[float]) -> tuple[float, int]:
-    """By how much dependence multiplies the variance of the median, at least 1, and from how many
-    autocorrelations that was summed: none where the samples are fewer than `LEAST`, or all on one
-    side."""
+    """The factor, at least 1, by which dependence multiplies the variance of the median, and the
+    number of autocorrelations in its sum: 0 where there are fewer samples than `LEAST`, or all lie
+    on one side."""
     number = len(samples)
     taken = np.asarray(samples, dtype=float)
     below = (taken <= np.median(taken)).astype(float)
@@ -83,8 +83,7 @@ def summed(samples: Sequence[float]) -> tuple[float, int]:
 
 
 def independent(samples: Sequence[float]) -> float:
-    """How many independent samples tell as much of the median as these, in the order taken: their
-    effective number, at most as many as there are.
+    """The effective sample size of samples in the order taken; at most their number.
 
     >>> independent([1, 2] * 20), round(independent([1] * 20 + [2] * 20), 1)
     (40.0, 3.0)
@@ -93,14 +92,15 @@ def independent(samples: Sequence[float]) -> float:
 
 
 def surely_independent(samples: Sequence[float]) -> float:
-    """The same, allowing for what is not known of it: the number by which to stop, and that of
-    samples which ended because their interval was narrow.
+    """A lower estimate of the effective sample size, which allows for the error of the estimate
+    itself; for deciding when to stop, and for samples that stopped because their interval was
+    narrow.
 
-    A sum of L autocorrelations of n samples has a bias and an error of its own, those of a variance
-    with n / 2L degrees of freedom: Priestley, "Spectral Analysis and Time Series" (1981), section
-    6.2. Whoever stops as soon as an interval is narrow stops where that sum came out too small; so
-    a rule asks for as many more samples as Student's t does beside the normal quantile, which
-    Wallace (1959) approximates, for few degrees of freedom from above.
+    A sum of L autocorrelations of n samples has bias and error like a variance with n / 2L degrees
+    of freedom: Priestley, "Spectral Analysis and Time Series" (1981), section 6.2. A rule that
+    stops as soon as an interval is narrow stops where that sum came out too small; so the rule asks
+    for more samples, in the ratio of Student's quantile to the normal one, as approximated, for few
+    degrees of freedom from above, by Wallace (1959).
     """
     factor, lags = summed(samples)
     number = len(samples) / factor
@@ -115,8 +115,8 @@ def surely_independent(samples: Sequence[float]) -> float:
 def median_ends(
     samples: Sequence[float], as_many: float, confidence: float = CONFIDENCE
 ) -> tuple[float, float] | None:
-    """The order statistics at the shares that bracket the median of so many independent samples;
-    None where these would be too few.
+    """The order statistics at the shares that bracket the median of `as_many` independent samples;
+    None where so many are too few.
 
     The share of rank k of a is (k - 1/2) / a: that less than k of a samples lie below the median is
     about as likely as that their share, taken as continuous, is less than this.
@@ -133,22 +133,22 @@ def median_ends(
 def median_interval(
     samples: Sequence[float], confidence: float = CONFIDENCE
 ) -> tuple[float, float] | None:
-    """The interval of the median of samples in the order taken; None where they tell too little:
-    less than six independent ones would for 95 %."""
+    """The interval of the median of samples in the order taken; None where they are worth less than
+    six independent samples (for 95 %)."""
     return median_ends(samples, independent(samples), confidence)
 
 
 def separate_interval(
     samples: Sequence[float], confidence: float = CONFIDENCE
 ) -> tuple[float, float] | None:
-    """The interval of the median of samples that were each begun anew, and so are independent;
-    None where they are too few."""
+    """The interval of the median of independent samples, such as one per process; None where they
+    are too few."""
     return median_ends(samples, len(samples), confidence)
 
 
 @lru_cache
 def least_number(confidence: float = CONFIDENCE) -> int:
-    """How many independent samples it takes for their median to have an interval.
+    """The smallest number of independent samples whose median has an interval.
 
     >>> least_number()
     6
@@ -160,7 +160,7 @@ def least_number(confidence: float = CONFIDENCE) -> int:
 
 
 def no_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> str:
-    """Why the median of samples has no interval, where it has none."""
+    """Why the median of these samples has no interval."""
     least = least_number(confidence)
     number = len(samples)
     if number < least:
@@ -172,8 +172,8 @@ def no_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> str
 
 
 def markedly_fewer(number: int, as_many: float | None) -> int | None:
-    """How many independent samples tell as much, where these are markedly fewer; None where they
-    are not, or where it is not known.
+    """The effective sample size, where it is markedly below the number of samples; None where it is
+    not, or is unknown.
 
     >>> markedly_fewer(1000, 180.3), markedly_fewer(1000, 700.0), markedly_fewer(1000, None)
     (180, None, None)

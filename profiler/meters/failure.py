@@ -1,4 +1,4 @@
-"""Why did a call fail while it was measured, and what is done where it was for want of memory?"""
+"""Why did a call fail while it was measured, and how is memory recovered after it ran out?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from profiler.records.reading import reason_of
 
 SAYINGS = ("out of memory", "not enough memory", "can't allocate memory")
-"""How CUDA's and the CPU's allocators say so."""
+"""How CUDA's and the CPU's allocators report that memory ran out."""
 
 ASKED_FOR = re.compile(
     r"[Tt]ried to allocate (?P<cuda>[\d.]+ [KMGT]?i?B)|you tried to allocate (?P<cpu>\d+) bytes"
@@ -18,13 +18,13 @@ ASKED_FOR = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator refused."""
+    """Whether an allocator refused memory."""
     kind = isinstance(error, torch.OutOfMemoryError | MemoryError)
     return kind or any(words in str(error) for words in SAYINGS)
 
 
 def requested(error: BaseException) -> str:
-    """The size that could not be had, as the allocator words it; "" where it does not.
+    """The size that was refused, as the allocator prints it; "" where it prints none.
 
     >>> requested(RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has"))
     '20.00 GiB'
@@ -36,9 +36,10 @@ def requested(error: BaseException) -> str:
 
 
 def why_failed(error: BaseException, doing: str, device: torch.device) -> str:
-    """One sentence; where memory ran out, what was asked for, and the device's is given back.
+    """One sentence on why a call failed; where memory ran out, torch's cached device memory is
+    freed too.
 
-    `doing` reads on from "the call failed": "while it was timed".
+    `doing` continues "the call failed": "while it was timed".
     """
     said = failure_words(error, f" {doing}")
     if is_out_of_memory(error):
@@ -47,7 +48,8 @@ def why_failed(error: BaseException, doing: str, device: torch.device) -> str:
 
 
 def failure_words(error: BaseException, doing: str = "") -> str:
-    """Why a call failed, in one sentence; where it was memory, what was asked for and what to do.
+    """Why a call failed, in one sentence; where memory ran out, which size was refused and what to
+    do.
 
     >>> failure_words(KeyError("z"), " while it was timed")
     "the call failed while it was timed: KeyError: 'z'"
@@ -61,7 +63,7 @@ def failure_words(error: BaseException, doing: str = "") -> str:
 
 
 def give_back(error: BaseException, device: torch.device) -> None:
-    """Let go of what the failed call still holds, and return torch's cache to the device."""
+    """Drop what the failed call still holds, and return torch's cache to the device."""
     error.__traceback__ = None  # its frames hold the call's tensors
     gc.collect()
     if device.type == "cuda" and torch.cuda.is_available():

@@ -47,22 +47,23 @@ def latency(
     watch: Watch | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
-    """The median duration of `fn()` back to back, in seconds: caches as the calls leave them.
+    """The median duration of `fn()` back to back, in seconds, with caches as the calls leave them.
 
     Hot means that what fits into the caches is in them when a call begins, because the calls before
-    it have read it; not that a call computes with the numbers of the one before. So `fn` may take
-    several sets of inputs in turns, as long as they all fit (`latency_inputs.why_one_set`): the
-    data that a device's power and clocks depend on changes, where it is found does not.
+    have read it; it does not mean that a call computes with the same numbers as the one before. So
+    `fn` may take several sets of inputs in turns, as long as all of them fit
+    (`run.inputs.why_one_set`): the values, which power and clocks depend on, change; where the
+    values are found does not.
 
-    On a GPU regions of several calls between two events, the queue kept full; a call whose GPU
-    time is less than 1.3 times what enqueueing it takes is labelled "launch-bound". On a CPU the
+    On a GPU, regions of several calls between two events, the queue kept full; a call whose GPU
+    time is less than 1.3 times the time of enqueueing it is labelled "launch-bound". On a CPU, the
     clock around each region.
 
     `reset` restores what a call changes (the position of a decoding state) and runs before every
-    call. It stays outside the timed region, one call to a region; a trivial one (an assignment)
-    may be timed along, so that short calls can share a region. Details tell which.
-    `clock` (nanoseconds, monotonic), `timer`, `watch` and `pause` replace the real ones in tests.
+    call. It stays outside the timed region, one call per region; a trivial reset (an assignment)
+    may be timed with the call, so that short calls can share a region. Details tell which.
 
+    `clock` (nanoseconds, monotonic), `timer`, `watch` and `pause` replace the real ones in tests.
     Unavailable when a call fails, out of memory for instance.
     """
     place = torch.device(device)
@@ -104,12 +105,12 @@ def latency_cold(
     """The median duration of one call of `fn()` after the caches were flushed, in seconds.
 
     On a GPU a buffer of at least twice its L2 and 256 MiB is overwritten before each call, and the
-    GPU sleeps until flush, events and launches are all in its queue; within `fn` only what comes
-    first finds cold caches. On a CPU a buffer of at least twice its last-level caches is read and
-    written. Details tell the buffer's size and where the size of the cache was found.
+    GPU sleeps until flush, events and launches are all in its queue; within `fn` only the first
+    operations find cold caches. On a CPU a buffer of at least twice its last-level caches is read
+    and written. Details tell the buffer's size and where the size of the cache was found.
 
-    Unavailable when a call fails, when the buffer finds no room, or when nothing tells how large
-    the caches are.
+    Unavailable when a call fails, when the buffer does not fit, or when the size of the caches is
+    unknown.
     """
     place = torch.device(device)
     try:
@@ -155,17 +156,16 @@ def latency_graph(
 ) -> Reading | Unavailable:
     """The median duration of a replay of `fn()` captured as a CUDA graph, in seconds.
 
-    What the host does in a call, a trivial reset among it, is done once, at the capture, and is
-    not in the replays. Nor can inputs take turns: a graph replays the buffers that it was captured
-    with, so that `fn` must compute with the same ones every time. `latency_graph.py` says how a
-    capture that cannot succeed is refused, and what is done after one that failed.
+    What the host does in a call, a trivial reset included, is done once, at the capture, and is not
+    in the replays. Nor can inputs take turns: a graph replays the buffers that it was captured
+    with, so `fn` must use the same ones every time. `cuda_graph.py` says how a capture that cannot
+    succeed is refused, and what is done after one that failed.
 
-    Unavailable, with the reason, on a CPU, where the call cannot be captured, and where work on
-    the device comes before every call (a forward pass before the backward pass): it would be
-    captured along.
+    Unavailable, with the reason, on a CPU, where the call cannot be captured, and where work on the
+    device precedes every call (a forward pass before the backward pass): it would be captured too.
 
     Raises:
-        ContextLost: the device cannot be used by this process any more.
+        ContextLost: this process can no longer use the device.
     """
     place = torch.device(device)
     if place.type != "cuda" and capturing is None:
@@ -213,13 +213,13 @@ def latencies(
     limits: LatencyLimits | None = None,
     still: Call | None = None,
 ) -> dict[str, Measured]:
-    """The three readings by name; a hot one that is bound by its launches is labelled so.
+    """The three readings by name; a hot reading that is bound by its launches is labelled so.
 
-    The graph comes last: `DeviceLost` in its place says that the attempt cost the device. What was
-    read before is kept.
+    The graph comes last: `DeviceLost` in its place says that the attempt made the device unusable.
+    The readings taken before are kept.
 
-    `still`: the same call on the same inputs every time, for the graph, where those of `fn` take
-    turns.
+    `still`: the same call on the same inputs every time, for the graph, where the inputs of `fn`
+    take turns.
     """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
     found: dict[str, Measured] = {
@@ -234,7 +234,8 @@ def latencies(
 
 
 def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]:
-    """The hot reading labelled "launch-bound", too, where its graph is 1.2 times as fast."""
+    """The readings; the hot one labelled "launch-bound" also where its graph is 1.2 times as
+    fast."""
     hot, graph = found.get("latency"), found.get("latency_graph")
     if not (isinstance(hot, Reading) and isinstance(graph, Reading) and graph.value > 0):
         return dict(found)
@@ -248,12 +249,12 @@ def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]
 
 
 def reading(name: str, samples: Sequence[float], details: Mapping[str, Any]) -> Reading:
-    """The median of the samples, in seconds."""
+    """A reading of the samples' median, in seconds."""
     return Reading(name, statistics.median(samples), "s", tuple(samples), dict(details))
 
 
 def in_turn(*calls: Call) -> Call:
-    """One after the other, the last one's result."""
+    """One call that makes these calls one after the other and returns the last one's result."""
 
     def all_of_them() -> Any:
         result = None

@@ -1,7 +1,4 @@
-"""Which NVIDIA board is torch's device, and what do its sensors read of it alone?
-
-How is a GPU kept busy with the same call while the host reads sensors?
-"""
+"""What do the sensors of torch's NVIDIA board read while this process keeps the board busy?"""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ INSTALL = "pip install nvidia-ml-py"
 
 
 NOT_FOUND = (2, 6)
-"""Invalid argument and not found: how drivers say that no board has this UUID."""
+"""Invalid argument and not found: drivers return one or the other where no board has the UUID."""
 
 
 EXPLAINED = {
@@ -68,29 +65,30 @@ VIRTUAL = {2: "vGPU", 3: "vGPU"}
 
 MODULES = ("GH200", "GB200", "GB300")
 """Boards on one module with a CPU, whose counter covers both: seen on GH200 (Zeus, pull request
-172), supposed of the other two."""
+172), assumed of the other two."""
 
 
 ALLOWANCE_BYTES = 2 * 2**30
-"""Memory that contexts, libraries and the driver take beside torch's: more is somebody else's."""
+"""Memory that contexts, libraries and the driver take besides torch's: more belongs to another
+process."""
 
 
 SHARED = "shared device"
-"""The label of what was measured while others computed on the board, too."""
+"""The label of what was measured while others computed on the board too."""
 
 
 NOT_LISTED = "NVML does not list this process by its number here (as in a container)"
 
 
 BUSY_PERCENT = 5
-"""Utilisation of a board at rest above which somebody else works on it."""
+"""Utilisation of a board at rest above which another process works on it."""
 
 
 def load_nvml() -> Any:
     """NVIDIA's Python binding, initialised; SensorError with one sentence where that fails."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # how older packages say they are old
+            warnings.simplefilter("ignore", FutureWarning)  # older packages announce a replacement
             import pynvml  # type: ignore[import-untyped]  # no stubs
     except ImportError:
         raise SensorError(f"the package nvidia-ml-py is not installed ({INSTALL})") from None
@@ -103,7 +101,7 @@ def load_nvml() -> Any:
 
 
 def asked(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """The function's value; NVML's errors as a SensorError with one sentence."""
+    """The function's value; an error of NVML becomes a SensorError with one sentence."""
     try:
         return function(*args)
     except nvml.NVMLError as error:
@@ -112,10 +110,10 @@ def asked(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def handle_of(nvml: Any, properties: Any) -> Any:
-    """The board with the UUID of torch's device, or its PCI bus id where torch knows no UUID.
+    """The board with the UUID of torch's device, or with its PCI bus id where torch knows no UUID.
 
-    Never by index: NVML counts boards by bus, and CUDA_VISIBLE_DEVICES hides and reorders them.
-    The UUID may be that of a part of a board (MIG).
+    Never by index: NVML counts boards by bus, and CUDA_VISIBLE_DEVICES hides and reorders them. The
+    UUID may be that of a part of a board (MIG).
     """
     uuid = getattr(properties, "uuid", None)
     if uuid is None:
@@ -136,9 +134,10 @@ def handle_of(nvml: Any, properties: Any) -> Any:
 
 
 def field_of(nvml: Any, handle: Any, number: int, scope: int = BOARD) -> float | None:
-    """The value of a field, None where the board has none.
+    """The value of a field, None where the board does not have it.
 
-    The call succeeds even where the field failed, with 0 as its value: each carries its own code.
+    The call succeeds even where the field failed, with 0 as its value: each field carries a code of
+    its own.
     """
     try:
         (field,) = nvml.nvmlDeviceGetFieldValues(handle, [(number, scope)])
@@ -158,11 +157,11 @@ def answer_of(nvml: Any, question: Callable[..., Any], handle: Any, *args: Any) 
 
 
 def others_on(nvml: Any, handle: Any, own_bytes: int) -> str | None:
-    """What shows that others compute on a board: more than one process, or memory beyond that of
-    this one. "" where nothing shows it, None where the board tells neither.
+    """What shows that others compute on a board: more than one process, or more memory in use than
+    this process explains. "" where nothing shows it, None where the board tells neither.
 
-    Process ids do not help: inside a container NVML names the host's, and lists nobody or only
-    some, so that a list that looks right does not say whose the memory is.
+    Process ids do not help: inside a container NVML gives the host's ids, or lists no or only some
+    processes, so that even a plausible list does not say whose the memory is.
     """
     processes = answer_of(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     memory = answer_of(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
@@ -174,13 +173,14 @@ def others_on(nvml: Any, handle: Any, own_bytes: int) -> str | None:
 
 
 class NvmlSensor:
-    """The energy counter and the power sensor of one whole NVIDIA board; an `energy.Sensor`.
+    """The energy counter and the power sensor of one whole NVIDIA board; an
+    `energy.protocol.Sensor`.
 
-    What the board can do is found once, by asking. With `force`, other users of the board are a
-    label and no refusal. `own_bytes()` is the device memory that this process holds.
+    Which sensors the board has is found once, by asking. With `force`, other users of the board
+    give a label instead of an error. `own_bytes()` is the device memory that this process holds.
 
     Raises:
-        SensorError: it can neither count energy nor tell power, or belongs to others too.
+        SensorError: the board can neither count energy nor tell power, or is used by others too.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class NvmlSensor:
         return answer_of(self.nvml, question, self.handle, *args)
 
     def answers(self, question: Callable[[], Any]) -> bool:
-        """Whether the board has this sensor; other errors than that are raised."""
+        """Whether the board has this sensor; errors other than "not supported" are raised."""
         try:
             question()
         except SensorError as error:
@@ -222,13 +222,13 @@ class NvmlSensor:
         return True
 
     def power_scope(self) -> int:
-        """The board alone, or the whole module where instant power is told of that only."""
+        """The board alone, or the whole module where only the module's instant power is known."""
         board = field_of(self.nvml, self.handle, INSTANT, BOARD)
         module = None if board else field_of(self.nvml, self.handle, INSTANT, MODULE)
         return BOARD if module is None else MODULE
 
     def require_whole(self) -> None:
-        """SensorError where the device is a part of a board: the sensors cover all the parts."""
+        """SensorError where the device is a part of a board: the sensors cover all parts."""
         part = self.maybe(self.nvml.nvmlDeviceIsMigDeviceHandle)
         mode = self.maybe(self.nvml.nvmlDeviceGetMigMode)
         if part or (mode and mode[0]):
@@ -238,7 +238,7 @@ class NvmlSensor:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the figures cover beyond this board and this process."""
+        """What the figures cover besides this board and this process."""
         name = self.maybe(self.nvml.nvmlDeviceGetName)
         model = name.decode() if isinstance(name, bytes) else str(name)
         module = self.scope == MODULE or any(word in model.split() for word in MODULES)
@@ -251,19 +251,19 @@ class NvmlSensor:
         return tuple(label for label in found if label)
 
     def require_alone(self) -> None:
-        """SensorError where others work on the board; to be asked when this process is at rest."""
+        """SensorError where others work on the board; called while this process is at rest."""
         self.others()
         rates = self.maybe(self.nvml.nvmlDeviceGetUtilizationRates)
         if rates is not None and rates.gpu > BUSY_PERCENT:
             self.share(f"the board is {rates.gpu} % busy though this process is at rest")
 
     def others(self) -> None:
-        """Refuse others on the board."""
+        """Refuse to measure, or note it, where others use the board."""
         if found := others_on(self.nvml, self.handle, self.own_bytes()):
             self.share(found)
 
     def share(self, reason: str) -> None:
-        """Refuse to measure, or note it where that was asked for."""
+        """Refuse to measure, or with `force` note the reason."""
         if not self.force:
             raise SensorError(
                 f"{reason}; its energy would be in the figure: stop it, or measure with --shared"
@@ -275,13 +275,14 @@ class NvmlSensor:
         return int(asked(self.nvml, self.nvml.nvmlDeviceGetTotalEnergyConsumption, self.handle))
 
     def power_mW(self) -> float | None:
-        """Milliwatts now where the board can tell, else averaged by its driver (up to 1 s)."""
+        """Milliwatts now where the board tells that, else averaged by its driver (over up to 1
+        s)."""
         if self.power == "instant":
             return field_of(self.nvml, self.handle, INSTANT, self.scope)
         return self.power_mW_averaged()
 
     def power_mW_averaged(self) -> float:
-        """What the driver says by default: a mean over 1 s on most boards since Ampere."""
+        """The driver's default reading: a mean over 1 s on most boards since Ampere."""
         return float(asked(self.nvml, self.nvml.nvmlDeviceGetPowerUsage, self.handle))
 
     def temperature_C(self) -> float | None:
@@ -330,10 +331,11 @@ def energy(
     force: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
-    """Joules per call of `fn()` on an NVIDIA GPU, by `estimate_energy`; else why not.
+    """Joules per call of `fn()` on an NVIDIA GPU, by `estimate_energy`; Unavailable with the
+    reason.
 
-    `reset` runs before every call and its energy is in the result. `force` measures, with a label,
-    where other processes use the board.
+    `reset` runs before every call and its energy is in the result. With `force`, energy is
+    measured, with a label, also where other processes use the board.
     """
     sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):
@@ -370,8 +372,8 @@ def energies_in_turn(
 
 
 BATCH_S = 0.01
-"""A batch lasts about this long: longer than NVML takes to answer, so that the queue never runs dry
-while it does."""
+"""A batch lasts about this long: longer than NVML takes to answer, so that the queue never runs
+empty during a reading."""
 
 
 DEPTH = 2
@@ -379,14 +381,14 @@ DEPTH = 2
 
 
 class Marker(Protocol):
-    """What stands behind a batch in the queue."""
+    """A marker behind a batch in the queue."""
 
     def query(self) -> bool:
-        """Whether everything before it is done."""
+        """Whether everything before the marker is done."""
         ...
 
     def synchronize(self) -> object:
-        """Wait until it is."""
+        """Wait until everything before the marker is done."""
         ...
 
 
@@ -399,7 +401,7 @@ def cuda_marker(device: torch.device) -> Marker:
 
 
 class QueuedLoad:
-    """Keeps a GPU's queue filled with batches of calls of `fn`; an `energy.Load`.
+    """Keeps a GPU's queue filled with batches of calls of `fn`; an `energy.protocol.Load`.
 
     `reset` runs before every call and is part of the load. `fn` may replay a graph.
     """
@@ -432,7 +434,7 @@ class QueuedLoad:
             self.queue.append(self.marker(self.device))
 
     def ready(self) -> bool:
-        """Whether the oldest batch is done, or the queue was not full."""
+        """Whether the oldest batch is done, or the queue is not full."""
         if len(self.queue) < DEPTH:
             return True
         if not self.queue[0].query():
@@ -446,7 +448,8 @@ class QueuedLoad:
             self.queue.popleft().synchronize()
 
     def fitting(self, calls: int) -> int:
-        """How many calls take about `BATCH_S`, by one batch of `calls` after one that warms up."""
+        """How many calls take about `BATCH_S`, from one timed batch of `calls` after one to warm
+        up."""
         self.calls = calls
         self.submit()
         self.drain()

@@ -1,15 +1,15 @@
 """What does a second reading, taken after all others of a plan, say of the first?
 
-An interval tells the noise within one measurement; what drifts from hour to hour is in none. Where
-the second value lies outside the interval of the first, the reading gets the interval that holds
-those of both, and a label: whoever reads its ends then reads the wider ones.
+An interval covers the noise within one measurement, and no drift from hour to hour. Where the
+second value lies outside the interval of the first, the reading gets the interval that holds both,
+and a label.
 
-The second value has noise of its own, which the interval of the first knows nothing of: of two that
-are equally well known, it lies outside in `BY_CHANCE` of all cases with no drift at all, so that
+The second value has noise too, which the interval of the first does not contain: of two equally
+well known values the second lies outside in `BY_CHANCE` of all cases without any drift, so that
 intervals are rather too wide than too narrow. Whether the two differ by more than the noise of both
-explains is another question, and the record answers it (`BEYOND`): at the same level, by the halves
-of both intervals that face each other, squared and added. Zou and Donner, "Construction of
-Confidence Limits About Effect Measures" (2008).
+explains is recorded apart (`BEYOND`): at the same level, by the half-widths of both intervals that
+face each other, squared and added. Zou and Donner, "Construction of Confidence Limits About Effect
+Measures" (2008).
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from profiler.records.reading import Reading
 from profiler.records.store import reading_to_json
 
 REPETITION = "repetition"
-"""The option of a request that measures again, and the detail of a reading that holds the other."""
+"""The option of a request that measures again, and the detail of a reading that holds the second
+reading."""
 DISAGREES = "repetition disagrees"
-"""The label of a reading whose repetition lies outside the interval that it had by itself."""
+"""The label of a reading whose repetition lies outside the reading's own interval."""
 BEYOND = "beyond_chance"
-"""What is kept of a repetition: whether it differs by more than the noise of both explains; None
-where that is not known."""
+"""The key under which a repetition tells whether it differs by more than the noise of both
+explains; null where that is unknown."""
 
 
 def by_chance(confidence: float) -> float:
-    """How often the second of two equally well known values lies outside the interval of the first,
-    with normal noise alone: their difference spreads sqrt(2) times as far as each of them.
+    """How often, with normal noise alone, the second of two equally well known values lies outside
+    the interval of the first: their difference spreads sqrt(2) times as far as each of them.
 
     >>> round(by_chance(0.95), 3)
     0.166
@@ -45,18 +46,18 @@ def by_chance(confidence: float) -> float:
 
 
 BY_CHANCE = by_chance(CONFIDENCE)
-"""Of intervals of 95 %: about one in six."""
+"""For intervals of 95 %: about one in six."""
 
 
 def widened(reading: Reading, other: Reading, record: Mapping[str, str]) -> Reading:
-    """A reading beside the one of its repetition, its interval as wide as both together where the
-    second value lies outside it.
+    """A reading with its repetition in details, and an interval that covers both where the second
+    value lies outside the reading's own.
 
-    Bytes repeat exactly, so that they disagree where they are not equal. Where one of the two has
-    no interval, there is none to widen, and both values stand in the record.
+    Bytes repeat exactly, so they disagree where they are not equal. Where one of the two readings
+    has no interval, nothing is widened, and both values stand in the record.
 
     Args:
-        record: what names the record of the repetition, as JSON values.
+        record: identifies the record of the repetition, as JSON values.
     """
     own, theirs = ends(reading), ends(other)
     details: dict[str, Any] = {
@@ -75,8 +76,8 @@ def widened(reading: Reading, other: Reading, record: Mapping[str, str]) -> Read
 
 
 def beyond(reading: Reading, other: Reading) -> bool | None:
-    """Whether two values differ by more than the noise of both explains; None where one of them
-    has no interval."""
+    """Whether two values differ by more than the noise of both explains; None where one of them has
+    no interval."""
     own, theirs = ends(reading), ends(other)
     if own is None or theirs is None:
         return None
@@ -87,8 +88,8 @@ def beyond(reading: Reading, other: Reading) -> bool | None:
 
 
 def ends(reading: Reading) -> tuple[float, float] | None:
-    """The ends of a reading's interval, None where it has none; bytes that have none lie between
-    the least and the most that was read."""
+    """The ends of a reading's interval, None where it has none; for bytes without an interval, the
+    least and the most that was read."""
     low, high = (reading.details.get(end) for end in ("ci_low", "ci_high"))
     if low is not None and high is not None:
         return float(low), float(high)
@@ -97,13 +98,13 @@ def ends(reading: Reading) -> tuple[float, float] | None:
 
 
 def repetition_in(reading: Reading) -> Mapping[str, Any] | None:
-    """The reading of the repetition, as JSON values; None where there was none."""
+    """The second reading, as JSON values; None where there was none."""
     found: Mapping[str, Any] | None = reading.details.get(REPETITION)
     return found
 
 
 def disagrees(reading: Reading) -> bool:
-    """Whether the repetition lies outside the interval that the reading had by itself."""
+    """Whether the repetition lies outside the reading's own interval."""
     return DISAGREES in reading.details.get("labels", ())
 
 
@@ -114,7 +115,7 @@ def beyond_chance(reading: Reading) -> bool:
 
 
 def apart(reading: Reading) -> list[Sequence[float]]:
-    """The samples of every measurement that an interval must hold: those of the reading, and those
+    """The samples of every measurement that an interval must cover: those of the reading, and those
     of its repetition where the two disagree."""
     again = repetition_in(reading)
     return [reading.samples, *([again["samples"]] if again and disagrees(reading) else [])]

@@ -1,15 +1,11 @@
-"""How long does one candidate take, whenever its turn comes?
+"""How are candidates timed in turns, round after round, and when is a round taken anew?
 
-A visit is short, so that the visits of a round lie close together, and a median, so that the few
-regions in which something else happened do not count.
-
-Was the device itself while a round of visits was taken, and what becomes of a round where it
-was not?
-
-Each visit is watched by itself, as a round of samples of latency is, and judged by what the visits
-of its own candidate have shown: candidates may keep clocks of their own. A round in which a visit
-of any candidate was disturbed is taken anew, once; disturbed again, it is kept, and the candidates
-that it disturbed are labelled.
+A visit to a candidate is short, so that the visits of a round lie close together, and gives a
+median, so that the few regions in which something else happened do not count. Each visit is
+watched, as a round of samples of latency is, and compared with the visits of its own candidate:
+candidates may run at different clocks. A round in which the visit of any candidate was disturbed is
+taken anew, once; disturbed again, the round is kept, and the candidates that were disturbed are
+labelled.
 """
 
 from __future__ import annotations
@@ -28,16 +24,16 @@ from profiler.meters.timers import CudaTimer, Timer, nothing
 VISIT = LatencyLimits(min_samples=20, max_samples=40, min_seconds=0.02, max_seconds=0.1)
 """A visit is the median of twenty regions, or of as many as begin within a tenth of a second.
 
-Short calls share regions of a millisecond, which is shorter than what a system's scheduler gives a
-process at a time (a few milliseconds): where another process takes turns on the processor, most
-regions are then free of it, and the median is. A region as long as a time slice would hold one wait
+Short calls share regions of a millisecond, which is shorter than the time slice that a scheduler
+gives a process (a few milliseconds): where another process takes turns on the processor, most
+regions are then free of it, and the median is. Regions as long as a time slice would hold one wait
 each, whatever is timed, so that ratios shrink towards 1 by far more than their intervals tell.
 """
 
 
 def switches() -> int:
-    """How often the system has taken a processor away from this process so far; 0 where it does
-    not count."""
+    """How often the system has taken a processor away from this process so far; 0 where it does not
+    count."""
     try:
         return switches_and_faults()[0]
     except ImportError:
@@ -54,12 +50,13 @@ class Timeable(Protocol):
     def trivial(self) -> bool: ...
 
     def timed(self) -> tuple[Callable[[], object], Callable[[], object] | None]:
-        """The call, and what restores what it has changed, if anything."""
+        """The call, and what restores what the call changes, if anything."""
         ...
 
 
 class Visitor:
-    """Times one candidate: warm at once, then a median for every visit, in seconds a call."""
+    """Times one candidate: warms it up when made, then gives a median per visit, in seconds per
+    call."""
 
     def __init__(
         self,
@@ -68,7 +65,7 @@ class Visitor:
         limits: LatencyLimits = VISIT,
         switched: Callable[[], int] = switches,
     ) -> None:
-        """`switched()` counts how often others were given the processor."""
+        """`switched()` counts how often the processor was given to others."""
         self.alone = work.reset is not None and not work.trivial
         timed, restored = work.timed()
         reset = restored or nothing
@@ -81,7 +78,7 @@ class Visitor:
         self.in_regions_of(block_size(setting, [self.call_s], alone=self.alone))
 
     def in_regions_of(self, block: int) -> None:
-        """So many calls share a timed region."""
+        """Let `block` calls share a timed region."""
         self.block = block
         self.region = self.call if block == 1 else repeated(self.call, block)
 
@@ -91,7 +88,7 @@ class Visitor:
         def over() -> bool:
             return self.timer.now_s() - began >= self.limits.max_seconds
 
-        # after the others' turns, untimed; `elapsed_s` would note what these calls take the host
+        # one untimed region after the others' turns; `elapsed_s` would note its enqueueing time
         self.timer.several_s(self.region, 1, over, self.prepare)
         if isinstance(self.timer, CudaTimer):
             taken = self.timer.several_s(self.region, self.limits.min_samples, over, self.prepare)
@@ -101,9 +98,9 @@ class Visitor:
         return statistics.median(taken) / self.block
 
     def undisturbed(self, over: Callable[[], bool]) -> list[float]:
-        """Seconds of the regions of a visit to a processor that others may be given meanwhile;
-        without those that waited, unless most did. A wait is as long for a short region as for a
-        long one: left in, the few would move the median, and not in proportion."""
+        """Seconds of the regions of a visit on a processor shared with others, without the regions
+        that waited for it, unless most did. A wait is as long in a short region as in a long one:
+        kept, the few would move the median, and ratios with it."""
         taken: list[float] = []
         alone: list[float] = []
         while not taken or (len(taken) < self.limits.min_samples and not over()):
@@ -117,11 +114,11 @@ class Visitor:
 
 
 def as_long(visitors: Iterable[Visitor]) -> None:
-    """Let the regions of all candidates be about as long as those of the fastest, or of one call.
+    """Let the regions of all candidates last about as long as those of the fastest, or one call.
 
-    What happens by chance is then in as many regions of the one as of the other. Were calls of one
-    cost put together by twos and by threes, as their warm-ups happened to end, the threes would
-    hold it oftener, and their median would be the longer one.
+    Disturbances then hit as many regions of one candidate as of another. Were calls of equal cost
+    grouped by twos for one candidate and by threes for another, as their warm-ups happened to end,
+    the longer regions would be hit more often, and their median would be longer.
     """
     listed = list(visitors)
     fastest = min(listed, key=lambda visitor: visitor.call_s)
@@ -135,19 +132,19 @@ class Timed(Protocol):
     """A visit, in seconds a call."""
 
     regions: int
-    """Timed so far, over all visits."""
+    """Regions timed so far, over all visits."""
 
     def __call__(self) -> float: ...
 
 
 @dataclass
 class Watched:
-    """The visits of a candidate, the device looked at on both sides of each."""
+    """The visits of a candidate, the device observed before and after each."""
 
     visit: Timed
     judge: Judge
     seen: list[Seen] = field(default_factory=list)
-    """Since the last round that was kept or dropped."""
+    """What was seen since the last round that was kept or dropped."""
     counted: int = 0
     """Regions that were timed until then."""
 
@@ -158,22 +155,22 @@ class Watched:
         return value
 
     def disturbance(self) -> str:
-        """What held the device back in the visits of this round, "" where nothing did."""
+        """What held the device back in the visits of this round; "" where nothing did."""
         return ", ".join(dict.fromkeys(filter(None, map(self.judge.disturbance, self.seen))))
 
     def drop(self) -> None:
-        """The round is taken anew."""
+        """Forget the visits of this round, which is taken anew."""
         self.judge.repeated += 1
         self.forget()
 
     def keep(self, disturbance: str) -> None:
-        """The round counts, unless the candidate failed before it was visited."""
+        """Count this round, unless the candidate failed before its visit."""
         if self.seen:
             self.judge.keep(together(self.seen), self.visit.regions - self.counted, disturbance)
         self.forget()
 
     def forget(self) -> None:
-        """The next visit is the first of a round."""
+        """Begin a new round."""
         self.seen, self.counted = [], self.visit.regions
 
 
@@ -187,7 +184,7 @@ class Watching:
     """Whether the round before was dropped."""
 
     def again(self) -> bool:
-        """Whether the round that was just taken is dropped; the device may cool a little then."""
+        """Whether the round just taken is dropped; the device is then left to cool for a moment."""
         found = {name: watched.disturbance() for name, watched in self.visits.items()}
         self.anew = not self.anew and any(found.values())
         for name, watched in self.visits.items():
@@ -201,7 +198,7 @@ class Watching:
 
 
 def together(seen: Sequence[Seen]) -> Seen:
-    """What several looks have shown: the lowest clock, and the sum of what is counted."""
+    """Several observations as one: the lowest clock, and the sum of what is counted."""
     clocks = [one.clock_MHz for one in seen if one.clock_MHz is not None]
     return Seen(
         clock_MHz=min(clocks, default=None),

@@ -1,4 +1,4 @@
-"""How are durations sampled: after which warm-up, in which rounds, until when, how well known?"""
+"""How are durations sampled: after which warm-up, in which rounds, and until when?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COOLING_S = 0.05  # the pause before a disturbed round is repeated; half as long
 
 @dataclass(frozen=True)
 class Setting:
-    """What a measurement of latency is made with; tests bring their own."""
+    """The instruments and limits of a measurement of latency; tests bring their own."""
 
     limits: LatencyLimits
     timer: Timer
@@ -47,17 +47,18 @@ class Setting:
 
 @dataclass
 class Clock:
-    """A GPU's clock while it warms up: it rises from idling, and may fall again with heat."""
+    """A GPU's clock while it warms up: the clock rises from idling, and may fall again with
+    heat."""
 
     watch: Watch
     steady: float
-    """The last looks agree where they lie within this part of the highest."""
+    """The last readings agree where they differ by at most this part of the highest."""
     read_MHz: list[float] = field(default_factory=list)
     next_s: float = 0.0
     told: bool = True
 
     def look(self, now_s: float) -> None:
-        """Read it, unless that was only just done."""
+        """Read the clock, unless it was read within `CLOCK_EVERY_S`."""
         if not self.told or now_s < self.next_s:
             return
         self.next_s = now_s + CLOCK_EVERY_S
@@ -67,7 +68,7 @@ class Clock:
 
     @property
     def settled(self) -> bool | None:
-        """Whether the last looks agree; None where nobody tells the clock."""
+        """Whether the last readings agree; None where the clock is unknown."""
         last = self.read_MHz[-CLOCKS:]
         if not self.told:
             return None
@@ -81,7 +82,7 @@ class Clock:
 
 @dataclass
 class Sampled:
-    """What sampling gave: seconds per call of each region, and how it went."""
+    """The result of sampling: seconds per call of each region, and how sampling went."""
 
     samples: list[float]
     rule: str
@@ -112,10 +113,10 @@ class Sampled:
 
 
 def sampled(setting: Setting, work: Call, prepare: Call, *, alone: bool) -> Sampled:
-    """Warm up and take samples until a rule stops; `alone`: one call to a region.
+    """Warm up and take samples until a rule stops; with `alone`, one call per region.
 
-    Where the first sample is more than five medians long, what took so long (compiling, tuning)
-    belongs to the warm-up: it is extended and sampling begins anew, three times at most.
+    Where the first sample is more than five medians long, it contains compiling or tuning that
+    belongs to the warm-up: the warm-up is extended and sampling begins anew, three times at most.
     """
     limits = setting.limits
     warmup = extended = 0
@@ -133,15 +134,15 @@ def sampled(setting: Setting, work: Call, prepare: Call, *, alone: bool) -> Samp
 
 
 def is_late(samples: Sequence[float], late: float) -> bool:
-    """Whether the first sample is that many times as long as the median of all."""
+    """Whether the first sample is more than `late` times the median of all."""
     return len(samples) >= 3 and samples[0] > late * statistics.median(samples)
 
 
 def warm_up(setting: Setting, work: Call, prepare: Call, clock: Clock | None = None) -> list[float]:
-    """Call until three in a row agree, or a cap is reached; the durations, in seconds.
+    """Call until three calls in a row agree, or a cap is reached; the durations, in seconds.
 
-    A GPU goes on until it has worked for a second and its clock has settled, if it is told, for
-    `warmup_seconds` at most.
+    A GPU continues until it has worked for a second and its clock, where known, has settled; for at
+    most `warmup_seconds`.
     """
     limits, timer = setting.limits, setting.timer
     clock = clock or Clock(setting.watch, limits.warmup_clock)
@@ -163,7 +164,7 @@ def warm_up(setting: Setting, work: Call, prepare: Call, clock: Clock | None = N
 
 
 def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
-    """Whether the last three agree."""
+    """Whether the last three durations agree."""
     last = durations[-3:]
     return len(last) == 3 and max(last) - min(last) <= limits.warmup_steady * max(last)
 
@@ -184,7 +185,7 @@ def take(
 ) -> Sampled | None:
     """Rounds of samples until a rule stops; None where the first sample belongs to the warm-up.
 
-    Where no more `patient`, such a sample is kept with a label.
+    Where not `patient`, such a sample is kept with a label.
     """
     limits, timer = setting.limits, setting.timer
     judge, rules = Judge(setting.watch, limits.slow_clock), Rules(limits)
@@ -214,8 +215,8 @@ def take(
 def one_round(
     setting: Setting, judge: Judge, several: Callable[[], list[float]], capped: Callable[[], bool]
 ) -> tuple[list[float], float]:
-    """The regions of one round and what they took; a disturbed one is repeated after a pause, at
-    most three times, and the last one kept, as are those that come after it."""
+    """The regions of one round and the seconds that they took. A disturbed round is repeated after
+    a pause, at most three times; the last attempt is kept, and so are all later rounds."""
     tries = 0
     while True:
         setting.watch.before()
@@ -233,7 +234,7 @@ def one_round(
 
 
 def repeated(work: Call, times: int) -> Call:
-    """So many calls as one."""
+    """One call that makes `times` calls."""
 
     def region() -> None:
         for _ in range(times):
@@ -243,7 +244,7 @@ def repeated(work: Call, times: int) -> Call:
 
 
 SETTLED = "median settled"
-"""The rule that stops where the interval of the median is narrow."""
+"""The rule that stops sampling where the interval of the median is narrow."""
 
 
 Floats = NDArray[np.float64]
@@ -254,15 +255,15 @@ CHECK_EVERY = 10
 
 
 LOOKS = 10
-"""A tenth more samples, and not less than a round, lie between two looks at the rules."""
+"""The rules are checked again after a tenth more samples, and at least a round more."""
 
 
 FIRST_NOISE = 5
-"""Samples from which on their spread is followed."""
+"""The number of samples from which on their spread is followed."""
 
 
 NOISES = 512
-"""The latest so many spreads are compared with the last one."""
+"""The number of latest spreads that are compared with the last one."""
 
 
 LEAST_NOISES = 64
@@ -272,8 +273,9 @@ LEAST_NOISES = 64
 class LatencyLimits:
     """When a measurement of latency may stop; seconds are read from the clock that times it.
 
-    `min_seconds` is what sampling takes in all, with what is done between calls (flushed caches)
-    and without readings of other sensors and pauses; a shorter `max_seconds` takes its place.
+    `min_seconds` is the least that sampling takes in all, work between calls (flushing caches)
+    included, and readings of other sensors and pauses excluded; a shorter `max_seconds` takes its
+    place.
     """
 
     min_samples: int = 30
@@ -297,19 +299,19 @@ class LatencyLimits:
 
     @property
     def least_seconds(self) -> float:
-        """Sampling goes on for so long."""
+        """The least time that sampling takes."""
         return min(self.min_seconds, self.max_seconds)
 
     @property
     def region_seconds(self) -> float:
-        """How long a timed region lasts, so that the least time is reached with samples to spare
-        and the least number of samples within that time."""
+        """The length of a timed region, such that the least time is reached before the most
+        samples, and the least number of samples within that time."""
         return self.least_seconds / max(self.max_samples / 2, self.min_samples)
 
 
 def is_settled(samples: Sequence[float], tolerance: float) -> bool:
-    """Whether both ends of the median's interval lie within `tolerance` of the median, even if the
-    samples resemble one another somewhat more than they show."""
+    """Whether both ends of the median's interval lie within `tolerance` of the median, allowing for
+    more dependence between samples than they show."""
     interval = median_ends(samples, surely_independent(samples))
     if interval is None:
         return False
@@ -332,7 +334,7 @@ def noises(samples: Sequence[float]) -> Floats:
 def is_stable_noise(samples: Sequence[float], tolerance: float) -> bool:
     """Whether the samples' spread has stopped changing, though the median has not settled.
 
-    As nvbench's criterion `stdrel` decides it: the latest spreads, more than 64 of them, stay
+    Decided as by nvbench's criterion `stdrel`: the latest spreads, more than 64 of them, stay
     within `tolerance` of the last one (root mean square, relative).
     """
     latest = noises(samples)[-NOISES:]
@@ -342,19 +344,19 @@ def is_stable_noise(samples: Sequence[float], tolerance: float) -> bool:
 
 
 class Rules:
-    """By which rule may one measurement stop now? The samples are looked at when there are a tenth
-    more than at the last look: looking costs time, and the oftener one looks for an interval that
-    is narrow, the oftener one is found that is too narrow."""
+    """The rules by which one measurement may stop. They are checked again when there are a tenth
+    more samples than at the last check: a check takes time, and the more often a narrow interval is
+    looked for, the more often one is found that is too narrow."""
 
     def __init__(self, limits: LatencyLimits) -> None:
         self.limits, self.due = limits, limits.min_samples
 
     def that_stops(self, samples: Sequence[float], sampled_s: float, spent_s: float) -> str | None:
-        """The name of the rule, None where sampling goes on.
+        """The name of the rule that stops sampling now; None where sampling goes on.
 
-        Noise that has stopped changing ends it only where the samples tell anything of the median.
-        `sampled_s` is what the samples took in all; `spent_s` is the same with repeated rounds,
-        pauses and readings of other sensors, which only the cap regards.
+        Noise that has stopped changing stops sampling only where the median has an interval.
+        `sampled_s` is what the samples took in all; `spent_s` adds repeated rounds, pauses and
+        readings of other sensors, and counts for the cap alone.
         """
         limits, number = self.limits, len(samples)
         capped, full = spent_s >= limits.max_seconds, number >= limits.max_samples
@@ -377,7 +379,7 @@ def round_size(taken: int, limits: LatencyLimits) -> int:
 
 
 def quantile(samples: Sequence[float], part: float) -> float:
-    """The value at `part` of the way through the ordered samples, interpolated.
+    """The value at `part` of the ordered samples, interpolated.
 
     >>> quantile([1.0, 2.0, 3.0], 0.25)
     1.5
@@ -392,12 +394,12 @@ def quantile(samples: Sequence[float], part: float) -> float:
 def summary(samples: Sequence[float], rule: str = "") -> dict[str, Any]:
     """Spread of the samples, in seconds, and how well their median is known.
 
-    `n_independent`: as many independent samples would tell as much (`dependence`). The interval's
-    ends are None where these are too few, and `ci_missing` says so.
+    `n_independent` is the effective sample size (`effective_sample_size.py`). The interval's ends
+    are None where that is too small, and `ci_missing` says so.
 
     Args:
-        rule: why no more samples were taken. Where their interval was narrow, its ends are those
-            that the rule saw.
+        rule: why sampling stopped. Where it stopped because the interval was narrow, the ends given
+            are those of the interval that the rule saw.
     """
     as_many = (surely_independent if rule == SETTLED else independent)(samples)
     ends = median_ends(samples, as_many)

@@ -18,17 +18,18 @@ QUEUED_REGIONS = 3
 """Regions in a GPU's queue at once: the host waits for the oldest only."""
 
 SLEEP_MARGIN_S = 50e-6
-"""A GPU sleeps for twice what enqueueing takes, and for this long besides."""
+"""A GPU sleeps for twice the time of enqueueing, and for this long besides."""
 MOST_SLEEP_S = 0.1
 CALIBRATED_CYCLES = 1_000_000
 
 
 def nothing() -> None:
-    """What is done before a region where there is nothing to do."""
+    """The `prepare` of a region that needs none."""
 
 
 class Timer(Protocol):
-    """Times regions of work; `tick_s` is the smallest interval that it tells from zero."""
+    """Times regions of work; `tick_s` is the smallest interval that the timer can tell from
+    zero."""
 
     tick_s: float
     name: str
@@ -38,18 +39,19 @@ class Timer(Protocol):
         ...
 
     def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
-        """Seconds from the start of `work` to the end of everything that it started, waited for;
-        `prepare()` is done before."""
+        """Seconds from the start of `work` to the end of everything that it started; `prepare()`
+        runs before, untimed."""
         ...
 
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
     ) -> list[float]:
-        """Seconds of up to `count` regions, at least one, none begun once `stop()` holds."""
+        """Seconds of each of up to `count` regions, at least one; none is begun once `stop()` is
+        true."""
         ...
 
     def facts(self, samples: int) -> dict[str, Any]:
-        """What else was seen during the last so many regions, for the reading's details."""
+        """What else was seen during the last `samples` regions, for the reading's details."""
         ...
 
 
@@ -91,22 +93,22 @@ class ClockTimer:
 
 
 class Stream(Protocol):
-    """A GPU's queue, as far as timing needs it."""
+    """The operations on a GPU's queue that timing needs."""
 
     def event(self) -> Any:
-        """An event that notes the time, recorded at the end of the queue."""
+        """An event with a timestamp, recorded at the end of the queue."""
         ...
 
     def wait(self) -> None:
-        """Until the queue is empty."""
+        """Wait until the queue is empty."""
         ...
 
     def sleep(self, cycles: int) -> None:
-        """Enqueue doing nothing for so many cycles of the clock; AttributeError where it cannot."""
+        """Enqueue a wait of this many clock cycles; AttributeError where the device cannot."""
         ...
 
     def clock_ns(self) -> int:
-        """The host's clock."""
+        """The host's clock in nanoseconds."""
         ...
 
 
@@ -117,31 +119,31 @@ class TorchStream:
         self.device = device
 
     def event(self) -> Any:
-        """Recorded on whatever stream of the device is current."""
+        """Recorded on the device's current stream."""
         made: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         made.record(torch.cuda.current_stream(self.device))
         return made
 
     def wait(self) -> None:
-        """Until every stream of the device is empty."""
+        """Wait until every stream of the device is empty."""
         torch.cuda.synchronize(self.device)
 
     def sleep(self, cycles: int) -> None:
-        """By a kernel of torch's own, which is private and may go."""
+        """By a private kernel of torch, which may disappear."""
         with torch.cuda.device(self.device):
             torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def clock_ns(self) -> int:
-        """Monotonic."""
+        """The host's monotonic clock."""
         return time.perf_counter_ns()
 
 
 class CudaTimer:
     """Times work on a GPU with a pair of events around each region, the queue kept full.
 
-    The host waits for a region only when others are queued behind it, so that the GPU never waits
-    for the host's waiting. `elapsed_s`, one region on an empty queue, also notes what the host
-    needs to enqueue it.
+    The host waits for a region only when others are queued behind it, so that the GPU never idles
+    while the host waits. `elapsed_s`, one region on an empty queue, also notes the time that the
+    host needs to enqueue the region.
     """
 
     name = "cuda events"
@@ -156,7 +158,7 @@ class CudaTimer:
         return self.stream.clock_ns() * 1e-9
 
     def enqueue(self, work: Call) -> tuple[Any, Any]:
-        """The events on both sides of a region, which the GPU has yet to reach."""
+        """Enqueue a region; the events before and after it, which the GPU has yet to reach."""
         start = self.stream.event()
         work()
         return start, self.stream.event()
@@ -188,20 +190,21 @@ class CudaTimer:
 
     @property
     def enqueue_s(self) -> float:
-        """Seconds that the host needs to enqueue one call, of the last calls on an empty queue."""
+        """Seconds that the host needs to enqueue one call: the median of the last calls on an empty
+        queue."""
         return statistics.median(self.enqueued_s)
 
     def facts(self, samples: int) -> dict[str, Any]:
-        """What enqueueing a call takes the host."""
+        """The time that the host needs to enqueue a call."""
         return {"enqueue_s": self.enqueue_s, "queued_regions": QUEUED_REGIONS}
 
 
 class AheadTimer(CudaTimer):
-    """Times single calls, all of whose launches are in the queue before the GPU begins with them.
+    """Times single calls, all of whose launches are queued before the GPU begins with them.
 
     The GPU sleeps first, for longer than the host needs to enqueue what follows: the sleep, then
     what `prepare` enqueues, then the call between its events. Where torch has no sleep, or the
-    sleep was too short (a call that waits for the GPU itself), `facts` says so.
+    sleep was too short (for a call that itself waits for the GPU), `facts` says so.
     """
 
     name = "cuda events, launches queued ahead"
@@ -213,7 +216,8 @@ class AheadTimer(CudaTimer):
         self.cycle_s = self.calibrated()
 
     def calibrated(self) -> float:
-        """Seconds of one cycle of the sleep, by events around a long one; 0 where there is none."""
+        """Seconds of one cycle of the sleep, by events around a long one; 0 where there is no
+        sleep."""
         try:
             self.stream.sleep(CALIBRATED_CYCLES)
             slept = between_s(*self.enqueue(lambda: self.stream.sleep(CALIBRATED_CYCLES)))
@@ -249,27 +253,27 @@ class AheadTimer(CudaTimer):
         return found
 
     def facts(self, samples: int) -> dict[str, Any]:
-        """The part of the calls that were wholly enqueued before the GPU began with them."""
+        """The share of calls that were wholly enqueued before the GPU began with them."""
         last = self.ahead[-samples:]
         found: dict[str, Any] = {"queued_ahead": sum(last) / max(len(last), 1)}
         return found | ({"no_sleep": self.no_sleep} if self.no_sleep else {})
 
 
 def between_s(start: Any, end: Any) -> float:
-    """Seconds between two recorded events, once the GPU has reached the second."""
+    """Seconds between two recorded events; waits until the GPU has reached the second."""
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e-3  # torch gives milliseconds
 
 
 def timer_for(device: torch.device, clock: Callable[[], int] | None = None) -> Timer:
-    """Events on a GPU, the clock elsewhere."""
+    """A timer by events on a GPU, by the clock elsewhere."""
     if device.type == "cuda" and clock is None:
         return CudaTimer(TorchStream(device))
     return ClockTimer(clock or time.perf_counter_ns)
 
 
 def ahead_timer_for(device: torch.device, clock: Callable[[], int] | None = None) -> Timer:
-    """The same, with launches queued ahead on a GPU."""
+    """A timer of single calls, with launches queued ahead on a GPU."""
     if device.type == "cuda" and clock is None:
         return AheadTimer(TorchStream(device))
     return ClockTimer(clock or time.perf_counter_ns)
@@ -278,7 +282,7 @@ def ahead_timer_for(device: torch.device, clock: Callable[[], int] | None = None
 def tick_of(clock: Callable[[], int], tries: int = 200) -> float:
     """The smallest step, in seconds, between readings of a clock in nanoseconds.
 
-    A clock that stands still while it is read counts as exact to the nanosecond.
+    Where the clock does not advance in `tries` readings, a step of one nanosecond is assumed.
     """
     readings = [clock() for _ in range(tries)]
     steps = [b - a for a, b in pairwise(readings) if b > a]

@@ -68,15 +68,16 @@ class OperationTimes:
 
 
 AT_MOST, ENOUGH_S = 10, 0.5
-"""Calls that are recorded: so many, or as many as take so long. Each one's events stay in memory
-until the last has ended, and what the allocator cannot use again between them."""
+"""How many calls are recorded: at most 10, or as many as take half a second. The events of all
+calls, and memory that the allocator cannot reuse between them, stay allocated until the last has
+ended."""
 
 BEFORE = "before the call"
-"""What the profiler calls everything that a call needs first."""
+"""The name under which the profiler records what precedes a call."""
 
 
 def restored(reset: Callable[[], Any] | None) -> None:
-    """Run `reset`, under a name that tells it from the call that follows."""
+    """Run `reset` under the name `BEFORE`, which separates it from the call that follows."""
     if reset is not None:
         with torch.profiler.record_function(BEFORE):
             reset()
@@ -90,9 +91,9 @@ def operation_times(
 ) -> OperationTimes | Unavailable:
     """Seconds per call in each operation, averaged over several calls after one unrecorded one.
 
-    Self time on the CPU, or of the device's kernels when `cuda` (by default: when an argument
-    lies there). Tracing slows short operations down, so use shares, not absolute times. `reset`
-    runs before every call and is not in the times.
+    Self time on the CPU, or of the device's kernels when `cuda` (by default: when an argument lies
+    on one). Tracing slows short operations down, so use shares, not absolute times. `reset` runs
+    before every call and is not in the times.
     """
     device = on_cuda(args) if cuda is None else cuda
     try:
@@ -125,8 +126,8 @@ def events_of(trace: profile) -> list[Any]:
 
 
 def call_path(event: Any) -> tuple[str, ...]:
-    """The names of an operation's callers and its own, outermost first; () for what is none, or
-    comes before the call."""
+    """The names of an operation's callers and its own, outermost first; () for an event that is no
+    operation, or precedes the call."""
     names: list[str] = []
     while event is not None:
         if event.name == BEFORE:
@@ -142,9 +143,10 @@ def call_path(event: Any) -> tuple[str, ...]:
 def count_kernels(
     fn: Callable[..., Any], *args: Any, reset: Callable[[], Any] | None = None
 ) -> Reading | Unavailable:
-    """Kernels that one call launches on an NVIDIA GPU, copies and fills counted apart in details.
+    """Kernels that one call launches on an NVIDIA GPU; copies and fills are counted apart, in
+    details.
 
-    On a machine without one, Unavailable: see `DispatchCounts.launched`.
+    Unavailable on a machine without one: see `DispatchCounts.launched`.
     """
     if not torch.cuda.is_available():
         return Unavailable(

@@ -1,1 +1,1 @@
-"""One protocol of energy, from window to estimate."""
+"""How is the energy of a call measured, from one window to the estimate?"""

@@ -1,4 +1,4 @@
-"""What do the trials say of the energy of a call: how much, how surely, and with which labels?"""
+"""What do the trials tell of the energy of a call: how much, with which error and which labels?"""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from profiler.meters.energy.window import relative_sd
 from profiler.records.reading import Reading, Unavailable
 
 IDLE_SHARE = 0.5
-"""A load whose power is idle power to more than this part leaves the device mostly idle."""
+"""A load of whose power more than this share is idle power leaves the device mostly idle."""
 BURSTS = 3.0
-"""Trials that spread this many times more than one window's parts explain come from bursts."""
+"""Trials that spread this many times more than the parts of one window explain come from bursts."""
 METHODS = {
     True: "steps of the energy counter",
     "instant": "integral of instant power",
     "averaged": "integral of averaged power",
 }
-"""How power over a window was read: by the counter (True), or by such a power reading."""
+"""How power over a window was read: by the energy counter (True), or by a kind of power reading."""
 
 
 def estimate_energy(
@@ -40,10 +40,11 @@ def estimate_energy(
     pause: Callable[[float], None] = time.sleep,
     limits: EnergyLimits | None = None,
 ) -> Reading | Unavailable:
-    """Joules per call of a load, gross; net, power, interval and labels are in details.
+    """Joules per call of a load, gross; net energy, power, interval and labels are in details.
 
-    The samples are the trials; `ci_low` and `ci_high` bound the mean over trials (Student t), and
-    `systematic` is what the sensor's gain adds to that, alike in every trial.
+    The samples are the trials; `ci_low` and `ci_high` bound the mean over trials (Student t).
+    `systematic` is the relative error of the sensor's gain, the same in every trial and not in the
+    interval.
 
     Args:
         sensor: the meters of the device that the load keeps busy.
@@ -67,9 +68,9 @@ def paired_energy(
     """Joules per call of several loads that take turns, so that their ratios are free of drift and
     of the sensor's gain.
 
-    Use an even number of trials: the order of a round is that of the one before, reversed, and a
-    drift that is straight in time cancels over each such pair. Unavailable as in `estimate_energy`,
-    if it is so for any of the loads.
+    Use an even number of trials: each round runs in the reverse order of the round before, and a
+    drift that is linear in time cancels over such a pair. Unavailable as in `estimate_energy`, if
+    any of the loads is.
     """
     limits = limits or EnergyLimits()
     try:
@@ -82,13 +83,13 @@ def paired_energy(
 
 @dataclass(frozen=True)
 class Ratio:
-    """One candidate's energy over another's."""
+    """One candidate's energy divided by another's."""
 
     value: float
     ci_low: float
     ci_high: float
     samples: tuple[float, ...]
-    """One a round."""
+    """One ratio per round."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class PairedEnergy:
     confidence: float
 
     def ratio(self, name: str, other: str, *, net: bool = False) -> Ratio:
-        """Energy of `name` over that of `other`: the geometric mean over rounds and its interval.
+        """Energy of `name` divided by that of `other`: the geometric mean over rounds and its
+        interval.
 
         Student t on logarithms; a sensor's gain cancels, so no systematic error is left.
         """
@@ -112,13 +114,13 @@ class PairedEnergy:
         return Ratio(math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high), ratios)
 
     def samples(self, name: str, net: bool = False) -> tuple[float, ...]:
-        """J per call of a candidate, one a round."""
+        """J per call of a candidate, one sample per round."""
         found = self.readings[name]
         return tuple(found.details["net_samples_J"]) if net else found.samples
 
 
 def interval(samples: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Where the mean of so few samples lies, by Student's t.
+    """The interval of the mean of a few samples, by Student's t.
 
     >>> low, high = interval([1.0, 2.0, 3.0], 0.95)
     >>> round(low, 3), round(high, 3)  # t of 2 degrees of freedom: 4.303; 4.303 / sqrt(3) = 2.484
@@ -133,10 +135,10 @@ def interval(samples: Sequence[float], confidence: float) -> tuple[float, float]
 
 
 def reading(sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits) -> Reading:
-    """The reading of one candidate and everything that it was derived from.
+    """The reading of one candidate, with the values that it was derived from.
 
     Raises:
-        SensorError: its power is not steady.
+        SensorError: the candidate's power is not steady.
     """
     trials = found.of(name)
     gross = tuple(trial.window.call_J for trial in trials)
@@ -167,13 +169,13 @@ def reading(sensor: Sensor, name: str, found: Trials, load: Load, limits: Energy
 
 
 def spread(samples: Sequence[float], limits: EnergyLimits) -> dict[str, float]:
-    """Standard deviation and interval of the mean."""
+    """Standard deviation, and interval of the mean."""
     low, high = interval(samples, limits.confidence)
     return {"sd": statistics.stdev(samples), "ci_low": low, "ci_high": high}
 
 
 def powers(trials: Sequence[Trial]) -> dict[str, Any]:
-    """Mean power, W."""
+    """Mean power over the trials, W."""
     each = [trial.window.stretch.power_W for trial in trials]
     return {
         "power_W": statistics.fmean(each),
@@ -183,7 +185,7 @@ def powers(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
-    """Active idle power: at the trials, W, and where the line through it starts and ends."""
+    """Active idle power in W: at the trials, and at both ends of the line fitted through it."""
     before, after = found.idles
     return {
         "idle": "active: context up, no work",
@@ -218,7 +220,8 @@ def windows(
 
 
 def second_opinion(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
-    """The integral of the power reading over the windows of the counter, and the largest gap."""
+    """The integral of the power reading over the windows of the counter, and the largest gap
+    between the two."""
     checks = checks_of(trials)
     if not checks:
         only = "there is no power reading" if sensor.counter else "there is no energy counter"
@@ -233,13 +236,13 @@ def second_opinion(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def checks_of(trials: Sequence[Trial]) -> list[float]:
-    """Power by the second sensor, W, one a trial; none unless it is there for all."""
+    """Mean power by the second sensor, W, one value per trial; empty unless every trial has one."""
     found = [trial.window.stretch.check_W for trial in trials]
     return [check for check in found if check is not None] if None not in found else []
 
 
 def middle_ns(trial: Trial) -> float:
-    """When a trial was."""
+    """The moment in the middle of a trial's window."""
     return (trial.window.stretch.start_ns + trial.window.stretch.end_ns) / 2
 
 
@@ -270,7 +273,7 @@ def labels(
     details: Mapping[str, Any],
     limits: EnergyLimits,
 ) -> list[str]:
-    """What a reader must know: one short word for each rule that was not kept."""
+    """What a reader must know: one short label for each rule that was broken."""
     batches = min(trial.window.batches for trial in trials)
     needed = limits.window(found.period_s or 0.0)
     checked = details["check_gap"] is not None
@@ -296,9 +299,10 @@ def labels(
 
 
 def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool:
-    """Whether power comes and goes: within a window, or from one phase to another.
+    """Whether power comes in bursts: within a window, or between windows at different phases.
 
-    Phases are told by the counter, or by the second sensor, which sees a smaller part of the time.
+    Differences between phases are seen by the counter, or by the second sensor, which samples a
+    smaller part of the time.
     """
     stretches = [trial.window.stretch for trial in trials]
     if max(stretch.bursts for stretch in stretches) > limits.steady:
@@ -315,23 +319,24 @@ def idle_gap(found: Trials) -> float:
 
 
 def idle_change(found: Trials) -> float:
-    """How far the two readings of idle power lie apart, relative to their mean.
+    """The difference of the two readings of idle power, relative to their mean.
 
-    A line in time joins them, as leakage grows; what is far apart was somebody's work, or another
-    state of the board, and happened at once.
+    The readings are joined by a line in time, as leakage grows. A large difference happened at
+    once: other work, or another state of the board.
     """
     before, after = (idle.stretch.power_W for idle in found.idles)
     return abs(after - before) / statistics.fmean((before, after))
 
 
 def apart(temperatures_C: Sequence[float | None]) -> float:
-    """How far temperatures lie apart; 0 where they are not known."""
+    """The range of temperatures; 0 where they are unknown."""
     known = [each for each in temperatures_C if each is not None]
     return max(known) - min(known) if known else 0.0
 
 
 def idle_apart(found: Trials, starts_C: Sequence[float | None]) -> float:
-    """How far the temperatures of idle lie from the mean at which trials start."""
+    """The largest distance of an idle temperature from the mean temperature at which trials
+    start."""
     known = [each for each in starts_C if each is not None]
     idles = [idle.temperature_C for idle in found.idles if idle.temperature_C is not None]
     return (

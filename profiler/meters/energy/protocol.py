@@ -1,14 +1,14 @@
-"""What is energy measured with, by which protocol, and which errors does that leave?
+"""By which protocol is the energy of a call measured, and which errors are left?
 
 The sensors of an NVIDIA board are slow: its energy counter moves in steps, every 20 or 100 ms, and
-its power reading is a mean over a window of 10 ms to 1 s that is refreshed as seldom. A call takes
-micro- to milliseconds. So the call is repeated without a gap, and energy per call is
+its power reading is a mean over a window of 10 ms to 1 s, refreshed as rarely. A call takes micro-
+to milliseconds. So the call is repeated without a gap, and energy per call is
 
     E = P x t,    P = joules between two steps of the counter / seconds between them,
                   t = seconds between the ends of two batches of calls / calls between them.
 
-Both steps are found by polling while the load goes on, so the counter's period is not in the error.
-What is in it, and where it shows in a reading's details:
+Both steps are found by polling while the load goes on, so the counter's period is not an error.
+The errors, and the details of a reading that show them:
 
 - When a step happened, between two polls: half a poll at each end over the window's length
   (`edge_error`). Calls are counted exactly (`calls`, `call_s`): whole batches, two completions.
@@ -26,8 +26,8 @@ a line in time from its reading before the trials to that after them (`idle_befo
 periods, windows and gains see Yang, Adamek and Armour,
 "Part-time Power Measurements: nvidia-smi's Lack of Attention" (2023, arXiv 2312.02741).
 
-The files: `energy_window` watches one window, `energy_trials` repeats it, `energy_estimate` draws
-the conclusion, `energy_tokens` says it per token; `nvml` is the board, `nvml_load` its load.
+The files: `window` watches one window, `trials` repeats it, `estimate` draws the conclusion; `nvml`
+is the board and its load.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ from typing import Protocol
 from profiler.records.reading import Reading
 
 SYSTEMATIC = 0.05
-"""Relative error of the sensor's gain, at best: boards differ from an external meter by as much."""
+"""Relative error of the sensor's gain, at best: boards differ from an external meter by this
+much."""
 
 
 FEWEST_TRIALS = 5
-"""A reading of fewer is labelled: their interval is wide, and bursts may not show in them."""
+"""A reading of fewer trials gets a label: its interval is wide, and bursts may not show."""
 TRIALS_IN_TURNS = 6
-"""Of each of several loads that take turns, unless something else is asked for."""
+"""Trials of each of several loads that take turns, unless another number is given."""
 
 
 class SensorError(RuntimeError):
-    """A sensor that cannot be read, or whose readings cannot be used; the message says why.
+    """A sensor cannot be read, or its readings cannot be used; the message says why.
 
-    `code` is NVML's number of the error, where NVML said it.
+    `code` is NVML's number of the error, where NVML gave one.
     """
 
     def __init__(self, message: str, code: int | None = None) -> None:
@@ -61,22 +62,22 @@ class SensorError(RuntimeError):
 
 
 class CounterFault(SensorError):
-    """A counter that went down or jumped: what was read around it is void."""
+    """The energy counter went down or jumped: what was read around that moment is void."""
 
 
 class Sensor(Protocol):
     """A device's meters. Each method raises SensorError where the device refuses."""
 
     counter: bool
-    """Whether it counts energy."""
+    """Whether the device counts energy."""
     power: str | None
-    """What its power reading is: "instant", "averaged" (over about 1 s), or None."""
+    """The kind of its power reading: "instant", "averaged" (over about 1 s), or None."""
     limit_W: float | None
-    """The most that the board may draw for long, None where it does not say."""
+    """The most that the board may draw continuously; None where it is unknown."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What a reader must know of what is measured: "whole module", "vGPU", ..."""
+        """What a reader must know of what the sensor covers: "whole module", "vGPU", ..."""
         ...
 
     def energy_mJ(self) -> int:
@@ -84,19 +85,20 @@ class Sensor(Protocol):
         ...
 
     def power_mW(self) -> float | None:
-        """Milliwatts, as `power` says; None where this reading failed."""
+        """Milliwatts, of the kind that `power` names; None where this reading failed."""
         ...
 
     def temperature_C(self) -> float | None:
-        """The chip's temperature, None where the board does not tell."""
+        """The chip's temperature; None where the board does not tell it."""
         ...
 
     def slowdowns(self) -> Mapping[str, int]:
-        """Label of a slowdown -> how long it has held the clocks down, since some moment."""
+        """Label of a slowdown -> how long it has held the clocks down, since some moment in the
+        past."""
         ...
 
     def require_alone(self) -> None:
-        """SensorError where somebody else works on the board; asked while this process idles."""
+        """SensorError where somebody else works on the board; called while this process idles."""
         ...
 
     def now_ns(self) -> int:
@@ -105,7 +107,8 @@ class Sensor(Protocol):
 
 
 class Load(Protocol):
-    """Work that keeps a device busy: batches of calls, each queued before the last one ends."""
+    """Work that keeps a device busy: batches of calls, each queued before the one before it
+    ends."""
 
     calls: int
     """Calls in a batch."""
@@ -115,7 +118,7 @@ class Load(Protocol):
         ...
 
     def ready(self) -> bool:
-        """Whether the queue wants another batch; turns true as a batch completes."""
+        """Whether the queue needs another batch; becomes true as a batch completes."""
         ...
 
     def drain(self) -> None:
@@ -125,7 +128,7 @@ class Load(Protocol):
 
 @dataclass(frozen=True)
 class EnergyLimits:
-    """How long to load and to idle (seconds), how often, and what is accepted."""
+    """How long to load and to idle (seconds), how often, and which deviations are accepted."""
 
     trials: int = 5
     window_s: float = 5.0
@@ -170,7 +173,7 @@ class EnergyLimits:
 
     @classmethod
     def asked(cls, window_s: float, trials: int) -> EnergyLimits:
-        """The limits that a user asks for.
+        """The limits for a user's window and number of trials.
 
         Raises:
             ValueError: windows too short for any sensor, or too few trials for a spread; the
@@ -190,8 +193,8 @@ class EnergyLimits:
 
     @classmethod
     def in_turns(cls, window_s: float, trials: int) -> EnergyLimits:
-        """The same for loads that take turns, an even number of trials of each: every second round
-        goes backwards, so that a drift cancels over two.
+        """The limits for loads that take turns, with an even number of trials of each: every second
+        round goes backwards, so that a drift cancels over two.
 
         Raises:
             ValueError: as `asked`, or an odd number.
@@ -204,9 +207,10 @@ class EnergyLimits:
         return cls.asked(window_s, trials)
 
     def window(self, period_s: float, batch_s: float = 0.0) -> float:
-        """Seconds of one window where the counter moves every `period_s` and a batch takes so long.
+        """Seconds of one window, where the counter moves every `period_s` and a batch takes
+        `batch_s`.
 
-        A window that was asked for is lengthened where it is too short for the sensor.
+        A window shorter than the sensor needs is lengthened.
 
         >>> EnergyLimits(window_s=0.05).window(0.1)
         2.0
@@ -215,15 +219,16 @@ class EnergyLimits:
         return max(self.window_s, self.min_window_s, self.min_periods * period_s, batches)
 
     def settling(self, power: str | None) -> float:
-        """Seconds of load before a window, for a sensor with such a power reading."""
+        """Seconds of load before a window, for a sensor with this kind of power reading."""
         return max(self.settle_s, self.reach(power))
 
     def resting(self, power: str | None) -> float:
-        """Seconds of rest before idle power is read, for a sensor with such a power reading."""
+        """Seconds of rest before idle power is read, for a sensor with this kind of power
+        reading."""
         return max(self.idle_discard_s, self.reach(power))
 
     def reach(self, power: str | None) -> float:
-        """Seconds of the past that a power reading still holds, where it is known to average."""
+        """Seconds of the past that a power reading averages over."""
         return self.averaged_settle_s if power == "averaged" else 0.0
 
     def seconds(
@@ -240,7 +245,7 @@ class EnergyLimits:
 
 
 def split(energy: Reading) -> tuple[Reading, ...]:
-    """Gross and net energy (J per call) and mean power (W), as readings of their own."""
+    """Gross and net energy (J per call) and mean power (W), as separate readings."""
     details = energy.details
     shared = {key: details[key] for key in ("method", "stop_rule", "systematic", "labels")}
     return (

@@ -1,8 +1,8 @@
 """How is a window repeated so that phase, temperature and drift do not decide the result?
 
-Warm up, read idle, then rounds of trials; candidates take turns within a round, in the opposite
-order every second round, so that a drift that is straight in time cancels in ratios; then idle
-again. A trial whose counter went down or jumped is void and is repeated once.
+Warm up and read idle power; then rounds of trials, candidates taking turns within a round, in the
+opposite order every second round, so that a drift linear in time cancels in ratios; then read idle
+power again. A trial whose counter went down or jumped is void and is repeated once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from profiler.meters.energy.window import (
 Found = TypeVar("Found")
 
 ATTEMPTS = 2
-"""Of one trial, or of one reading of idle power."""
+"""Attempts at one trial, or at one reading of idle power."""
 THERMAL = "throttled"
-"""The slowdown that a cooler start may cure; a power cap is what the load does to the board."""
+"""The slowdown that a cooler start may cure; a power cap, in contrast, is caused by the load."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Trials:
-    """Everything that was read."""
+    """All trials of a measurement, and the readings of idle power around them."""
 
     idles: tuple[Idle, Idle]
     rounds: tuple[Mapping[str, Trial], ...]
     period_s: float | None
-    """Of the counter; None without one."""
+    """The period of the energy counter; None without a counter."""
     batch_s: Mapping[str, float]
     cooled_s: float
     discarded: tuple[str, ...]
@@ -115,22 +115,22 @@ class Campaign:
         return Trials((before, after), rounds, self.period_s, self.batch_s, cooled, discarded)
 
     def orders(self, rounds: int) -> list[list[str]]:
-        """Whose turn it is: shuffled once, then back and forth."""
+        """The order of candidates in each round: shuffled once, then forwards and backwards."""
         order = list(self.loads)
         self.chance.shuffle(order)
         return [order if turn % 2 == 0 else order[::-1] for turn in range(rounds)]
 
     def running(self, name: str) -> Running:
-        """A load under a watch of its own."""
+        """A load together with a poller of its own."""
         return Running(self.loads[name], Poller(self.sensor, self.limits, self.period_s))
 
     def warm_up(self, name: str) -> None:
-        """Load until the board is warm; the counter's period and the length of a batch."""
+        """Load until the board is warm, and find the counter's period and the length of a batch."""
         with self.running(name) as running:
             self.warm(running)
             if self.sensor.counter and self.period_s is None:
                 self.period_s = update_period(running)
-        marks = running.marks[1:]  # the first one is the queue that was not yet full
+        marks = running.marks[1:]  # the first mark came before the queue was full
         self.batch_s[name] = (marks[-1] - marks[0]) * 1e-9 / (len(marks) - 1)
 
     def warm(self, running: Running) -> None:
@@ -140,14 +140,14 @@ class Campaign:
             pass
 
     def rise_C(self, running: Running) -> float:
-        """By how much `warm_s` of load heat the board; 0 where it does not tell."""
+        """By how much `warm_s` of load heats the board; 0 where the temperature is unknown."""
         before = self.sensor.temperature_C()
         running.during(self.limits.warm_s, batches=3)
         after = self.sensor.temperature_C()
         return 0.0 if before is None or after is None else after - before
 
     def idle(self) -> Idle:
-        """Active idle power, the device left alone for a while before."""
+        """Active idle power, after the device has been left alone for a while."""
 
         def attempt() -> Idle:
             self.pause(self.limits.resting(self.sensor.power))
@@ -162,7 +162,7 @@ class Campaign:
         return self.retried(lambda: self.attempt(name), throttled)
 
     def attempt(self, name: str) -> Trial:
-        """One try at a trial."""
+        """One attempt at a trial."""
         limits, sensor = self.limits, self.sensor
         self.cool_down()
         self.pause(self.chance.uniform(0, limits.phase_s))
@@ -176,7 +176,8 @@ class Campaign:
         return Trial(name, window, start_C, end_C, slowed)
 
     def cool_down(self) -> None:
-        """Wait while the device is hotter than at the reference, as long as there is patience."""
+        """Wait while the device is hotter than the reference temperature, up to `cooldown_s` in
+        all."""
         if self.reference_C is None:
             return
         most = self.reference_C + self.limits.temperature_C / 2
@@ -185,7 +186,7 @@ class Campaign:
             self.cooled_s += 1.0
 
     def warm_again(self, running: Running) -> None:
-        """Load on while the device is colder than at the reference and that heats it."""
+        """Load while the device is colder than the reference temperature and the load heats it."""
         if self.reference_C is None:
             return
         least, limits = self.reference_C - self.limits.temperature_C / 2, self.limits
@@ -195,7 +196,7 @@ class Campaign:
                 return
 
     def retried(self, attempt: Callable[[], Found], again: Callable[[Found], bool]) -> Found:
-        """What an attempt finds, or the next one where it is void or `again` says so.
+        """The result of an attempt; of another one where the first is void or `again` rejects it.
 
         Raises:
             SensorError: the last attempt was void too.
@@ -215,7 +216,7 @@ class Campaign:
 
 
 def never(found: object) -> bool:
-    """What was found is kept."""
+    """No result is rejected."""
     return False
 
 

@@ -11,18 +11,18 @@ from itertools import pairwise
 from profiler.meters.energy.protocol import CounterFault, EnergyLimits, Load, Sensor, SensorError
 
 REST = 0.9
-"""The counter is left alone for this part of its period after a step."""
+"""After a step the counter is not polled for this part of its period."""
 FINE = 20
-"""Bursts are looked for in pieces this many times as long as polling is coarse."""
+"""Bursts are looked for in pieces this many times as long as the interval between polls."""
 OVER_LIMIT = 2.0
-"""A step that says more than this many times the board's power limit is a jump."""
+"""A step that implies more than this many times the board's power limit is a jump."""
 OVER_MEDIAN = 10.0
-"""The same where the limit is not known, in median steps."""
+"""The same where the limit is unknown, relative to the median step."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A step of the counter: it happened between two polls."""
+    """A step of the counter, which happened between two polls."""
 
     early_ns: int
     late_ns: int
@@ -30,7 +30,7 @@ class Edge:
 
     @property
     def ns(self) -> float:
-        """The middle of what is known."""
+        """The middle between the two polls."""
         return (self.early_ns + self.late_ns) / 2
 
     @property
@@ -41,10 +41,10 @@ class Edge:
 
 @dataclass
 class Poller:
-    """Reads a sensor whenever it is time to, and keeps every step and every power reading.
+    """Reads a sensor whenever a reading is due, and keeps every step and every power reading.
 
-    Where `period_s` is known, polls pause for most of a period after a step: reading costs the
-    host time that the load may need.
+    Where `period_s` is known, polls pause for most of a period after a step: reading costs the host
+    time that the load may need.
     """
 
     sensor: Sensor
@@ -57,7 +57,7 @@ class Poller:
     next_power_ns: float = 0
 
     def look(self) -> None:
-        """Read what is due."""
+        """Take the readings that are due."""
         now = self.sensor.now_ns()
         if self.sensor.counter and now >= self.next_counter_ns:
             self.read_counter(now)
@@ -82,10 +82,10 @@ class Poller:
             self.rest(edge, self.period_s)
 
     def rest(self, edge: Edge, period_s: float) -> None:
-        """Leave the counter alone for a while, unless a step was missed that way.
+        """Stop polling the counter for a while, unless a step was missed that way.
 
-        Polls are close together where it is not left alone: an edge as wide as half of such a rest
-        happened within one, so that steps do not come as regularly as was thought.
+        Without such a rest polls are close together; an edge wider than half a rest therefore
+        happened during one, and the counter is less regular than assumed.
         """
         pause_s = REST * period_s
         if edge.width_s > pause_s / 2:
@@ -94,7 +94,7 @@ class Poller:
             self.next_counter_ns = edge.early_ns + pause_s * 1e9
 
     def read_power(self, now: int) -> None:
-        """One reading of power, at least twice in every update."""
+        """One power reading; at least two in every period of the counter."""
         power = self.sensor.power_mW()
         every = min(self.limits.power_poll_s, (self.period_s or self.limits.power_poll_s) / 2)
         self.next_power_ns = now + every * 1e9
@@ -125,22 +125,24 @@ class Running:
         self.poller.look()
 
     def during(self, seconds: float, batches: int = 1) -> None:
-        """Work on for so long, and for so many batches."""
+        """Keep the load going for this many seconds, and at least this many batches."""
         end = self.poller.sensor.now_ns() + seconds * 1e9
         stop = len(self.marks) + batches
         while self.poller.sensor.now_ns() < end or len(self.marks) < stop:
             self.step()
 
     def until_edge(self) -> int:
-        """Work on until the counter moves; the place of that step. SensorError if it does not."""
+        """Keep the load going until the counter moves; the index of that step. SensorError if it
+        does not."""
         return until_edge(self.poller, self.step)
 
 
 def until_edge(poller: Poller, step: Callable[[], None]) -> int:
-    """Repeat `step` until the counter moves; the place of its step among the poller's edges.
+    """Repeat `step` until the counter moves; the index of the counter's step among the poller's
+    edges.
 
     Raises:
-        SensorError: it does not move for `patience_s`.
+        SensorError: the counter does not move for `patience_s`.
     """
     seen, limits = len(poller.edges), poller.limits
     deadline = poller.sensor.now_ns() + limits.patience_s * 1e9
@@ -153,19 +155,19 @@ def until_edge(poller: Poller, step: Callable[[], None]) -> int:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Power over a stretch of time, by the sensor that is trusted and by the other one."""
+    """Power over a stretch of time, by the primary sensor and by the second one."""
 
     start_ns: float
     end_ns: float
     power_W: float
     check_W: float | None
-    """By the power reading, where the counter gave `power_W`."""
+    """Power by the power reading, where `power_W` comes from the counter."""
     spread: float
     """Relative standard deviation of power between parts of the stretch, a tenth each."""
     bursts: float
-    """The same between the shortest pieces that the sensor tells apart."""
+    """The same between the shortest pieces that the sensor can separate."""
     edge_error: float
-    """By how much polling may have missed the ends, relative to the stretch."""
+    """The most by which polling may have misplaced the ends, relative to the stretch."""
 
     @property
     def elapsed_s(self) -> float:
@@ -175,7 +177,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of load, the calls in it and the seconds that one takes."""
+    """A stretch of load, the calls in it and the seconds per call."""
 
     stretch: Stretch
     call_s: float
@@ -189,7 +191,7 @@ class Window:
 
 
 def update_period(running: Running, edges: int = 8) -> float:
-    """Seconds between steps of the counter under load: the median of a few."""
+    """Seconds between steps of the counter under load: the median of `edges` gaps."""
     first = running.until_edge()
     while len(running.poller.edges) < first + edges:
         running.until_edge()
@@ -202,9 +204,10 @@ def gap_s(a: Edge, b: Edge) -> float:
 
 
 def loaded(running: Running, window_s: float) -> Window:
-    """Work for one window, from one step of the counter to another; what was read.
+    """Keep the load going for one window, from one step of the counter to another, and read the
+    sensors.
 
-    Without a counter the window is where the power readings are.
+    Without a counter the window is given by the power readings.
     """
     poller, limits = running.poller, running.poller.limits
     if poller.sensor.counter:
@@ -225,7 +228,7 @@ def loaded(running: Running, window_s: float) -> Window:
 
 
 def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
-    """Poller an idle device for `idle_s`."""
+    """Poll an idle device for `idle_s`."""
     limits, sensor = poller.limits, poller.sensor
 
     def step() -> None:
@@ -246,7 +249,7 @@ def by_counter(poller: Poller, first: int, last: int) -> Stretch:
 
     Raises:
         CounterFault: the counter jumped in between.
-        SensorError: it shows no energy at all.
+        SensorError: the counter shows no energy at all.
     """
     edges = poller.edges[first : last + 1]
     start, end = edges[0], edges[-1]
@@ -281,7 +284,7 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
 
 
 def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
-    """CounterFault where one step says more power than the board can draw."""
+    """CounterFault where one step implies more power than the board can draw."""
     steps = [
         (b.energy_mJ - a.energy_mJ) / (b.late_ns - a.early_ns) * 1e6 for a, b in pairwise(edges)
     ]
@@ -294,7 +297,8 @@ def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
 
 
 def mean_power(powers: Sequence[tuple[float, float]], start: float, end: float) -> float | None:
-    """The integral of power readings over a window by its length, each held until the next.
+    """The integral of power readings over a window, each reading held until the next, divided by
+    the window's length.
 
     >>> mean_power([(0, 100.0), (5, 200.0)], 0, 10)
     150.0
@@ -312,20 +316,20 @@ def mean_power(powers: Sequence[tuple[float, float]], start: float, end: float) 
 
 
 def part_powers(edges: Sequence[Edge], size: int) -> list[float]:
-    """Mean power over groups of so many of the counter's steps."""
+    """Mean power over groups of `size` steps of the counter."""
     marks = edges[:: max(size, 1)]
     return [(b.energy_mJ - a.energy_mJ) * 1e-3 / gap_s(a, b) for a, b in pairwise(marks)]
 
 
 def finest(edges: Sequence[Edge]) -> int:
-    """Steps in the shortest piece whose length polling tells to a few per cent."""
+    """Steps in the shortest piece whose length is known, from polling, to a few per cent."""
     coarse = statistics.median(edge.width_s for edge in edges)
     step = gap_s(edges[0], edges[-1]) / (len(edges) - 1)
     return math.ceil(FINE * coarse / step)
 
 
 def relative_sd(values: Sequence[float]) -> float:
-    """Standard deviation over the mean; 0 where nothing spreads: one value, or equal ones.
+    """Standard deviation divided by the mean; 0 for one value or equal values.
 
     >>> relative_sd([1.0, 3.0]) == 2**0.5 / 2, relative_sd([0.0, 0.0]), relative_sd([5.0])
     (True, 0.0, 0.0)

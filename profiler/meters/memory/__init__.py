@@ -1,1 +1,1 @@
-"""What a call holds, by the allocator and by tensors."""
+"""Which bytes does a call hold, by the allocator's account and tensor by tensor?"""

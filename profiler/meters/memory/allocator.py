@@ -1,11 +1,10 @@
 """How many bytes more than before does one call need at its worst moment?
 
-What does the driver say that this process holds on a GPU, beside what torch's allocator says?
-
-The allocator counts what was asked of it, in segments that it got from the driver (`reserved`). The
-driver counts all that the process has: those segments, the context, the code of kernels, and what
-libraries take without asking torch. So it says as much or more, by no more than what contexts and
-libraries take; anything else means that one of the two does not count what it is thought to.
+On a GPU the driver's figure is a check on the allocator's. The allocator counts what was requested
+from it, in segments that it got from the driver (`reserved`). The driver counts everything that the
+process has: these segments, the context, the code of kernels, and what libraries take without
+torch. So the driver says as much or more, by at most what contexts and libraries take; any other
+difference means that one of the two does not count what it is assumed to count.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ Call = Callable[[], Any]
 
 
 MOST_RUNS = 6
-"""Measured calls at most, until two in a row agree."""
+"""The most measured calls, until two in a row agree."""
 
 
 STATISTICS = ("requested_bytes", "allocated_bytes", "reserved_bytes")
-"""Of torch's CUDA allocator, each with a current value and a peak."""
+"""Statistics of torch's CUDA allocator, each with a current value and a peak."""
 
 
 class NotTold(RuntimeError):
-    """Nobody counts the allocations here; one sentence says why."""
+    """Allocations cannot be counted here; one sentence says why."""
 
 
 @dataclass(frozen=True)
 class Peak:
-    """One measured call: bytes over the baseline, and what else was seen."""
+    """One measured call: the peak over the baseline in bytes, and details."""
 
     peak: int
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -57,14 +56,15 @@ def peak_memory(
 ) -> Reading | Unavailable:
     """Peak of the bytes that tensors allocated during `fn()` hold at once, its result included.
 
-    Inputs, parameters and state that existed before are not in it. On a GPU the unrounded size
-    that was requested from torch's allocator, with allocated (512 B granules) and reserved bytes
-    in details, the workspaces that cuBLAS keeps apart, and what the driver says of the process
-    (`memory_driver`); on a CPU the sum of every allocation and release that torch's profiler
-    recorded. Scratch space that a library takes from elsewhere (oneDNN, MKL, cuDNN) is not seen.
+    Inputs, parameters and state that existed before are not included. On a GPU the value is the
+    unrounded size requested from torch's allocator; details have allocated (512 B granules) and
+    reserved bytes, the workspaces that cuBLAS keeps, and the driver's figure for the process
+    (`second_opinion`). On a CPU the value is the highest running sum of the allocations and
+    releases that torch's profiler recorded. Scratch space that a library takes from elsewhere
+    (oneDNN, MKL, cuDNN) is not seen.
 
-    One unmeasured call first; then calls until two in a row agree to the byte, six at most.
-    Where none do, the largest is given with the label "runs disagree" and `agree` false.
+    One unmeasured call first; then calls until two in a row agree to the byte, six at most. Where
+    none do, the largest is given with the label "runs disagree" and `agree` false.
     """
     place = torch.device(device)
     try:
@@ -96,9 +96,10 @@ def steady_runs(once: Callable[[], Peak]) -> list[Peak]:
 
 
 def peak_reading(runs: list[Peak], beside: Mapping[str, Any]) -> Reading:
-    """The last two runs where they agree, else all of them, with the largest as the value.
+    """The largest of the runs as a reading; its samples are the last two runs where they agree,
+    else all.
 
-    `beside`: what else was found, as details of the reading.
+    `beside`: further details of the reading.
     """
     agree = runs[-1].peak == runs[-2].peak
     told = runs[-2:] if agree else runs
@@ -113,7 +114,7 @@ def peak_reading(runs: list[Peak], beside: Mapping[str, Any]) -> Reading:
 
 
 def run_once(fn: Call, reset: Call | None) -> Any:
-    """One call on a restored state; the result, so that the caller keeps it alive."""
+    """One call on a restored state; returns the result, so that the caller keeps it alive."""
     if reset is not None:
         reset()
     return fn()
@@ -142,7 +143,7 @@ def cpu_peak(fn: Call, reset: Call | None) -> Peak:
     """The peak in bytes, what the call keeps, and the number of allocations."""
     if reset is not None:
         reset()
-    gc.collect()  # so that no cycle of somebody else's is released while we look
+    gc.collect()  # so that no reference cycle made earlier is freed meanwhile
     with traced(memory=True) as trace:
         kept = fn()
     changes = allocations(trace)
@@ -182,7 +183,7 @@ def peak_of(changes: Iterable[int]) -> int:
 def statistics_of(device: torch.device) -> Mapping[str, int]:
     """What torch's CUDA allocator counts.
 
-    A build of torch without CUDA answers 0 to some of these questions: it is not asked.
+    A build of torch without CUDA answers 0 to some of these questions, and is not asked.
 
     Raises:
         NotTold: there is no GPU, or its allocator does not count what is needed.
@@ -202,12 +203,12 @@ def statistics_of(device: torch.device) -> Mapping[str, int]:
 
 
 def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, Any]:
-    """Call once, so that libraries have their workspaces, and say how large these are.
+    """Call once, so that libraries have their workspaces, and return how large these are.
 
     cuBLAS keeps a workspace per handle and stream in torch's allocator from the first product on.
-    Where torch can release them (a private function), what a release frees is theirs, and another
-    call takes them again; elsewhere it is what the first call leaves behind, which may be more:
-    what a module keeps for itself from its first call on.
+    Where torch can release the workspaces (by a private function), the size is what a release
+    frees, and another call allocates them again. Elsewhere the size is what the first call leaves
+    allocated, which may include what a module keeps for itself from its first call on.
     """
     start = held(device)
     run_once(fn, reset)
@@ -231,8 +232,8 @@ def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, A
 
 
 def held(device: torch.device) -> int:
-    """Requested bytes held now, once the device has done its work."""
-    statistics_of(device)  # says so where there is no GPU
+    """Requested bytes allocated now, after the device has finished its work."""
+    statistics_of(device)  # raises where there is no GPU
     torch.cuda.synchronize(device)
     return statistics_of(device)["requested_bytes.all.current"]
 
@@ -262,7 +263,7 @@ def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> Peak:
 
 
 def refuse_foreign_allocator(kept: Any, after: Mapping[str, int]) -> None:
-    """NotTold where a result lies on the GPU and torch's allocator holds nothing at all."""
+    """NotTold where a result lies on the GPU although torch's allocator holds nothing."""
     on_gpu = any(isinstance(leaf, torch.Tensor) and lies_on_gpu(leaf) for leaf in tree_leaves(kept))
     if on_gpu and after["allocated_bytes.all.current"] == 0:
         raise NotTold(
@@ -277,20 +278,20 @@ def lies_on_gpu(tensor: torch.Tensor) -> bool:
 
 
 LESS = "driver says less"
-"""The label where the process has less than its allocator has reserved."""
+"""The label where the driver counts less for the process than its allocator has reserved."""
 
 
 MORE = "memory beside the allocator"
-"""The label where it has more than its allocator, context and libraries together take."""
+"""The label where the driver counts more than allocator, context and libraries together take."""
 
 
 def second_opinion(device: torch.device, own: int | None = None) -> Mapping[str, Any]:
-    """Details for a reading of memory: `driver_bytes`, what NVML says that this process holds now,
-    `driver_reserved`, what the allocator has reserved now, `driver_gap`, the first less the second,
-    and `driver_label`, "" where they agree; or `driver_bytes` null with its `driver_reason`.
+    """Details for a reading of memory: `driver_bytes`, what NVML says that this process holds now;
+    `driver_reserved`, what the allocator has reserved now; `driver_gap`, the first less the second;
+    and `driver_label`, "" where they agree. Or `driver_bytes` null with its `driver_reason`.
 
     Args:
-        own: the number of this process.
+        own: the id of this process.
     """
     try:
         nvml = load_nvml()
@@ -310,11 +311,11 @@ def second_opinion(device: torch.device, own: int | None = None) -> Mapping[str,
 
 
 def process_bytes(nvml: Any, handle: Any, own: int) -> int:
-    """The bytes of a board's memory that NVML says a process holds.
+    """The bytes of a board's memory that NVML attributes to a process.
 
     Raises:
-        SensorError: the board does not tell its processes, not this one (inside a container NVML
-            has the host's numbers), or not what each of them holds.
+        SensorError: the board lists no processes, or not this one (inside a container NVML has the
+            host's ids), or does not tell the bytes of each.
     """
     listed = asked(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     mine = [process for process in listed if process.pid == own]

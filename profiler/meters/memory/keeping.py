@@ -1,8 +1,8 @@
-"""What do the bytes consist of that a module keeps for its backward pass, or holds at its worst
-moment: values, copies of values or of parameters, masks, parts of storages that nobody asked for?
+"""What do the bytes consist of that a module keeps for backward, or holds at its worst moment?
 
-A value is what an operation computed, or an input. A storage that an operation only moved entries
-into is a copy of what it was moved from; where the original is not held, the copy stands for it.
+Values, copies of values or of parameters, masks, or parts of storages that no gradient needs. A
+value is what an operation computed, or an input. A storage into which an operation only moved
+entries is a copy of their source; where the source is no longer held, the copy counts as the value.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Consists:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The bytes of all classes."""
         return sum(self.by_class().values())
 
     def by_class(self) -> dict[str, int]:
@@ -75,12 +75,12 @@ def told_apart(
     apart: Container[int] = (),
     finished: bool = False,
 ) -> Consists:
-    """Bytes that are held, by class, each with its origin.
+    """Classify bytes that are held, each with its origin.
 
     Args:
-        whole, unread: the bytes of these classes.
-        apart: roots of values that are held besides, so that all their bytes here are copies.
-        finished: whether all that will be read has been.
+        whole, unread: the bytes of these classes, found before.
+        apart: roots of values that are held elsewhere too, so that all their bytes here are copies.
+        finished: whether every operation that reads these bytes has run.
     """
     found = {PARAMETER: 0, MASK: 0, CONSTANT: 0}
     sizes: dict[int, int] = {}
@@ -114,7 +114,7 @@ def told_apart(
 def consists(
     origins: Origins, saved: Mapping[Key, list[Tensor]], read: Mapping[Key, Tensor]
 ) -> Consists:
-    """What saved tensors consist of; parameters themselves are left out.
+    """Classify what saved tensors hold; parameters themselves are left out.
 
     Args:
         read: for each storage, which of its elements gradients need.
@@ -132,19 +132,19 @@ def consists(
 
 
 def entry_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the entries that some views of one storage name; views of the same entries in
-    another order or shape are one."""
+    """Bytes of the entries in some views of one storage; views of the same entries in another order
+    or shape count once."""
     views = {extent_of(t): t for t in tensors}
     named = sum(t.element_size() * number_of(axes) for (_, axes, _), t in views.items())
     return min(next(iter(views.values())).untyped_storage().nbytes(), named)
 
 
 Axes = tuple[tuple[int, int], ...]
-"""Stride and extent of the axes that tell entries apart, the smallest stride first."""
+"""Stride and extent of the axes of a view, merged where contiguous, smallest stride first."""
 
 
 def extent_of(tensor: Tensor) -> tuple[int, Axes, torch.dtype]:
-    """Which entries of its storage a view names, whatever their order."""
+    """The entries of its storage that a view holds, whatever their order: offset, axes, dtype."""
     axes: list[tuple[int, int]] = []
     pairs = zip(tensor.stride(), tensor.shape, strict=True)
     for stride, extent in sorted((s, e) for s, e in pairs if s and e > 1):
@@ -156,7 +156,7 @@ def extent_of(tensor: Tensor) -> tuple[int, Axes, torch.dtype]:
 
 
 def number_of(axes: Axes) -> int:
-    """How many entries lie along some axes."""
+    """The number of entries along some axes."""
     number = 1
     for _, extent in axes:
         number *= extent
@@ -164,8 +164,8 @@ def number_of(axes: Axes) -> int:
 
 
 def kept_by(forward: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> Consists:
-    """What `forward()`, a call whose result wants gradients, keeps for its backward pass: that of
-    the parameters and inputs that want a gradient."""
+    """Classify what `forward()`, a call whose result requires gradients, saves for the gradients of
+    the parameters and inputs that require one."""
     given = [*parameters], [*inputs]
     origins = Origins(*given)
     with saving() as saved, origins:
@@ -183,21 +183,25 @@ LEFT_OUT: Mapping[str, str] = {
     "beside results": "beside",
     "copies": "copies",
 }
-"""Class that the worst moment is counted again without -> its field, one after another."""
+"""Class -> its field of `Consists`, in the order in which classes are left out one after
+another."""
 
 
 @dataclass(frozen=True)
 class Worst:
-    """The most bytes that tensors hold at once in a call and did not before, `total`, and the same
-    counted again: sums of gradients apart from their terms, then one class of bytes after another
-    left out. `causes` are the differences."""
+    """The most bytes that tensors made in a call hold at once, `total`, and why so many.
+
+    The maximum over moments is taken again with sums of gradients not written in place, then with
+    every storage released after its last reader, then with one class of bytes after another left
+    out; `causes` are the differences from step to step.
+    """
 
     total: int
     causes: Mapping[str, int]
 
     @property
     def values(self) -> int:
-        """What is left: the most that values hold at once, each once and until it is last read."""
+        """What is left: the most that values hold at once, each once and until its last reader."""
         return self.total - sum(self.causes.values())
 
 
@@ -205,7 +209,7 @@ SUMMED, HELD_ON = "summed in place", "held on"
 
 
 def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> Worst:
-    """What is alive at the worst moment of a call, and was not before."""
+    """What is alive at the worst moment of a call, and was not before the call."""
     origins = Origins(list(parameters), list(inputs))
     with origins.accumulation.watching(), origins:
         result = call()

@@ -1,8 +1,8 @@
-"""Where do the entries of every storage come from, and from when to when is it alive?
+"""Which tensor do the entries of every storage come from, and when is the storage alive?
 
-A value is what an operation computed, or an input. A storage that an operation only moved entries
-into comes from what it was moved from. What is written down without computing anything (zeros to
-start from) comes from nowhere.
+A value is what an operation computed, or an input. The entries of a storage into which an operation
+only moved entries come from the source of the move. Constants written without any computation
+(zeros to start from) come from nowhere.
 """
 
 from __future__ import annotations
@@ -35,29 +35,30 @@ WRITTEN_DOWN = frozenset(
         "ones_like", "scalar_tensor", "zeros", "zeros_like",
     )
 )  # fmt: skip
-"""What makes numbers out of no other number."""
+"""Operations that make numbers from no other tensor."""
 
 CHOICE = "aten::where"
-"""What takes each entry of its result from one of several tensors."""
+"""The operation that takes each entry of its result from one of two tensors."""
 
 JOINING = ("aten::cat", "aten::stack")
-"""What puts tensors into one, each of them whole."""
+"""Operations that concatenate tensors."""
 
 RUNNING = ("aten::cumsum", "aten::cumprod")
-"""What hands its first row on as it is: an argument `dim` follows the tensor."""
+"""Operations whose first row is a copy of their operand's first row; the argument `dim` follows the
+tensor."""
 
 VALUE, PARAMETER, MASK, CONSTANT = "value", "parameter", "mask", "constant"
-"""Kinds of origins: masks are all that is no number of the equations, positions among them."""
+"""Kinds of origins; a mask is any tensor of integers or booleans, positions included."""
 
 
 @dataclass(frozen=True)
 class Origin:
     """Where the entries of a storage come from.
 
-    `root` numbers the value or parameter, `own` is the size of that one's own storage in bytes.
-    Of a running sum the first `moved` bytes are those of the value `begins`, as they are. `chosen`
-    are the roots of which a condition took each entry from one, `joined` those that stand in it
-    whole. What an operation gives `beside` is not the first of its results.
+    `root` numbers the value or parameter; `own` is the size in bytes of the storage in which it was
+    first held. In a running sum the first `moved` bytes equal those of the value `begins`. `chosen`
+    are the roots from which a `where` took entries, `joined` the roots concatenated into it.
+    `beside` marks every result of an operation but the first.
     """
 
     kind: str
@@ -72,10 +73,10 @@ class Origin:
 
 @dataclass
 class Piece:
-    """The bytes of one storage while they come from one place.
+    """The bytes of one storage, as long as their origin does not change.
 
-    `made` and `released` are numbers of events, None for what outlives the call; `first` and
-    `last` are the numbers of the operations that wrote it and that read it last.
+    `made` and `released` are numbers of events, `released` None for what outlives the call; `first`
+    and `last` are the numbers of the operations that wrote the bytes and that last read them.
     """
 
     size: int
@@ -85,18 +86,19 @@ class Piece:
     last: int
     released: int | None = None
     called: tuple[int, int] = (0, 0)
-    """The call in the program that ran the operation."""
+    """The call in the program that ran the operation: a frame and the position in it."""
     overwritten: int | None = None
-    """The event at which autograd would have written a sum over it, had nothing looked on."""
+    """The event at which autograd would have written a sum over these bytes, were no mode
+    active."""
 
 
 @dataclass
 class Origins(TorchDispatchMode):
-    """Follows the origin of every storage, and what is alive.
+    """Follows the origin of every storage, and when each is alive.
 
     Args:
         parameters: parameters and buffers.
-        inputs: what is given to the call. Neither is counted as alive: it was there before.
+        inputs: what is given to the call. Neither counts as alive: both were there before.
     """
 
     parameters: Iterable[Tensor] = ()
@@ -104,15 +106,15 @@ class Origins(TorchDispatchMode):
     origin: dict[Key, Origin] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     computed_from: set[int] = field(default_factory=set)
-    """Roots that something was computed from."""
+    """Roots from which something was computed."""
     before: set[int] = field(default_factory=set)
-    """Roots of what was there before the call."""
+    """Roots of what existed before the call."""
     read_from: set[int] = field(default_factory=set)
-    """Roots that an operation read, if only to move them."""
+    """Roots that an operation read, if only to move entries."""
     values: int = 0
     operations: int = 0
     events: int = 0
-    """Pieces made and released."""
+    """Pieces made and released so far."""
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -125,12 +127,12 @@ class Origins(TorchDispatchMode):
             self.there(tensor)
 
     def new(self, size: int, kind: str = VALUE, **known: Any) -> Origin:
-        """That of something that comes from nothing else as it is; the fields that are known."""
+        """A new origin, with the fields given."""
         self.values += 1
         return Origin(kind, self.values, size, **known)
 
     def there(self, tensor: Tensor, kind: str = VALUE) -> Origin:
-        """That of a storage that was there before the call."""
+        """A new origin for a storage that existed before the call."""
         storage = tensor.untyped_storage()
         found = self.new(storage.nbytes(), kind if is_arithmetic(tensor.dtype) else MASK)
         self.origin[key_of(storage)] = found
@@ -138,7 +140,7 @@ class Origins(TorchDispatchMode):
         return found
 
     def of(self, tensor: Tensor) -> Origin:
-        """That of a tensor's storage."""
+        """The origin of a tensor's storage."""
         return self.origin.get(key_of(tensor.untyped_storage())) or self.there(tensor)
 
     def __torch_dispatch__(
@@ -175,8 +177,8 @@ class Origins(TorchDispatchMode):
         return result
 
     def biased(self, func: Any, args: tuple[Any, ...]) -> bool:
-        """Whether a linear map adds its bias to the product that it has just taken: torch does so
-        in place, unless a mode looks on (at::linear asks isTensorSubclassLike)."""
+        """Whether a linear map adds its bias to its own product: torch then adds in place, unless a
+        mode is active (at::linear asks isTensorSubclassLike)."""
         if func is not ADD or not isinstance(args[1], Tensor) or args[1].dim() != 1:
             return False
         found = self.known.get(id(args[0].untyped_storage()))
@@ -193,7 +195,7 @@ class Origins(TorchDispatchMode):
         moves: bool,
         beside: bool,
     ) -> Origin:
-        """That of a new storage: a value of its own, unless moved from a single one."""
+        """The origin of a new storage: a value of its own, unless moved from a single tensor."""
         size = tensor.untyped_storage().nbytes()
         if not is_arithmetic(tensor.dtype):
             return self.new(size, MASK)
@@ -207,7 +209,7 @@ class Origins(TorchDispatchMode):
         return self.moved(size, given, name)
 
     def moved(self, size: int, given: list[Tensor], name: str) -> Origin:
-        """That of entries which an operation moved from some tensors."""
+        """The origin of entries that an operation moved from some tensors."""
         sources = {o.root: o for t in given if is_arithmetic(t.dtype) for o in [self.of(t)]}
         wanted = [o for o in sources.values() if o.kind != CONSTANT]
         if len(wanted) == 1:
@@ -221,7 +223,7 @@ class Origins(TorchDispatchMode):
         return self.new(size, joined=roots if name in JOINING and whole else frozenset())
 
     def made(self, tensor: Tensor, origin: Origin) -> None:
-        """A storage that was not there before."""
+        """Record a storage that did not exist before."""
         storage = tensor.untyped_storage()
         self.origin[key_of(storage)] = origin
         number = id(storage)
@@ -231,7 +233,7 @@ class Origins(TorchDispatchMode):
         self.known[number] = gone, self._alive(storage.nbytes(), origin)
 
     def written(self, tensor: Tensor, name: str, given: list[Tensor], *, moves: bool) -> None:
-        """Something was computed, or moved, into a storage that was there."""
+        """Record that entries were computed, or moved, into an existing storage."""
         storage = tensor.untyped_storage()
         place, before = key_of(storage), self.of(tensor)
         if id(storage) not in self.known or before.kind == MASK:
@@ -251,7 +253,7 @@ class Origins(TorchDispatchMode):
         self.known[id(storage)] = gone, self._alive(piece.size, after)
 
     def read(self, given: Iterable[Tensor]) -> None:
-        """The operation that runs reads these tensors."""
+        """Record that the current operation reads these tensors."""
         for tensor in given:
             if found := self.known.get(id(tensor.untyped_storage())):
                 found[1].last = self.operations
@@ -271,7 +273,8 @@ class Origins(TorchDispatchMode):
 
 
 def called() -> tuple[int, int]:
-    """The call in the program that an operation runs in: its frame, and its place there."""
+    """The call in the program that an operation runs in: its frame, and the position in that
+    frame."""
     frame = sys._getframe()
     while frame.f_globals.get("__name__") == __name__ and frame.f_back is not None:
         frame = frame.f_back
@@ -292,8 +295,8 @@ def most_held(pieces: Iterable[Piece], *, in_place: bool) -> int:
 
 
 def held_while(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """What is held while each operation runs if everything is released after the last one that
-    reads it, but for what outlives the call."""
+    """The pieces held while each operation runs, if every piece is released after its last reader;
+    pieces that outlive the call stay."""
     starts: dict[int, list[Piece]] = {}
     for piece in pieces:
         starts.setdefault(piece.first, []).append(piece)

@@ -1,7 +1,7 @@
-"""Which bytes does a forward pass keep for its backward pass, and which of them does nobody show?
+"""Which bytes does a forward pass keep for its backward pass, seen by autograd's hooks or not?
 
-torch's hooks show every tensor that autograd saves, and only these: what a custom Function keeps
-as an attribute of its context is unseen by them, and alive all the same.
+torch's hooks show every tensor that autograd saves, and only these: what a custom Function keeps as
+an attribute of its context is alive too, and not seen by them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from profiler.meters.torch_profile import traced
 class Kept:
     """Bytes of storages held whole, and of the entries in them that were saved.
 
-    A slice that was saved holds all of its storage: `stored` is then more than `logical`.
+    A saved slice holds all of its storage: `stored` is then more than `logical`.
     """
 
     stored: int = 0
@@ -36,9 +36,9 @@ class Kept:
 class SavedBytes:
     """What a forward pass keeps for its backward pass, every storage once, by class.
 
-    `unseen` are bytes that were allocated during the forward pass, are alive at its end, and
-    belong neither to what the hooks showed nor to the result: attributes of a context, caches of
-    a module. None with a `reason` where they cannot be told.
+    `unseen` are bytes that were allocated during the forward pass, are alive at its end, and belong
+    neither to what the hooks showed nor to the result: attributes of a context, caches of a module.
+    None with a `reason` where they cannot be counted.
     """
 
     activations: Kept
@@ -65,15 +65,16 @@ def saved_bytes(
     parameters: Iterable[Tensor] = (),
     inputs: Iterable[Tensor] = (),
 ) -> SavedBytes:
-    """Bytes that `call()`, a forward pass whose result wants gradients, keeps for its backward.
+    """Bytes that `call()`, a forward pass whose result requires gradients, keeps for its backward
+    pass.
 
     Args:
-        call: returns the result; it runs once unmeasured, then once.
-        parameters: parameters and buffers, which stand in memory anyway.
+        call: returns the result; it runs once unmeasured, then once measured.
+        parameters: parameters and buffers, which stay in memory in any case.
         inputs: what is given to the call.
 
     Raises:
-        ValueError: no tensor of the result wants a gradient, so that nothing would be kept.
+        ValueError: no tensor of the result requires a gradient, so that nothing would be kept.
     """
     owned = {"parameters": keys(parameters), "inputs": keys(inputs)}
     require_graph(call())
@@ -101,7 +102,7 @@ def require_graph(result: Any) -> None:
 
 
 def counted_on_cpu(call: Callable[[], Any]) -> tuple[Any, int]:
-    """The result, and the bytes that were allocated and are alive."""
+    """The call's result, and the bytes that the call allocated and that are still alive."""
     require_cpu_accounting()
     gc.collect()
     with traced(memory=True) as trace:
@@ -118,7 +119,7 @@ def counted_on_gpu(call: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def kept_in(storages: dict[Key, list[Tensor]]) -> Kept:
-    """Each storage once and whole, and the entries that were saved of it."""
+    """Bytes of storages, each once and whole, and of their entries that were saved."""
     stored = logical = 0
     for tensors in storages.values():
         size = tensors[0].untyped_storage().nbytes()
@@ -128,13 +129,13 @@ def kept_in(storages: dict[Key, list[Tensor]]) -> Kept:
 
 
 def distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """One of each view."""
+    """The tensors without repeated views."""
     views = {(t.storage_offset(), t.shape, t.stride(), t.dtype): t for t in tensors}
     return list(views.values())
 
 
 def entry_bytes(tensor: Tensor) -> int:
-    """Bytes of a view's entries; an expanded axis repeats the same ones."""
+    """Bytes of a view's entries; an expanded axis counts once."""
     entries = 1
     for extent, stride in zip(tensor.shape, tensor.stride(), strict=True):
         entries *= extent if stride else min(extent, 1)
@@ -147,8 +148,8 @@ def unseen_bytes(
     result: Any,
     owned: dict[str, set[Key]],
 ) -> tuple[int | None, str]:
-    """What is alive beside the activations that were shown and the result; or why it is not
-    told."""
+    """The bytes alive besides the result and the activations that the hooks showed; or None and why
+    these cannot be told."""
     shown = {place: tensors[0].untyped_storage().nbytes() for place, tensors in activations.items()}
     before = set().union(*owned.values())
     for leaf in tree_leaves(result):

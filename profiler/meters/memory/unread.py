@@ -1,7 +1,7 @@
 """Which of the entries that a forward pass saved does its backward pass need?
 
-Some are saved and read by no operation: only their shape is wanted. Others are read, and meet
-nothing but the zeros that torch fills gradients of parts up with: they change no gradient.
+Some saved tensors are read by no operation: only their shape is used. Other entries meet only the
+zeros with which torch fills up gradients of parts: they change no gradient.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from profiler.counting.zero_gradients import Zeros, known
 from profiler.meters.memory.origins import WRITTEN_DOWN
 
 ENTRY_BY_ENTRY = ("mul", "div", *DERIVATIVES)
-"""Operations of which every entry of an operand meets the same entries of the others alone."""
+"""Elementwise operations: each entry of an operand meets only the same entries of the others."""
 
 
 class Needed(TorchDispatchMode):
-    """Marks the entries of saved storages that meet something which stands for a gradient.
+    """Marks the entries of saved storages that are combined with something that stands for a
+    gradient.
 
-    `of` maps a storage to one truth value for each of its elements.
+    `of` maps a storage to one boolean for each of its elements.
     """
 
     def __init__(self, saved: Mapping[Key, list[Tensor]]) -> None:
@@ -45,7 +46,7 @@ class Needed(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def read(self, name: str, arguments: list[Any]) -> None:
-        """An operation reads its tensors."""
+        """Mark the entries that an operation reads."""
         given = list(tensors_in(arguments))
         for tensor in given:
             found = self.of.get(key(tensor))
@@ -63,15 +64,16 @@ def marks(tensor: Tensor) -> Tensor:
 
 
 def mark(view: Tensor, mask: Tensor) -> None:
-    """Set what a view of some elements names where a mask says so."""
+    """Set a view's elements to True where the mask is True."""
     for axis, stride in enumerate(view.stride()):
-        if not stride and view.shape[axis] > 1:  # an expanded axis names the same ones again
+        if not stride and view.shape[axis] > 1:  # an expanded axis repeats its elements
             view, mask = view.narrow(axis, 0, 1), mask.any(axis, keepdim=True)
     view.logical_or_(mask)
 
 
 def meets(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
-    """Which entries of an operand meet something in all other ones, over the operand's shape."""
+    """Which entries of an operand meet an entry that stands for a gradient in every other
+    operand."""
     mask = torch.ones_like(tensor, dtype=torch.bool)
     for other in others:
         mask = mask & known(other)
@@ -81,7 +83,7 @@ def meets(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
 def needed(
     result: Any, leaves: Iterable[Tensor], saved: Mapping[Key, list[Tensor]]
 ) -> Mapping[Key, Tensor]:
-    """The entries of saved storages that the gradients of some leaves need, as truth values.
+    """The elements of saved storages that the gradients of `leaves` need, as booleans.
 
     The graph of the result is used up.
     """
