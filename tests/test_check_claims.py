@@ -154,7 +154,7 @@ def test_memory_is_claimed_of_all_sequences(name: str) -> None:
 def test_a_peak_by_cases_is_one_sentence() -> None:
     """Windows are cut where the sequence ends."""
     found = verdict("peak = l*d", "restricted-attention")
-    assert found.verdict == "not-checkable" and "at its peak falls into cases" in found.note
+    assert found.verdict == "not-checkable" and "the largest value falls into cases" in found.note
 
 
 def test_a_claim_may_say_which_gradients_it_means(capsys: pytest.CaptureFixture[str]) -> None:

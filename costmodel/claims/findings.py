@@ -8,8 +8,7 @@ from itertools import islice, product
 
 from costmodel.claims.claim import Claim
 from costmodel.claims.interpretations import Reading
-from costmodel.claims.network_quantities import derive_network
-from costmodel.claims.quantities import Answer, derive, mixer_of
+from costmodel.claims.quantities import Answer, derive, derive_network, mixer_of
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import fit

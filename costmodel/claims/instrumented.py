@@ -11,11 +11,12 @@ from collections import Counter
 from costmodel.claims.claim import Claim
 from costmodel.claims.findings import Sizes, completed
 from costmodel.claims.interpretations import Reading
-from costmodel.claims.quantities import QUANTITIES, mixer_of
+from costmodel.claims.quantities import mixer_of
 from costmodel.errors import OracleError
 from costmodel.language.equations import JOINED, STEP, Mixer
 from costmodel.oracle.execute import Execution, execute, run as run_system
 from costmodel.program.phases import TRAINING_STEP
+from costmodel.questions.registry import CLAIMED
 from costmodel.questions.subject import system_of
 
 LARGEST_RUN = 200_000
@@ -28,7 +29,7 @@ def instrumented(claim: Claim, reading: Reading, sizes: Sizes) -> int | None:
     None where that says nothing: no mixer, a quantity that is not executed, another tool's
     counter, sizes that are too large.
     """
-    asked = QUANTITIES.get(claim.quantity)
+    asked = CLAIMED.get(claim.quantity)
     if asked is None or claim.model or not claim.mixer or reading.read.peer:
         return None
     mixer = mixer_of(claim.mixer)
@@ -81,7 +82,7 @@ def _tally(run: Execution, quantity: str, phase: str, token: int, batch: int) ->
         return run.state(token) * batch
     if quantity == "span":
         return run.span_inference(token) if one_token else run.span()
-    if not QUANTITIES[quantity].operations:
+    if CLAIMED[quantity].unit != "operations":
         return None
     counts, once = (run.counts_inference(token), {}) if one_token else _operations(run)
     names = {*counts, *once} if quantity == "total" else {quantity}

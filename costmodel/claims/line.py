@@ -8,8 +8,9 @@ from typing import Any
 
 from costmodel.claims.claim import Claim, validate
 from costmodel.claims.comparisons import path_steps
-from costmodel.claims.quantities import Quantity, quantity
+from costmodel.claims.quantities import phases_of, quantity
 from costmodel.errors import PublishedError
+from costmodel.questions.question import Figure
 
 EXAMPLES = "'mul = 4*l*d^2 + 2*l^2*d', 'total = O(l^2*d)'"
 
@@ -46,7 +47,7 @@ def _claim(text: str, name: str, mixer: str, phase: str, form: str, names: Seque
             mixer=mixer,
             phase=_phase(asked, phase),
             form=form,
-            quantity=asked.name,
+            quantity=asked.claim,
             convention=tuple(names),
             **_stated(asked, parts),
         )
@@ -58,14 +59,15 @@ def _claim(text: str, name: str, mixer: str, phase: str, form: str, names: Seque
     return claim
 
 
-def _phase(asked: Quantity, phase: str) -> str:
+def _phase(asked: Figure, phase: str) -> str:
     """The phase of a quantity that exists in one only; none where it depends on no phase."""
-    return phase if len(asked.phases) > 1 else "".join(asked.phases)
+    known = phases_of(asked)
+    return phase if len(known) > 1 else "".join(known)
 
 
-def _stated(asked: Quantity, parts: Sequence[str]) -> dict[str, Any]:
+def _stated(asked: Figure, parts: Sequence[str]) -> dict[str, Any]:
     """The kind of claim, and what it states."""
-    if asked.name == "critical_path":
+    if asked.claim == "critical_path":
         return {"kind": "path", "steps": " ".join(parts)}
     if order := _ORDER.fullmatch(parts[0]):
         if len(parts) > 1:

@@ -28,10 +28,11 @@ from costmodel.claims.findings import Finding, letters
 from costmodel.claims.identities import in_words
 from costmodel.claims.interpretations import Reading, Scope, alternatives, of_others
 from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
-from costmodel.claims.quantities import QUANTITIES, mixer_of
+from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
 from costmodel.errors import PublishedError, Unanswered, Unsupported
 from costmodel.program.phases import PHASES, TRAINING_STEP
+from costmodel.questions.registry import CLAIMED
 
 CHECKS: Mapping[str, Callable[[Claim, Reading], Finding]] = {
     "formula": formula,
@@ -119,21 +120,21 @@ ONE_SIDED = ("formula", "number", "order", "path")
 def scope(claim: Claim) -> Scope:
     """How else a claim may be read."""
     name = "critical_path" if claim.kind == "path" else claim.quantity
-    asked = QUANTITIES.get(name)
+    asked = CLAIMED.get(name)
     if asked is None or claim.kind in ("interval", "intersection", "value"):
         return Scope(conventions=False)
     one = claim.kind in ONE_SIDED and not claim.model
     mixer = mixer_of(claim.mixer) if claim.mixer and not claim.model else None
     own = claim.form or (mixer.default_form if mixer else "")
-    phase = own_reading(claim).phase
+    phase, formed = own_reading(claim).phase, "form" in asked.varies
     return Scope(
-        forms=tuple(f for f in mixer.forms if f != own) if mixer and one and asked.formed else (),
+        forms=tuple(f for f in mixer.forms if f != own) if mixer and one and formed else (),
         options=tuple(o for o in mixer.offers if o not in mixer.options) if mixer and one else (),
-        phases=_other_phases(asked.phases, phase),
-        operations=asked.operations and claim.kind != "order",
+        phases=_other_phases(phases_of(asked), phase),
+        operations=asked.unit == "operations" and claim.kind != "order",
         total=name == "total" and claim.kind != "order",
         positions=one and _in_length(claim),
-        conventions=asked.conventions,
+        conventions="convention" in asked.varies,
         growing=claim.kind == "order",
     )
 

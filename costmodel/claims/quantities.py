@@ -1,41 +1,42 @@
-"""What do the equations give for a quantity that a claim names, in the way that it is read?
+"""What do the equations give for a figure that a claim names, in the way that it is read?
 
-One table lists every quantity that a claim may be about: `QUANTITIES`.
+Of a mixer, the figures of the registry of questions; of a network, those of its parts together.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costmodel.claims.interpretations import Reading
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
-from costmodel.language.functions import CLASSES, TABLE
 from costmodel.mixers.load import mixer as load_mixer
-from costmodel.program.conventions import Convention
-from costmodel.program.phases import TRAINING_STEP, phase_name
-from costmodel.questions.activations import activations
-from costmodel.questions.count import count
-from costmodel.questions.counts import WEIGHTINGS, Counts
-from costmodel.questions.critical_path import critical_path
-from costmodel.questions.parameters import parameters
-from costmodel.questions.peak import peak
-from costmodel.questions.span import span
-from costmodel.questions.state import state
-from costmodel.questions.traffic import traffic
+from costmodel.paths.witness import CriticalPath
+from costmodel.program.phases import phase_name
+from costmodel.questions.count import operations
+from costmodel.questions.question import (
+    BATCH,
+    Adding,
+    Answer as Derived,
+    Case,
+    Figure,
+    Largest,
+    Missing,
+    answers,
+)
+from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call
 from costmodel.symbolic.printing import formula_words
 
-BATCH = Poly.atom("b")
+if TYPE_CHECKING:
+    from costmodel.networks.network import Network
+
 L = Poly.atom("l")
 
 
@@ -81,186 +82,16 @@ def _hold(guards: Constraints, sizes: Mapping[str, int]) -> bool:
     return all(guard.rational(sizes) >= 0 for guard in guards)
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity that claims are about.
-
-    `phases`: those in which it exists; none where it depends on no phase. `operations` says that
-    it counts operations, `conventions` that accountings and rewrites may change it.
-    """
-
-    name: str
-    meaning: str
-    derive: Callable[[Mixer, Reading], Answer]
-    phases: tuple[str, ...] = ("training", "inference", *TRAINING_STEP)
-    operations: bool = False
-    conventions: bool = True
-    formed: bool = True
-    """Whether it may differ from form to form."""
-
-
-def _weighed(name: str) -> Callable[[Mixer, Reading], Answer]:
-    """The operations of one class, or of all of them."""
-
-    def derive(mixer: Mixer, reading: Reading) -> Answer:
-        counts = _counts(mixer, reading.phase, reading.form or None, reading.read)
-        return weighed(counts, name, reading)
-
-    return derive
-
-
-@cache
-def _counts(mixer: Mixer, phase: str, form: str | None, names: Convention) -> Counts:
-    return count(mixer, phase, form, names)
-
-
-def weighed(counts: Counts, name: str, reading: Reading) -> Answer:
-    """The operations of one class, or of all of them, of b sequences."""
-    value = _of(counts, name, reading) * BATCH
-    if name in ("add", "total"):
-        weight = 1 if name == "add" else WEIGHTINGS[reading.weighting].of("add")
-        value = value + counts.joined * (BATCH - 1) * weight
-    if reading.once and counts.once:
-        value = value + _of(counts.once, name, reading)
-    quotient = value * (Poly.of(1) / L)
-    return Answer(quotient, divided=True) if reading.per_token else Answer(value)
-
-
-def _of(counts: Counts, name: str, reading: Reading) -> Exact:
-    if name != "total":
-        return counts.exact(name)
-    weighting, result = WEIGHTINGS[reading.weighting], Exact()
-    for class_name, value in counts.classes.items():
-        result = result + value * weighting.of(class_name)
-    return result
-
-
-def _parameters(mixer: Mixer, reading: Reading) -> Answer:
-    return Answer(Exact.of(parameters(mixer).poly))
-
-
-def _state(mixer: Mixer, reading: Reading) -> Answer:
-    return Answer(state(mixer, reading.form or None).exact * BATCH)
-
-
-def _span(mixer: Mixer, reading: Reading) -> Answer:
-    found = span(mixer, reading.phase, reading.form or None, reading.read)
-    return Answer(Exact.of(call("Max", *found.terms)))
-
-
-def _path(mixer: Mixer, reading: Reading) -> Answer:
-    """The steps, and as the value how many there are."""
-    found = critical_path(mixer, reading.phase, reading.form or None, reading.read)
-    return Answer(Exact.of(found.length), tuple(map(_step, found.steps)))
-
-
-def _step(step: str | Mapping[str, Any]) -> str:
-    """A step, or a chain of steps that is repeated, as one word: `(l - 1)*(mul sum)`."""
-    if isinstance(step, str):
-        return step
-    return f"({step['times']})*({' '.join(step['steps'])})"
-
-
-def _moved(kind: str) -> Callable[[Mixer, Reading], Answer]:
-    """Entries that are read and written: weights once, the others for each of b sequences."""
-
-    def derive(mixer: Mixer, reading: Reading) -> Answer:
-        found = traffic(mixer, reading.phase, reading.form or None, reading.read)
-        result = Exact()
-        for name, number in getattr(found, kind).kinds.items():
-            result = result + (number if name == "weights" else number * BATCH)
-        return Answer(result)
-
-    return derive
-
-
-def _activations(mixer: Mixer, reading: Reading) -> Answer:
-    """Entries kept for the backward pass: those of weights alone once."""
-    found = activations(mixer, reading.form or None, reading.read)
-    return Answer(found.each * BATCH + found.alone)
-
-
-def _peak(mixer: Mixer, reading: Reading) -> Answer:
-    """The largest live set; parameters and their gradients stand apart."""
-    found = peak(mixer, reading.phase, reading.form or None, reading.read)
-    moments = [Answer(moment.each * BATCH + moment.once).poly for moment in found.moments]
-    whole = [moment for moment in moments if moment is not None]
-    if len(whole) < len(moments):
-        raise Unanswered(f"what {mixer.name} holds at its peak falls into cases of the sizes")
-    return Answer(Exact.of(call("Max", *whole)))
-
-
-def _asked(name: str) -> Callable[[Mixer, Reading], Answer]:
-    """A question in a file of its own under costmodel/rules, by the name of the file."""
-
-    def derive(mixer: Mixer, reading: Reading) -> Answer:
-        place = f"costmodel.questions.{name}"
-        if find_spec(place) is None:
-            raise Unanswered(f"{name.replace('_', ' ')} is not derived by this version")
-        question = getattr(import_module(place), name)
-        known: dict[str, Any] = {
-            "phase": reading.phase or "training",
-            "form": reading.form or None,
-            "convention": reading.read,
-        }
-        taken = {k: v for k, v in known.items() if k in inspect.signature(question).parameters}
-        return Answer(question(mixer, **taken).exact)
-
-    return derive
-
-
-OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLASSES} | {"compare"}))
-"""Classes of operations without a column of their own."""
-
-MEANINGS = {"mul": "multiplications", "add": "additions and subtractions", "div": "divisions",
-            "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
-
-QUANTITIES: Mapping[str, Quantity] = {
-    q.name: q
-    for q in (
-        *(
-            Quantity(
-                name, MEANINGS.get(name, f"operations {name}"), _weighed(name), operations=True
-            )
-            for name in (*CLASSES, *OTHER)
-        ),
-        Quantity("total", "all operations, each 1", _weighed("total"), operations=True),
-        Quantity(
-            "parameters", "trainable numbers", _parameters, (), conventions=False, formed=False
-        ),
-        Quantity(
-            "state", "elements held after t tokens", _state, ("inference",), conventions=False
-        ),
-        Quantity("span", "levels of dependent operations", _span),
-        Quantity("critical_path", "the longest chain of steps", _path),
-        Quantity(
-            "activations", "elements kept for the backward pass", _activations, ("training-step",)
-        ),
-        Quantity("peak", "the most elements held at once", _peak, ("training", *TRAINING_STEP)),
-        Quantity("compulsory", "elements moved when each is moved once", _moved("compulsory")),
-        Quantity("unfused", "elements moved equation by equation", _moved("unfused")),
-        Quantity(
-            "path_length",
-            "longest distance of two positions",
-            _asked("path_length"),
-            (),
-            conventions=False,
-        ),
-        Quantity("sequential", "dependent steps", _asked("sequential")),
-    )
-}
-
-
-def quantity(name: str) -> Quantity:
-    """The quantity of this name.
+def quantity(name: str) -> Figure:
+    """The figure that claims call by this name.
 
     Raises:
         ValueError: an unknown name; the message lists the known ones.
     """
-    if name not in QUANTITIES:
-        known = ", ".join(QUANTITIES)
+    if name not in CLAIMED:
+        known = ", ".join(CLAIMED)
         raise ValueError(f"unknown quantity '{name}': expected one of {known}{_hint(name)}")
-    return QUANTITIES[name]
+    return CLAIMED[name]
 
 
 def _hint(name: str) -> str:
@@ -269,13 +100,21 @@ def _hint(name: str) -> str:
     return "; claim a total: the ways of adding up operations are tried one after the other"
 
 
-def _phase(asked: Quantity, phase: str) -> str:
-    """The phase that a claim about a quantity means; "" where there is none."""
-    if len(asked.phases) < 2:
-        return "".join(asked.phases)
+def phases_of(asked: Figure) -> tuple[str, ...]:
+    """The phases of which a claim about a figure may be; none where it is the same in all."""
+    if "phase" in asked.varies:
+        return asked.phases
+    return () if "training" in asked.phases else asked.phases[-1:]
+
+
+def _phase(asked: Figure, phase: str) -> str:
+    """The phase that a claim about a figure means; "" where there is none."""
+    known = phases_of(asked)
+    if len(known) < 2:
+        return "".join(known)
     if not phase:
-        *others, last = asked.phases
-        raise ValueError(f"'{asked.name}' depends on the phase: {', '.join(others)} or {last}")
+        *others, last = known
+        raise ValueError(f"'{asked.claim}' depends on the phase: {', '.join(others)} or {last}")
     return phase_name(phase)
 
 
@@ -286,19 +125,140 @@ def mixer_of(name: str, option: str = "") -> Mixer:
 
 @cache
 def derive(mixer: str, quantity_name: str, reading: Reading) -> Answer:
-    """A quantity of a mixer for b sequences, as a claim is read.
+    """A figure of a mixer for b sequences, as a claim is read.
 
     Raises:
         ValueError: an unknown mixer, phase, form, convention or quantity.
         Unanswered: the question has no answer for this mixer; the message is the reason.
     """
     asked, found = quantity(quantity_name), mixer_of(mixer, reading.option)
-    reading = replace(reading, phase=_phase(asked, reading.phase))
     if reading.form and reading.form not in found.forms:
         forms = ", ".join(found.forms)
         raise ValueError(f"{found.name} has no form '{reading.form}': expected one of {forms}")
-    answer = asked.derive(found, reading)
+    form = reading.form or found.default_form
+    phase = _phase(asked, reading.phase) or "training"
+    case = Case(answers(found, form, phase, reading.read), adding=_adding(reading))
+    answer = _read(asked, _exact(case.answer(asked)), reading)
     if reading.position:
         after = {"t = l": L, "t = l + 1": L + 1}[reading.position]
         answer = answer.substitute({"t": after})
     return answer
+
+
+def _adding(reading: Reading) -> Adding:
+    return Adding(reading.weighting, reading.once)
+
+
+def _read(asked: Figure, answer: Answer, reading: Reading) -> Answer:
+    """Operations per token where a claim is read so."""
+    if not (asked.unit == "operations" and reading.per_token):
+        return answer
+    return Answer(answer.exact * (Poly.of(1) / L), divided=True)
+
+
+def _exact(found: Derived) -> Answer:
+    """A figure as an exact value: the number of steps of a path, the maximum of several terms."""
+    if isinstance(found, CriticalPath):
+        return Answer(Exact.of(found.length), tuple(map(_step, found.steps)))
+    if isinstance(found, Largest):
+        cases = [Answer(term).poly for term in found.terms]
+        whole = [poly for poly in cases if poly is not None]
+        if len(whole) < len(cases):
+            raise Unanswered("the largest value falls into cases of the sizes")
+        return Answer(Exact.of(call("Max", *whole)))
+    assert isinstance(found, Exact), found
+    return Answer(found)
+
+
+def _step(step: str | Mapping[str, Any]) -> str:
+    """A step, or a chain of steps that is repeated, as one word: `(l - 1)*(mul sum)`."""
+    if isinstance(step, str):
+        return step
+    return f"({step['times']})*({' '.join(step['steps'])})"
+
+
+def _parameters(network: Network, reading: Reading) -> Exact:
+    return Exact.of(network.parameters().poly)
+
+
+def _without_tables(network: Network, reading: Reading) -> Exact:
+    return Exact.of(network.parameters().without_tables.poly)
+
+
+def _state(network: Network, reading: Reading) -> Exact:
+    return network.state() * BATCH
+
+
+def _activations(network: Network, reading: Reading) -> Exact:
+    from costmodel.networks.memory_budget import Holding, Holdings
+    from costmodel.networks.part_costs import counting
+
+    found = Holdings(network, counting(reading.convention), Holding(), None).kept
+    if isinstance(found, Missing):
+        raise Unanswered(found.reason)
+    return found
+
+
+def _memory(network: Network, reading: Reading) -> Exact:
+    """Bytes at 4 an element: parameters, their gradients, two numbers of AdamW for each, and what
+    is kept for the backward pass."""
+    from costmodel.networks.memory_budget import Holding, Holdings
+    from costmodel.networks.part_costs import counting
+
+    held = Holdings(network, counting(reading.convention), Holding("adamw", "fp32"), None)
+    apart, size = held.apart, held.holding.bytes_each
+    if isinstance(apart, Missing):
+        raise Unanswered(apart.reason)
+    assert size is not None
+    return (apart + _activations(network, reading)) * size
+
+
+OF_NETWORKS: Mapping[str, Callable[[Network, Reading], Exact]] = {
+    "parameters": _parameters,
+    "parameters_without_tables": _without_tables,
+    "state": _state,
+    "activations": _activations,
+    "memory": _memory,
+}
+"""Quantity -> the rule for networks, beside operations; tables are those of embeddings."""
+
+
+def _of_network(network: Network, name: str, reading: Reading) -> Answer:
+    asked = CLAIMED.get(name)
+    if asked is None or asked.unit != "operations":
+        return Answer(OF_NETWORKS[name](network, reading))
+    counts = network.count(phase_name(reading.phase or "training"), ",".join(reading.convention))
+    return _read(asked, Answer(operations(counts, name, _adding(reading))), reading)
+
+
+@cache
+def derive_network(
+    model: str,
+    mixer: str,
+    quantity: str,
+    reading: Reading,
+    given: frozenset[tuple[str, int]] = frozenset(),
+    left_open: frozenset[str] = frozenset(),
+) -> Answer:
+    """A quantity of a network that comes with the project, for b sequences.
+
+    Args:
+        mixer: the mixer of every layer in place of the network's own, or empty.
+        given: sizes in place of the network's own.
+        left_open: sizes that stay letters; the others take their values.
+
+    Raises:
+        ValueError: an unknown network, mixer, quantity or size.
+        Unanswered: the network has no such phase.
+    """
+    from costmodel.networks import model as network_of
+
+    known = [name for name, one in CLAIMED.items() if one.unit == "operations"] + [*OF_NETWORKS]
+    if quantity not in known:
+        raise ValueError(
+            f"unknown quantity '{quantity}' of a network: expected one of {', '.join(known)}"
+        )
+    changed = {"mixers": (mixer,)} if mixer else {}
+    network = network_of(model, sizes=dict(given), **changed)
+    own = {letter: v for letter, v in network.sizes.items() if letter not in left_open}
+    return _of_network(network, quantity, reading).substitute(own)
