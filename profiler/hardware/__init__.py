@@ -1,1 +1,1 @@
-"""Which operations did the GPU execute, and how many bytes did its memory move (rung 4)?"""
+"""Which operations did the GPU execute in a call, and how many bytes did its memory move?"""

@@ -1,9 +1,9 @@
-"""Do the counters count what is known, and what does one function cost on this chip?
+"""Do the counters count known work correctly, and what does one function execute on this chip?
 
-Kernels whose work is known run under ncu, in the session that measures: a product of matrices, a
-pass over 1 GiB, an exponential an element, and a chain of fused multiply-adds on pairs of halves.
-What a function executes besides its core (a division's Newton steps, the multiplication by log2 e
-of an exponential) is read off a kernel that does it once an element.
+Kernels whose work is known run under ncu, in the session that measures: a matrix product, a pass
+over 1 GiB, one exponential per element, and a chain of fused multiply-adds on pairs of halves. What
+a function executes besides its core instruction (a division's Newton steps, an exponential's
+multiplication by log2 e) is counted in a kernel that applies the function once per element.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from profiler.hardware.operations import PAIR, classes_of
 from profiler.host.device import DTYPES
 
 SIDE = 4096
-"""Of the matrices."""
+"""The side of the matrices."""
 COPIED = 2**30
-"""Bytes that are read, and written."""
+"""Bytes that are read, and as many that are written."""
 ENTRIES = 2**24
 """Entries that a function is applied to."""
 CHAIN = 64
-"""Multiply-adds on pairs of halves an entry."""
+"""Multiply-adds on pairs of halves per entry."""
 
 GEMM, COPY, EX2, HALVES = "gemm", "copy", "ex2", "halves"
 FUNCTIONS = ("exp", "div", "sqrt", "log", "sin", "cos", "tanh", "erf")
-"""Classes of operations that torch has a kernel of one function for."""
+"""Classes of operations for which torch has a kernel of one function."""
 
 CHAINED = f"""
 template <typename T> T halves(T x) {{
@@ -55,11 +55,11 @@ def range_of(name: str) -> str:
 
 
 NAMES = (GEMM, COPY, EX2, HALVES, *FUNCTIONS)
-"""The kernels."""
+"""The kernels of a calibration."""
 
 
 def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]:
-    """What makes the call of every kernel, by name."""
+    """Name of a kernel -> what makes its call."""
     kind = DTYPES[dtype]
     return {
         GEMM: lambda: product(device, kind),
@@ -78,14 +78,14 @@ def product(device: torch.device, kind: torch.dtype) -> Call:
 
 
 def copy(device: torch.device) -> Call:
-    """A kernel that reads and writes every byte; a plain copy may be no kernel."""
+    """A kernel that reads and writes every byte (a negation: torch may copy without a kernel)."""
     source = torch.randn(COPIED // 4, device=device)
     target = torch.empty_like(source)
     return lambda: torch.neg(source, out=target)
 
 
 def chain(device: torch.device) -> Call:
-    """Multiply-adds on pairs of halves in assembly: no compiler changes their number."""
+    """Multiply-adds on pairs of halves in assembly, so that no compiler changes their number."""
     from torch.cuda.jiterator import _create_jit_fn
 
     run = _create_jit_fn(CHAINED)
@@ -94,7 +94,7 @@ def chain(device: torch.device) -> Call:
 
 
 def function(name: str, device: torch.device, kind: torch.dtype) -> Call:
-    """A function of numbers that are neither large nor small, of two where it takes two."""
+    """A function of numbers near 1, of two operands where it takes two."""
     entries = (torch.randn(ENTRIES, device=device).abs() + 0.5).to(kind)
     out = torch.empty_like(entries)
     called = getattr(torch, name)
@@ -111,15 +111,15 @@ class Check:
     expected: int
     found: int | None
     tolerance: float
-    """Of `expected`."""
+    """The accepted deviation, relative to `expected`."""
     lacking: int = 0
-    """What may be missing besides: bytes that stay in a cache and are written later."""
+    """What may be missing in addition: bytes that stay in a cache and are written later."""
     reason: str = ""
     """Why nothing was counted."""
 
     @property
     def holds(self) -> bool:
-        """Whether it was counted, and rightly."""
+        """Whether the work was counted, and correctly."""
         if self.found is None:
             return False
         low = (1 - self.tolerance) * self.expected - self.lacking
@@ -127,7 +127,7 @@ class Check:
 
     @property
     def label(self) -> str:
-        """What counts that stand beside this must say; "" where it holds."""
+        """The label for counts read in the same session; "" where the check holds."""
         if self.holds:
             return ""
         if self.found is None:
@@ -136,7 +136,7 @@ class Check:
         return f"calibration of {self.name} fails: {said}"
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, and whether it holds."""
+        """The fields, and whether the check holds."""
         return {
             "name": self.name, "unit": self.unit, "expected": self.expected, "found": self.found,
             "tolerance": self.tolerance, "lacking": self.lacking, "holds": self.holds,
@@ -146,18 +146,18 @@ class Check:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The checks, what half precision is counted by, and what functions execute."""
+    """The checks, the scale of half-precision counts, and what functions execute."""
 
     checks: tuple[Check, ...]
     halves: float | None
-    """Operations of half precision for each counted instruction; None where that is not known."""
+    """Operations of half precision per counted instruction; None where that is unknown."""
     functions: Mapping[str, Mapping[str, int]]
-    """Class -> what the hardware executed, by class, for `ENTRIES` of it."""
+    """Class -> what the hardware executed, by class, for `ENTRIES` operations of it."""
     commands: tuple[str, ...]
 
     @property
     def labels(self) -> list[str]:
-        """What must stand beside counts, [] where every check holds."""
+        """The labels of counts read in this session; [] where every check holds."""
         return [check.label for check in self.checks if check.label]
 
     def to_json(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Found:
-    """What was counted of one kernel; None where it was not."""
+    """What was counted of one kernel; None for what was not read."""
 
     executed: Mapping[str, int] | None
     moved: Mapping[str, int] | None
@@ -183,7 +183,8 @@ class Found:
 def calibrated(
     counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str, l2_bytes: int
 ) -> Calibration:
-    """What two runs of the kernels say, one of counters and one by opcode."""
+    """The calibration from two runs of its kernels, one of counters and one of instructions by
+    opcode."""
 
     def found(name: str) -> Found:
         return counted_of(name, counters, opcodes, chip, dtype)
@@ -208,7 +209,7 @@ def calibrated(
 def counted_of(
     name: str, counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str
 ) -> Found:
-    """What the kernels of one range did."""
+    """What the kernels in one NVTX range did."""
     executed = moved = by_opcode = None
     if isinstance(counters, Ran) and (own := counters.within(range_of(name))).kernels:
         names = chip.executed(dtype)
@@ -219,7 +220,7 @@ def counted_of(
 
 
 def classes(found: Found, dtype: str, halves: float | None) -> Mapping[str, int]:
-    """Operations by class, {} where some are not known."""
+    """Operations by class; {} where multiplications are unknown."""
     if found.opcodes is None:
         return {}
     executed = classes_of(found.executed, found.opcodes, dtype, halves)
@@ -227,7 +228,7 @@ def classes(found: Found, dtype: str, halves: float | None) -> Mapping[str, int]
 
 
 def product_check(found: Found, dtype: str, halves: float | None, why: str) -> Check:
-    """Multiplications and additions of the product together."""
+    """The check of the matrix product: multiplications and additions together."""
     counted = classes_of(found.executed, found.opcodes, dtype, halves, why)
     known = counted.known
     both = known["mul"] + known["add"] if "mul" in known else None
@@ -235,12 +236,12 @@ def product_check(found: Found, dtype: str, halves: float | None, why: str) -> C
 
 
 def bytes_of(found: Found) -> int | None:
-    """Bytes read and written."""
+    """Bytes read and written; None unless both were read."""
     return None if not found.moved or len(found.moved) < 2 else sum(found.moved.values())
 
 
 def exponentials(found: Found) -> int | None:
-    """Executed MUFU.EX2."""
+    """Executed MUFU.EX2 instructions."""
     return None if found.opcodes is None else special_functions(found.opcodes).get("EX2", 0)
 
 
@@ -250,7 +251,8 @@ def pairs(found: Found) -> int | None:
 
 
 def half_counts(found: Found, why: str) -> Check:
-    """The counted multiply-adds of half precision: one for each pair, or one for each half."""
+    """The check of counted half-precision multiply-adds: one per pair of halves, or one per
+    half."""
     chained = ENTRIES * CHAIN
     counted = None if found.executed is None else found.executed.get("hfma")
     each_half = (counted or 0) > chained * (1 + PAIR) / 2

@@ -1,7 +1,7 @@
-"""What runs under ncu? One call as it is measured elsewhere, or the kernels of a calibration.
+"""What runs in a process under ncu: one call, or the kernels of a calibration?
 
-Started as `python -m profiler.hardware.child JSON`; ncu counts what is launched within the
-NVTX ranges, each around one call that comes after a few of its kind.
+Started as `python -m profiler.hardware.child JSON`. ncu counts what is launched within NVTX ranges,
+each around one call that comes after a few warm-up calls.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from profiler.host.device import on_device
 from profiler.records.reading import reason_of
 
 WARMUPS = 3
-"""Calls before the one that is counted: libraries choose and allocate in the first ones."""
+"""Calls before the one that is counted: libraries choose and allocate in the first calls."""
 
 
 def counted(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
-    """One steady call within a range."""
+    """Make one call within a range, after warm-up calls."""
     for _ in range(WARMUPS):
         reset()
         call()
@@ -39,11 +39,12 @@ def counted(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambd
 
 
 def run(asked: Mapping[str, Any]) -> None:
-    """Do what is asked on a `device`: one call, or the kernels of a calibration of a `dtype`.
+    """Run what the JSON asks for on its `device`: one call, or the kernels of a calibration for a
+    `dtype`.
 
-    `make`, a "module:function", makes the call, and what restores what it changes, from the JSON
-    values `of`. A kernel of a calibration that cannot be made or run says why in its output and
-    stops no other.
+    `make`, a "module:function", makes the call, and what restores what the call changes, from the
+    JSON values `of`. A calibration kernel that cannot be made or run prints why, and the others
+    still run.
     """
     with on_device(asked["device"]):
         if "make" in asked:

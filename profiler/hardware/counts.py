@@ -1,6 +1,6 @@
-"""What did the hardware execute and move in one call, read by ncu in processes of their own?
+"""What did the hardware execute and move in one call, as ncu reads it in separate processes?
 
-Three of them: counters and the bytes of cold caches, the bytes in sequence, and the instructions by
+Three processes: counters and the bytes of cold caches; the bytes in sequence; the instructions by
 opcode. Where counters may not be read, patched code still counts instructions. What is missing is a
 reason, never a zero.
 """
@@ -41,9 +41,9 @@ NEEDS = (
 def hardware_counts(
     device: str, dtype: str, call: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
-    """What a call executed and moved, or one sentence that says why it is not known.
+    """What a call executed and moved, or one sentence on why that is unknown.
 
-    `call` says how a process of its own makes the call: `make` and `of` (see `child.run`).
+    `call` says how a separate process makes the call: `make` and `of` (see `child.run`).
     """
     ncu = shutil.which(NCU)
     if missing := lacking(device, ncu):
@@ -63,7 +63,7 @@ def hardware_counts(
 
 
 def not_asked() -> Unavailable:
-    """Why nobody looked, and what there would have to be."""
+    """Why counters were not read though nobody asked for them: what reading them would need."""
     missing = lacking("cuda", shutil.which(NCU))
     if not missing:
         return Unavailable("hardware counters were not asked for (--counters reads them)")
@@ -71,7 +71,7 @@ def not_asked() -> Unavailable:
 
 
 def lacking(device: str, ncu: str | None) -> str:
-    """What is not here; "" where all is."""
+    """What this machine lacks for reading counters; "" where nothing is missing."""
     found = []
     if not torch.cuda.is_available():
         found.append("torch finds no NVIDIA GPU")
@@ -83,7 +83,7 @@ def lacking(device: str, ncu: str | None) -> str:
 
 
 def chip_of(device: str) -> Chip | Unavailable:
-    """The chip of a device; Unavailable where the names of its counters are not known."""
+    """The chip of a device; Unavailable where the names of its counters are unknown."""
     capability = torch.cuda.get_device_capability(device)
     if capability in CHIPS:
         return CHIPS[capability]
@@ -95,10 +95,10 @@ def chip_of(device: str) -> Chip | Unavailable:
 
 
 def runs_of(chip: Chip, dtype: str) -> tuple[Run, Run, Run]:
-    """What is read: counters with the bytes of cold caches, bytes in sequence, opcodes.
+    """The three runs: counters with the bytes of cold caches, bytes in sequence, opcodes.
 
-    Bytes in sequence are alone, so that one pass reads them: a second one would find in the caches
-    what the first one left.
+    Bytes in sequence are read alone, in one pass: a second pass would find in the caches what the
+    first one left.
     """
     moved = tuple(chip.moved.values())
     return (
@@ -110,7 +110,7 @@ def runs_of(chip: Chip, dtype: str) -> tuple[Run, Run, Run]:
 
 @cache
 def calibration(ncu: str, device: str, dtype: str) -> Calibration:
-    """That of a device and a type of numbers, taken once a process."""
+    """The calibration for a device and a type of number, taken once per process."""
     chip, able = CHIPS[torch.cuda.get_device_capability(device)], abilities(ncu, device)
     counters, _, opcodes = runs_of(chip, dtype)
     asked = {"device": device, "dtype": dtype}
@@ -142,8 +142,8 @@ def executed(
 def merged(
     chip: Chip, dtype: str, known: Calibration, version: str, runs: Mapping[str, Ran | Refused]
 ) -> HardwareCounts:
-    """What runs of the same kernels read; a run whose kernels differ from the first one's is
-    left out."""
+    """The counts of a call from its runs; a run whose kernels differ from the first run's is left
+    out."""
     read, reasons = alike(runs)
     names = chip.executed(dtype)
     counted, moved = None, {}
@@ -181,7 +181,7 @@ def merged(
 
 
 def alike(runs: Mapping[str, Ran | Refused]) -> tuple[dict[str, Ran], dict[str, str]]:
-    """The runs that launched the same kernels as the first one, and why the others are left out."""
+    """The runs that launched the same kernels as the first one, and why others are left out."""
     read: dict[str, Ran] = {}
     reasons: dict[str, str] = {}
     for name, run in runs.items():
@@ -202,7 +202,7 @@ def launches(run: Ran) -> list[Launch]:
 
 
 def unlike(first: Sequence[Launch], other: Sequence[Launch]) -> str:
-    """Why two runs are not of the same kernels; "" where they are."""
+    """Why two runs did not launch the same kernels; "" where they did."""
     if first == other:
         return ""
     what = "other kernels than the first one"

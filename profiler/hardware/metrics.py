@@ -1,8 +1,8 @@
-"""Which metrics of ncu count what, on which chip, and which operations is one of each?
+"""Which metric of ncu counts which operations, on which chip?
 
-Names as PerfWorks lists them for each chip (libnvperf_host of CUPTI 12.9). Of tensor cores only
-the totals of a type of number are asked for: ncu lists their parts (dense, sparse, by instruction)
-under names of their own, and adding both counts everything twice.
+Metrics are named as PerfWorks lists them for each chip (libnvperf_host of CUPTI 12.9). For tensor
+cores only the totals of a type of number are read: ncu also lists parts of these totals (dense,
+sparse, by instruction) under names of their own, and adding both would count everything twice.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ OPERATIONS: Mapping[str, Mapping[str, int]] = {
     **{f"f{name}2": dict.fromkeys(steps, 2) for name, steps in STEPS.items()},
 }
 """Counted instruction -> the operations of one thread in it: single (f), double (d) and half
-precision (h), and pairs of single precision. How many halves ncu counts as one is calibrated."""
+precision (h), and pairs of single precision. How many half-precision operations ncu counts as one
+is calibrated."""
 
 XU = "xu"
-"""Instructions of the unit for special functions: MUFU, and conversions between int and float."""
+"""Instructions of the unit for special functions: MUFU, and conversions between integers and
+floats."""
 TENSOR = "tensor "
-"""Begins the names of the totals of tensor cores; a multiply-add is two, padding is included."""
+"""Begins the names of totals of tensor cores; a multiply-add counts as two, and padding is
+included."""
 OPCODES = "sass__thread_inst_executed_true_per_opcode_with_modifier_all"
-"""Threads' instructions by opcode, by patched code: it may be read without permission to read
+"""Threads' instructions by opcode, counted by patched code: readable without permission to read
 counters."""
 
 
 def sass(name: str) -> str:
-    """The metric of one kind of instruction, by threads whose predicate was true.
+    """The metric of one kind of instruction, counting threads whose predicate was true.
 
     >>> sass("ffma")
     'smsp__sass_thread_inst_executed_op_ffma_pred_on.sum'
@@ -42,17 +45,17 @@ def sass(name: str) -> str:
 
 @dataclass(frozen=True)
 class Chip:
-    """A chip and the names that not all chips share."""
+    """A chip and those of its counters' names that differ between chips."""
 
     name: str
     tensor: Mapping[str, tuple[str, ...]] = field(hash=False)
-    """Type of numbers -> the totals of tensor cores that may work on such, disjoint."""
+    """Type of number -> the totals of tensor cores that may work on it, disjoint."""
     dram: tuple[str, str] = ("dram__bytes_read.sum", "dram__bytes_write.sum")
     pairs: bool = False
-    """Whether pairs of single precision are added and multiplied by one instruction."""
+    """Whether one instruction may add or multiply a pair of single-precision numbers."""
 
     def executed(self, dtype: str) -> dict[str, str]:
-        """What is asked of a module of such numbers: quantity -> metric."""
+        """The counters to read for a module of this type of number: quantity -> metric."""
         names = [n for n in OPERATIONS if self.pairs or not n.endswith("2")]
         totals = {TENSOR + kind: f"sm__ops_path_tensor_{kind}.sum" for kind in self.tensor[dtype]}
         xu = {XU: "smsp__thread_inst_executed_pipe_xu_pred_on.sum"}
@@ -79,7 +82,7 @@ HOPPER: Mapping[str, tuple[str, ...]] = {
 
 
 def halves_alone(name: str) -> Mapping[str, tuple[str, ...]]:
-    """Tensor cores of before Ampere, which work on fp16."""
+    """Totals of tensor cores before Ampere, which work on fp16 only."""
     return {"bf16": (), "fp16": (name,), "fp32": (), "fp64": ()}
 
 
@@ -92,12 +95,12 @@ CHIPS: Mapping[tuple[int, int], Chip] = {
     (10, 0): Chip("GB100", AMPERE, pairs=True),
     (12, 0): Chip("GB202", AMPERE, ("dram__bytes_op_read.sum", "dram__bytes_op_write.sum")),
 }
-"""Compute capability -> chip; what another one calls its counters is not known here."""
+"""Compute capability -> chip; the counters' names of other chips are unknown here."""
 
 
 def whole(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | None:
-    """What was read of counters: None where an arithmetic one has no value, and without the totals
-    of tensor cores where one of those has none, since a sum of some is not their sum.
+    """The counters that were read: None where an arithmetic one has no value; without totals of
+    tensor cores where one of them has none, since a sum of some is not their sum.
 
     >>> whole({"fadd": 1}, ["fadd", "fmul"]), whole({"fadd": 1, "fmul": 2}, ["fadd", "fmul"])
     (None, {'fadd': 1, 'fmul': 2})
@@ -110,11 +113,11 @@ def whole(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | N
 
 
 def operations_of(executed: Mapping[str, int], kinds: str) -> dict[str, int]:
-    """Multiplications and additions of counted instructions of some precisions, without those of
+    """Multiplications and additions in counted instructions of some precisions, without those of
     tensor cores.
 
-    A multiply-add is one of each, so that of single precision their sum is
-    fadd + fmul + 2 ffma + 2 fadd2 + 2 fmul2 + 4 ffma2.
+    A multiply-add is one of each, so that of single precision their sum is fadd + fmul + 2 ffma + 2
+    fadd2 + 2 fmul2 + 4 ffma2.
 
     >>> operations_of({"fadd": 1, "ffma": 10, "hmul": 100, "xu": 5}, "f")
     {'mul': 10, 'add': 11}
@@ -132,7 +135,8 @@ INSTRUCTIONS: Mapping[str, str] = {
     **{f"F{name.upper()}32I": f"f{name}" for name in STEPS},
     **{f"H{name.upper()}2{constant}": f"h{name}" for name in STEPS for constant in ("", "_32I")},
 }
-"""Opcode without modifiers -> the counted instruction that it is; 32I has a constant in it."""
+"""Opcode without modifiers -> the counted instruction that it belongs to; 32I means an immediate
+operand."""
 
 MUFU = "MUFU."
 

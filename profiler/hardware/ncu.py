@@ -1,12 +1,9 @@
-"""How is a process run under ncu, and what came of it?
+"""How is a process run under ncu, what did ncu read, and if nothing, why?
 
-Clocks are left alone, and nothing is timed under ncu: it runs kernels one by one, several times
-each. Between their runs it flushes caches ("all": bytes as from cold caches) or does not ("none":
-bytes as they move in sequence, where one pass reads all that is asked for).
-
-What does it mean when ncu reads no counters, and what would help?
-
-What may ncu read here at all? It is tried on a process with one kernel.
+Clocks are left alone, and nothing is timed under ncu, which runs kernels one by one, several times
+each. Between these runs it flushes caches ("all": bytes as from cold caches) or not ("none": bytes
+as they move in sequence, where one pass reads everything). Errors of ncu are turned into a cause
+and a remedy, and what ncu may read on this machine is tested on a process with one kernel.
 """
 
 from __future__ import annotations
@@ -32,16 +29,16 @@ NCU = "ncu"
 
 
 LIMIT_S = 600.0
-"""Seconds after which ncu and all that it started are stopped."""
+"""Seconds after which ncu and everything that it started are stopped."""
 
 
 VERSION_S = 30.0
-"""The same for asking its version."""
+"""Seconds after which `ncu --version` is stopped."""
 
 
 RANGE = "costmodel"
-"""The NVTX range of what is counted. Started and ended, not pushed and popped: a backward pass
-launches its kernels from another thread."""
+"""The NVTX range in which kernels are counted. It is started and ended, not pushed and popped: a
+backward pass launches its kernels from another thread."""
 
 
 CHILD = "profiler.hardware.child"
@@ -52,7 +49,8 @@ LOG = "ncu.csv"
 
 @dataclass(frozen=True)
 class Run:
-    """One process under ncu: what it reads, and whether caches are flushed before each kernel."""
+    """One process under ncu: the metrics to read, and whether caches are flushed before each
+    kernel."""
 
     name: str
     metrics: tuple[str, ...]
@@ -72,8 +70,8 @@ class Ran:
         return replace(self, kernels=tuple(k for k in self.kernels if word.search(k.ranges)))
 
     def totals(self, asked: Mapping[str, str]) -> dict[str, int]:
-        """Quantity -> metric as quantity -> its sum over all kernels; one that some kernel lacks
-        is left out."""
+        """Quantity -> the sum of its metric over all kernels, from quantity -> metric; a quantity
+        that some kernel lacks is left out."""
         found: dict[str, int] = {}
         for quantity, metric in asked.items():
             values = [kernel.values[metric] for kernel in self.kernels if metric in kernel.values]
@@ -82,8 +80,8 @@ class Ran:
         return found
 
     def parts(self, metric: str) -> dict[str, int] | None:
-        """A metric of all kernels together, by opcode; None where some kernel lacks it, or tells
-        the sum alone."""
+        """A metric summed over all kernels, by opcode; None where some kernel lacks it, or gives
+        only the sum."""
         found: dict[str, int] = {}
         for kernel in self.kernels:
             listed = kernel.parts.get(metric, {})
@@ -96,7 +94,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Refused:
-    """Why a run read nothing, what would help, and whether patched code may count all the same."""
+    """Why a run read nothing, what would help, and whether patched code may still count."""
 
     cause: str
     fix: str = ""
@@ -109,8 +107,8 @@ class Refused:
 
 
 def options(run: Run, ranges: Sequence[str] = (), log: str | None = None) -> list[str]:
-    """The options of ncu; it reports on stdout where there is no `log`, and counts everything
-    where there is no range."""
+    """The options of ncu; without `log` it reports on stdout, and without ranges it counts
+    everything."""
     included = [word for name in ranges for word in ("--nvtx-include", name)]
     parts = ("--print-metric-instances", "details") if OPCODES in run.metrics else ()
     into = () if log is None else ("--log-file", log)
@@ -122,16 +120,16 @@ def options(run: Run, ranges: Sequence[str] = (), log: str | None = None) -> lis
 
 
 INJECTED = "CUDA_INJECTION64_PATH"
-"""Names a tool that CUDA loads into every process; ncu cannot connect beside one."""
+"""Names a tool that CUDA loads into every process; ncu cannot connect beside such a tool."""
 
 
 def plain() -> dict[str, str]:
-    """What a process under ncu sees: numbers with points, and no other tool where there is one."""
+    """Variables of a process under ncu: numbers with points, and no other injected tool."""
     return {"LC_ALL": "C"} | ({INJECTED: "none"} if INJECTED in os.environ else {})
 
 
 def variables() -> dict[str, str]:
-    """The same, and modules where this process finds them."""
+    """The same, and a path on which the process finds the modules that this process finds."""
     path = os.pathsep.join(place or os.getcwd() for place in sys.path)
     return {**plain(), "PYTHONPATH": path}
 
@@ -145,11 +143,11 @@ def execute(
     limit_s: float = LIMIT_S,
     host: Host | None = None,
 ) -> Ran | Refused:
-    """Let `child` do what is asked under ncu, and read the report.
+    """Run `child` under ncu, and read the report.
 
     Args:
-        asked: what `child` is told, as JSON values.
-        ranges: the NVTX ranges in which it launches what is counted.
+        asked: what `child` is to run, as JSON values.
+        ranges: the NVTX ranges in which `child` launches what is counted.
     """
     program = ("-P", "-m", CHILD, json.dumps(asked, sort_keys=True))
     with tempfile.TemporaryDirectory() as folder:
@@ -180,7 +178,7 @@ def understood(
 
 
 def version_of(ncu: str) -> str | None:
-    """The version that ncu tells, such as 2025.3.1.0; None where it tells none."""
+    """The version that ncu prints, such as 2025.3.1.0; None where it prints none."""
     done = run_child((ncu, "--version"), VERSION_S, {})
     found = re.search(r"[Vv]ersion\s+([\d.]*\d)", done.text)
     return found[1] if found and done.status == 0 else None
@@ -200,7 +198,8 @@ UPDATE = "update Nsight Compute (ncu) to one as new as the driver"
 
 @dataclass(frozen=True)
 class Fault:
-    """What ncu says, the cause in words, what to do, and whether patched code may count still."""
+    """Words in ncu's output, the cause that they mean, what to do, and whether patched code may
+    still count."""
 
     words: str
     cause: str
@@ -234,17 +233,17 @@ FAULTS = (
           "set TMPDIR to a folder of your own"),
     Fault("No kernels were profiled", "ncu saw no kernel"),
 )  # fmt: skip
-"""The first that is found in what ncu says is the cause."""
+"""The first one whose words occur in ncu's output is the cause."""
 
 
 def fault_in(texts: Iterable[str]) -> Fault | None:
-    """What went wrong by ncu's own words; None where it does not tell."""
+    """What went wrong, by ncu's own words; None where they name no known fault."""
     said = "\n".join(texts)
     return next((fault for fault in FAULTS if fault.words in said), None)
 
 
 def in_container(fix: str, host: Host) -> str:
-    """What to do, and what a container needs in its place."""
+    """The remedy, with what a container needs added."""
     inside = container(host) not in (None, NO_CONTAINER)
     if fix == HOST_OPTION and inside:
         return f"{fix}; or start the container with --cap-add=SYS_ADMIN"
@@ -252,7 +251,7 @@ def in_container(fix: str, host: Host) -> str:
 
 
 PROBE_S = 60.0
-"""Seconds after which it is stopped."""
+"""Seconds after which the test process is stopped."""
 
 
 METRIC = "smsp__inst_executed.sum"
@@ -262,7 +261,7 @@ ONE_KERNEL = "import torch; torch.ones(8, device={device!r}).add_(1); torch.cuda
 
 
 Start = Callable[[Sequence[str], float, Mapping[str, str]], Child]
-"""Runs a command for so many seconds at most, with variables."""
+"""Runs a command for at most so many seconds, with environment variables."""
 
 
 @dataclass(frozen=True)
@@ -280,8 +279,8 @@ def ability(
     python: str = sys.executable,
     host: Host | None = None,
 ) -> Ability:
-    """What ncu may read; opcodes are tried where counters are refused and patched code may count
-    all the same."""
+    """What ncu may read; opcodes are tested where counters are refused and patched code may still
+    count."""
 
     def refused(metric: str) -> Refused | None:
         run = Run("probe", (metric,), "none")
@@ -301,5 +300,5 @@ def ability(
 
 @cache
 def abilities(ncu: str, device: str) -> Ability:
-    """The same of this machine, tried once a process."""
+    """What ncu may read on this machine, tested once per process."""
     return ability(ncu, device)

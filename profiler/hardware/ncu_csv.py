@@ -1,8 +1,8 @@
-"""What does ncu's page of raw values in CSV say of each kernel?
+"""What does ncu's CSV page of raw values say of each kernel?
 
-The table begins at its header, after ncu's own lines; a row of units follows, then a row a kernel.
-Numbers have commas at thousands. A metric that has a value for each opcode is printed as their sum
-and, in parentheses, as `OPCODE: number` each (`--print-metric-instances details`).
+The table begins at its header, after ncu's own lines; a row of units follows, then one row per
+kernel. Numbers have commas at thousands. A metric with a value per opcode is printed as the sum
+and, in parentheses, as `OPCODE: number` for each (`--print-metric-instances details`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fractions import Fraction
 HEAD = ("ID", "Kernel Name", "Grid Size", "Block Size")
 """Columns that every page has."""
 RANGES = ("Start/Stop_Range", "Push/Pop_Range")
-"""Parts of the names of the columns that say in which NVTX ranges a kernel was launched."""
+"""Parts of the names of the columns that tell in which NVTX ranges a kernel was launched."""
 NOT_THERE = "n/a"
-"""What stands in place of a value that the chip, or this ncu, does not have."""
+"""Printed in place of a value that the chip, or this ncu, does not have."""
 
 SCALES: Mapping[str, int] = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-"""What a unit begins with -> its factor: `byte` is a base unit, `Kbyte` is not."""
+"""Prefix of a unit -> its factor: `byte` is a base unit, `Kbyte` is not."""
 
 
 class ReportError(ValueError):
-    """What ncu wrote is not what was asked for; one sentence says what is wrong."""
+    """ncu's output is not what was asked for; one sentence says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class Kernel:
     grid: str
     block: str
     values: Mapping[str, int]
-    """Metric -> value; what the chip does not have is absent."""
+    """Metric -> value; a metric that the chip does not have is absent."""
     parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Metric -> its values by opcode."""
     ranges: str = ""
-    """The columns of NVTX ranges."""
+    """The text of the columns of NVTX ranges."""
 
     @property
     def launch(self) -> tuple[str, str, str]:
-        """What is equal for the same launch in another run."""
+        """What is equal for the same launch in another run: name, grid, block."""
         return self.name, self.grid, self.block
 
 
@@ -75,14 +75,14 @@ def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
 
 
 def table(text: str) -> Iterator[list[str]]:
-    """The rows from the header on; lines of ncu itself, which begin with ==, are left out."""
+    """The rows from the header on; ncu's own lines, which begin with ==, are left out."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     start = next((k for k, line in enumerate(lines) if line.startswith(('"ID"', "ID,"))), None)
     return iter(()) if start is None else csv.reader(lines[start:])
 
 
 def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str, str]) -> Kernel:
-    """One row."""
+    """The kernel of one row."""
     values: dict[str, int] = {}
     parts: dict[str, dict[str, int]] = {}
     for name in metrics:
@@ -98,7 +98,8 @@ def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str,
 
 
 def valued(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
-    """A metric's value, and its parts where it has some: they must add up to it."""
+    """A metric's value, and its parts by opcode where it has some: they must add up to the
+    value."""
     whole, _, inside = text.partition("(")
     value = number(name, whole, factor)
     if not inside:
@@ -116,7 +117,7 @@ def valued(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
 
 
 def scale(name: str, unit: str) -> int:
-    """The factor of a unit: base units are asked for, and others told from them.
+    """The factor of a unit: ncu was asked for base units, and may print others.
 
     >>> scale("bytes", "byte"), scale("bytes", "Mbyte")
     (1, 1000000)
@@ -128,7 +129,7 @@ def scale(name: str, unit: str) -> int:
 
 
 def number(name: str, text: str, factor: int = 1) -> int:
-    """A whole number, commas at thousands: what was counted.
+    """A whole number, printed with commas at thousands.
 
     >>> number("bytes", "1,048,576"), number("bytes", "1.5", 1000)
     (1048576, 1500)
@@ -140,5 +141,5 @@ def number(name: str, text: str, factor: int = 1) -> int:
 
 
 def absent(*metrics: str) -> str:
-    """That ncu has no value."""
+    """The sentence that ncu has no value of these metrics."""
     return f"ncu has no value of {', '.join(metrics)}: this chip, or this ncu, does not have it"

@@ -1,4 +1,5 @@
-"""Which operations did the hardware execute, in the classes that dispatched ones are counted in?"""
+"""Which operations did the hardware execute, in the classes in which dispatched operations are
+counted?"""
 
 from __future__ import annotations
 
@@ -11,28 +12,28 @@ FUNCTIONS: Mapping[str, str] = {
     "EX2": "exp", "RCP": "div", "RCP64H": "div", "RSQ": "sqrt", "RSQ64H": "sqrt", "SQRT": "sqrt",
     "LG2": "log", "SIN": "sin", "COS": "cos", "TANH": "tanh",
 }  # fmt: skip
-"""Function of a MUFU instruction -> the class of what it is the core of."""
+"""Function of a MUFU instruction -> the class of operations whose core it is."""
 COMPARISONS: Mapping[str, int] = {
     **dict.fromkeys(("FMNMX", "FSETP", "FSET", "DMNMX", "DSETP", "DSET"), 1),
     **dict.fromkeys(("FMNMX3", "HMNMX2", "HSETP2", "HSET2"), 2),
 }
-"""Opcode without modifiers -> the numbers that it compares, less those that come out."""
+"""Opcode without modifiers -> its comparisons: operands less results."""
 MATRIX = ("HMMA", "HGMMA", "DMMA", "QMMA", "QGMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCOMMA")
 """Opcodes of tensor cores that work on floating numbers."""
 PAIR = 2
 """Halves in one instruction of half precision."""
 HALF = ("bf16", "fp16")
-"""Types of numbers whose arithmetic may be that of half precision. In other modules compilers use
-its instructions to write constants."""
+"""Types of number whose arithmetic may be in half precision. In modules of other types compilers
+use half-precision instructions to write constants."""
 
 NO_OPCODES = "instructions were not read by opcode, which tells functions and comparisons"
 UNTOLD: Mapping[str, str] = {"convert": "conversions are not told from shifts"}
-"""Class of dispatched operations that has no instructions of its own -> why."""
+"""Class of dispatched operations without instructions of its own -> why it is not counted."""
 
 
 @dataclass(frozen=True)
 class Executed:
-    """Operations by class; `reasons` has every class that is not known, and why."""
+    """Operations by class; `reasons` has every class that is unknown, and why."""
 
     known: Mapping[str, int] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +46,7 @@ def classes_of(
     halves: float | None,
     without: str = "",
 ) -> Executed:
-    """What counters and opcodes say of a call.
+    """The operations of a call by class, from counters and opcodes.
 
     Args:
         executed: counted instructions and totals of tensor cores; None where they were not read.
@@ -80,7 +81,7 @@ def arithmetic_of(
     halves: float | None,
     without: str,
 ) -> dict[str, int] | str:
-    """Multiplications and additions, or why they are not known."""
+    """Multiplications and additions, or why they are unknown."""
     matrix = None if executed is None else tensor_total(executed)
     worked = None if opcodes is None else any(map(of_tensor_cores, opcodes))
     if worked and not matrix:
@@ -98,11 +99,11 @@ def arithmetic_of(
 
 
 def of_tensor_cores(opcode: str) -> bool:
-    """Whether an instruction is one of tensor cores on floating numbers."""
+    """Whether an instruction is a floating-point instruction of tensor cores."""
     return opcode.partition(".")[0] in MATRIX
 
 
 def tensor_total(executed: Mapping[str, int]) -> int | None:
-    """What tensor cores did, a multiply-add as two, tiles whole; None where it was not read."""
+    """What tensor cores did, a multiply-add as two, whole tiles; None where it was not read."""
     totals = [number for name, number in executed.items() if name.startswith(TENSOR)]
     return sum(totals) if totals else None

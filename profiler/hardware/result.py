@@ -1,4 +1,5 @@
-"""What was read of one call: executed instructions, moved bytes, and the reasons for the rest."""
+"""What was read of one call: executed instructions, moved bytes, and reasons for what is
+missing?"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ Launch = tuple[str, str, str]
 
 
 MOVED = {COLD: "dram_bytes_cold", IN_SEQUENCE: "dram_bytes_in_sequence"}
-"""Bytes of which caches -> the reading that they are."""
+"""State of the caches -> the name of the reading of moved bytes."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class HardwareCounts:
     kernels: Mapping[Launch, int]
     """Name, grid and block of a kernel -> how often it was launched."""
     tiles: Sequence[Tile]
-    """Of the kernels that multiply matrices and tell their tile, in order."""
+    """The tiles of the matrix-product kernels whose names tell them, in order."""
     commands: Mapping[str, str]
     metrics: Mapping[str, str]
-    """Quantity -> the metric that it is."""
+    """Quantity -> ncu's metric for it."""
     calibration: Calibration
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why something is missing: `executed`, `opcodes`, `cold`, `in_sequence`, or a quantity of
@@ -54,7 +55,7 @@ class HardwareCounts:
 
     @property
     def labels(self) -> list[str]:
-        """What must be known of the counts."""
+        """What a reader must know of the counts."""
         return self.calibration.labels
 
     def to_json(self) -> dict[str, Any]:
@@ -79,7 +80,7 @@ class HardwareCounts:
         }
 
     def readings(self) -> dict[str, Measured]:
-        """The bytes, each a reading or the reason why not."""
+        """The moved bytes, each a reading or the reason why there is none."""
         found: dict[str, Measured] = {}
         for caches, name in MOVED.items():
             if caches not in self.moved:
@@ -94,29 +95,29 @@ class HardwareCounts:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Rung 4: what the hardware executed, by class, and how that is known."""
+    """Level 4 of a reconciliation: what the hardware executed, by class, and how that is known."""
 
     chip: str
     ncu: str
-    """The version of the program that read it."""
+    """The version of ncu."""
     counts: Classes
     untold: Mapping[str, str] = field(default_factory=dict)
-    """Class, or `other` for all without a column -> why it is not known."""
+    """Class, or `other` for all without a column -> why its number is unknown."""
     labels: tuple[str, ...] = ()
-    """What a calibration found to be wrong with the counters."""
+    """What the calibration found wrong with the counters."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why something was not read."""
 
     def lacks(self, name: str) -> bool:
-        """Whether the number of a class is not known."""
+        """Whether the number of a class is unknown."""
         return bool(self.why(name))
 
     def why(self, name: str) -> str:
-        """Why the number of a class is not known; "" where it is."""
+        """Why the number of a class is unknown; "" where it is known."""
         return self.untold.get(name) or (self.untold.get(OTHER, "") if name not in CLASSES else "")
 
     def to_json(self) -> dict[str, Any]:
-        """The fields but the counts, which are the rung's."""
+        """The fields but the counts, which stand with the level."""
         return {
             "chip": self.chip,
             "ncu": self.ncu,
@@ -127,7 +128,7 @@ class Hardware:
 
 
 def hardware(measurement: Measurement) -> Hardware | None:
-    """Rung 4 of a measurement; None where no counters were read."""
+    """Level 4 of a measurement; None where no counters were read."""
     record = measurement.counts.get("hardware")
     if record is None:
         return None

@@ -1,8 +1,8 @@
-"""Which products of matrices does a call dispatch, and in tiles of which size are they computed?
+"""Which matrix products does a call dispatch, and in tiles of which size are they computed?
 
-A kernel computes whole tiles: what lies beyond a matrix is zeros that are multiplied. The names of
-cuBLAS's and CUTLASS's kernels tell their tiles: so many rows and columns of the result as the
-library stores it, columns first, and so many terms of its sums at a time.
+A kernel computes whole tiles: beyond the edge of a matrix it multiplies zeros. The kernels of
+cuBLAS and CUTLASS carry their tile in their name: rows and columns of the result as the library
+stores it, column by column, and the number of terms summed at a time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NAMED = (
     re.compile(r"_(\d+)x(\d+)_(\d+)x\d+_"),
     re.compile(r"_(\d+)x(\d+)_\w*stages_(\d+)x\d+"),
 )
-"""How names tell a tile; what follows the terms is the number of stages."""
+"""How kernel names give a tile; a number after the terms is the number of stages."""
 
 
 def tile_of(name: str) -> Tile | None:
-    """The tile that a kernel's name tells, None where it tells none.
+    """The tile in a kernel's name; None where the name has none.
 
     >>> tile_of("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_nn")
     (128, 64, 32)
@@ -47,11 +47,11 @@ class Product:
 
     @property
     def multiplications(self) -> int:
-        """One for every term of every entry."""
+        """One per term of every entry."""
         return self.batch * self.rows * self.columns * self.terms
 
     def padded(self, tile: Tile) -> Product:
-        """The same in whole tiles; the library's rows are torch's columns.
+        """The product in whole tiles; the library's rows are torch's columns.
 
         >>> Product(2, 5, 7, 9).padded((8, 4, 16))
         Product(batch=2, rows=8, columns=8, terms=16)
@@ -63,7 +63,7 @@ class Product:
 
 
 def whole(extent: int, tile: int) -> int:
-    """The extent in whole tiles.
+    """The extent rounded up to whole tiles.
 
     >>> whole(5, 4), whole(8, 4)
     (8, 8)
@@ -72,7 +72,7 @@ def whole(extent: int, tile: int) -> int:
 
 
 def padding(products: Iterable[Product], tiles: Iterable[Tile]) -> int:
-    """Multiplications beyond the matrices, each product in the tile of its kernel."""
+    """Multiplications beyond the edges of the matrices, each product in its kernel's tile."""
     return sum(
         product.padded(tile).multiplications - product.multiplications
         for product, tile in zip(products, tiles, strict=True)
@@ -80,11 +80,11 @@ def padding(products: Iterable[Product], tiles: Iterable[Tile]) -> int:
 
 
 OPERANDS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
-"""Operation -> the places of the matrices that it multiplies."""
+"""Operation -> the positions of the two matrices among its arguments."""
 
 
 class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """A dispatch mode that notes every product of matrices, in order."""
+    """A dispatch mode that notes every matrix product, in order."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -99,13 +99,13 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
 
 def product_of(left: Tensor, right: Tensor) -> Product:
-    """The shape of a product."""
+    """The shape of a matrix product."""
     batch = left.shape[0] if left.dim() > 2 else 1
     return Product(batch, left.shape[-2], right.shape[-1], left.shape[-1])
 
 
 def products_of(call: Callable[[], Any]) -> Sequence[Product]:
-    """The products of matrices that a call dispatches, gradients included."""
+    """The matrix products that a call dispatches, those of gradients included."""
     noting = Products()
     with noting:
         call()
