@@ -1,1 +1,1 @@
-"""What is this machine, what can it measure, and what would a paper say of it?"""
+"""What is this machine, in which state is it, and what may a paper say of it?"""

@@ -13,7 +13,7 @@ from profiler.meters.nvml import NOT_LISTED, asked
 from profiler.records.reading import reason_of
 
 Question = Callable[[Any, Any], Any]
-"""Asks NVML about a board."""
+"""A question to NVML about a board."""
 
 VIRTUAL = {0: "none", 1: "passthrough", 2: "vGPU", 3: "vGPU host", 4: "vSGA host"}
 """nvmlGpuVirtualizationMode_t."""
@@ -57,7 +57,7 @@ def events(nvml: Any, handle: Any) -> list[str]:
 
 
 def power_limit_W(nvml: Any, handle: Any) -> float:
-    """What the board may draw for long."""
+    """What the board may draw continuously."""
     return float(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000
 
 
@@ -75,7 +75,7 @@ IDENTITY: Mapping[str, Question] = {
     "max_memory_clock_MHz": lambda nvml, board: nvml.nvmlDeviceGetMaxClockInfo(board, 2),
     "memory_bus_bits": lambda nvml, board: nvml.nvmlDeviceGetMemoryBusWidth(board),
 }
-"""What tells one board from another: clocks 1 and 2 are NVML_CLOCK_SM and NVML_CLOCK_MEM."""
+"""Facts that tell one board from another; clocks 1 and 2 are NVML_CLOCK_SM and NVML_CLOCK_MEM."""
 
 STATE: Mapping[str, Question] = {
     "temperature_C": lambda nvml, board: nvml.nvmlDeviceGetTemperature(board, 0),
@@ -86,13 +86,14 @@ STATE: Mapping[str, Question] = {
     "used_memory_bytes": lambda nvml, board: nvml.nvmlDeviceGetMemoryInfo(board).used,
     "compute_processes": lambda nvml, board: len(nvml.nvmlDeviceGetComputeRunningProcesses(board)),
 }
-"""What varies from run to run; sensor 0 is NVML_TEMPERATURE_GPU."""
+"""Facts that vary from run to run; sensor 0 is NVML_TEMPERATURE_GPU."""
 
 
 def answers(
     questions: Mapping[str, Question], nvml: Any, board: Any, reasons: dict[str, str], prefix: str
 ) -> dict[str, Any]:
-    """What the board answers; for what it refuses, `reasons` gains a sentence."""
+    """The facts that the board answers; `reasons` gains a sentence for each fact that it
+    refuses."""
     found = {}
     for name, question in questions.items():
         try:
@@ -107,8 +108,8 @@ def other_users(
 ) -> dict[str, Any]:
     """How many other processes compute on the board, and the bytes that they hold.
 
-    In a container NVML names processes by the host's numbers: if this one is not among those
-    listed, which of them it is cannot be told, and nothing is said but why.
+    In a container NVML names processes by the host's ids: if this process's id is not listed, it
+    cannot be told which of them it is, and only that reason is given.
     """
     try:
         listed = asked(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, board)

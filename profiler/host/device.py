@@ -22,7 +22,7 @@ ALIASES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": 
 
 
 def on_device(device: str | torch.device) -> AbstractContextManager[Any]:
-    """A context in which a GPU is the current one; on a CPU one that does nothing."""
+    """A context in which a GPU is torch's current device; for a CPU a context that does nothing."""
     place = torch.device(device)
     return torch.cuda.device(place) if place.type == "cuda" else nullcontext()
 
@@ -36,12 +36,12 @@ def dtype_name(name: str) -> str:
 
 
 def default_device() -> str:
-    """The GPU where there is one."""
+    """ "cuda" where torch finds a GPU, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def kind_of_device(name: str) -> torch.device:
-    """A device that may be measured, whether it is here or not; MeasureError for another."""
+    """A device of a type that may be measured, present or not; MeasureError for other types."""
     try:
         place = torch.device(name)
     except RuntimeError:

@@ -1,10 +1,10 @@
 """On what machine, with what software and in what state was something measured?
 
-What identifies machine and software stands at the top and under `gpu`; what varies from run to run
-(temperature, clocks, load, other users of the device) stands apart, under `state`. A measurement
-has it twice, `state_before` from before anything ran and `state` from its end, the `command` that
-was typed, and the `ceilings` of the device where they were asked for. What is unknown is absent,
-with a sentence in `reasons`.
+Facts that identify machine and software stand at the top and under `gpu`; facts that vary from run
+to run (temperature, clocks, load, other users of the device) stand under `state`. A measurement
+holds the state twice, `state_before` from before anything ran and `state` from its end, and also
+the `command` that was typed, and the `ceilings` of the device where they were asked for. What is
+unknown is absent, with a sentence in `reasons`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PACKAGES = {
 def environment(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
     """JSON values that describe machine, software and state, with `reasons` for what is missing.
 
-    Holds no host name, no user name and no path.
+    No host name, no user name and no path is included.
     """
     place, host = torch.device(device), host or Host()
     reasons: dict[str, str] = {}
@@ -63,14 +63,14 @@ def environment(device: str | torch.device = "cpu", host: Host | None = None) ->
 
 
 def state_of(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
-    """What varies from run to run, as it is now; what is unknown is absent."""
+    """The current values of what varies from run to run; what is unknown is absent."""
     reasons: dict[str, str] = {}
     return host_state(host or Host(), reasons) | board_facts(torch.device(device), reasons)[1]
 
 
 @cache
 def version_of(package: str) -> str | None:
-    """The installed version of a package; what is loaded stays, so it is looked up once."""
+    """The installed version of a package, looked up once: what is loaded stays."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -78,7 +78,8 @@ def version_of(package: str) -> str | None:
 
 
 def versions(reasons: dict[str, str]) -> dict[str, str]:
-    """Versions of the libraries: CUDA's and cuDNN's are those torch was built with and loads."""
+    """Versions of the libraries; those of CUDA and cuDNN are the ones that torch was built with and
+    loads."""
     found: dict[str, str] = {}
     for fact, package in PACKAGES.items():
         version = version_of(package)
@@ -98,7 +99,7 @@ def versions(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def torch_settings() -> dict[str, Any]:
-    """Switches of torch that change speed or the precision that is computed in."""
+    """Settings of torch that change speed or precision."""
     return {
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
@@ -108,7 +109,7 @@ def torch_settings() -> dict[str, Any]:
 
 
 def revision(reasons: dict[str, str]) -> dict[str, str]:
-    """The commit that this code is from, as it was when first asked."""
+    """The commit of this code, as it was when first asked for."""
     found, reason = _own_revision()
     reasons |= {"revision": reason} if reason else {}
     return {} if found is None else {"revision": found}
@@ -146,7 +147,7 @@ def git(checkout: Path, *arguments: str) -> str:
 def board_facts(
     place: torch.device, reasons: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What NVML knows about the board: what identifies it, and its state."""
+    """What NVML knows about the board: what identifies the board, and its state."""
     try:
         nvml = load_nvml()
         if place.type != "cuda" or not torch.cuda.is_available():
@@ -165,18 +166,19 @@ VARYING = ("state", "state_before", "command", "ceilings", "reasons")
 """What differs between two runs on one machine."""
 
 WHOLE = ("variables",)
-"""Mappings that are complete: what is absent from one is not set."""
+"""Mappings that are complete: a name absent from one is not set."""
 
 BOARDS = ("gpu.uuid", "variables.CUDA_VISIBLE_DEVICES")
-"""What names one board among equal ones."""
+"""Facts that tell one board from another of the same kind."""
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], *, boards: bool = False) -> list[str]:
-    """In what machine and software of two environments differ, a sentence each; [] if in nothing.
+    """A sentence for each fact of machine and software in which two environments differ; [] where
+    none.
 
-    Temperature, clocks, load and other users do not count. What one of them does not know (null,
-    or absent as in records of an older version) cannot differ; of variables the absent are unset.
-    With `boards`, two boards of one kind are different, too.
+    Temperature, clocks, load and other users are not compared. A fact that one environment lacks
+    (null, or absent as in records of an older version) cannot differ; an absent variable counts as
+    unset. With `boards`, two boards of one kind differ too.
     """
     first, second = flat(a), flat(b)
     found = []
@@ -192,7 +194,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], *, boards: bool = Fa
 
 
 def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """What does not vary, nested names joined by points."""
+    """The facts that do not vary, nested names joined by points."""
     found: dict[str, Any] = {}
     for name, value in facts.items():
         if not prefix and name in VARYING:

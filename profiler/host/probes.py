@@ -1,6 +1,6 @@
-"""What does a look at this machine ask, and how is what it finds told?
+"""What is asked of a machine when its abilities are examined, and how is a finding recorded?
 
-Tests answer in the place of the machine.
+In tests, fakes answer in place of the machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ YES, PARTLY, NO, UNTRIED = "yes", "partly", "no", "not tried"
 
 @dataclass(frozen=True)
 class Child:
-    """How a process of its own ended: its exit status, None where it was stopped, and its words."""
+    """How a child process ended: its exit status, None where it was stopped, and its output."""
 
     status: int | None
     text: str = ""
 
 
 def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> Child:
-    """Run a command for at most so long; it and what it started are killed then."""
+    """Run a command for at most `seconds`; then kill it and all that it started."""
     with tempfile.TemporaryDirectory() as folder:
         own = {name: value.replace("{folder}", folder) for name, value in variables.items()}
         try:
@@ -63,12 +63,12 @@ def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]
 
 
 LAST_WORDS_S = 5.0
-"""Seconds after which a killed process is no more listened to: one that it started may have left
-its session, and holds its output open."""
+"""Seconds for which a killed process's output is still read: a process that it started may have
+left its session and keep the output open."""
 
 
 def stopped(started: subprocess.Popen[str]) -> str:
-    """Kill a process and what it started; what it said."""
+    """Kill a process and what it started; return its output."""
     os.killpg(started.pid, signal.SIGKILL)
     try:
         return started.communicate(timeout=LAST_WORDS_S)[0]
@@ -80,7 +80,7 @@ def stopped(started: subprocess.Popen[str]) -> str:
 
 
 def last_line(done: Child) -> str:
-    """The last thing that a process said, without paths."""
+    """The last error, or else the last line, of a process's output, without paths."""
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
     said = (errors or lines or ["it said nothing"])[-1]
@@ -94,12 +94,13 @@ def board_handle(nvml: Any, device: str) -> Any:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Everything that a look at a machine asks; the real machine unless a test says otherwise."""
+    """Everything that an examination asks of a machine; the real machine unless a test replaces
+    parts."""
 
     device: str = field(default_factory=default_device)
     host: Host = field(default_factory=Host)
     cuda_build: str | None = torch.version.cuda
-    """The CUDA that torch was built with, None for a build without."""
+    """The CUDA version that torch was built with; None for a build without."""
     cuda_usable: Callable[[], bool] = torch.cuda.is_available
     nvml: Callable[[], Any] = load_nvml
     handle: Callable[[Any, str], Any] = board_handle
@@ -112,13 +113,13 @@ class Surroundings:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU is looked at."""
+        """Whether a GPU is examined."""
         return torch.device(self.device).type == "cuda"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is measured, or that disturbs: whether, how or why not, and what to do."""
+    """Whether one thing can be measured, or disturbs: verdict, explanation, and what to do."""
 
     what: str
     verdict: str
@@ -135,11 +136,11 @@ CODES: Mapping[int | None, str] = {
     18: "reload the driver (reboot): its library was updated under it",
     4: "ask for read access to the GPU",
 }
-"""NVML's error -> what to do."""
+"""NVML's error code -> what to do."""
 
 
 def nvml_fault(around: Surroundings) -> tuple[str, str] | None:
-    """Why NVML does not answer, and what would help; None where it does."""
+    """Why NVML does not answer, and what would help; None where it answers."""
     try:
         around.nvml()
     except SensorError as error:

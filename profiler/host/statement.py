@@ -3,7 +3,7 @@
 It answers what the checklists of conferences ask (NeurIPS: experiments' compute resources and
 statistical significance; ACL: computing infrastructure, runtime or energy): device, memory, time,
 energy, software, number of runs, error bars and how they were computed. It says only what the
-records say, and names what they do not.
+records say, and names what they lack.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ OUTSIDE = (
 
 
 def statement(records: Sequence[Measurement], format_: str = "plain") -> str:
-    """The paragraph, one for each machine, in the format plain, markdown or latex.
+    """One paragraph per machine, in the format plain, markdown or latex.
 
     Raises:
         ValueError: no records.
@@ -79,7 +79,7 @@ def as_plain(paragraphs: Sequence[str]) -> str:
 
 
 def as_markdown(paragraphs: Sequence[str]) -> str:
-    """Text whose signs have no meaning."""
+    """Markdown in which no sign of the text has a meaning."""
     signs = str.maketrans({sign: f"\\{sign}" for sign in "\\*_`|<"})
     return "**Compute resources.** " + as_plain([text.translate(signs) for text in paragraphs])
 
@@ -123,7 +123,7 @@ def sentences(group: Group) -> list[str]:
 
 
 def device(group: Group) -> str:
-    """Type of worker and its memory."""
+    """The device and its memory."""
     return gpu(group) if group.on_gpu else cpu(group)
 
 
@@ -179,12 +179,12 @@ STATES = {
     "load_average": ("load average", ""),
     "other_processes": ("other processes on the GPU", ""),
 }
-"""What varies from run to run -> its words and its unit."""
+"""Fact that varies from run to run -> its words and its unit."""
 
 
 def state(group: Group) -> list[str]:
-    """Temperature, clocks and other users, as far as they were seen: as the records were written,
-    and before anything ran where that was otherwise."""
+    """Temperature, clocks and other users as far as they were recorded: when the records were
+    written, and before anything ran where the values differ."""
     last, first = (
         {
             name: span(group.states(name, when), unit, words)
@@ -198,7 +198,7 @@ def state(group: Group) -> list[str]:
 
 
 def runs(group: Group) -> str:
-    """How many records of what, when, and with which seeds."""
+    """How many records there are, of what, from when, and with which seeds."""
     records = group.records
     subjects = len({(r.mixer, r.implementation) for r in records})
     mixers = len({r.mixer for r in records})
@@ -219,7 +219,7 @@ def runs(group: Group) -> str:
 
 
 def sizes(records: Sequence[Measurement]) -> str:
-    """Each size with its values, or its ends where there are many."""
+    """Each size with its values; with its first and last value where there are many."""
     found = []
     for letter in LETTERS:
         values = sorted({r.sizes[letter] for r in records if letter in r.sizes})
@@ -255,7 +255,7 @@ def compiled(group: Group) -> list[str]:
 
 
 def times(group: Group) -> list[str]:
-    """The range of each kind of latency, or that there is none."""
+    """The range of each kind of latency, or that none was measured."""
     found = []
     for name, said in LATENCIES.items():
         readings = group.readings(name)
@@ -274,7 +274,7 @@ def times(group: Group) -> list[str]:
 
 
 def spent(group: Group) -> str:
-    """The time that was timed, as a lower bound of what was computed."""
+    """The total time of the timed calls, a lower bound of the time computed."""
     known, unknown = 0.0, 0
     for name in LATENCIES:
         for reading in group.readings(name):
@@ -292,7 +292,8 @@ def spent(group: Group) -> str:
 
 
 def timed_s(reading: Reading) -> float | None:
-    """Seconds that a reading's timed calls took, its repetition's too; None where nothing tells."""
+    """Seconds that a reading's timed calls took, its repetition's included; None where this is
+    unknown."""
     if (again := repetition_in(reading)) is not None:
         alone = {k: v for k, v in reading.details.items() if k != REPETITION}
         both = (replace(reading, details=alone), reading_from_json(reading.name, again))
@@ -306,7 +307,7 @@ def timed_s(reading: Reading) -> float | None:
 
 
 def memory(group: Group) -> str:
-    """Peaks of calls."""
+    """Peak memory of calls."""
     readings = group.readings("peak_memory")
     if not readings:
         return f"Memory was not measured{why(group, 'peak_memory')}."
@@ -320,7 +321,7 @@ def memory(group: Group) -> str:
 
 
 def energy(group: Group) -> str:
-    """Joules a call, with trials and systematic error, or why there are none."""
+    """Joules per call, with trials and systematic error, or why there are none."""
     readings = group.readings("energy")
     missing = len(group.records) - len(readings)
     if not readings:
@@ -349,7 +350,7 @@ def energy(group: Group) -> str:
 
 
 def bars(group: Group) -> list[str]:
-    """Error bars: what they are, what they capture, and how wide they are."""
+    """Error bars: what they are, which variation they cover, and how wide they are."""
     timed = [r for name in LATENCIES for r in group.readings(name)]
     joules = group.readings("energy")
     found: list[str] = []
@@ -384,7 +385,7 @@ def bars(group: Group) -> list[str]:
 
 
 def allowing(timed: Sequence[Reading]) -> str:
-    """Whether the intervals allow for samples that resemble the ones before them."""
+    """Whether the intervals allow for samples that depend on the ones before them."""
     allow = sum("n_independent" in reading.details for reading in timed)
     said = "allowing for samples that resemble the ones before them"
     if allow == len(timed):
@@ -401,7 +402,7 @@ def half_width(reading: Reading) -> float | None:
 
 
 def labels(group: Group) -> str:
-    """What was noted of disturbances."""
+    """The labels of readings, with how often each occurs."""
     told = [
         reading.details["labels"]
         for record in group.records
@@ -416,7 +417,7 @@ def labels(group: Group) -> str:
 
 
 def reached(group: Group) -> list[str]:
-    """What the device reached at best, where that was measured beside the runs."""
+    """The measured ceilings of the device."""
     said = ceilings_words(record.environment for record in group.records)
     return [f"At best the device reached, in the same processes: {said}."] if said else []
 
@@ -429,7 +430,7 @@ PROGRAMS = {
 
 
 def software(group: Group) -> str:
-    """Versions, and those that are not known."""
+    """Versions, and which of them are unknown."""
     known = [f"{said} {group.fact(name)}" for name, said in PROGRAMS.items() if group.fact(name)]
     needed = ("cuda", "cudnn", "triton") if group.on_gpu else ()
     missing = [
@@ -446,7 +447,7 @@ def software(group: Group) -> str:
 
 
 def settings(group: Group) -> list[str]:
-    """Switches and variables that change speed or precision."""
+    """Settings and variables that change speed or precision."""
     chosen = [f"{name} = {value}" for name, value in (group.facts.get("settings") or {}).items()]
     set_ = [f"{name}={value}" for name, value in (group.facts.get("variables") or {}).items()]
     facts = [*(["torch: " + ", ".join(chosen)] if chosen else []), *set_]

@@ -1,4 +1,4 @@
-"""Which records are of one machine with one set of software, and what do they know together?"""
+"""Which records come from one machine with one set of software, and what do they know together?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Group:
     """Records of one machine with one set of software."""
 
     facts: Mapping[str, Any]
-    """Of the environment: what any of the records knows."""
+    """The environment: every fact that at least one of the records has."""
     records: tuple[Measurement, ...]
 
     @property
@@ -25,23 +25,23 @@ class Group:
         return self.facts.get("device") == "cuda"
 
     def fact(self, name: str) -> Any:
-        """A fact by its name with points, None where no record knows it."""
+        """A fact by its name with points; None where no record has it."""
         return flat(self.facts).get(name)
 
     def readings(self, name: str) -> list[Reading]:
-        """Of all records that have it."""
+        """The readings of this name, of all records that have it."""
         return [record.readings[name] for record in self.records if name in record.readings]
 
     def states(self, name: str, when: str = "state") -> list[float]:
-        """What the records saw of something that varies, when they were written, or, with
-        `state_before`, before anything ran."""
+        """The recorded values of something that varies, from when the records were written or, with
+        `state_before`, from before anything ran."""
         seen = [record.environment.get(when) or {} for record in self.records]
         found = [state.get(name) for state in seen]
         return [value for value in found if isinstance(value, int | float)]
 
 
 def groups(records: Sequence[Measurement]) -> list[Group]:
-    """The records by machine and software, in the order in which these come up."""
+    """The records by machine and software, in the order in which these first occur."""
     found: list[list[Measurement]] = []
     for record in records:
         for group in found:
@@ -54,7 +54,8 @@ def groups(records: Sequence[Measurement]) -> list[Group]:
 
 
 def joined(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What any of the environments knows; the first one's word where several do."""
+    """The facts of several environments together; where several have a fact, the first one's
+    value."""
     facts: dict[str, Any] = {}
     for environment in environments:
         for name, value in environment.items():

@@ -7,8 +7,8 @@ from profiler.host.statement_words import plural
 
 
 def counters(group: Group) -> list[str]:
-    """By what they were read, how, and whether known kernels were counted rightly; nothing where
-    none were read."""
+    """With what hardware counters were read, how, and whether known kernels were counted correctly;
+    nothing where none were read."""
     read = [record.counts["hardware"] for record in group.records if "hardware" in record.counts]
     if not read:
         return []

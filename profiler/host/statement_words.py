@@ -9,19 +9,19 @@ from profiler.records.words import scaled
 
 
 def listed(facts: Iterable[str | None]) -> str:
-    """What is known, with commas."""
+    """The known facts, separated by commas."""
     return ", ".join(fact for fact in facts if fact)
 
 
 def after(name: str, value: Any, unit: str = "") -> str | None:
-    """`driver 575.1`, None where the value is unknown."""
+    """`driver 575.1`; None where the value is unknown."""
     if value is None:
         return None
     return f"{name} {value:g}{unit}" if isinstance(value, float) else f"{name} {value}{unit}"
 
 
 def mode(value: Any) -> Any:
-    """On or off: older records have NVML's number."""
+    """On or off; older records have NVML's number."""
     return {0: "off", 1: "on"}.get(value, value)
 
 
@@ -41,13 +41,13 @@ def plural(number: int, noun: str, several: str = "") -> str:
 
 
 def ends(values: Sequence[float], unit: str) -> str:
-    """`1.2 ms to 3.4 ms`, or the one value."""
+    """`1.2 ms to 3.4 ms`, or one value where both are equal."""
     low, high = scaled(min(values), unit), scaled(max(values), unit)
     return low if low == high else f"{low} to {high}"
 
 
 def whole_ends(values: Sequence[int]) -> str:
-    """`5 to 30`, or the one number."""
+    """`5 to 30`, or one number where both are equal."""
     low, high = min(values), max(values)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
@@ -58,7 +58,7 @@ def counted(values: Sequence[int], noun: str) -> str:
 
 
 def span(values: Sequence[float], unit: str, noun: str) -> str | None:
-    """`GPU temperature 41 to 43 C`, None where nothing was seen."""
+    """`GPU temperature 41 to 43 C`; None where there are no values."""
     if not values:
         return None
     low, high = f"{min(values):g}", f"{max(values):g}"
@@ -66,7 +66,7 @@ def span(values: Sequence[float], unit: str, noun: str) -> str | None:
 
 
 def relative(width: float, of: str) -> str:
-    """A width beside the value that it is of.
+    """A width relative to the value that it belongs to, in words.
 
     >>> relative(0.0364, "its mean"), relative(26.169, "its mean")
     ('3.6% of its mean', '26.2 times its mean')

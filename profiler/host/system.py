@@ -1,6 +1,6 @@
-"""What are the processor and the system under a measurement, and how much of them may be used?
+"""What are the processor and the operating system, and how much of them may be used?
 
-Everything is read through a `Host`, so that tests can give files and variables of their own.
+Everything is read through a `Host`, so that tests can provide files and variables of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIABLES = (
 
 UNLIMITED = "unlimited"
 NO_CONTAINER = "none found"
-"""What is said where nothing points to a container, which proves none."""
+"""What is printed where nothing points to a container, which does not prove that there is none."""
 
 SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -45,7 +45,8 @@ def _usable() -> int:
 
 @dataclass(frozen=True)
 class Host:
-    """Where facts about a machine are read from: files under `root`, variables, the scheduler."""
+    """The sources of facts about a machine: files under `root`, environment variables, the
+    scheduler."""
 
     root: Path = Path("/")
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -54,14 +55,14 @@ class Host:
     cores: Callable[[], int | None] = os.cpu_count
 
     def text(self, path: str) -> str | None:
-        """A file's text without blanks around it, None where it cannot be read."""
+        """A file's text without surrounding blanks; None where it cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return None
 
     def number(self, path: str) -> int | None:
-        """A file's whole number, None where it has none."""
+        """The whole number in a file; None where there is none."""
         text = self.text(path)
         return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
 
@@ -75,7 +76,7 @@ SCALING = f"{CPU}/cpu0/cpufreq"
 
 
 def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
-    """What identifies processor, memory and limits; what is unknown is absent, with a reason."""
+    """Facts that identify processor, memory and limits; a missing one is absent, with a reason."""
     found = {
         "cpu": cpu_model(host),
         "cores": host.cores(),
@@ -93,7 +94,7 @@ def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
 
 
 def host_state(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
-    """What varies from run to run: load and the first core's frequency."""
+    """What varies from run to run: load and the first core's clock."""
     found = {
         "load_average": load_average(host),
         "cpu_MHz": megahertz(host, f"{SCALING}/scaling_cur_freq"),
@@ -116,13 +117,13 @@ WHY = {
     "load_average": "the system does not tell its load",
     "cpu_MHz": "the system shows no frequency scaling, as in most virtual machines",
 }
-"""Fact -> why it is missing, where it is."""
+"""Fact -> the reason why it may be missing."""
 
 
 def known(
     found: Mapping[str, Any], why: Mapping[str, str], reasons: dict[str, str], prefix: str = ""
 ) -> dict[str, Any]:
-    """What is not None; for the others `reasons` gains a sentence."""
+    """The facts that are not None; for the others `reasons` gains a sentence."""
     reasons |= {f"{prefix}{name}": why[name] for name, value in found.items() if value is None}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -137,7 +138,7 @@ def cpu_model(host: Host) -> str | None:
 
 
 def usable_cores(host: Host) -> int | None:
-    """On how many cores the process may run."""
+    """The number of cores on which the process may run."""
     try:
         return host.usable()
     except (AttributeError, OSError):
@@ -145,7 +146,7 @@ def usable_cores(host: Host) -> int | None:
 
 
 def physical_cores(host: Host) -> int | None:
-    """Cores, hardware threads of one core counted once."""
+    """The number of cores, hardware threads of one core counted once."""
     folders = (host.root / CPU).glob("cpu[0-9]*")
     lists = {host.text(f"{CPU}/{f.name}/topology/thread_siblings_list") for f in folders}
     return len(lists - {None}) or None
@@ -188,7 +189,7 @@ def boost(host: Host) -> str | None:
 
 
 def load_average(host: Host) -> float | None:
-    """Processes that ran or waited, on average over the last minute."""
+    """Processes that ran or waited, averaged over the last minute."""
     try:
         return round(host.load()[0], 2)
     except (AttributeError, OSError):
@@ -196,9 +197,11 @@ def load_average(host: Host) -> float | None:
 
 
 def cpu_limit(host: Host) -> float | str | None:
-    """How many processors' time the control groups grant, or `unlimited`; None where none tells.
+    """How many processors' time the control groups grant, or `unlimited`; None where no group
+    tells.
 
-    A group's limit holds for all groups in it, so the least from the process's group upwards.
+    A group's limit holds for all groups in it: the smallest from the process's group upwards
+    counts.
     """
     limits: list[float | None] = []
     for line in (host.text("proc/self/cgroup") or "").splitlines():
@@ -217,7 +220,7 @@ def cpu_limit(host: Host) -> float | str | None:
 
 
 def upwards(path: str) -> list[str]:
-    """A group's folder and those above it.
+    """A group's folder and its parent folders.
 
     >>> upwards("/a/b")
     ['/a/b', '/a', '']
@@ -227,7 +230,8 @@ def upwards(path: str) -> list[str]:
 
 
 def quota(text: str | None) -> list[float | None]:
-    """A limit in processors from `QUOTA PERIOD` in microseconds: [], [None] where there is none.
+    """A limit in processors, from `QUOTA PERIOD` in microseconds: [None] for no limit, [] for no
+    such text.
 
     >>> quota("150000 100000"), quota("max 100000"), quota("-1 100000"), quota(None)
     ([1.5], [None], [None], [])
@@ -242,7 +246,7 @@ KINDS = ("docker", "podman", "kubepods", "containerd", "crio", "lxc", "garden", 
 
 
 def container(host: Host) -> str | None:
-    """What kind of container the process runs in, as far as it shows."""
+    """The kind of container the process runs in, as far as it can be detected."""
     if host.exists(".dockerenv"):
         return "docker"
     if host.exists("run/.containerenv"):
@@ -261,7 +265,8 @@ def container(host: Host) -> str | None:
 
 
 def speed_variables(host: Host) -> dict[str, str]:
-    """The environment variables that change speed, as they are set; of paths the last part."""
+    """The environment variables that change speed, as they are set; paths are cut to their last
+    part."""
     return {name: pathless(host.variables[name]) for name in VARIABLES if name in host.variables}
 
 
