@@ -1,8 +1,8 @@
 """What do the equations give along a measured series: operations, bytes, and how they grow?
 
 Everything is derived for what the implementation is described to execute: its form, and the
-equations rewritten as it computes them. The local exponent of an answer f is d log f / d log l,
-taken term by term from the formula, so that it is exact.
+equations rewritten as it computes them. The local exponent of a derived quantity f is d log f / d
+log l, computed term by term from the formula, and exact.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ MEANINGS: Mapping[str, str] = {
     "with the gradients of parameters",
     EXPONENTIALS: "exponentiations, those of them among the operations",
 }
-"""What is derived, in words."""
+"""Derived quantity -> its definition."""
 
 LOCAL = "local"
-"""That a growth is told by local exponents."""
+"""The word for a growth given by local exponents."""
 
 
 class NotSmooth(ValueError):
@@ -58,7 +58,8 @@ class NotSmooth(ValueError):
 
 @dataclass(frozen=True)
 class Executed:
-    """What is derived for: a mixer as one implementation executes it in one phase."""
+    """What a derived quantity is a quantity of: a mixer as one implementation executes it in one
+    phase."""
 
     mixer: Mixer
     does: Described
@@ -69,14 +70,14 @@ class Executed:
 
 @dataclass(frozen=True)
 class Derived:
-    """One answer along a series."""
+    """One derived quantity along a series."""
 
     name: str
     series: Series
     asked: Callable[[Sizes], Exact]
 
     def sizes(self, size: int) -> dict[str, int]:
-        """All sizes where the series' letter has this value."""
+        """All sizes, where the series' letter has this value."""
         fixed = dict(self.series.fixed)
         return fixed | dict.fromkeys(sorted(self.series.moving), size)
 
@@ -86,13 +87,13 @@ class Derived:
         return self.asked(sizes).at(sizes)
 
     def local(self, size: int) -> Fraction:
-        """The local exponent at one size: d log f / d log of the letter; NotSmooth where steps in
-        it make it one that says nothing."""
+        """The local exponent at one size: d log f / d log of the letter. NotSmooth where the
+        formula has steps."""
         sizes = self.sizes(size)
         return local_exponent(self.asked(sizes), self.series.moving, sizes)
 
     def between(self, first: int, last: int) -> tuple[float, float, str]:
-        """The local exponents at both ends of a range, and a word on what they are."""
+        """The local exponents at both ends of a range, and a word on how they were found."""
         try:
             return float(self.local(first)), float(self.local(last)), LOCAL
         except NotSmooth:
@@ -101,8 +102,8 @@ class Derived:
 
 
 def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Fraction:
-    """d log f / d log x where all `letters` grow as x does: the powers of the terms, each weighed
-    by its share of the value.
+    """d log f / d log x where all `letters` grow like x: the powers of the terms, each weighted by
+    its share of the value.
 
     >>> l, d = Poly.atom("l"), Poly.atom("d")
     >>> local_exponent(Exact.of(l * l * d + l * d * d), frozenset({"l"}), {"l": 30, "d": 10})
@@ -132,12 +133,12 @@ def atom_letters(atom: str) -> frozenset[str]:
 
 
 def counted(of: Executed) -> Counts:
-    """Operations as the implementation executes the equations."""
+    """The operation counts of the equations as the implementation executes them."""
     return count(of.mixer, of.phase, of.does.form, ("strict", *of.does.rewrites))
 
 
 def operations(of: Executed) -> Exact:
-    """Operations for b sequences, with the work done once."""
+    """Operations for b sequences; work common to all sequences counts once."""
     found = counted(of)
     total = Exact()
     for each in found.classes.values():
@@ -148,7 +149,7 @@ def operations(of: Executed) -> Exact:
 
 
 def exponentials(of: Executed) -> Exact:
-    """Those of them that are exponentiations."""
+    """The exponentiations among the operations."""
     found = counted(of)
     once = found.once.classes.get("exp", Exact()) if found.once else Exact()
     return found.classes.get("exp", Exact()) * of.sizes["b"] + once
@@ -169,7 +170,7 @@ def moved(which: str) -> Derive:
 
 
 def live(of: Executed) -> Exact:
-    """The largest live set in bytes at these sizes, without what was there before."""
+    """The largest live set in bytes at these sizes, without what existed before the call."""
     if reason := APART.get(of.phase):
         raise Unanswered(reason)
     steps = held_steps(of.mixer, of.does)
@@ -189,12 +190,12 @@ RULES: Mapping[str, Derive] = {
     COMPULSORY: moved("compulsory"),
     LIVE: live,
 }
-"""What is derived -> how."""
+"""Derived quantity -> how it is derived."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the equations give along one series; what they do not give is a reason."""
+    """What the equations give along one series; a quantity that they do not give has a reason."""
 
     series: Series
 
@@ -205,14 +206,15 @@ class Predictions:
 
     @property
     def kernels(self) -> frozenset[str]:
-        """The kernel classes that carry it; none where the implementation is not known."""
+        """The kernel classes that the implementation carries; none where the implementation is
+        unknown."""
         try:
             return frozenset(self._mixer[1].kernels.values())
         except ValueError:
             return frozenset()
 
     def of(self, name: str) -> Derived | str:
-        """One derived answer, or why there is none."""
+        """One derived quantity, or why there is none."""
         try:
             mixer, does = self._mixer
         except ValueError as error:

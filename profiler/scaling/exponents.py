@@ -1,10 +1,10 @@
-"""With which power does a measured curve grow where it has settled, and how well is that known?
+"""With which power does a measured curve grow over its settled range, and how well is that known?
 
-A power law is a straight line through the logarithms. Its slope is found by weighted least squares:
-each point weighs by the interval of its median, no point as if it were known better than
-`KNOWN_TO`. The slope's 95 % interval is the wider of two: what the points' own intervals give, and
-what the scatter about the line gives (Student's t), since points of one curve also differ by what
-no interval of a single point shows.
+A power law is a straight line in the logarithms. Its slope is found by weighted least squares; each
+point's weight follows from the interval of its median, no deviation counting as smaller than
+`KNOWN_TO`. The slope's 95 % interval is the wider of two: the one that the points' intervals give,
+and the one that the scatter about the line gives (Student's t), since points of one curve also
+differ by what no interval of a single point contains.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from functools import cache
 
 LEAST = 4
-"""So many sizes make an exponent with an interval."""
+"""The smallest number of sizes from which an exponent is computed."""
 
 AGREE = 0.1
-"""Local slopes that differ by no more than this are taken as equal: exactly known curves, sums of
-several powers, never have two equal ones."""
+"""Local slopes that differ by no more than this count as equal: those of exactly known curves, sums
+of several powers, are never equal."""
 
 SURE = 3.0
-"""A value that lies so many standard deviations off a line is none of it: seldom enough by chance
-for a whole curve to be asked, value by value."""
+"""A value this many standard deviations off a line does not lie on it: rare enough by chance for a
+test of every value of a curve."""
 
 KNOWN_TO = 1e-3
-"""Of no median a deviation smaller than this, relative to it, is believed."""
+"""The smallest standard deviation of a median, relative to it, that is used."""
 
 NORMAL = 1.959963984540054
 """Standard deviations within which 95 % of a normal distribution lies."""
@@ -42,7 +42,7 @@ class Value:
     low: float
     high: float
     cut: str = ""
-    """Why the value says nothing of the work (the device waits for the host); "" where it does."""
+    """Why the value does not show the work (the device waits for the host); "" where it does."""
 
     @property
     def x(self) -> float:
@@ -56,7 +56,7 @@ class Value:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of `y` that the interval stands for."""
+        """The standard deviation of `y`, from the interval."""
         return max((math.log(self.high) - math.log(self.low)) / (2 * NORMAL), KNOWN_TO)
 
 
@@ -66,23 +66,23 @@ class Line:
 
     slope: float
     x: float
-    """Where the line is known best."""
+    """The x at which the line is known best."""
     y: float
     slope_deviation: float
     y_deviation: float
 
     def at(self, x: float) -> float:
-        """The line's value."""
+        """The line's y at an x."""
         return self.y + self.slope * (x - self.x)
 
     def deviation(self, x: float) -> float:
-        """How well that is known."""
+        """The standard deviation of the line's y at an x."""
         return math.hypot(self.y_deviation, self.slope_deviation * (x - self.x))
 
 
 @dataclass(frozen=True)
 class Exponent:
-    """The power of a settled range, with its 95 % interval."""
+    """The power over a settled range, with its 95 % interval."""
 
     value: float
     low: float
@@ -90,7 +90,7 @@ class Exponent:
     first: int
     last: int
     sizes: int
-    """How many sizes the range has, from `first` to `last`."""
+    """The number of sizes in the range, from `first` to `last`."""
     ended: str
     """What ends the range below; "" where it begins at the smallest size."""
 
@@ -101,7 +101,7 @@ class Exponent:
 
 @dataclass(frozen=True)
 class Unsettled:
-    """No exponent, and why."""
+    """Why there is no exponent."""
 
     reason: str
 
@@ -129,9 +129,9 @@ def line_through(values: Sequence[Value]) -> Line:
 def settled(values: Sequence[Value]) -> tuple[list[Value], str]:
     """The part of a curve, from its largest size down, whose local slopes agree, and what ends it.
 
-    A smaller size joins while its value lies on the line through those above it: within their
-    uncertainty, or so near that the local slope differs by no more than `AGREE`. What is bound by
-    launches ends the range.
+    The next smaller size belongs to it while its value lies on the line through the values above:
+    within their uncertainty, or so near that the local slope differs by at most `AGREE`. A value
+    bound by launches ends the range.
     """
     found: list[Value] = []
     for each in sorted(values, key=lambda v: -v.size):
@@ -144,7 +144,8 @@ def settled(values: Sequence[Value]) -> tuple[list[Value], str]:
 
 
 def follows(value: Value, above: Sequence[Value]) -> bool:
-    """Whether a value lies on the line through the values at larger sizes, as far as is known."""
+    """Whether a value lies on the line through the values at larger sizes, within their
+    uncertainty."""
     fitted = line_through(above)
     uncertain = SURE * math.hypot(value.deviation, fitted.deviation(value.x))
     bend = AGREE * (min(v.x for v in above) - value.x)
@@ -173,7 +174,7 @@ def exponent(values: Sequence[Value]) -> Exponent | Unsettled:
 
 
 def scatter(values: Sequence[Value], fitted: Line) -> float:
-    """Half the interval of the slope that the scatter about the line gives."""
+    """The half-width of the slope's interval that the scatter about the line gives."""
     free = len(values) - 2
     chi2 = math.fsum(((v.y - fitted.at(v.x)) / v.deviation) ** 2 for v in values)
     return student(free) * fitted.slope_deviation * math.sqrt(chi2 / free)
@@ -194,16 +195,16 @@ def student(free: int) -> float:
 def power_of(
     function: Callable[[int], float], values: Sequence[Value], first: int, last: int
 ) -> float:
-    """The power of a known function over a settled range: the same weighted line, through what it
-    gives at the same sizes."""
+    """The power of a known function over a settled range: the slope of the same weighted line
+    through its values at the same sizes."""
     kept = [v for v in values if first <= v.size <= last]
     ys = [math.log(function(v.size)) for v in kept]
     return line([v.x for v in kept], ys, [v.deviation for v in kept]).slope
 
 
 def pooled(rounds: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """One value of several rounds, each (median, low, high): the geometric mean of the medians, and
-    the interval that holds those of all rounds.
+    """One value from several rounds, each (median, low, high): the geometric mean of the medians,
+    with an interval that contains the intervals of all rounds.
 
     >>> [round(x, 9) for x in pooled([(1.0, 0.9, 1.1), (4.0, 3.9, 4.1)])]
     [2.0, 0.9, 4.1]

@@ -1,14 +1,13 @@
 """From which size on do the known floors no longer explain what was measured?
 
-A floor is something that a call cannot do without, at every size of a series: the launches of its
+A floor is the least that a call needs of something, at every size of a series: the launches of its
 operations, the bytes that it moves, its arithmetic. Launches are in seconds as estimated with each
-record. What is derived becomes seconds by a rate that the device reaches at best: as measured
-beside the records, where they carry that (`meters.ceilings`); else, for bytes, as its data sheet
-says; else by one constant a series, the best rate that the series itself reaches, as joules always
-do. Each floor says which. A rate that was not fitted to a series may leave all of it above its
-floors; and bytes that a cache holds move faster than those that memory does. What cannot overlap
-adds up, so a value is explained as long as it lies no higher than all floors together, with `NEAR`
-to spare.
+record. A derived quantity becomes seconds by the best rate of the device: as measured beside the
+records, where they carry it (`meters.ceilings`); else, for bytes, as the data sheet says; else by
+one constant per series, the best rate that the series itself reaches, as always for joules. Each
+floor names its source. With a rate that was not fitted to the series, all of a series may lie above
+its floors; and bytes held in a cache move faster than those in memory. Floors that cannot overlap
+add up, so a value is explained as long as it is at most `NEAR` times the sum of all floors.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ HELD, IDLE = "the equations' live set", "idle power"
 MEASURED = "from measured ceilings"
 SHEET = "from the device's data sheet"
 BEST = "the best of the series"
-"""Where the rate of a floor is from."""
+"""The sources of a floor's rate."""
 
 NEAR = 1.05
-"""A value this many times what its floors explain needs no cause of its own."""
+"""A value up to this many times the sum of its floors needs no further cause."""
 
 DERIVED: Mapping[str, str] = {
     UNFUSED: TRAFFIC,
@@ -45,14 +44,14 @@ DERIVED: Mapping[str, str] = {
     EXPONENTIALS: EXPONENTIATION,
     LIVE: HELD,
 }
-"""What is derived -> the floor that it is."""
+"""Derived quantity -> its floor."""
 
 RATES: Mapping[str, Mapping[str, str]] = {
     "s": {OPERATIONS: "op/s", EXPONENTIALS: "op/s", UNFUSED: "B/s", COMPULSORY: "B/s"},
     "J": {OPERATIONS: "op/J", UNFUSED: "B/J", COMPULSORY: "B/J"},
     "B": {LIVE: "B/B"},
 }
-"""Unit of a quantity -> the unit of the rate that a derived answer is scaled by."""
+"""Unit of a measured quantity -> derived quantity -> the unit of the rate between the two."""
 
 
 CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
@@ -61,20 +60,20 @@ CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
     OPERATIONS: lambda dtype: (product_name(dtype), multiply_add_name(dtype)),
     EXPONENTIALS: lambda dtype: (exp_name(dtype),),
 }
-"""What is derived -> the ceilings of a type of number that bound its rate in time; the highest of
-them counts."""
+"""Derived quantity -> the ceilings, for a type of number, that bound its rate in time; the highest
+counts."""
 
 
 @dataclass(frozen=True)
 class Floor:
-    """A floor at every size of a series, in the quantity's unit."""
+    """A floor at every size of a series, in the measured quantity's unit."""
 
     name: str
     at: Mapping[int, float]
     constant: str
-    """What it is scaled by, in words."""
+    """The rate that scales the floor, in words."""
     source: str = ""
-    """Where that is from: `MEASURED`, `SHEET` or `BEST`; "" where nothing is scaled."""
+    """The source of the rate: `MEASURED`, `SHEET` or `BEST`; "" where nothing is scaled."""
 
 
 @dataclass(frozen=True)
@@ -86,23 +85,23 @@ class Departure:
     highest: Mapping[int, str] = field(default_factory=dict)
     """Explained size -> its highest floor."""
     above: Mapping[int, float] = field(default_factory=dict)
-    """Size that is not explained -> how many times all floors together it is."""
+    """Size that is not explained -> the value divided by the sum of all floors."""
 
     @property
     def left(self) -> int | None:
-        """The first size, after one that is explained, that is explained no longer."""
+        """The first size, above an explained one, that is not explained."""
         first = min(self.highest, default=None)
         later = [size for size in self.above if first is not None and size > first]
         return min(later, default=None)
 
     @property
     def absolute(self) -> list[str]:
-        """The floors whose rates are not those of the series, each with its rate and source."""
+        """The floors whose rates were not fitted to the series, each with rate and source."""
         return [f"{f.name} {f.constant}" for f in self.floors if f.source not in ("", BEST)]
 
     @property
     def words(self) -> str:
-        """What a table says."""
+        """The text in a table."""
         said = [regimes(self.highest)] if self.highest else []
         before = [size for size in sorted(self.above) if size < min(self.highest, default=0)]
         after = [size for size in sorted(self.above) if size not in before]
@@ -119,13 +118,13 @@ class Departure:
         return "; ".join(said)
 
     def times(self, sizes: Sequence[int]) -> str:
-        """How far above the floors."""
+        """How far above the floors the values at some sizes lie, in words."""
         listed = ", ".join(f"{self.above[size]:.2f} at {size}" for size in sizes)
         return f"all floors together times {listed}"
 
 
 def regimes(highest: Mapping[int, str]) -> str:
-    """Which floor is the highest from where to where.
+    """Which floor is the highest, over which sizes.
 
     >>> regimes({128: "launch overhead", 256: "launch overhead", 512: "arithmetic"})
     'launch overhead 128 to 256, arithmetic at 512'
@@ -139,7 +138,7 @@ def regimes(highest: Mapping[int, str]) -> str:
 
 
 def departure(floors: Sequence[Floor], values: Sequence[Value]) -> Departure:
-    """Which values lie no higher than `NEAR` times all floors together, by the low ends of their
+    """Which values are at most `NEAR` times the sum of all floors, by the low ends of their
     intervals."""
     highest: dict[int, str] = {}
     above: dict[int, float] = {}
@@ -153,7 +152,8 @@ def departure(floors: Sequence[Floor], values: Sequence[Value]) -> Departure:
 
 
 def best(derived: Derived, values: Sequence[Value], unit: str) -> Floor:
-    """A derived answer scaled by the best rate of the series, so that it touches one value."""
+    """A derived quantity scaled by the best rate of the series, so that the floor touches one
+    value."""
     numbers = {value.size: derived.at(value.size) for value in values}
     rate = max(numbers[value.size] / value.value for value in values)
     return scaled_by(rate, BEST, derived, numbers, unit)
@@ -162,15 +162,15 @@ def best(derived: Derived, values: Sequence[Value], unit: str) -> Floor:
 def scaled_by(
     rate: float, source: str, derived: Derived, numbers: Mapping[int, float], unit: str
 ) -> Floor:
-    """Numbers of a derived answer over a rate."""
+    """The numbers of a derived quantity divided by a rate."""
     words = f"{scaled(rate, RATES[unit][derived.name])}, {source}"
     at = {size: number / rate for size, number in numbers.items()}
     return Floor(DERIVED[derived.name], at, words, source)
 
 
 def reached(series: Series, name: str) -> Reading | None:
-    """The highest of the ceilings that bound the rate of a derived answer, as measured beside any
-    record of a series; None where none was."""
+    """The highest of the ceilings that bound the rate of a derived quantity, as measured beside any
+    record of a series; None where none was measured."""
     found = [
         ceiling(record.environment, each)
         for record in series.records
@@ -181,7 +181,7 @@ def reached(series: Series, name: str) -> Reading | None:
 
 
 def sheet(series: Series) -> float | None:
-    """The most bytes a second that the data sheet of a series' device gives."""
+    """The most bytes per second in the data sheet of a series' device."""
     found = [bandwidth(record.environment) for record in series.records]
     return max((rate for rate in found if rate is not None), default=None)
 
@@ -189,9 +189,9 @@ def sheet(series: Series) -> float | None:
 def in_time(
     series: Series, values: Sequence[Value], derived: Derived, apart: Derived | None
 ) -> Floor:
-    """A floor in seconds, by the rate that is known best.
+    """A floor in seconds, by the best-known rate.
 
-    `apart`: operations that have a floor of their own, and are in no other.
+    `apart`: operations that have a floor of their own and are taken out of this one.
     """
     numbers: dict[int, float] = {value.size: derived.at(value.size) for value in values}
     if (top := reached(series, derived.name)) is not None:
@@ -204,12 +204,13 @@ def in_time(
 
 
 def launches(series: Series, values: Sequence[Value]) -> Floor | None:
-    """What launching the operations takes by itself; None where a size has no estimate."""
+    """The time of launching the operations alone; None where a size has no estimate."""
     return averaged(series, values, LAUNCHES, "launch_estimate", 1.0, "as estimated by the records")
 
 
 def idle(series: Series, values: Sequence[Value]) -> Floor | None:
-    """What the board draws without work, for as long as a call takes; None where it is unknown."""
+    """The board's power without work, for the duration of a call; None where the power is
+    unknown."""
     net = [record.readings.get("energy_net") for record in series.records]
     watts = [n.details["idle_W"] for n in net if n is not None and "idle_W" in n.details]
     if not watts:
@@ -236,7 +237,7 @@ OWN: Mapping[str, tuple[object, ...]] = {
     "latency_cold": (launches,),
     "energy": (idle,),
 }
-"""Reading -> its floors beside what is derived."""
+"""Reading -> its floors besides those of derived quantities."""
 
 
 def floors_of(
@@ -246,10 +247,10 @@ def floors_of(
     derived: Sequence[Derived],
     exponentials: Derived | None = None,
 ) -> list[Floor]:
-    """Every floor of a quantity that is known for a series.
+    """Every known floor of a measured quantity along a series.
 
-    `exponentials`: how many there are, which take time of their own where it was measured how many
-    a device reaches.
+    `exponentials`: their number, which has a floor of its own where the device's ceiling of
+    exponentials was measured.
     """
     own = [rule(series, values) for rule in OWN.get(quantity.reading, ())]  # type: ignore[operator]  # the functions above
     known = [*filter(None, own)]

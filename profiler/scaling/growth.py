@@ -1,6 +1,5 @@
-"""With which exponents do latency, memory and energy grow in l and d, as measured and as derived,
-and where does what was measured leave what is predicted?
-"""
+"""With which exponents do latency, memory and energy grow in l and d, as measured and as
+derived?"""
 
 from __future__ import annotations
 
@@ -30,30 +29,32 @@ COMPARED: Mapping[str, tuple[str, ...]] = {
     "J": (OPERATIONS, UNFUSED, COMPULSORY),
     "B": (LIVE,),
 }
-"""Unit of a quantity -> the derived answers that stand beside its exponent."""
+"""Unit of a measured quantity -> the derived quantities that stand beside its exponent."""
 
 FUSED = "fused-attention"
-"""The kernel class that keeps what is between its equations on the chip."""
+"""The kernel class that keeps what lies between its equations on the chip."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How a derived answer grows over the range of a measured exponent."""
+    """How a derived quantity grows over the range of a measured exponent."""
 
     name: str
     power: float
-    """By the same weighted line through the answer's values."""
+    """The slope of the same weighted line through the derived values."""
     first: float
     last: float
-    """The local exponents at both ends; the same number twice where there are none."""
+    """The local exponents at both ends; twice the exponent between the ends where there are no
+    local ones."""
     how: str
-    """`local`, or what stands in for it."""
+    """`local`, or how the exponent was found instead."""
 
     @property
     def words(self) -> str:
-        """As a table prints it: the exponent, and those at both ends where they are others.
+        """The text in a table: the exponent, and the local exponents at both ends where they differ
+        from it.
 
-        What stands in for local exponents is one number, no range.
+        An exponent between the ends is one number, not a range.
         """
         power, first, last = (f"{number:.2f}" for number in (self.power, self.first, self.last))
         if power == first == last:
@@ -63,7 +64,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Scaling:
-    """One quantity along one series."""
+    """One measured quantity along one series."""
 
     series: Series
     quantity: Quantity
@@ -72,11 +73,11 @@ class Scaling:
     derived: Mapping[str, Growth | str] = field(default_factory=dict)
     """Name -> growth, or why there is none."""
     departure: Departure | str = ""
-    """Where it leaves the floors; or why that is not known."""
+    """Where the quantity leaves its floors; or why that is unknown."""
 
     @property
     def agrees_with(self) -> list[str]:
-        """The derived answers whose exponent lies in the measured interval."""
+        """The derived quantities whose exponent lies in the measured interval."""
         if isinstance(self.measured, Unsettled):
             return []
         known = [g for g in self.derived.values() if isinstance(g, Growth)]
@@ -122,8 +123,8 @@ class Scaling:
 def scalings(
     records: Sequence[Measurement], letters: Sequence[str] = LETTERS
 ) -> tuple[list[Scaling], list[str]]:
-    """Every quantity along every series of the records, and a sentence for each letter along which
-    there is none."""
+    """Every quantity along every series of the records, and a sentence for each letter without a
+    series."""
     found: list[Scaling] = []
     problems = []
     for letter in letters:
@@ -145,7 +146,7 @@ def scaling(
 ) -> Scaling:
     """One quantity along one series.
 
-    `known`: what was derived for the series before; it grows.
+    `known`: what was derived for this series so far; this call adds to it.
     """
     for name in COMPARED[quantity.unit]:
         if name not in known:
@@ -168,7 +169,7 @@ def scaling(
 
 
 def growth(derived: Derived | str, values: Sequence[Value], first: int, last: int) -> Growth | str:
-    """How an answer grows between two sizes."""
+    """How a derived quantity grows between two sizes."""
     if isinstance(derived, str):
         return derived
     if first == last:
@@ -185,9 +186,9 @@ def departs(
     kernels: frozenset[str],
     exponentials: Derived | str,
 ) -> Departure | str:
-    """Where the values leave their floors; the traffic is what a fused kernel cannot avoid where
-    there is one, and else that of equation after equation. `exponentials`: a sentence where there
-    is none of them."""
+    """Where the values leave their floors. The traffic floor is the compulsory traffic for a fused
+    kernel, and else that of equation after equation. `exponentials`: a sentence where they could
+    not be derived."""
     left_out = UNFUSED if FUSED in kernels else COMPULSORY
     wanted = {name: each for name, each in derived.items() if name != left_out}
     if missing := [each for each in wanted.values() if isinstance(each, str)]:

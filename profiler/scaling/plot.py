@@ -1,10 +1,9 @@
 """How do latency, memory and energy look against l and d, theory beside measurement?
 
-A row of panels for each quantity, a column for each size that is followed and each setting (phase,
-element type, device and the other sizes); many columns go on below in bands. A series has one
-colour, one sign and one kind of line; its measured values have their 95 % intervals as bars, and
-what the equations give is the thin line of the same colour, scaled by the one constant that the
-legend names.
+One row of panels per quantity; one column per varied size and setting (phase, element type, device
+and the other sizes); more columns than fit continue below in bands. A series has one colour, one
+marker and one line style; its measured values have their 95 % intervals as bars, and the thin line
+of the same colour is the theory, scaled by the one constant that the legend names.
 """
 
 from __future__ import annotations
@@ -30,33 +29,34 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 DRAWN = ("latency", "peak_memory", "energy")
-"""The quantities of the rows, from above."""
+"""The quantities of the rows, from the top."""
 
 THEORY: Mapping[str, str] = {"s": OPERATIONS, "J": OPERATIONS, "B": LIVE}
-"""Unit of a quantity -> what is derived and drawn beside it."""
+"""Unit of a quantity -> the derived quantity that is drawn beside it."""
 
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F",
 )  # fmt: skip
-"""Told apart with any colour vision: those of Okabe and Ito, "Color Universal Design" (2008), with
-a brown in the place of their yellow, which is too light for lines."""
+"""Distinguishable with any colour vision: those of Okabe and Ito, "Color Universal Design" (2008),
+with a brown in place of their yellow, which is too light for lines."""
 SIGNS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
 
 WIDTH, AXES, EMPTY, ENTRY = 4.8, 3.4, 1.0, 0.13
-"""Inches of a column, of a row with and without values, and of a line of the legend below it."""
+"""Inches: width of a column, height of a row with and without values, height of a line of the
+legend."""
 BELOW = -0.16
-"""Where the legend begins, below the axes, in heights of these."""
+"""Where the legend begins below the axes, in heights of the axes."""
 
 MOST = 12
-"""More columns than this are not drawn into one figure."""
+"""The most columns in one figure."""
 
 UNDATED: Mapping[str, dict[str, None]] = {
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
     "png": {},
 }
-"""Without these dates, equal records give equal files."""
+"""Metadata without dates, so that equal records give equal files."""
 
 STYLE: Mapping[str, Any] = {
     "svg.hashsalt": "costmodel",
@@ -70,7 +70,7 @@ STYLE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """Which records are drawn; what is empty leaves none out."""
+    """Which records are drawn; an empty field excludes none."""
 
     along: tuple[str, ...] = ("l", "d")
     phases: tuple[str, ...] = ()
@@ -111,20 +111,20 @@ class Asked:
 
 @dataclass(frozen=True)
 class Panel:
-    """One quantity in one setting: the series that have it, and why others do not."""
+    """One quantity in one setting: the series that have it, and why other series do not."""
 
     quantity: Quantity
     letter: str
     setting: str
     drawn: tuple[tuple[Series, tuple[Value, ...]], ...]
     missing: Mapping[str, frozenset[str]]
-    """Why a series is not drawn -> the ids of the records of which that is so."""
+    """Reason why a series is not drawn -> the ids of its records."""
 
 
 def draw(records: Sequence[Measurement], asked: Asked, output: Path) -> list[str]:
-    """Write a figure; a sentence for whatever is not in it.
+    """Write a figure; returns a sentence for whatever is not in it.
 
-    Files of equal records are equal, byte by byte, with one version of matplotlib.
+    Equal records give equal files, byte by byte, with one version of matplotlib.
 
     Raises:
         MeasureError: nothing to draw, or too many panels for one figure.
@@ -147,7 +147,8 @@ def draw(records: Sequence[Measurement], asked: Asked, output: Path) -> list[str
 
 
 def not_drawn(shown: Sequence[Panel]) -> list[str]:
-    """A sentence for each quantity and reason, with the number of records, most of them first."""
+    """A sentence for each quantity and reason, with the number of records; within a quantity, most
+    records first."""
     lost: dict[tuple[str, str], set[str]] = {}
     for each in sorted(shown, key=lambda panel: DRAWN.index(panel.quantity.reading)):
         for why, ids in each.missing.items():
@@ -163,7 +164,8 @@ def not_drawn(shown: Sequence[Panel]) -> list[str]:
 def panels(
     records: Sequence[Measurement], letters: Sequence[str]
 ) -> tuple[list[list[Panel]], list[str]]:
-    """The columns of the figure, a panel each quantity; a sentence for a letter without series."""
+    """The columns of the figure, one panel per quantity; a sentence for each letter without
+    series."""
     columns, problems = [], []
     for letter in letters:
         groups: dict[str, list[Series]] = {}
@@ -180,10 +182,9 @@ def panels(
 
 
 def shared(along: Sequence[Series], series: Series) -> frozenset[str]:
-    """The sizes that all series like this one have: what they are drawn at side by side.
-
-    Those of its phase along which the same sizes move: where t stays, it is among them.
-    """
+    """The sizes that all comparable series have fixed, which decide which series share a panel: the
+    series of the same phase in which the same letters vary (where t is fixed, t is among the
+    sizes)."""
     like = (each for each in along if each.phase == series.phase and each.moving == series.moving)
     return frozenset.intersection(*(frozenset(dict(each.fixed)) for each in like))
 
@@ -240,7 +241,7 @@ def drawn(columns: Sequence[Sequence[Panel]], look: Colours) -> Figure:
 
 
 def rows_of(columns: Sequence[Sequence[Panel]], across: int) -> list[list[Panel]]:
-    """The rows of panels where so many columns stand side by side, and the others go on below."""
+    """The rows of panels, with `across` columns side by side and the others in bands below."""
     bands = [columns[k : k + across] for k in range(0, len(columns), across)]
     return [[column[j] for column in band] for band in bands for j in range(len(DRAWN))]
 
@@ -257,7 +258,7 @@ def inches(rows: Sequence[Sequence[Panel]]) -> tuple[float, float]:
 
 
 def filled(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
-    """One panel; its reasons where it would be empty."""
+    """Draw one panel; write the reasons where it would be empty."""
     if title:
         axes.set_title(folded(panel.setting, 56), fontsize=8)
     axes.set_xlabel(panel.letter)
@@ -283,7 +284,7 @@ def filled(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
 
 
 def measured(axes: Axes, series: Series, values: Sequence[Value], look: dict[str, Any]) -> None:
-    """Values with their intervals; those that say nothing of the work are hollow."""
+    """Draw values with their intervals; values that do not show the work are hollow."""
     xs, ys = [v.size for v in values], [v.value for v in values]
     bars = [[bar(v, v.value - v.low) for v in values], [bar(v, v.high - v.value) for v in values]]
     cuts = dict.fromkeys(v.cut.partition(" (")[0] for v in values if v.cut)
@@ -299,14 +300,15 @@ def measured(axes: Axes, series: Series, values: Sequence[Value], look: dict[str
 
 
 def bar(value: Value, length: float) -> float:
-    """The length of a bar; none where no interval is known."""
+    """The length of a bar; 0 where the value has no interval."""
     return 0.0 if value.cut.startswith(NO_INTERVAL) else length
 
 
 def theory(
     axes: Axes, series: Series, quantity: Quantity, values: Sequence[Value], look: dict[str, Any]
 ) -> None:
-    """What the equations give, scaled by one constant; nothing where they give nothing."""
+    """Draw the derived quantity, scaled by one constant; only its reason in the legend where there
+    is none."""
     found = scaled_theory(series, quantity, values)
     if isinstance(found, str):
         axes.plot([], [], label=f"{series.name}: no theory ({folded(found, 60)})", alpha=0)
@@ -320,7 +322,7 @@ def theory(
 
 
 def scaled_theory(series: Series, quantity: Quantity, values: Sequence[Value]) -> Floor | str:
-    """The derived answer of a panel at the sizes that were measured, or why there is none.
+    """The derived quantity of a panel at the measured sizes, or why there is none.
 
     Bytes are not scaled: the equations' live set is in bytes already.
     """

@@ -20,9 +20,9 @@ class Quantity:
     title: str
     unit: str
     launches: bool
-    """Whether it says nothing of the work where the device waits for launches."""
+    """Whether the reading does not show the work where the device waits for launches."""
     exact: bool = False
-    """Whether it repeats to the byte, so that its samples need no interval."""
+    """Whether the reading repeats to the byte, so that its samples need no interval."""
 
 
 QUANTITIES: Mapping[str, Quantity] = {
@@ -36,19 +36,19 @@ QUANTITIES: Mapping[str, Quantity] = {
         Quantity("energy_net", "energy, net", "J", launches=True),
     )
 }
-"""Reading -> what is followed."""
+"""Reading -> the followed quantity."""
 
 COMMON = ("b", "l", "t", "d")
 """The sizes that every mixer has."""
 
 LAUNCH_BOUND, NO_INTERVAL = "bound by launches", "without an interval"
-"""Why a value says nothing of how the work grows."""
+"""Why a value does not show how the work grows."""
 
 
 Fixed = tuple[tuple[str, int], ...]
 """Sizes with their values."""
 Key = tuple[str, str, str, str, str, str, str, Fixed]
-"""Mixer, implementation, form, phase, dtype, kind of device, letter and what stays."""
+"""Mixer, implementation, form, phase, dtype, kind of device, letter and the fixed sizes."""
 
 
 @dataclass(frozen=True)
@@ -64,32 +64,33 @@ class Series:
     """cpu or cuda."""
     letter: str
     fixed: Fixed
-    """The other sizes; t is none of them where the last token moves with l."""
+    """The other sizes; without t where t varies with l (the last token)."""
     records: tuple[Measurement, ...]
 
     @property
     def label(self) -> str:
-        """Mixer and implementation, and what was asked for besides."""
+        """Mixer and implementation, and the options that were asked for."""
         return f"{self.mixer} {self.implementation}{self.asked}"
 
     @property
     def asked(self) -> str:
-        """What was asked for besides, `, compile=True`; empty where there is nothing."""
+        """The options that were asked for, as `, compile=True`; empty where there are none."""
         return options_words(self.records[0].sweep.get("options", {}))
 
     @property
     def name(self) -> str:
-        """The label, with the sizes of its own: those beside batch, length, position and width."""
+        """The label, with the mixer's own sizes: those besides batch, length, position and
+        width."""
         own = sizes_words({x: n for x, n in self.fixed if x not in COMMON})
         return f"{self.label} ({own})" if own else self.label
 
     @property
     def setting(self) -> str:
-        """What else was the same, in words."""
+        """The phase, dtype, device and fixed sizes, in words."""
         return self.setting_at(frozenset(dict(self.fixed)))
 
     def setting_at(self, letters: frozenset[str]) -> str:
-        """What else was the same, of the sizes these alone."""
+        """The same with only those of the fixed sizes that are in `letters`."""
         sizes = sizes_words({x: n for x, n in self.fixed if x in letters})
         words = (PHASES.get(self.phase, self.phase), self.dtype, self.device, sizes)
         return ", ".join(filter(None, words))
@@ -100,17 +101,18 @@ class Series:
         return sorted({record.sizes[self.letter] for record in self.records})
 
     def at(self, size: int) -> list[Measurement]:
-        """The records at one size, a round each."""
+        """The records at one size, one per round."""
         return [record for record in self.records if record.sizes[self.letter] == size]
 
     @property
     def moving(self) -> frozenset[str]:
-        """The letters that change along the series: t with l, where the last token is asked for."""
+        """The letters that vary along the series: l, and t with it where the last token is
+        measured."""
         letters = set(self.records[0].sizes)
         return frozenset(letters - {letter for letter, _ in self.fixed})
 
     def values(self, quantity: Quantity) -> list[Value]:
-        """The values of a quantity, one a size, where it was measured and is more than nothing."""
+        """The values of a quantity, one per size, where it was measured and is above zero."""
         return [v for size in self.sizes if (v := value_of(self.at(size), size, quantity))]
 
     def missing(self, quantity: Quantity) -> str:
@@ -122,10 +124,10 @@ class Series:
 
 
 def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
-    """The records along a letter, two sizes or more, in the order in which they come up.
+    """The series along a letter, of two sizes or more, in the order in which they first occur.
 
-    A record of the last token, t = l, is a point of two series along l: of the one in which t moves
-    with l, and of the one in which t stays.
+    A record of the last token, t = l, belongs to two series along l: one in which t varies with l,
+    and one in which t is fixed.
     """
     groups: dict[tuple[object, ...], tuple[Key, list[Measurement]]] = {}
     for record in records:
@@ -146,7 +148,7 @@ def kind_of(record: Measurement) -> str:
 
 
 def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
-    """The sizes that stay as they are along a letter, in each series that a record is a point of.
+    """The sizes that are fixed along a letter, in each series that a record belongs to.
 
     >>> def token(**sizes): return Measurement("she", "conv", "", sizes, "fp32", "inference", "cpu")
     >>> fixed_of(token(l=4, t=2), "l"), fixed_of(token(l=4, t=4), "l")
@@ -160,7 +162,7 @@ def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
 
 
 def value_of(records: Sequence[Measurement], size: int, quantity: Quantity) -> Value | None:
-    """The rounds of one size as one value; None where none has a value above zero."""
+    """The rounds at one size as one value; None where no round has a value above zero."""
     read = [(r, r.readings[quantity.reading]) for r in records if quantity.reading in r.readings]
     rounds = [reading for _, reading in read if reading.value > 0]
     if not rounds:
@@ -179,14 +181,15 @@ def has_interval(reading: Reading) -> bool:
 
 
 def why_none(rounds: Sequence[Reading]) -> str:
-    """Why one of the rounds has no interval: what its record says, or how few samples it has."""
+    """Why one of the rounds has no interval: the reason in its record, or its small number of
+    samples."""
     said = [r.details["ci_missing"] for r in rounds if "ci_missing" in r.details]
     fewest = min(len(reading.samples) for reading in rounds)
     return said[0] if said else f"{fewest} sample{'s' if fewest != 1 else ''}"
 
 
 def interval_of(reading: Reading) -> tuple[float, float, float]:
-    """Value and the interval of the median; where none is known, from the least to the largest of
+    """Value and interval of the median; where there is no interval, the least and the largest of
     the samples above zero."""
     ends = [reading.details["ci_low"], reading.details["ci_high"]] if has_interval(reading) else []
     ends = ends or [sample for sample in reading.samples if sample > 0]
@@ -199,5 +202,5 @@ def waits(record: Measurement) -> bool:
 
 
 def readings_of(records: Sequence[Measurement], name: str) -> Iterator[Reading]:
-    """A reading of those records that have it."""
+    """The readings of this name, of the records that have it."""
     return (record.readings[name] for record in records if name in record.readings)
