@@ -36,7 +36,7 @@ def dtype_name(name: str) -> str:
 
 
 def default_device() -> str:
-    """ "cuda" where torch finds a GPU, else "cpu"."""
+    """The name of the default device: cuda where torch finds a GPU, else cpu."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
