@@ -63,7 +63,7 @@ def hardware_counts(
 
 
 def not_asked() -> Unavailable:
-    """Why counters were not read though nobody asked for them: what reading them would need."""
+    """Why counters were not read: nobody asked, or this machine lacks what reading them needs."""
     missing = lacking("cuda", shutil.which(NCU))
     if not missing:
         return Unavailable("hardware counters were not asked for (--counters reads them)")
