@@ -19,8 +19,8 @@ from profiler.tracing.proof import breaks
 from profiler.tracing.size_samples import Points
 
 TRIED = (
-    "peak: the moments of a call differ with the sizes; those are followed that were the highest "
-    "at one that was tried"
+    "peak: a call runs other operations at other sizes; the maximum is over the moments that were "
+    "highest at some size that was tried"
 )
 """The note on a peak that is not the maximum over all moments."""
 
