@@ -1,4 +1,5 @@
-"""The catalogue of mixers as PyTorch modules: what a user's own file needs of it."""
+"""Which names does a user's own module file need from the catalogue of mixers as PyTorch
+modules?"""
 
 from profiler.modules.registry import (
     Implementation,

@@ -1,7 +1,7 @@
 """How do additive attention and the two multiplicative scores beside it run in PyTorch?
 
 Bahdanau et al. 2014 and Luong et al. 2015, as causal self-attention whose values are the rows of x.
-A class is one score together with one way to go through the pairs of tokens.
+A class combines one score with one way to go through the pairs of tokens.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from profiler.modules.registry import implementation
 
 
 class ScoredAttention(Mixer):
-    """Causal attention with a score of its own: y_i = the softmax over k <= i of z_ik, times x_k.
+    """Causal attention with a score of its own: y_i is the softmax of z_ik over k <= i, times x_k.
 
-    `STATE` names the arrays that later tokens read: the keys where they are not the rows of x, and
-    x. `KERNELS` has the kernel class of the arrays that the score is computed from.
+    `STATE` names the arrays that later tokens read: x, and the keys where they are not the rows of
+    x. `KERNELS` names the arrays from which the score is computed, each a contraction.
     """
 
     MIXER: ClassVar[str]
@@ -47,18 +47,18 @@ class ScoredAttention(Mixer):
         return torch.softmax(scores, dim=-1) @ values
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for keys and values, or for the rows that are both."""
+        """Room for keys and values, or for x alone where its rows are both."""
         return State({name: self._rows(batch, length, self._width(name)) for name in self.STATE})
 
     def _width(self, name: str) -> int:
         return self.d
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries and keys, then the pairs as this class goes through them."""
+        """Queries and keys, then the pairs in the order of `self.pairs`."""
         return self.pairs.attend(self, self.queries(x), self.keys(x), x)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's key and row, then attend from it to all that is held."""
+        """Append the token's key and row, then attend from the token to all held rows."""
         q_t, k_t = self.queries(x_t), self.keys(x_t)
         own = {"K": k_t, "x": x_t}
         state.append(**{name: own[name] for name in self.STATE})
@@ -68,7 +68,8 @@ class ScoredAttention(Mixer):
 
 @dataclass(frozen=True)
 class Pairs:
-    """A way to go through the pairs of queries and keys, and what it does to the equations."""
+    """A way to go through the pairs of queries and keys, and the rewrites of the equations that it
+    means."""
 
     name: str
     attend: Callable[[ScoredAttention, Tensor, Tensor, Tensor], Tensor]
@@ -83,7 +84,7 @@ def masked(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
 
 
 def row_by_row(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
-    """One query after another, each with the keys that it sees: no masked pair is computed."""
+    """One query after another, each against the keys that it sees: no masked pair is computed."""
     rows = []
     for i in range(1, int(x.shape[1]) + 1):
         weights = torch.softmax(mixer.scores(q[:, i - 1 : i], k[:, :i]), dim=-1)
@@ -98,7 +99,7 @@ _Class = TypeVar("_Class", bound=type[ScoredAttention])
 
 
 def going(pairs: Pairs) -> Callable[[_Class], _Class]:
-    """Give the decorated class its way through the pairs and describe it as an implementation."""
+    """Give the decorated class its way through the pairs, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.pairs = pairs

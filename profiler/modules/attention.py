@@ -1,7 +1,7 @@
 """How do queries attend to keys and values in PyTorch: step by step, or in one fused call?
 
 Shared by the mixers that attend with softmax. Queries are (b, n, s, w), keys (b, n, t, w), values
-(b, n, t, u), and what comes out is (b, n, s, u).
+(b, n, t, u), and the result is (b, n, s, u).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from profiler.modules.base import Unsupported
 
 
 class Attend(Protocol):
-    """Values weighted by the softmax of scores, which are divided by sqrt(`by`) first."""
+    """Values weighted by the softmax of scores, which are first divided by sqrt(`by`)."""
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
-        """What the heads read, (b, n, s, u)."""
+        """The heads' rows, (b, n, s, u)."""
         ...
 
 
 @dataclass(frozen=True)
 class Attention:
-    """A way to attend: the rewrites that it applies, and the kernel classes of the scores Z, the
+    """A way to attend: the rewrites that it means, and the kernel classes of the scores Z, the
     attention A and the heads' rows R."""
 
     name: str
@@ -60,9 +60,9 @@ def products(q: Tensor, k: Tensor) -> Tensor:
 def fused(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
     """One call of PyTorch's scaled_dot_product_attention: masked pairs are skipped.
 
-    Described by the reference arithmetic in that function's documentation, which multiplies each
-    score by the scale. Raises Unsupported where the device has no fused kernel for these
-    operands: PyTorch would silently take a dense path that the description does not fit.
+    Counted by the reference arithmetic in that function's documentation, which multiplies each
+    score by the scale. Raises Unsupported where the device has no fused kernel for these operands:
+    PyTorch would silently take a dense path that the count does not describe.
     """
     if not _has_fused_kernel(q, k, v, causal):
         values = "" if v.shape[-1] == q.shape[-1] else f" and values of width {v.shape[-1]}"
@@ -74,9 +74,9 @@ def fused(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
 
 
 def _has_fused_kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
-    """Whether one of PyTorch's fused kernels takes these operands.
+    """Whether one of PyTorch's fused kernels accepts these operands.
 
-    The one for the CPU takes heads of one width only.
+    The CPU's kernel accepts only values as wide as the queries.
     """
     if q.device.type != "cuda":
         return v.shape[-1] == q.shape[-1]

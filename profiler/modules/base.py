@@ -31,7 +31,7 @@ def head_width(d: int, n: int) -> int:
 
 
 def fan_in(shape: torch.Size) -> int:
-    """Number of terms that one output of a weight of this shape adds up.
+    """Number of terms that one output of a weight of this shape sums.
 
     The last axis of a weight is its output axis, (in, out), (lag, in, out) or (lag, channel);
     a weight of one axis is a list of terms.
@@ -49,8 +49,8 @@ class State:
     `arrays` maps an array's name in the equations to a preallocated tensor (b, ..., capacity,
     width), one row per token. Rows fill from the front, or from the end where `newest_first`, so
     that the held rows are always one view: oldest token first, or newest first. Where `sliding`,
-    only the latest `capacity` rows are held: the oldest one makes room. What a recurrence carries
-    is one row, which the next token's replaces.
+    only the latest `capacity` rows are held: a new row replaces the oldest. The state of a
+    recurrence is one row, replaced by each token.
     """
 
     arrays: dict[str, Tensor]
@@ -70,12 +70,12 @@ class State:
 
     @property
     def rows(self) -> int:
-        """Number of tokens whose rows are held: all of them, or the latest where it slides."""
+        """Number of tokens whose rows are held: all, or the latest `capacity` where sliding."""
         return min(self.position, self.capacity)
 
     @property
     def elements(self) -> int:
-        """Number of entries held for one sample: all arrays, rows of held tokens only."""
+        """Number of held entries per sample, over all arrays."""
         return sum(self.held(name)[0].numel() for name in self.arrays)
 
     def held(self, name: str) -> Tensor:
@@ -101,7 +101,7 @@ class State:
             self.arrays[name].select(-2, at).copy_(row)
 
     def _slide(self) -> None:
-        """Overwrite the oldest row: every other one moves by one."""
+        """Make room for a row: move every row but the oldest by one, over the oldest."""
         to, since = (1, 0) if self.newest_first else (0, 1)
         for array in self.arrays.values():
             kept = array.narrow(-2, since, self.capacity - 1).clone()
@@ -117,7 +117,7 @@ class State:
 
 
 class SequenceMixer(nn.Module, ABC):
-    """A mixer of width d, whole sequences at once: x (b, s, d) to y (b, s, d).
+    """A mixer of width d for whole sequences: x (b, s, d) to y (b, s, d).
 
     A subclass declares its parameters with `weight`, named and shaped as in its equations, and
     writes `mix`; sizes and dtypes are checked here. It has no `step`: where no form of the
@@ -128,7 +128,8 @@ class SequenceMixer(nn.Module, ABC):
     """Whether a parameter has extent l, so that no sequence may be longer."""
 
     like: Tensor
-    """Nothing, on the device and in the dtype of the parameters, of which there may be none."""
+    """An empty tensor on the device and in the dtype of the parameters, for modules that have
+    none."""
 
     def __init__(
         self,
@@ -151,7 +152,8 @@ class SequenceMixer(nn.Module, ABC):
         return made
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix whole sequences: x (b, s, d) to y (b, s, d), s at most l where a weight ends there.
+        """Mix whole sequences: x (b, s, d) to y (b, s, d), s at most l where a parameter has extent
+        l.
 
         Raises ValueError on a wrong shape or dtype, Unsupported where the device lacks an
         operation in this dtype.
@@ -225,8 +227,7 @@ class Headed(SequenceMixer):
 class Mixer(SequenceMixer):
     """A causal mixer of width d: x (b, s, d) to y (b, s, d), or one token at a time.
 
-    A subclass writes `advance` and `initial_state` beside what a `SequenceMixer` has; the room in
-    the state is checked here.
+    A subclass also writes `advance` and `initial_state`; the room in the state is checked here.
     """
 
     @torch.no_grad()

@@ -1,8 +1,9 @@
 """How do Terroa's causal attention heads (SSA, LSA, VSA, SLSA, VLSA) run in PyTorch?
 
 The equations are those of `costmodel.mixers.causal_heads`: every head has weights of its own, side
-by side in the columns of one array. A class is one mixer together with one way to attend. PyTorch's
-fused call stands where queries and values are equally wide; the CPU has no kernel for others.
+by side in the columns of one array. A class combines one mixer with one way to attend. PyTorch's
+fused call is offered where queries and values are equally wide; the CPU has no kernel for other
+widths.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from profiler.modules.registry import implementation
 
 
 class CausalHeads(Mixer):
-    """n heads: queries meet keys, and the scores' softmax weighs values.
+    """n heads: scores of queries and keys, whose softmax weights the values.
 
     `l` is only the number of tokens for which `initial_state` makes room. Where `LAYERED`, the
-    values of a head pass L_1 and L_2 first.
+    values of a head pass through L_1 and L_2 first.
     """
 
     MIXER: ClassVar[str]
@@ -62,7 +63,7 @@ class CausalHeads(Mixer):
         )
 
     def declare_scores(self) -> None:
-        """The weights from which scores are made."""
+        """Declare the weights from which scores are computed."""
         raise NotImplementedError
 
     def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,7 +72,7 @@ class CausalHeads(Mixer):
 
     @property
     def by(self) -> int:
-        """Scores are divided by the root of this."""
+        """Scores are divided by the square root of this."""
         return self.scored
 
     @classmethod
@@ -107,7 +108,7 @@ class CausalHeads(Mixer):
         return self.project(rows.transpose(1, 2).flatten(2))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's key and value, then attend to all that is held."""
+        """Append the token's key and value, then attend to all held rows."""
         q_t, k_t = self.score(x_t)
         state.append(**{self.KEYS: k_t, self.values(): self.value(x_t)})
         k, v = state.held(self.KEYS), state.held(self.values())
@@ -145,7 +146,7 @@ class QueriesAndKeys(CausalHeads):
         self.W_K: nn.Parameter = self.weight(self.d, self.n * self.scored)
 
     def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both are projected."""
+        """Both projected."""
         return self.heads(x, self.W_Q), self.heads(x, self.W_K)
 
 
@@ -195,7 +196,7 @@ class WideHeads(QueriesAndKeys):
 
 
 class OneMatrix(CausalHeads):
-    """Scores x W_U x^T with a d x d matrix per head: x itself is the keys of all heads."""
+    """Scores x W_U x^T with a d x d matrix per head: the rows of x are the keys of all heads."""
 
     KEYS = "x"
 
@@ -235,7 +236,7 @@ _Class = TypeVar("_Class", bound=type[CausalHeads])
 
 
 def attends(attention: Attention) -> Callable[[_Class], _Class]:
-    """Give the decorated mixer class its attention and describe it as an implementation."""
+    """Give the decorated mixer class its attention, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.attention = attention

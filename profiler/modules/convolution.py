@@ -1,7 +1,7 @@
 """How does a convolution over the tokens run in PyTorch, causal or centred?
 
 The convolutional layer of Table 1 of Vaswani et al. 2017: k taps, each a (d, d) matrix, no bias. A
-class is one alignment of the taps together with one way to compute them.
+class combines one alignment of the taps with one algorithm.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from profiler.modules.base import Mixer, SequenceMixer, State, require_sizes
 from profiler.modules.registry import implementation
 
 Apply = Callable[[Tensor, Tensor, int], Tensor]
-"""Rows (b, s, d), taps (k, d, d) from the earliest row to the latest, and how many of the taps
-reach ahead: the sums (b, s, d)."""
+"""From rows (b, s, d), taps (k, d, d) in the order of the rows that they read, and the number of
+taps that read later rows: the sums (b, s, d)."""
 
 
 def padded(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
-    """One convolution over rows of zeros too; the taps are permuted to (out, in, tap)."""
+    """One convolution over the rows and zeros around them; the taps are permuted to (out, in,
+    tap)."""
     around = F.pad(x.transpose(1, 2), (len(taps) - 1 - ahead, ahead))
     return F.conv1d(around, taps.permute(2, 1, 0)).transpose(1, 2)
 
 
 def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
-    """One matrix product per tap, each over the rows that it reaches: no zero is multiplied."""
+    """One matrix product per tap, each over the rows that the tap reads: no zero is multiplied."""
     length, own = int(x.shape[1]), len(taps) - 1 - ahead
     y = x @ taps[own]
     for number, tap in enumerate(taps):
@@ -43,8 +44,8 @@ def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to compute whole sequences, the rewrites that it applies, its kernel class, and the
-    parameters that one operation takes apart."""
+    """A way to compute whole sequences, the rewrites that it means, its kernel class, and the
+    parameters whose slices one operation takes."""
 
     name: str
     apply: Apply
@@ -84,7 +85,7 @@ class CausalConvolution(Convolution, Mixer):
     MIXER = "convolution"
 
     def mix(self, x: Tensor) -> Tensor:
-        """The taps from the earliest row on; none reaches ahead."""
+        """The taps from the earliest row on; none reads a later row."""
         return self.algorithm.apply(x, self.W.flip(0), 0)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
@@ -94,19 +95,20 @@ class CausalConvolution(Convolution, Mixer):
         return State({"x": held}, newest_first=True, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One product of the rows in reach, the token's own first, with their taps."""
+        """One product of the rows that the taps read, the token's own first, with their taps."""
         rows = torch.cat([x_t.unsqueeze(1), state.held("x")], dim=1)
         state.append(x=x_t)
         return rows.flatten(1) @ self.W[: rows.shape[1]].flatten(0, 1)
 
 
 class CentredConvolution(Convolution):
-    """The tap of the token itself is the middle one, of an even number the one before."""
+    """The middle tap reads the token itself; of an even number of taps, the earlier one of the
+    middle two."""
 
     MIXER = "convolution-same"
 
     def mix(self, x: Tensor) -> Tensor:
-        """The taps as they are; floor(k/2) of them reach ahead."""
+        """The taps in order; floor(k/2) of them read later rows."""
         return self.algorithm.apply(x, self.W, self.k // 2)
 
 
@@ -114,7 +116,7 @@ _Class = TypeVar("_Class", bound=type[Convolution])
 
 
 def computed_by(algorithm: Algorithm) -> Callable[[_Class], _Class]:
-    """Give the decorated class its algorithm and describe it as an implementation."""
+    """Give the decorated class its algorithm, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.algorithm = algorithm

@@ -1,4 +1,5 @@
-"""What does an implementation execute, as its description says, counted by the equations?"""
+"""Which equations does an implementation execute, by its description, and how many operations are
+they?"""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ class Described:
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Array -> kernel class; empty where the description names none."""
     unbound: tuple[str, ...] = ()
-    """The parameters whose slices one operation takes."""
+    """The parameters all of whose slices one operation takes."""
 
 
 OF_AUTOGRAD = ("quotient-gradient", "cases-gradient", "fft-gradient")
-"""How torch takes gradients of what is written in operations of its own (derivatives.yaml):
-whatever the module, unless a kernel below takes them otherwise."""
+"""How torch takes gradients of functions that it has operations for (derivatives.yaml), in any
+module, unless a kernel of `OF_KERNELS` takes them otherwise."""
 
 
 OF_KERNELS: Mapping[str, tuple[str, ...]] = {
@@ -39,13 +40,13 @@ OF_KERNELS: Mapping[str, tuple[str, ...]] = {
         "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     ),
 }  # fmt: skip
-"""Kernel class -> how its own backward pass takes the gradient of what it computed; that of fused
+"""Kernel class -> how its own backward pass takes the gradient of its result; that of fused
 attention is Algorithm 2 of Dao 2023, arXiv 2307.08691."""
 
 
 def gradient_rewrites(kernels: Mapping[str, str], rewrites: Sequence[str]) -> tuple[str, ...]:
-    """How the gradients of what these kernels computed are taken, under the rewrites of the
-    forward pass: what is dense has zeros in memory."""
+    """How the gradients through these kernels are taken, given the rewrites of the forward pass:
+    "dense" means that zeros are stored."""
     used = set(kernels.values())
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"] * ("dense" in rewrites)
@@ -53,7 +54,7 @@ def gradient_rewrites(kernels: Mapping[str, str], rewrites: Sequence[str]) -> tu
 
 
 def described(mixer: Mixer, implementation: Implementation, phase: str) -> Described:
-    """The description of `forward`, of its backward pass or of `step`."""
+    """What an implementation executes in a phase: `forward`, its backward pass, or `step`."""
     if phase == "inference":
         form, rewrites = implementation.step_form, implementation.step_rewrites
         kernels = implementation.step_kernels
@@ -74,8 +75,8 @@ def described(mixer: Mixer, implementation: Implementation, phase: str) -> Descr
 
 
 def classes(counts: CountsAt) -> Classes:
-    """Operations per class with the work done once, zero classes kept only where papers have a
-    column."""
+    """Operations per class, work common to all sequences once; classes with 0 are kept only where
+    papers have a column for them."""
     found = counts.by_class()
     for name, number in (counts.once.by_class() if counts.once else {}).items():
         found[name] = found.get(name, 0) + number
@@ -83,13 +84,14 @@ def classes(counts: CountsAt) -> Classes:
 
 
 def difference(larger: Classes, smaller: Classes) -> Classes:
-    """Per class, zeros left out."""
+    """larger - smaller per class; classes with difference 0 are left out."""
     names = dict.fromkeys([*larger, *smaller])
     return {n: d for n in names if (d := larger.get(n, 0) - smaller.get(n, 0))}
 
 
 def executed(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Classes:
-    """Rung 2: the equations counted as the implementation is described to execute them."""
+    """Level 2 of a reconciliation: the equations, counted as the implementation is described to
+    execute them."""
     return classes(count(mixer, phase, does.form, ("strict", *does.rewrites)).at(**sizes))
 
 
@@ -106,18 +108,19 @@ def steps(
 
 
 def held_steps(mixer: Mixer, does: Described) -> list[tuple[str, str, str, tuple[str, ...]]]:
-    """The switches that change what is held; zeros around arrays are measured, as copies."""
+    """The switches that change which bytes are held; zeros around arrays are left out, for they are
+    measured, as copies."""
     rewrites = [name for name in does.rewrites if name not in PADDINGS]
     return list(steps(mixer, does.form, rewrites))
 
 
 def dispatched_classes(operations: Mapping[str, Any]) -> Classes:
-    """Rung 3 by class, from what the counter of dispatched operations printed."""
+    """Level 3 by class, from what the counter of dispatched operations recorded."""
     return {k: operations[k] for k in CLASSES} | dict(operations["other"])
 
 
 def sum_classes(parts: Iterable[Classes]) -> Classes:
-    """Per-class sums."""
+    """The sums, class by class."""
     total: Classes = {}
     for part in parts:
         for name, number in part.items():

@@ -1,14 +1,10 @@
-"""By which torch operations is the causal sum over lags of the Extractor family computed?
-
-Every function computes out[i] = sum over j <= i of u[j] * w[i-j+1], from u (b, s, d) and a kernel
-whose first axis is the lag: matrices (l, d, d), vectors (l, d) or scalars (l,), l >= s. The
-product is the vector-matrix, the elementwise or the scalar one. The rows of the kernel beyond s
-are never read. (Equations (23), (26), (28), (29) of Chen's SHE/HE/WE/ME paper.)
-
-How do the Extractor mixers (SHE and its ablations, HE, HE's extraction, WE, ME) run in PyTorch?
+"""How do the Extractor mixers (SHE and its ablations, HE, HE's extraction, WE, ME) run in PyTorch?
 
 Equations (23)-(29) of Chen's SHE/HE/WE/ME paper; the ablations are those of section 6 of its first
-version. A class is one mixer together with one algorithm for the causal sum over lags.
+version. A class combines one mixer with one algorithm for the causal sum over lags: out[i] = sum
+over j <= i of u[j] * w[i-j+1], from u (b, s, d) and a kernel whose first axis is the lag: matrices
+(l, d, d), vectors (l, d) or scalars (l,), l >= s, the product being the vector-matrix, the
+elementwise or the scalar one. The rows of the kernel beyond s are never read.
 """
 
 from __future__ import annotations
@@ -26,7 +22,8 @@ from profiler.modules.registry import implementation
 
 
 def matrix_direct(u: Tensor, kernel: Tensor) -> Tensor:
-    """One matrix product per lag, each over the rows that have it: no masked pair is computed."""
+    """One matrix product per lag, each over the rows that have this lag: no masked pair is
+    computed."""
     length = int(u.shape[1])
     out = u @ kernel[0]
     for lag in range(1, length):
@@ -49,10 +46,11 @@ def vector_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
-    """One product with the lower triangular Toeplitz matrix T[i, j] = w[i-j+1], zeros above.
+    """One product with the lower triangular Toeplitz matrix T[i, j] = w[i-j+1], zeros above the
+    diagonal.
 
-    T is copied together from windows of the padded kernel, without arithmetic on indices; the
-    product is batched with equal batches because a counter of operations would miss a broadcast.
+    T is assembled from windows of the padded kernel, without arithmetic on indices. The product is
+    batched with equal batches because a counter of operations would miss a broadcast.
     """
     batch, length = int(u.shape[0]), int(u.shape[1])
     padded = F.pad(kernel[:length], (length - 1, 0))
@@ -86,17 +84,17 @@ def scalar_fft(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def matrix_latest(held: Tensor, kernel: Tensor) -> Tensor:
-    """The newest row of the sum, from the rows held newest first (b, t, d): one matrix product."""
+    """The newest row of the sum, from rows (b, t, d), newest first: one matrix product."""
     return held.flatten(1) @ kernel[: held.shape[1]].flatten(0, 1)
 
 
 def vector_latest(held: Tensor, kernel: Tensor) -> Tensor:
-    """The newest row of the sum, from the rows held newest first: products, then their sum."""
+    """The newest row of the sum, from rows (b, t, d), newest first: products, then their sum."""
     return (held * kernel[: held.shape[1]]).sum(1)
 
 
 def scalar_latest(held: Tensor, kernel: Tensor) -> Tensor:
-    """The newest row of the sum, from the rows held newest first: one batched matrix product."""
+    """The newest row of the sum, from rows (b, t, d), newest first: one batched matrix product."""
     batch, position = held.shape[:2]
     return torch.bmm(kernel[:position].expand(batch, 1, position), held).squeeze(1)
 
@@ -115,9 +113,10 @@ def _transform_length(u: Tensor) -> int:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to compute the causal sum of whole sequences, and the kernel classes that carry it.
+    """A way to compute the causal sum of whole sequences, and its kernel classes.
 
-    `product` is that of the complex product between the transforms, None without transforms.
+    `product` is the kernel class of the complex product between the transforms; None without
+    transforms.
     """
 
     name: str
@@ -150,11 +149,11 @@ SCALAR_FFT = Algorithm("fft", scalar_fft, "fft", form="fft", product="complex-el
 
 
 class Extractor(Mixer):
-    """The extraction ext[i] = sum over j <= i of u[j] * kernel[i-j+1], and what surrounds it.
+    """The extraction ext[i] = sum over j <= i of u[j] * kernel[i-j+1], and the maps around it.
 
-    u is x, or x W_in_ext where `PARTS` has it; then adj = (x W_adj) o ext and y = adj W_out where
-    `PARTS` has those. The last of these arrays is called y. The kernel, a parameter called
-    `KERNEL`, is W_ext (l, d, d), w_ext (l, d) or w_ext (l,).
+    u is x, or x W_in_ext where `PARTS` has W_in_ext; then adj = (x W_adj) o ext and y = adj W_out
+    where `PARTS` has W_adj and W_out. The last of these arrays is called y. The kernel, a parameter
+    called `KERNEL`, is W_ext (l, d, d), w_ext (l, d) or w_ext (l,).
     """
 
     bounded = True
@@ -182,21 +181,21 @@ class Extractor(Mixer):
             setattr(self, name, self.weight(d, d))
 
     def kernel_shape(self) -> tuple[int, ...]:
-        """Shape of the kernel: the lag, then what one lag holds."""
+        """Shape of the kernel: the lag axis, then the axes of one lag."""
         raise NotImplementedError
 
     @staticmethod
     def latest(held: Tensor, kernel: Tensor) -> Tensor:
-        """The sum for the newest of the rows held newest first: (b, t, d) to (b, d)."""
+        """The sum for the newest token, from rows held newest first: (b, t, d) to (b, d)."""
         raise NotImplementedError
 
     @classmethod
     def summed(cls) -> str:
-        """Name of the array that is summed over, whose rows are the state."""
+        """Name of the array summed over lags, whose rows are the state."""
         return "u" if "W_in_ext" in cls.PARTS else "x"
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for the rows that are summed over, held newest first."""
+        """Room for the rows summed over lags, held newest first."""
         return State({self.summed(): self._rows(batch, length, self.d)}, newest_first=True)
 
     def mix(self, x: Tensor) -> Tensor:
@@ -204,7 +203,7 @@ class Extractor(Mixer):
         return self._surround(x, self.algorithm.compute(self._enter(x), self._kernel()))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's row, then sum over the rows held, itself included."""
+        """Append the token's row, then sum over all held rows."""
         state.append(**{self.summed(): self._enter(x_t)})
         return self._surround(x_t, self.latest(state.held(self.summed()), self._kernel()))
 
@@ -225,7 +224,7 @@ _Class = TypeVar("_Class", bound=type[Extractor])
 
 
 def computed_by(algorithm: Algorithm) -> Callable[[_Class], _Class]:
-    """Give the decorated mixer class its algorithm and describe the result as an implementation."""
+    """Give the decorated mixer class its algorithm, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.algorithm = algorithm
@@ -243,7 +242,7 @@ def computed_by(algorithm: Algorithm) -> Callable[[_Class], _Class]:
 
 
 def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
-    """Kernel class by array, the causal sum's own being `of_sum`."""
+    """Array -> kernel class, `of_sum` being the class of the causal sum."""
     before = ["u"] if "W_in_ext" in mixer.PARTS else []
     chain = ["ext"] + [part.removeprefix("W_") for part in mixer.PARTS if part != "W_in_ext"]
     chain[-1] = "y"

@@ -23,7 +23,7 @@ KERNELS = (
 
 @implementation("fastformer", "explicit", rewrites=("safe-softmax",), kernels=KERNELS)
 class Fastformer(Headed):
-    """One operation an equation.
+    """One operation per equation.
 
     W_Q, W_K, W_U are (d, d) and b_Q, b_K, b_U (d,); w_q and w_k are (d, n), b_q and b_k (n,).
     """
@@ -50,7 +50,7 @@ class Fastformer(Headed):
         return u @ self.W_U + self.b_U + q
 
     def _pool(self, rows: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        """Rows (b, s, d) summed over s into (b, 1, d), by the weights of each head."""
+        """Rows (b, s, d) summed over s to (b, 1, d), weighted by each head's softmax."""
         scores = (rows @ w + b) / math.sqrt(self.h)
         weights = torch.softmax(scores, dim=1).transpose(1, 2).unsqueeze(2)  # (b, n, 1, s)
         return (weights @ self.heads(rows)).transpose(1, 2).flatten(2)

@@ -1,7 +1,7 @@
 """How does linear attention run in PyTorch?
 
-Katharopoulos et al. 2020, with the feature map elu(x) + 1. A class is the mixer together with one
-way to sum over earlier tokens.
+Katharopoulos et al. 2020, with the feature map elu(x) + 1. A class combines the mixer with one way
+to sum over earlier tokens.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ def elu_plus_1(x: Tensor) -> Tensor:
 class LinearAttention(Summing):
     """Sums over earlier tokens in n heads of width h = d/n.
 
-    W_Q, W_K, W_V and W_out are (d, d). `l` bounds nothing: it is only the room that a state has
-    unless told otherwise.
+    W_Q, W_K, W_V and W_out are (d, d). `l` only sets the room in a state, unless a length is given.
     """
 
     MIXER = "linear-attention"
 
     def declare(self) -> None:
-        """Queries, keys and values, and the output."""
+        """W_Q, W_K, W_V and W_out."""
         d = self.d
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
@@ -49,7 +48,7 @@ class LinearAttention(Summing):
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Every map is a product of matrices."""
+        """Array -> kernel class of the maps, all contractions."""
         return dict(PROJECTIONS)
 
     def mix(self, x: Tensor) -> Tensor:
@@ -59,7 +58,7 @@ class LinearAttention(Summing):
         return (reads / weights.unsqueeze(-1)).transpose(1, 2).flatten(2) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token's query reads what is held with its own key and value."""
+        """The token's query reads the held sums with the token's own key and value included."""
         q, k, v = (self.split(row) for row in self.project(x_t))
         reads, weights = self.sums.latest(q, k, v, state)
         return (reads / weights.unsqueeze(-1)).flatten(1) @ self.W_out
@@ -111,7 +110,7 @@ class LinearAttentionChunked(LinearAttention):
         self.sums = Chunks(C)
 
     def initial_state(self, batch: int, length: int | None = None) -> ChunkState:
-        """The rows of one chunk and the sums of those before it; any length has room."""
+        """The rows of one chunk and the sums of the chunks before; any length has room."""
         require_sizes(length=self.l if length is None else length)
         room = {"K": self.sums.C, "V": self.sums.C, "S": 1, "Z": 1}
         arrays = {

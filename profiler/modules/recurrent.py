@@ -1,12 +1,12 @@
 """How do the recurrent layers run in PyTorch: the tanh RNN, the LSTM and the GRU?
 
-The product of W with all rows is one operation; what follows is done row by row. A class is one
-layer together with a way to do that: separate operations, or PyTorch's own layer, which adds two
-biases, starts from a row of zeros that it multiplies, and so implements `+two-biases` alone.
+The product of W with all rows is one operation; the rest is done row by row. A class combines one
+layer with a way to do that: separate operations, or PyTorch's own layer, which adds two biases,
+starts from a row of zeros and multiplies it, and so implements only mixers with `+two-biases`.
 
 On a CPU, PyTorch's layers dispatch matrix products and elementwise operations, except that in some
-dtypes its LSTM is one operation of oneDNN: it is switched off here, so that the same operations run
-in every dtype. On a GPU they are one operation of cuDNN, which has no counting rule.
+dtypes its LSTM is one operation of oneDNN: oneDNN is switched off here, so that the same operations
+run in every dtype. On a GPU they are one operation of cuDNN, which has no counting rule.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from profiler.modules.base import Mixer, State, require_sizes
 from profiler.modules.registry import implementation
 
 Held = tuple[Tensor, ...]
-"""What the next row reads, (b, d) each: the output row first."""
+"""The arrays that the next row reads, (b, d) each, the output row first."""
 
 
 def plus(one: Tensor, two: Tensor | None) -> Tensor:
-    """The sum, if there are two terms."""
+    """one + two; `one` where `two` is None."""
     return one if two is None else one + two
 
 
 class Recurrence(Mixer):
-    """A layer in which every row reads what is held of the row before.
+    """A layer in which every row reads the state left by the row before.
 
-    With several gates W and U are (gates, d, d) and b (gates, d), with one (d, d) and (d,); b_U is
-    as b, where the option `two-biases` is chosen. `STATE` names what is held, the output first.
+    With several gates W and U are (gates, d, d) and b (gates, d), with one (d, d) and (d,); b_U has
+    the shape of b and exists where the option `two-biases` is chosen. `STATE` names the arrays of
+    the state, the output first.
     """
 
     GATES: ClassVar[int] = 1
@@ -60,7 +61,7 @@ class Recurrence(Mixer):
             self.b_U: nn.Parameter = self.weight(*packed, d)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for one row, (batch, 1, d) of each array held; any length has room."""
+        """Room for one row, (batch, 1, d) of each array of the state; any length has room."""
         require_sizes(length=self.l if length is None else length)
         return State({name: self._rows(batch, 1, self.d) for name in self.STATE}, sliding=True)
 
@@ -70,7 +71,7 @@ class Recurrence(Mixer):
 
 
 def beside(matrices: Tensor) -> Tensor:
-    """Matrices (gates, d, d) side by side, (d, gates*d); a single one (d, d) as it is."""
+    """Matrices (gates, d, d) side by side, (d, gates*d); a single matrix (d, d) unchanged."""
     return matrices if matrices.dim() == 2 else matrices.transpose(0, 1).flatten(1)
 
 
@@ -79,7 +80,8 @@ class Explicit(Recurrence):
 
     @abstractmethod
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """What is held after a row, of W x + b (b, gates*d), what was held, and U (d, gates*d)."""
+        """The state after a row, from W x + b (b, gates*d), the state before it, and U (d,
+        gates*d)."""
 
     def mix(self, x: Tensor) -> Tensor:
         """W x + b of all rows, then y (b, s, d) row by row."""
@@ -90,7 +92,7 @@ class Explicit(Recurrence):
         return torch.stack(rows, dim=1)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One row from the one that is held."""
+        """One row from the held state."""
         before = tuple(state.held(name).squeeze(-2) for name in self.STATE)
         held = self.row(self.of_input(x_t), before if state.position else None, beside(self.U))
         state.append(**dict(zip(self.STATE, held, strict=True)))
@@ -99,7 +101,8 @@ class Explicit(Recurrence):
     def of_state(
         self, state: Tensor | None, U: Tensor, columns: slice = slice(None)
     ) -> Tensor | None:
-        """U h + b_U of a state (b, d), all columns or some; without a state b_U, or nothing."""
+        """U h + b_U of a state h (b, d), for all columns or some; without a state b_U, or None
+        without b_U."""
         product = None if state is None else state @ U[:, columns]
         bias = self.b_U.flatten()[columns] if "two-biases" in self.options else None
         return bias if product is None else plus(product, bias)
@@ -149,7 +152,7 @@ class LstmExplicit(Explicit):
 
 
 def printed(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
-    """z h + (1 - z) n, (b, d) each; the row before the first, None, is zero."""
+    """z h + (1 - z) n, (b, d) each; None stands for the zero row before the first."""
     return (1 - z) * n if h is None else z * h + (1 - z) * n
 
 
@@ -162,11 +165,11 @@ UPDATES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "recurrent": printed,
     "interpolated": interpolated,
 }
-"""Form -> the new row from the update gate, the candidate and the row before."""
+"""Form -> the new row from update gate, candidate and the row before."""
 
 
 class Gru(Explicit):
-    """A GRU with one of its forms: reset gate, update gate, candidate, new row."""
+    """A GRU in one of its forms: reset gate, update gate, candidate, new row."""
 
     GATES = 3
     KERNELS: ClassVar[Mapping[str, str]] = dict.fromkeys("RZN", "contraction") | {
@@ -186,20 +189,20 @@ class Gru(Explicit):
 
     @abstractmethod
     def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
-        """U h (+ b_U), of two gates at least, (b, 2d or 3d); nothing where there is neither."""
+        """U h (+ b_U) for at least the two gates, (b, 2d or 3d); None without h and b_U."""
 
     @abstractmethod
     def reset(
         self, r: Tensor, h: Tensor | None, carried: Tensor | None, U: Tensor
     ) -> Tensor | None:
-        """What the candidate reads of the row before, (b, d), through the reset gate."""
+        """What the candidate reads of the row before through the reset gate, (b, d)."""
 
 
 class ResetAfter(Gru):
     """The reset gate multiplies U h."""
 
     def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
-        """Of all gates and the candidate."""
+        """For both gates and the candidate."""
         return self.of_state(h, U)
 
     def reset(
@@ -210,12 +213,12 @@ class ResetAfter(Gru):
 
 
 class ResetBefore(Gru):
-    """The reset gate multiplies h, so that the candidate's product waits for it."""
+    """The reset gate multiplies h before the product with U."""
 
     KERNELS: ClassVar[Mapping[str, str]] = {**Gru.KERNELS, "H": "elementwise"}
 
     def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
-        """Of the two gates alone."""
+        """For the two gates alone."""
         return self.of_state(h, U, slice(None, 2 * self.d))
 
     def reset(
@@ -229,7 +232,7 @@ _Class = TypeVar("_Class", bound=type[Gru])
 
 
 def updating(form: str, mixer: str, name: str) -> Callable[[_Class], _Class]:
-    """Give the decorated class its form and describe it as an implementation."""
+    """Give the decorated class its form, and register it as an implementation."""
 
     def register(layer: _Class) -> _Class:
         layer.form = form
@@ -267,7 +270,7 @@ class ResetBeforeInterpolated(ResetBefore):
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """PyTorch's own operations on a CPU, whatever the dtype."""
+    """Inside, a CPU runs PyTorch's own operations in every dtype."""
     backend = torch.backends.mkldnn
     before = backend.enabled
     backend.enabled = False  # type: ignore[assignment]  # a property that torch leaves untyped
@@ -278,9 +281,10 @@ def without_onednn() -> Iterator[None]:
 
 
 class TorchLayer(Recurrence):
-    """PyTorch's layer on whole sequences, its cell on one token: two biases and a row of zeros.
+    """PyTorch's layer on whole sequences, its cell on one token: two biases, and an initial row of
+    zeros.
 
-    `ORDER` says where PyTorch has each gate.
+    `ORDER` holds, for each of PyTorch's gates in turn, its number in the equations.
     """
 
     ORDER: ClassVar[tuple[int, ...]] = (0,)
@@ -313,7 +317,7 @@ class TorchLayer(Recurrence):
 
     @abstractmethod
     def cell(self, x_t: Tensor, before: Held) -> Held:
-        """What is held after a row x_t (b, d)."""
+        """The state after a row x_t (b, d)."""
 
 
 LAYER = (1, 0.0, False, False, True)
@@ -321,7 +325,7 @@ LAYER = (1, 0.0, False, False, True)
 
 
 def torch_layer(mixer: str, form: str, arrays: str) -> Callable[[type], type]:
-    """Describe the decorated class: its form, and the arrays that the call computes."""
+    """Register the decorated class: its form, and the arrays that the call computes."""
     return implementation(
         mixer,
         "torch",

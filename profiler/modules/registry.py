@@ -1,7 +1,8 @@
 """Which PyTorch modules implement a mixer, and what does each of them execute?
 
-An implementation is described once: the form of the equations that it computes, the rewrites that
-it applies to them, and the kernel class that carries each equation; and the same for its `step`.
+An implementation is described once: the form of the equations that it computes, the rewrites of the
+equations that it means, and the kernel class of each equation; and the same for its `step`.
+
 A user's own class is described in the same way, beside the user's equations:
 
     from profiler.modules import implementation
@@ -49,9 +50,8 @@ __all__ = [
 class Implementation:
     """One module class of a mixer and what it executes.
 
-    `kernels` maps the name of an array to the kernel class that computes its equation; None says
-    that the classes are to be derived from the equations. `step_form` is None where the class has
-    no `step`.
+    `kernels` maps the name of an array to the kernel class of its equation; None means that the
+    classes are derived from the equations. `step_form` is None where the class has no `step`.
     """
 
     mixer: str
@@ -64,12 +64,12 @@ class Implementation:
     step_rewrites: tuple[str, ...]
     step_kernels: Mapping[str, str] | None = field(hash=False)
     takes: tuple[str, ...] = ()
-    """The mixer's options that the class can be built with or without."""
+    """The mixer's options that the class accepts."""
     options: tuple[str, ...] = ()
-    """The options of the mixer that it is built for."""
+    """The mixer's options that it is built with."""
     unbound: tuple[str, ...] = ()
-    """The parameters that `forward` takes apart by one operation where it reads them slice by
-    slice; of others it takes one slice after another."""
+    """The parameters all of whose slices `forward` takes by one operation where it reads them slice
+    by slice; of other parameters it takes one slice after another."""
 
     def __post_init__(self) -> None:
         """Refuse a kernel class outside the closed list."""
@@ -109,10 +109,11 @@ def implementation(
     """Describe the decorated module class as an implementation of `mixer`.
 
     The name is the form unless given. `step` runs the same form under the same rewrites unless
-    given, without "dense", which widens the sums over a whole sequence. The class implements the
-    mixer with any of `options` too: its constructor takes those that are chosen as `options`.
-    Where a sum runs shift by shift, one slice of a parameter after another, `unbound` names the
-    parameters of which one operation gives all slices but that of the first shift.
+    given, without "dense", which widens the sums over a whole sequence. The class also implements
+    the mixer with any of `options`: its constructor takes the chosen ones as `options`. Where a sum
+    runs shift by shift, one slice of a parameter after another, `unbound` names the parameters all
+    of whose slices but the first shift's come from one operation.
+
     Raises ValueError for an unknown kernel class and for a second class of the same name.
     """
     if step_rewrites is None:
@@ -143,8 +144,8 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     """The implementations of a mixer by name, the default first.
 
     A built-in mixer (also by its name) has those of every file; a mixer of a user's own file has
-    those of that file. A mixer with options has the classes that take them. Raises ValueError for
-    a mixer that has none.
+    those of that file. A mixer with options has the classes that accept them. Raises ValueError for
+    a mixer without implementations.
     """
     if isinstance(mixer, str) and split(mixer)[1]:
         mixer = builtin(mixer)
@@ -165,8 +166,8 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
 
 
 def _entries(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
-    """The registered names that a mixer with these options may be found under, the plainest first,
-    each with the options that the class itself must then take."""
+    """The registered names under which a mixer with these options may be found, those with fewest
+    options first, each with the options that the class must then accept."""
     named = {entry: split(entry) for entry in _registry}
     for entry in sorted(named, key=lambda entry: len(named[entry][1])):
         if named[entry][0] == base and {*named[entry][1]} <= {*options}:
@@ -174,14 +175,14 @@ def _entries(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]
 
 
 STEPLESS = "it has no `step`"
-"""Why a class cannot mix one new token where its equations could."""
+"""Why a class cannot mix one new token although its equations could."""
 
 
 def without_token(mixer: Equations, implementation: Implementation) -> str:
     """Why an implementation cannot mix one new token, "" where it can.
 
-    It is the equations' reason where the form that a token would run has one, else the class's. A
-    form whose tokens could not be derived gives none: its `step` may be right all the same.
+    The equations' reason, where the form that a token would run has one; else the class's. A form
+    whose tokens could not be derived gives no reason: its `step` may be right all the same.
     """
     form = mixer.forms.get(implementation.step_form or implementation.form)
     if form is not None and not underivable(lower(form)) and (why := inference_reason(lower(form))):
@@ -190,7 +191,7 @@ def without_token(mixer: Equations, implementation: Implementation) -> str:
 
 
 def _missing(name: str, home: str) -> str:
-    """That a mixer has no module, and how to give it one."""
+    """The sentence that a mixer has no module, and how to give it one."""
     said = f"no module implements the mixer {name!r}"
     base, options = split(name)
     if not home and not options:
@@ -221,10 +222,10 @@ def build(
 ) -> nn.Module:
     """The module of these sizes with random parameters, equal for equal seeds on every device.
 
-    Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU
-    in the order of the parameters' names, then cast and moved; on the meta device they have shapes
-    alone. Sizes that the class does not take are ignored. Raises ValueError for a size that it
-    needs and that is missing or refused.
+    Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
+    the order of the parameters' names, then cast and moved; on the meta device parameters have
+    shapes alone. Sizes that the class does not take are ignored. Raises ValueError for a size that
+    is needed and is missing or refused.
     """
     module = _construct(implementation, sizes, device, dtype)
     if torch.device(device).type == "meta":
@@ -267,7 +268,8 @@ def _construct(
 
 
 def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
-    """Draw one parameter; kernels of matrices slab by slab, so that no second copy is needed."""
+    """Draw one parameter; kernels of matrices one matrix at a time, so that no second copy is
+    needed."""
     scale = fan_in(parameter.shape) ** -0.5
     with torch.no_grad():
         for slab in parameter if parameter.dim() > 2 else [parameter]:
@@ -275,14 +277,14 @@ def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
 
 
 def _load(mixer: str) -> None:
-    """Import the file of a built-in mixer: it is called as the file of the equations."""
+    """Import the file that holds the implementations of a built-in mixer."""
     for file, mixers in FILES.items():
         if split(mixer)[0] in mixers:
             importlib.import_module(f"profiler.modules.{file}")
 
 
 def _add(new: Implementation) -> None:
-    """Register; a file that is executed again replaces its own classes."""
+    """Register an implementation; a file that is executed again replaces its own classes."""
     _load(new.mixer)
     named = _registry.setdefault(new.mixer, {})
     old = named.get((new.home, new.name))

@@ -1,7 +1,7 @@
 """How does self-attention restricted to w positions run in PyTorch, centred or causal?
 
-Vaswani et al. 2017, section 4. A class is one neighbourhood together with one layout of the
-scores: all pairs, of which most are masked, or a band of w for each token.
+Vaswani et al. 2017, section 4. A class combines one neighbourhood with one layout of the scores:
+all pairs, most of them masked, or a band of w scores per token.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from profiler.modules.registry import implementation
 from profiler.modules.self_attention import PROJECTIONS, Heads
 
 Spread = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
-"""Queries, keys and values (b, n, s, h), how many rows behind and how many ahead are seen: what
-the heads read (b, n, s, h)."""
+"""From queries, keys and values (b, n, s, h) and the numbers of visible rows before and after each
+row: the heads' rows (b, n, s, h)."""
 
 
 def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
@@ -35,7 +35,7 @@ def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 
 def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """Every row is scored against the w rows around it, rows of zeros beyond the ends, which are
+    """Every row is scored against the w rows around it; rows of zeros beyond both ends are scored,
     then masked."""
     length, width = int(q.shape[2]), behind + 1 + ahead
     keys, values = (F.pad(rows, (0, 0, behind, ahead)).unfold(2, width, 1) for rows in (k, v))
@@ -48,7 +48,7 @@ def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the scores lie, and the form that has them so."""
+    """A layout of the scores, and the form of the equations with this layout."""
 
     name: str
     form: str
@@ -60,7 +60,7 @@ BAND = Layout("banded", "banded", band)
 
 
 class Restricted(Heads):
-    """n heads of width h = d/n; a token attends to at most w positions, itself among them."""
+    """n heads of width h = d/n; a token attends to at most w positions, its own included."""
 
     MIXER: ClassVar[str]
     layout: ClassVar[Layout]
@@ -94,7 +94,8 @@ class Restricted(Heads):
 
 
 class CentredRestricted(Restricted):
-    """The w positions lie around the token, of an even number one more ahead than behind."""
+    """The w positions lie around the token; of an even number, one more lies after it than
+    before."""
 
     MIXER = "restricted-attention"
 
@@ -121,7 +122,7 @@ class CausalRestricted(Restricted, Mixer):
         return State({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the rows held and the token's own, then let the oldest one go."""
+        """Attend from q_t to the held rows and the token's own; the oldest row is then dropped."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -136,7 +137,7 @@ _Class = TypeVar("_Class", bound=type[Restricted])
 
 
 def laid_out(layout: Layout) -> Callable[[_Class], _Class]:
-    """Give the decorated class its layout and describe it as an implementation."""
+    """Give the decorated class its layout, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.layout = layout

@@ -1,8 +1,8 @@
 """How do queries read the sum over earlier tokens of key times value, in PyTorch?
 
-Shared by the mixers that attend without softmax. Queries, keys and values are (b, n, s, h), and
-what is read is (b, n, s, h): for token i the sum over k <= i of (q_i . k_k) v_k. The weights are
-the sums of q_i . k_k alone, (b, n, s), where a mixer divides by them.
+Shared by the mixers that attend without softmax. Queries, keys, values and the reads are (b, n, s,
+h): token i reads the sum over k <= i of (q_i . k_k) v_k. The weights are the sums of q_i . k_k, (b,
+n, s), where a mixer divides by them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from profiler.modules.base import Headed, Mixer, State, require_sizes
 from profiler.modules.registry import implementation
 
 Read = tuple[Tensor, Tensor]
-"""What queries read, and the weights; nothing, (0,), where they are not asked for."""
+"""What queries read, and the weights; the weights are empty, (0,), where they are not asked for."""
 
 
 WEIGHTS = ("Z", "D")
@@ -27,25 +27,25 @@ WEIGHTS = ("Z", "D")
 
 
 class Sums(ABC):
-    """A way to sum: the form of the equations that it computes, and the state of one token.
+    """A way to sum: the form of the equations that it computes, and the state between tokens.
 
-    With weights, an array Z or the scores' sum D stands beside S or the scores A.
+    With weights, an array Z or the scores' sum D exists beside S or the scores A.
     """
 
     name: ClassVar[str]
     form: ClassVar[str]
     rewrites: ClassVar[tuple[str, ...]] = ()
     computes: ClassVar[Mapping[str, str]]
-    """Array -> kernel class, those of the weights among them."""
+    """Array -> kernel class, the weights' arrays included."""
     sliding: ClassVar[bool]
-    """Whether one row is held, whatever the number of tokens."""
+    """Whether the state is one row, whatever the number of tokens."""
 
     def __init__(self, *, weighted: bool) -> None:
         self.weighted = weighted
 
     @property
     def kernels(self) -> dict[str, str]:
-        """Kernel class of the arrays that it computes."""
+        """Array -> kernel class, for the arrays computed with or without weights."""
         return self._named(self.computes)
 
     @property
@@ -62,11 +62,11 @@ class Sums(ABC):
 
     @abstractmethod
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """The newest token, (b, n, h), which is written into the state."""
+        """The newest token, (b, n, h); its key and value are written into the state."""
 
     @abstractmethod
     def widths(self, h: int) -> dict[str, int]:
-        """Array -> the width of a row that is held for one head."""
+        """Array -> width of a held row of one head."""
 
 
 class Recurrent(Sums):
@@ -85,7 +85,7 @@ class Recurrent(Sums):
         return {"S": h * h, "Z": h} if self.weighted else {"S": h * h}
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """One product added to each sum; the first token's is the sum."""
+        """Add the token's product to each sum; after the first token the sums are its product."""
         S, Z = k.unsqueeze(-1) * v.unsqueeze(-2), k
         if state.position:
             S = state.held("S").view(S.shape) + S
@@ -95,18 +95,18 @@ class Recurrent(Sums):
         return self._read(q, S, Z)
 
     def _read(self, q: Tensor, S: Tensor, Z: Tensor) -> Read:
-        """(..., h) of queries and Z (..., h) and S (..., h, h)."""
+        """Reads and weights of queries (..., h), from S (..., h, h) and Z (..., h)."""
         reads = (q.unsqueeze(-2) @ S).squeeze(-2)
         return reads, (q * Z).sum(-1) if self.weighted else q.new_empty(0)
 
 
 class RowByRow(Recurrent):
-    """One row after another: one S is held at a time."""
+    """One row after another, holding one S at a time."""
 
     name = "recurrent"
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """Every row adds its product to the sums of the row before."""
+        """Each row adds its product to the sums."""
         S: Tensor | None = None
         Z: Tensor | None = None
         rows: list[Read] = []
@@ -120,7 +120,7 @@ class RowByRow(Recurrent):
 
 
 class AllRows(Recurrent):
-    """The sums of all rows at once, by a running sum: (b, n, s, h, h) numbers are in memory."""
+    """The sums of all rows at once, by a running sum: b n s h h numbers are in memory."""
 
     name = "cumsum"
     computes: ClassVar[Mapping[str, str]] = {
@@ -131,7 +131,7 @@ class AllRows(Recurrent):
 
     @property
     def step_kernels(self) -> dict[str, str]:
-        """One token adds one term to each sum."""
+        """For one token: one term is added to each sum."""
         return self._named(Recurrent.computes)
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
@@ -154,13 +154,13 @@ class Pairs(Sums):
         return {"K": h, "V": h}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """Scores (b, n, s, s), then what they weigh."""
+        """Scores (b, n, s, s), then the values weighted by them."""
         length = q.shape[2]
         later = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
         return self._read((q @ k.transpose(-2, -1)).masked_fill(later, 0), v)
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """Scores (b, n, 1, t) of all that is held."""
+        """Scores (b, n, 1, t) against all held keys."""
         state.append(K=k, V=v)
         scores = q.unsqueeze(2) @ state.held("K").transpose(-2, -1)
         reads, weights = self._read(scores, state.held("V"))
@@ -175,19 +175,20 @@ Sum = tuple[Tensor, Tensor]
 
 
 class ChunkState(State):
-    """The keys and values of the chunk that is running, and the sums of the chunks before.
+    """The keys and values of the running chunk, and the sums over all chunks before.
 
     The rows K and V (b, n, C, h) fill from the front and are cleared when their chunk is complete;
-    S (b, n, 1, h h) and Z (b, n, 1, h) are held from then on. Any number of tokens has room.
+    S (b, n, 1, h h) and Z (b, n, 1, h) are held from the first complete chunk on. Any number of
+    tokens has room.
     """
 
     @property
     def rows(self) -> int:
-        """Number of tokens of the running chunk whose rows are held."""
+        """Number of tokens in the running chunk."""
         return self.position % self.capacity
 
     def held(self, name: str) -> Tensor:
-        """The rows of the running chunk, or a sum once there is one: (b, n, rows, width)."""
+        """The rows of the running chunk, or a sum once a chunk is complete: (b, n, rows, width)."""
         if name in CARRIED:
             return self.arrays[name].narrow(-2, 0, int(self.position >= self.capacity))
         return super().held(name)
@@ -199,11 +200,12 @@ class ChunkState(State):
         self.position += 1
 
     def chunk(self, name: str) -> Tensor:
-        """The rows of the newest token's chunk up to its own, (b, n, rows, h)."""
+        """The rows of the newest token's chunk up to that token, (b, n, rows, h)."""
         return self.arrays[name].narrow(-2, 0, (self.position - 1) % self.capacity + 1)
 
     def complete(self, **sums: Tensor) -> None:
-        """Replace the sums (b, n, width) and clear the chunk: no number is left to be read."""
+        """Replace the sums (b, n, width) and overwrite the chunk's rows with NaN, so that none can
+        be read."""
         for name, sum_ in sums.items():
             self.arrays[name].select(-2, 0).copy_(sum_)
         for name in self.arrays.keys() - sums.keys():
@@ -211,13 +213,13 @@ class ChunkState(State):
 
 
 CARRIED = ("S", "Z")
-"""The arrays of sums that chunks carry on."""
+"""The arrays of sums that are carried from chunk to chunk."""
 
 
 class Chunks(Sums):
     """Chunks of C tokens: pairs within a chunk, row by row, and the sums of the chunks before.
 
-    A chunk's sums are taken when it is complete. No pair that the mask forbids is scored.
+    A chunk is added to the sums when it is complete. No pair that the mask forbids is scored.
     """
 
     name = "chunked"
@@ -241,7 +243,7 @@ class Chunks(Sums):
         return {"K": h, "V": h, "S": h * h, "Z": h}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """Chunk after chunk; the last one may be short, and its sums are not taken."""
+        """Chunk after chunk; the last one may be short, and is then not added to the sums."""
         before: Sum | None = None
         found: list[Read] = []
         for start in range(0, q.shape[2], self.C):
@@ -268,7 +270,7 @@ class Chunks(Sums):
         return reads.squeeze(2), weights.squeeze(-1)
 
     def _sums(self, state: ChunkState) -> Sum | None:
-        """The sums that are held, None before a chunk is complete."""
+        """The held sums; None before the first chunk is complete."""
         S, Z = state.held("S"), state.held("Z")
         if not S.shape[-2]:
             return None
@@ -276,20 +278,21 @@ class Chunks(Sums):
 
 
 def _joined(parts: Sequence[Read]) -> Read:
-    """Reads (b, n, s, h) and weights (b, n, s) of one row, or one chunk, after another."""
+    """Reads (b, n, s, h) and weights (b, n, s) of consecutive rows, or chunks, concatenated."""
     reads, weights = zip(*parts, strict=True)
     return torch.cat(reads, dim=2), torch.cat(weights, dim=2)
 
 
 def _within(q: Tensor, k: Tensor, v: Tensor) -> Read:
-    """N and D of one query (b, n, 1, h) over the keys of its chunk up to its own row, and as many
-    values of the chunk."""
+    """Reads N and weights D of one query (b, n, 1, h) within its chunk: over the keys up to its own
+    row and as many of the chunk's values."""
     scores = q @ k.transpose(-2, -1)
     return scores @ v[:, :, : k.shape[2]], scores.sum(-1)
 
 
 def _beyond(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
-    """What queries (b, n, s, h) read within their chunk with what they read of the sums."""
+    """Reads and weights of queries (b, n, s, h) within their chunk, plus those of the sums before
+    it."""
     if before is None:
         return reads, weights
     S, Z = before
@@ -298,7 +301,7 @@ def _beyond(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Re
 
 
 def _ended(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
-    """The sums up to the end of a complete chunk, (b, n, C, h) each."""
+    """The sums at the end of a complete chunk with keys and values (b, n, C, h)."""
     S = (k.unsqueeze(-1) * v.unsqueeze(-2)).sum(-3)
     if before is None:
         return S, k.sum(-2)
@@ -314,10 +317,10 @@ class Summing(Headed, Mixer):
     @classmethod
     @abstractmethod
     def kernels(cls) -> dict[str, str]:
-        """Kernel class of the arrays around the sums."""
+        """Array -> kernel class, for the arrays around the sums."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """What the way to sum holds, (batch, n, rows, width); one row has room for any length."""
+        """The state of the way to sum, (batch, n, rows, width); one row has room for any length."""
         require_sizes(length=self.l if length is None else length)
         rows = 1 if self.sums.sliding else length
         arrays = {
@@ -330,7 +333,7 @@ _Class = TypeVar("_Class", bound=type[Summing])
 
 
 def summing(sums: Sums) -> Callable[[_Class], _Class]:
-    """Give the decorated class its way to sum and describe it as an implementation."""
+    """Give the decorated class its way to sum, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.sums = sums

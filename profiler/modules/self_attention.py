@@ -27,10 +27,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class Heads(SequenceMixer):
-    """What all variants share: n heads with keys K and values V wide, both d/n unless `wide`.
+    """What all variants share: n heads with keys K wide and values V wide, both d/n unless `wide`.
 
-    W_Q and W_K are (d, n*K), W_V is (d, n*V) and W_out is (n*V, d); a bias has the extent of what
-    its map gives. `l` bounds nothing: it is only the room that a state has unless told otherwise.
+    W_Q and W_K are (d, n*K), W_V is (d, n*V) and W_out is (n*V, d); a bias is as long as the result
+    of its map is wide. `l` only sets the room in a state, unless a length is given.
     """
 
     way: Attention
@@ -119,7 +119,7 @@ class SelfAttention(Heads, Mixer):
         return self._across(*self._project(x), causal=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append k_t and v_t to the cache, then attend from q_t to all that is held."""
+        """Append k_t and v_t to the cache, then attend from q_t to all held rows."""
         q_t, k_t, v_t = self._project(x_t)
         state.append(K=k_t, V=v_t)
         return self._row(q_t, state.held("K"), state.held("V"))
@@ -134,7 +134,7 @@ class BidirectionalSelfAttention(Heads):
 
 
 class SourceState(State):
-    """The keys and values of a second sequence: all are held before the first token."""
+    """The keys and values of a second sequence, all held before the first token."""
 
     @property
     def rows(self) -> int:
@@ -176,7 +176,7 @@ class CrossAttention(Heads, Mixer):
         return SourceState({"K": k, "V": v})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to all that is held."""
+        """Attend from q_t to all held rows."""
         state.position += 1
         return self._row(self._queries(x_t), state.held("K"), state.held("V"))
 

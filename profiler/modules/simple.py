@@ -1,6 +1,6 @@
 """How do SimpleTRON's Simple, Simple-Res and Simple-ResL run in PyTorch?
 
-Yorsh et al. 2021, section 3. A class is one mixer together with one order of its two products.
+Yorsh et al. 2021, section 3. A class combines one mixer with one order of its two products.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QK_FIRST = Order("qk-first", lambda q, k, v: (q @ k.transpose(-2, -1)) @ v, "Z")
 class Simple(Headed):
     """Products of queries, keys and values in n heads of width h = d/n, times 1/sqrt(s).
 
-    W_Q, W_K, W_V are (d, d) and b_Q, b_K, b_V (d,); W_out and b_out as well where `OUTPUT`.
+    W_Q, W_K, W_V are (d, d) and b_Q, b_K, b_V (d,); W_out and b_out exist where `OUTPUT`.
     """
 
     MIXER: ClassVar[str]
@@ -66,7 +66,8 @@ class Simple(Headed):
         return x @ self.W_Q + self.b_Q, x @ self.W_K + self.b_K, x @ self.W_V + self.b_V
 
     def finish(self, x: Tensor, y: Tensor) -> Tensor:
-        """The heads' rows (..., d) with the linear layer and the skip connection, if any."""
+        """The heads' rows (..., d), through the linear layer and the skip connection where the
+        mixer has them."""
         if self.OUTPUT:
             y = y @ self.W_out + self.b_out
         return x + y if self.RESIDUAL else y
@@ -83,7 +84,7 @@ _Class = TypeVar("_Class", bound=type[Simple])
 
 
 def multiplied(order: Order) -> Callable[[_Class], _Class]:
-    """Give the decorated class its order of products and describe it as an implementation."""
+    """Give the decorated class its order of products, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.order = order

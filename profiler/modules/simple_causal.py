@@ -1,6 +1,6 @@
 """How does SimpleTRON's attention run in PyTorch under a causal mask?
 
-A class is one of the mixers together with one way to sum over earlier tokens.
+A class combines one of the mixers with one way to sum over earlier tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from profiler.modules.simple import Simple
 class SimpleCausal(Simple, Summing):
     """Products of queries with the running sum of keys and values, times 1/sqrt(l).
 
-    l is the length that the module is built for, however long a sequence is.
+    l is the length that the module is built for, whatever the length of a sequence.
     """
 
     def mix(self, x: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ class SimpleCausal(Simple, Summing):
         return self.finish(x, reads.transpose(1, 2).flatten(2) * (1 / math.sqrt(self.l)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token's query reads what is held with its own key and value."""
+        """The token's query reads the held sums with the token's own key and value included."""
         q, k, v = (self.split(row) for row in self.project(x_t))
         reads, _ = self.sums.latest(q, k, v, state)
         return self.finish(x_t, reads.flatten(1) * (1 / math.sqrt(self.l)))
