@@ -1,4 +1,4 @@
-"""A PyTorch twin of every network of `costmodel.networks`."""
+"""How is a network of `costmodel.networks` run in PyTorch? By its twin, a torch module."""
 
 from profiler.networks.twin import TwinError, twin
 

@@ -1,4 +1,4 @@
-"""How do the layers of a network run in PyTorch, and with what is each of them made?"""
+"""How do the layers of a network run in PyTorch?"""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from profiler.networks.parts import Dense, Embedding, LayerNorm, Made
 Sublayer = Callable[[Tensor], Tensor]
 
 DROPOUT = 0.1
-"""The probability with which a twin that is trained drops an entry, where its network has dropout:
-networks say whether, not how often."""
+"""The dropout probability of a twin in training, where its network has dropout: networks state
+whether, not with which probability."""
 
 
 @dataclass(frozen=True)
 class Making:
-    """What a twin is made with: choices, all sizes, an implementation, device and dtype."""
+    """What a twin is made from: choices, all sizes, an implementation, device and dtype."""
 
     choices: Choices
     sizes: Mapping[str, int]
@@ -35,7 +35,7 @@ class Making:
 
     @property
     def made(self) -> Made:
-        """What parameters and tables are made with."""
+        """The device and dtype of parameters and tables."""
         return {"device": self.device, "dtype": self.dtype}
 
     def norm(self) -> LayerNorm:
@@ -44,15 +44,15 @@ class Making:
         return LayerNorm(self.sizes["d"], bias=c.norm_bias, eps=c.norm_eps, made=self.made)
 
     def dropout(self) -> nn.Module:
-        """What follows a sublayer."""
+        """The module that follows a sublayer."""
         return nn.Dropout(DROPOUT) if self.choices.dropout else nn.Identity()
 
     def dense(self, d: int, f: int, activation: str) -> Dense:
-        """A linear map with the biases that the network has."""
+        """A linear map, with a bias where the network has biases."""
         return Dense(d, f, made=self.made, activation=activation, bias=self.choices.biases)
 
     def mixer(self, name: str, number: int, length: int) -> nn.Module:
-        """The module of a mixer, `number` deciding its random weights."""
+        """The module of a mixer, its random weights chosen by `number`."""
         mixer = mixer_of(name)
         sizes = {x: self.sizes[x] for x in mixer.letters if x != "l"} | {"l": length}
         return build(
@@ -73,7 +73,8 @@ class Making:
         return without_token(mixer, self._implementation(mixer))
 
     def _implementation(self, mixer: Mixer) -> Implementation:
-        """The one that was asked for, or of the form that was, or the mixer's first."""
+        """The implementation asked for by name; else of the form asked for; else the mixer's
+        first."""
         known = implementations(mixer)
         if self.implementation in known:
             return known[self.implementation]

@@ -1,8 +1,8 @@
 """How do a network's parts beside its mixers run in PyTorch: embedding, norm, FFN, head, loss?
 
-The same parts as costmodel.networks.parts, with parameters of the same number. Each is written from
-operations that the counter of dispatched operations knows, as the equations have them. Token
-numbers are counted from 0, as torch counts.
+The same parts as costmodel.networks.parts, with as many parameters. Each is written in operations
+that the counter of dispatched operations has rules for, as the equations have them. Token numbers
+start at 0, as in torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from costmodel.networks.choices import Choices
 from costmodel.program.losses import SMOOTHING
 
 EPS = 1e-5
-"""The constant under a layer norm's root, where it has one."""
+"""The constant under a layer norm's root, where the norm has one."""
 
 Made = Mapping[str, Any]
 """`device` and `dtype` of parameters and tables."""
@@ -39,7 +39,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def weight(*shape: int, std: float, made: Made) -> nn.Parameter:
-    """A parameter of normal numbers."""
+    """A parameter of normally distributed numbers."""
     parameter = nn.Parameter(torch.empty(shape, **made))
     nn.init.normal_(parameter, std=std)
     return parameter
@@ -63,7 +63,7 @@ class Dense(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Mean, deviation, gain and offset step by step, each an operation of its own."""
+    """Mean, deviation, gain and offset, each a separate operation."""
 
     def __init__(self, d: int, *, bias: bool, eps: bool, made: Made) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class Embedding(nn.Module):
         return self._finished(x, torch.zeros_like(tokens) if segments is None else segments)
 
     def at(self, tokens_t: Tensor, position: int) -> Tensor:
-        """Rows (b, d) of one token of each sequence, `position` tokens being before it."""
+        """Rows (b, d) of one token of each sequence, with `position` tokens before it."""
         x = self._tokens(tokens_t)
         if self.bounded:
             x = x + self._scaled(self.P[position])
@@ -144,7 +144,8 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """A score for each entry of the vocabulary, (..., d) to (..., u); E (u, d) where it is tied."""
+    """A score for each entry of the vocabulary, (..., d) to (..., u); the weight is E (u, d) where
+    tied."""
 
     def __init__(
         self, d: int, u: int, *, bias: bool, made: Made, E: nn.Parameter | None = None
@@ -161,7 +162,7 @@ class Head(nn.Module):
 
 
 def named(rows: Tensor, targets: Tensor) -> Tensor:
-    """The entry of each row (..., u) that its target (...) names."""
+    """The entry of each row (..., u) at the row's target (...)."""
     return rows.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 

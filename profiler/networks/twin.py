@@ -1,12 +1,14 @@
-"""How does a whole network run in PyTorch? A torch twin of every network of costmodel.networks.
+"""How does a whole network run in PyTorch? As a torch twin, one for every network of
+costmodel.networks.
 
     from costmodel.networks import model
+
     net = twin(model("gpt-2"), {"L": 2, "d": 64, "n": 2, "u": 100})
     net.loss(tokens[:, :-1], tokens[:, 1:]).backward()
     net.generate(tokens[:, :4], new=8)
 
-Its mixers are those of profiler.modules, its layers and other parts those of network_layers.py and
-network_parts.py. Tokens are numbers from 0 on.
+Its mixers are those of profiler.modules, its layers and other parts those of `layers.py` and
+`parts.py`. Tokens are numbers from 0 on.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from profiler.networks.parts import Head, loss_of_probabilities, loss_of_scores
 
 
 class TwinError(ValueError):
-    """What a network cannot do, or was asked for wrongly; the message says what to do instead."""
+    """A network cannot do what was asked; the message says what to do instead."""
 
 
 @dataclass
 class Decoding:
-    """What a twin holds between tokens: the states of its mixers, layer by layer."""
+    """The state of a twin between tokens: the states of its mixers, layer by layer."""
 
     held: list[list[Any]]
     length: int
@@ -40,7 +42,7 @@ class Decoding:
 
 
 class Twin(nn.Module):
-    """A network as a module; `costmodel.networks` says what it is made of and what it costs.
+    """A network as a module; `costmodel.networks` says what it consists of and what it costs.
 
     Attributes:
         choices: the network's choices.
@@ -101,7 +103,7 @@ class Twin(nn.Module):
     def forward(
         self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """What the network gives for whole sequences.
+        """The network's result for whole sequences.
 
         Args:
             tokens: (b, s) numbers below u; (b, towers, s) where several sequences are judged
@@ -162,11 +164,12 @@ class Twin(nn.Module):
         return loss_of_scores(given, targets, smoothed=self.choices.smoothing)
 
     def start(self, batch: int, length: int, source: Tensor | None = None) -> Decoding:
-        """What is held before the first token, with room for `length`; an encoder reads `source`.
+        """The state before the first token, with room for `length` tokens; an encoder reads
+        `source`.
 
         Raises:
-            TwinError: a network that generates no tokens, the reason being its mixers' own, or
-                more tokens than there are positions.
+            TwinError: a network that generates no tokens, with its mixers' reason, or more tokens
+                than there are positions.
         """
         c = self.choices
         if c.head != "vocabulary":
@@ -179,7 +182,7 @@ class Twin(nn.Module):
         return Decoding([layer.start(batch, length, memory) for layer in layers], length)
 
     def step(self, tokens_t: Tensor, decoding: Decoding) -> Tensor:
-        """One further token (b,) of each sequence to the scores (b, u) of the next.
+        """One further token (b,) of each sequence to the scores (b, u) of the next token.
 
         Raises:
             TwinError: more tokens than there is room for.
@@ -227,7 +230,8 @@ class Twin(nn.Module):
 
 
 def all_sizes(network: Network, given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Every size of a network: given, its own, those that follow, and else the usual default.
+    """Every size of a network: given, the network's own, derived from others, or else the usual
+    default.
 
     Raises:
         SizeError: a size that the network refuses, or that comes out fractional.
@@ -252,12 +256,12 @@ def twin(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> Twin:
-    """A network as a module, with random parameters; as many as `network.parameters()` says.
+    """A network as a module with random parameters, as many as `network.parameters()` says.
 
     Args:
         network: of `costmodel.networks`.
-        sizes: in place of the network's own; what neither has is the usual default.
-        implementation: that of every mixer which has one of this name, such as `sdpa`.
+        sizes: replace the network's own; a size in neither has the usual default.
+        implementation: used for every mixer that has one of this name, such as `sdpa`.
         device: `meta` for shapes without memory.
         seed: equal seeds give equal parameters.
 
