@@ -1,1 +1,2 @@
-"""What is proven of one module."""
+"""Does a module compute its equations, do the work that its description says, and hold the state
+derived?"""

@@ -1,4 +1,4 @@
-"""On which small cases is a module held against its equations, and where does it fail first?"""
+"""On which small cases is a module compared with its equations, and where does it fail first?"""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     Values = Mapping[str, np.ndarray[Any, Any]]
 
 TOLERANCE = 1e-9
-"""Relative to the largest output: sums of some dozen float64 numbers in another order."""
+"""Relative to the largest output: the rounding of float64 sums of some dozen terms in another
+order."""
 
 BATCH = 2
-"""Sequences at once, so that a module that mixes them is found out."""
+"""Sequences per call, so that a module that mixes sequences of one batch fails."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A module in float64 with the equations' arrays at the same weights."""
+    """A module in float64, and the equations' arrays with the same weights."""
 
     mixer: Mixer
     sizes: Mapping[str, int]
@@ -38,7 +39,7 @@ class Case:
     x: torch.Tensor
     """(BATCH, l, d)"""
     contexts: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """What is whole before the first token, by name: (BATCH, ...)."""
+    """The arrays that exist whole before the first token, by name: (BATCH, ...)."""
 
     def arrays(self, sample: int = 0) -> Values:
         """One sequence of x and the parameters, as the equations name them."""
@@ -47,7 +48,7 @@ class Case:
         return named | {name: value[sample].numpy() for name, value in given.items()}
 
     def forward(self) -> Any:
-        """What the module gives for these sequences."""
+        """The module's result for these sequences."""
         return self.module(self.x, *self.contexts.values())
 
     def initial_state(self) -> Any:
@@ -56,7 +57,7 @@ class Case:
         return make(BATCH, self.x.shape[1], *self.contexts.values())
 
     def step(self, t: int, state: Any) -> Any:
-        """The module's row for token t, written into the state."""
+        """The module's row for token t, whose state is updated."""
         return self.module.step(self.x[:, t - 1], state)  # type: ignore[operator]
 
 
@@ -82,8 +83,8 @@ def prove_cases(
     compare: Callable[[Case], str],
     done: str = f"to {TOLERANCE:g} in float64",
 ) -> Proof:
-    """The smallest sizes at which `compare` has something to say fail the proof; `done` is what
-    it shows otherwise. Equations that the rules do not cover leave it open."""
+    """A proof that fails at the smallest sizes at which `compare` returns a sentence; `done` is
+    what it shows otherwise. Equations that the rules do not cover leave the proof open."""
     proven = []
 
     def apart(sizes: Mapping[str, int]) -> str:
@@ -108,7 +109,7 @@ def prove_cases(
 
 
 def _named(error: Exception) -> str:
-    """The reason, with the kind of an error whose own words say too little."""
+    """An error's reason, led by the error's type where the reason alone says too little."""
     reason = reason_of(error)
     plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__
     return reason if plain else f"{type(error).__name__}: {reason}"

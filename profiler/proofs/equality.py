@@ -1,11 +1,8 @@
-"""Does a mixer hold what its author claims? The proofs that the built-in mixers get, on any mixer.
+"""Does a mixer do what its author claims? The proofs that the built-in mixers get, on any mixer.
 
 Well formed; causal or not; counts equal instrumented execution; forms agree; module equals
-equations; dispatched equals executed; state held equals derived state; step equals forward. A
-proof that fails says where: the first equation that differs and the smallest sizes at which it
-does.
-
-Does a module do the work that it is described to do, and hold the state that it needs to?
+equations; dispatched equals executed; state held equals derived state; step equals forward. A proof
+that fails says where: the first equation that differs and the smallest sizes at which it does.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ def check(mixer: Mixer) -> list[Proof]:
 
 
 def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
-    """The proofs of one module; what a wrong result would only repeat is left out."""
+    """The proofs of one module; without those that would only repeat a failure."""
     equal, step = module_equals(mixer, implementation), step_equals(mixer, implementation)
     if not equal.passed:
         return [equal, step]
@@ -70,7 +67,7 @@ def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
 
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """`forward` gives what the equations give, parameters of the same names and shapes."""
+    """`forward` gives the equations' result, with parameters of the same names and shapes."""
 
     def apart(found: Case) -> str:
         return _parameters_apart(found) or _forward_apart(found, implementation.form)
@@ -120,7 +117,8 @@ def _forward_apart(case: Case, form: str) -> str:
 def _first_difference(
     found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
 ) -> str:
-    """The first entry of y that differs beyond rounding, or ""; `before` leads its position."""
+    """The first entry of y that differs beyond rounding, or ""; `before` is prepended to its
+    position."""
     if found.shape != expected.shape:
         return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
@@ -152,15 +150,16 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
 
     @cached_property
     def values(self) -> torch.Tensor:
-        """All of them in one row, in ascending order."""
+        """All values in ascending order."""
         found = torch.cat([torch.zeros(1, dtype=torch.float64), *(t.double() for t in self.seen)])
         return found[found.isfinite()].sort().values
 
 
 def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor) -> str:
-    """Which equation's values were never computed, in any order or layout.
+    """The first equation whose values were never computed, in any order or layout, in words.
 
-    An equation that a kernel fuses away is passed over where a later one that reads it is right.
+    An equation that a kernel fuses away is passed over where a later equation that reads it is
+    right.
     """
     equations = mixer.forms[form].equations
     right = {e.name for e in equations if _among(expected[e.name].ravel(), seen)}
@@ -175,7 +174,7 @@ def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor)
 
 
 def _among(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
-    """Whether every number that is not 0 occurs among sorted ones, to rounding."""
+    """Whether every nonzero number occurs, up to rounding, among the sorted `seen`."""
     values = torch.from_numpy(wanted[wanted != 0])
     at = torch.searchsorted(seen, values).clamp(1, len(seen) - 1) if len(seen) > 1 else None
     if at is None:
@@ -185,7 +184,7 @@ def _among(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
 
 
 def _read_by(equations: Iterable[Equation], right: set[str]) -> set[str]:
-    """The arrays that right ones were computed from, directly or not."""
+    """The arrays from which the arrays `right` are computed, directly or indirectly."""
     reads: dict[str, set[str]] = {}
     for equation in equations:
         inside = {n.array.name for n, _ in walk(equation.value) if isinstance(n, Ref)}
@@ -236,7 +235,7 @@ def _step_apart(case: Case, form: str) -> str:
 def _step_or_forward(
     case: Case, form: str, token: int, row: torch.Tensor, seen: torch.Tensor
 ) -> str:
-    """Which of the two parts from the equations, and from which one."""
+    """Whether `step` or `forward` differs from the equations, and from which equation on."""
     expected = evaluate_all(case.mixer, case.arrays(), case.sizes, form)
     known = torch.from_numpy(expected[case.mixer.role("output").name][token])
     if not _first_difference(row[0], known, "the equations give"):
@@ -245,7 +244,7 @@ def _step_or_forward(
 
 
 def _values_of(case: Case, form: str, t: int) -> Values:
-    """Per equation, the values of the entries that belong to token t."""
+    """Equation -> the values of its entries that belong to token t."""
     import numpy as np
 
     run = execute(case.mixer.forms[form], case.sizes, arrays=case.arrays())
@@ -257,8 +256,8 @@ def _values_of(case: Case, form: str, t: int) -> Values:
 
 
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:
-    """Rungs 1 to 3: `forward`, and `step` token by token, dispatch what the equations count under
-    the implementation's description."""
+    """Levels 1 to 3 of a reconciliation: `forward`, and `step` token by token, dispatch what the
+    equations count under the implementation's description."""
     name = f"{implementation.name}: dispatched equals executed"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}
@@ -298,7 +297,7 @@ def _dispatched(case: Case, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
 
 
 def _unexplained(does: Described, phase: str, t: int, gap: str) -> str:
-    """Where a call parts from its description, and how the description may be mended."""
+    """Where a call differs from its description, and how the description can be mended."""
     call, prefix = (f"step at token {t}", "step_") if phase == "inference" else ("forward", "")
     rewrites = ", ".join(does.rewrites) or "none"
     return (
