@@ -44,7 +44,7 @@ MEANINGS: Mapping[str, str] = {
     COMPULSORY: "bytes that must move: inputs, weights and state read once, outputs written once",
     LIVE: "the equations' largest live set in bytes, without what is there before the call and "
     "with the gradients of parameters",
-    EXPONENTIALS: "exponentiations, those of them among the operations",
+    EXPONENTIALS: "exponentiations among the operations",
 }
 """Derived quantity -> its definition."""
 
