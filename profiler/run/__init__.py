@@ -1,1 +1,1 @@
-"""One measurement, from the request to the record."""
+"""How does one request become one measurement's record?"""

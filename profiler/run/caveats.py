@@ -8,15 +8,16 @@ from profiler.records.store import Measurement
 from profiler.records.words import scaled
 
 MOSTLY_IDLE = 0.5
-"""A call whose launches alone take this part of its time leaves the device mostly idle."""
+"""A call whose launches alone take this share of its time leaves the device mostly idle."""
 
 
 SPREAD = 2.0
-"""Samples whose upper fifth begins at more than this many times their lower fifth are contended."""
+"""Samples whose 80th percentile is more than this many times their 20th were taken on a contended
+device."""
 
 
 KNOWN = 0.05
-"""A median whose interval reaches farther from it than this part of it gives no rates."""
+"""A median whose interval extends farther than this share of the median gives no rates."""
 
 
 def spread_words(p20: float, p80: float) -> str:
@@ -25,7 +26,8 @@ def spread_words(p20: float, p80: float) -> str:
 
 
 def contention(measurement: Measurement) -> str:
-    """Why the latency is not that of the call alone: a sentence, or "" where it is well known."""
+    """Why the latency is not that of the call alone: a sentence, or "" where the median is well
+    known."""
     latency = measurement.readings["latency"]
     details = latency.details
     if SHARED in details.get("labels", ()):
@@ -47,7 +49,7 @@ def contention(measurement: Measurement) -> str:
 
 
 def _is_known(latency: Reading) -> bool:
-    """Whether the median settled, or its interval is narrow, whatever ended the sampling."""
+    """Whether the median settled, or its interval is narrow whatever ended the sampling."""
     if latency.details["stop_rule"] in ("median settled", "rounds done"):
         return True
     ends = [latency.details.get(end) for end in ("ci_low", "ci_high")]

@@ -1,4 +1,4 @@
-"""What did the hardware execute in a requested call, by counters read in a process of its own?"""
+"""What did the hardware execute in a requested call, by counters read in a separate process?"""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def made(asked: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]
 
 
 MAKE = f"{made.__module__}:{made.__name__}"
-"""How another process finds `made`."""
+"""The name by which another process imports `made`."""
 
 
 def hardware_counts(
     request: Request, note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
-    """What a request's call executed and moved, or one sentence that says why it is not known."""
+    """What a request's call executed and moved, or one sentence on why that is unknown."""
     if not request.counters:
         return not_asked()
     call = {"make": MAKE, "of": described(request)}

@@ -20,11 +20,11 @@ class ConstantInput(ValueError):
 
 
 def refuse_constant(inputs: Iterable[Any]) -> None:
-    """ConstantInput where a tensor of floating-point numbers has equal entries throughout.
+    """ConstantInput where a floating-point tensor has equal entries throughout.
 
     Zeros, or any constant, switch fewer transistors: a GPU then draws less power, keeps higher
-    clocks, and looks faster and thriftier than it is on real data. Tensors of one entry, of
-    integers and of truth values are let through.
+    clocks, and looks faster and thriftier than on real data. Tensors of one entry, of integers and
+    of booleans are accepted.
     """
     for number, value in enumerate(inputs, start=1):
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() < 2:
@@ -56,7 +56,7 @@ def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[
 
 
 def layout(value: Any) -> Any:
-    """What two sets must have in common."""
+    """What the sets of inputs must have in common: shape, stride, dtype and device of a tensor."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.stride(), value.dtype, value.device
     return type(value)
@@ -67,9 +67,9 @@ def why_one_set(
 ) -> str:
     """Why calls get the same inputs every time; "" where `SETS` sets of them may take turns.
 
-    They may where all the sets fit into the device's last-level cache together with what every
-    call reads `beside` them (weights, buffers, a state): a hot call then finds in the cache what
-    it would find there with one set. Where they do not fit, turns would make hot calls cold.
+    They may where all the sets fit into the device's last-level cache together with what every call
+    reads `beside` them (weights, buffers, a state): a hot call then finds the same in the cache as
+    with one set. Where they do not fit, turns would make hot calls cold.
     """
     try:
         holds, source = cache_bytes(device)

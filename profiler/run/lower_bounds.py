@@ -1,18 +1,19 @@
-"""Which measurement is below what no call can do without? Then it is wrong, whatever it says.
+"""Which measurement is below the least that its call can need, and so is wrong?
 
 Three floors follow from the equations alone:
 
-- memory: what a call leaves was allocated in it. That is the output of a forward pass, and the
-  gradients of what gradients are taken of. One new token has none: its row may be a view of the
-  state, which was there before.
-- time, on a GPU that tells how wide and how fast its memory is: inputs, touched weights and state
-  are read once and results written once (`compulsory`), and what the board's L2 cache cannot hold
-  goes through its memory. Tables of constants are left out: a module may compute them instead.
-- bytes that the memory of a GPU moved, as counted: the same bytes. From flushed caches only what is
-  written may stay in the cache; in sequence all that the cache can hold may have been there before.
+- memory: what a call leaves was allocated in it, that is the output of a forward pass, and every
+  gradient taken in a backward pass. One new token has no such floor: its row may be a view of the
+  state, which existed before.
+- time, on a GPU that tells the width and clock of its memory: inputs, touched weights and state are
+  read once and results written once (`compulsory`), and what the board's L2 cache cannot hold goes
+  through its memory. Tables of constants are left out: a module may compute them instead.
+- bytes that a GPU's memory moved, as counted: the same bytes. From flushed caches only what is
+  written may stay in the cache; in sequence, all that the cache can hold may have been there
+  before.
 
-What a CPU's memory can do at best nobody tells, so that its times have no floor. What a device was
-*measured* to reach at best (`ceiling`) stands beside what its board tells (`bandwidth`).
+The best that a CPU's memory can do is unknown, so its times have no floor. What a device was
+*measured* to reach at best (`ceiling`) is read here beside what its board tells (`bandwidth`).
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from profiler.records.words import scaled
 BELOW = "below the floor"
 """The label of a reading that cannot be true."""
 CLOSE = 1.05
-"""A reading is below a floor of time where it is so many times smaller: a board's clock and the
-clock that times it are true to a few per cent."""
+"""A time is below its floor where it is this many times smaller: a board's clock and the clock that
+times it are accurate to a few per cent."""
 COUNTED = 0.97
-"""The same of bytes that were counted, where it is so many times its floor."""
+"""Counted bytes are below their floor where they are less than this share of it."""
 PER_CYCLE = 2
-"""Transfers over each of the bus's lines in a cycle of the clock that NVML tells."""
+"""Transfers over each line of the memory bus per cycle of the clock that NVML tells."""
 
 
 @dataclass(frozen=True)
 class Floor:
-    """The least that a reading may say, in its unit, and the words of why."""
+    """The least possible value of a reading, in its unit, and why."""
 
     value: float
     why: str
 
 
 def floors(measurement: Measurement, mixer: Mixer, form: str | None = None) -> Mapping[str, Floor]:
-    """The floors that are known, by the reading that they are of."""
+    """The known floors, by the name of the reading."""
     chosen = form or measurement.form
     try:
         return (
@@ -68,7 +69,7 @@ def floors(measurement: Measurement, mixer: Mixer, form: str | None = None) -> M
 
 
 def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Floor]:
-    """The bytes of what the call leaves."""
+    """The bytes that the call leaves."""
     if phase_name(measurement.phase) == "inference":
         return {}
     number = left_bytes(measurement, mixer, form)
@@ -76,7 +77,7 @@ def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str,
 
 
 def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
-    """The bytes of the output of a forward pass, or of the gradients that a backward one takes."""
+    """The bytes of the output of a forward pass, or of the gradients that a backward pass takes."""
     phase = phase_name(measurement.phase)
     system = system_of(mixer, form, (), phase)
     left = [a for a in system.results(phase) if phase == "training" or a.role != "output"]
@@ -84,7 +85,8 @@ def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
 
 
 def bytes_of(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
-    """Of all entries: weights, their gradients and tables `once`, the others for each sequence."""
+    """Bytes of arrays: those in `once` (weights, their gradients, tables) once, the others per
+    sequence."""
     sizes = dict(measurement.sizes)
     entries = sum(
         math.prod(extent.at(sizes) for extent in array.shape) * (1 if array in once else sizes["b"])
@@ -94,7 +96,8 @@ def bytes_of(arrays: Iterable[Array], once: Container[Array], measurement: Measu
 
 
 def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Floor]:
-    """Seconds to move what the cache cannot hold; none where the board does not tell its best."""
+    """Seconds to move what the cache cannot hold; no floor where the board does not tell its
+    bandwidth."""
     rate, held = bandwidth(measurement.environment), measurement.environment.get("l2_bytes")
     if rate is None or held is None:
         return {}
@@ -118,7 +121,7 @@ def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Floor]:
-    """Bytes that a GPU's memory moves at least; none where its cache may hold them all."""
+    """Bytes that a GPU's memory moves at least; no floor where its cache may hold them all."""
     held = measurement.environment.get("l2_bytes")
     if held is None or "hardware" not in measurement.counts:
         return {}
@@ -134,7 +137,8 @@ def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
 
 
 def bandwidth(environment: Mapping[str, Any]) -> float | None:
-    """The most bytes a second that a board's memory can give; None where it is not told.
+    """The highest rate of a board's memory in bytes per second; None where the board does not tell
+    it.
 
     >>> bandwidth({"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}})
     4916736000000.0
@@ -150,7 +154,8 @@ NOT_ASKED = "no ceiling was measured beside it (--ceilings measures them)"
 def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
     """What the device reached at best beside a measurement: `product fp32`, `copy`, ...
 
-    It is no floor: a call may find in a cache what copying did not, or be faster in another hour.
+    A ceiling is no floor of a time: a call may find data in a cache that copying did not, or run at
+    a faster hour.
     """
     held = environment.get("ceilings")
     if held is None:
@@ -172,7 +177,7 @@ def below(measurement: Measurement, mixer: Mixer, form: str | None = None) -> di
 
 
 def flagged(measurement: Measurement, mixer: Mixer) -> Measurement:
-    """The measurement, those readings labelled that are below their floor."""
+    """The measurement, with a label on each reading that is below its floor."""
     readings = dict(measurement.readings)
     for name, sentence in below(measurement, mixer).items():
         details = readings[name].details

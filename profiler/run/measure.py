@@ -1,7 +1,7 @@
 """What does one implementation of a mixer cost on this machine?
 
-Everything that is measured of one implementation at one set of sizes becomes one `Measurement`:
-what it dispatches, what peers print, time, memory and energy. What a machine cannot give is a
+Everything measured of one implementation at one set of sizes becomes one `Measurement`: dispatched
+operations, what other counters print, time, memory and energy. What a machine cannot give is a
 reason, never a zero.
 """
 
@@ -60,7 +60,7 @@ def measure(
 
     Args:
         limits: when the sampling of latency stops.
-        note: told what is being measured, for a progress bar.
+        note: receives what is being measured, for a progress bar.
 
     Raises:
         MeasureError: the implementation cannot run this phase, dtype or size at all.
@@ -87,7 +87,8 @@ def measure_with_ceilings(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """The same; the environment also says what the device reaches at best (`meters.ceilings`)."""
+    """As `measure`; the environment also holds what the device reaches at best
+    (`meters.ceilings`)."""
     found = measure(request, limits=limits, note=note)
     note("measuring ceilings")
     with on_device(request.device):
@@ -96,9 +97,9 @@ def measure_with_ceilings(
 
 
 def require_token(request: Request) -> None:
-    """MeasureError where one new token is asked for and has no call.
+    """MeasureError where one new token is asked for and the implementation cannot mix one.
 
-    A reason that is the equations' names the mixer alone: it is that of all its implementations.
+    The equations' reason is given with the mixer's name alone: it holds for all implementations.
     """
     if phase_name(request.phase) != "inference":
         return
@@ -140,8 +141,8 @@ def _measured(
 def counted(
     work: Work, request: Request, note: Callable[[str], None]
 ) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
-    """What is the same however often it is measured: the operations that are dispatched; these and
-    peers' figures as JSON values; what is held, launched and kept, and why a peer has no figure."""
+    """What does not vary between repetitions: the dispatched operations; these and other counters'
+    figures as JSON values; bytes held and saved, kernels, and why a counter has no figure."""
     phase = phase_name(request.phase)
     note("counting operations")
     dispatched, zeros = dispatched_by(work), zeros_of(work)
@@ -168,8 +169,8 @@ def counted(
 def hardware_of(
     work: Work, request: Request, note: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """What the hardware executed, as JSON values, beside the products of matrices that it was to
-    compute, and the bytes that it moved; or why it is not known."""
+    """What the hardware executed, as JSON values, beside the matrix products that the call
+    dispatches, and the bytes moved; or why it is unknown."""
     found = hardware_counts(request, note)
     if isinstance(found, Unavailable):
         return {}, {"hardware": found}
@@ -185,10 +186,10 @@ def metered(
     limits: LatencyLimits | None,
     note: Callable[[str], None],
 ) -> dict[str, Measured]:
-    """Time and energy of the call, or of what torch.compile makes of it.
+    """Time and energy of the call, or of the call compiled by torch.compile.
 
-    `dispatched`: what the call dispatches, so that the time of its launches alone is estimated;
-    None in a repetition, where it is not.
+    `dispatched`: what the call dispatches, from which the time of its launches is estimated; None
+    in a repetition, which has no such estimate.
     """
     measured: dict[str, Measured] = {}
     if request.compile:
@@ -207,12 +208,12 @@ def metered(
 
 
 def tools(counts: Mapping[str, Any]) -> dict[str, str]:
-    """The versions of programs that measured beside this one."""
+    """The versions of other programs that measured."""
     return {"ncu": counts["hardware"]["ncu"]} if "hardware" in counts else {}
 
 
 def failure(error: Exception) -> str:
-    """Why a call failed; a ValueError's words are a sentence of our own already."""
+    """Why a call failed; the text of a ValueError is a sentence already."""
     return reason_of(error) if isinstance(error, ValueError) else failure_words(error)
 
 
@@ -226,13 +227,14 @@ def _named(request: Request, reason: str) -> str:
 
 
 def dispatched_by(work: Work) -> DispatchCounts:
-    """What the call alone dispatches: what comes before it is not counted."""
+    """What the call itself dispatches, without what restores its state."""
     work.restore()
     return count_dispatch(work.bare)
 
 
 def zeros_of(work: Work) -> Operations:
-    """What the backward pass does with zeros that stand for no gradient; nothing without one."""
+    """The arithmetic of the backward pass with zeros that stand for no gradient; nothing without
+    one."""
     if work.halves is None:
         return NOTHING
     forward, backward = work.halves
@@ -260,19 +262,19 @@ def peers_of(work: Work) -> dict[str, PeerCount | Unavailable]:
 
 
 def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str, Any]:
-    """A peer's figures, with the share of the time of the operations that it did not count."""
+    """A counter's figures, with the share of the time spent in operations that it did not count."""
     share = None if isinstance(times, Unavailable) else times.share(peer.uncounted)
     return peer.to_json() | {"uncounted_time_share": share}
 
 
 def weight_bytes(module: nn.Module) -> Reading:
-    """Bytes of the parameters, which stand in memory before any call."""
+    """Bytes of the parameters, which are in memory before any call."""
     held = sum(p.numel() * p.element_size() for p in module.parameters())
     return Reading("weights", held, "B", (float(held),))
 
 
 def state_bytes(work: Work, phase: str = "training") -> Measured:
-    """Bytes of the rows held once the token is in the state; those allocated are in details."""
+    """Bytes of the rows held once the token is in the state; allocated bytes are in details."""
     if work.state is None:
         return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
     if not hasattr(work.state, "held"):
@@ -297,15 +299,15 @@ RELEASES_UNSEEN = (
 
 
 def memory_of(work: Work, device: str) -> Measured:
-    """The peak of the call, or why it cannot be told."""
+    """The peak of the call, or why it is unknown."""
     if not (work.trivial or device.startswith("cuda")):
         return Unavailable(RELEASES_UNSEEN)
     return peak_memory(work.bare, device=device, reset=work.reset)
 
 
 def tensors_at_peak(work: Work, phase: str) -> Measured:
-    """The most bytes that tensors hold at once in the call and did not before; the same counted
-    again without one class after another is in details."""
+    """The most bytes that tensors made in the call hold at once; how many fewer they are without
+    each class of bytes is in details."""
     if phase == "inference":
         return Unavailable("what one new token holds is not told apart: its memory is its state")
     if not work.trivial:
@@ -313,21 +315,21 @@ def tensors_at_peak(work: Work, phase: str) -> Measured:
     try:
         work.restore()
         found = held_at_most(work.bare, owned(work), work.args)
-    except Exception as error:  # what follows every operation may disturb a module of a user's own
+    except Exception as error:  # a dispatch mode may disturb a user's module
         return Unavailable(f"the call failed while its tensors were followed: {reason_of(error)}")
     details = {"classes": {"values": found.values, **found.causes}}
     return Reading("tensors_at_peak", found.total, "B", (float(found.total),), details)
 
 
 def activation_bytes(work: Work) -> Measured:
-    """Bytes that the forward pass keeps for the backward pass, parameters left out; what they
-    consist of is in details."""
+    """Bytes that the forward pass keeps for the backward pass, parameters left out; their classes
+    are in details."""
     if work.forward is None:
         return Unavailable("nothing is kept for a backward pass: the call takes no gradients")
     try:
         saved = saved_bytes(work.forward, parameters=owned(work), inputs=work.args)
         classes = kept_by(work.forward, owned(work), work.args)
-    except Exception as error:  # what follows every operation may disturb a module of a user's own
+    except Exception as error:  # a dispatch mode may disturb a user's module
         return Unavailable(f"what is kept could not be followed: {reason_of(error)}")
     held = classes.total + (saved.unseen or 0)
     details = {"classes": classes.by_class(), "unseen": saved.unseen, "saved": saved.to_json()}
@@ -335,7 +337,8 @@ def activation_bytes(work: Work) -> Measured:
 
 
 def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
-    """Kernels launched: by CUPTI on a GPU; on a CPU the dispatched operations that are no view."""
+    """Kernels launched: by CUPTI on a GPU; on a CPU the dispatched operations that are not
+    views."""
     if device.startswith("cuda"):
         return count_kernels(work.bare, reset=work.reset)
     number = float(dispatched.launched)
@@ -345,8 +348,8 @@ def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
 def latencies(
     work: Work, request: Request, dispatched: DispatchCounts | None, limits: LatencyLimits | None
 ) -> dict[str, Measured]:
-    """The call's latency, hot, cold and as a graph, and an estimate of what launching the
-    operations that it dispatches takes alone, where these were counted."""
+    """The call's latency, hot, cold and as a graph; and, where its dispatched operations were
+    counted, an estimate of the time to launch them."""
     call, reset = work.timed()
     found = latency_kinds(
         call,
@@ -365,7 +368,8 @@ def latencies(
 
 
 def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:
-    """What says that the device is lost, so that nothing may follow; None where it is not."""
+    """The reading that says that the device is lost, after which nothing may follow; None where
+    there is none."""
     return next((m for m in measured.values() if isinstance(m, DeviceLost)), None)
 
 
@@ -394,7 +398,8 @@ OF_ITS_OWN = "a compiled call launches operations of its own, whose number is no
 
 
 def compiled(work: Work, request: Request, limits: LatencyLimits | None) -> tuple[Work, Measured]:
-    """The call as torch.compile makes it, and how long that took; or the call and why not."""
+    """The call compiled by torch.compile, and how long compiling took; or the call itself and why
+    not."""
     made = compile_call(work.fn, work.args, device=request.device, reset=work.reset, limits=limits)
     if isinstance(made, Unavailable):
         return work, made
@@ -414,7 +419,7 @@ NO_ENERGY = Unavailable("energy was not asked for (--no-energy)")
 
 
 def energies(work: Work, request: Request) -> dict[str, Measured]:
-    """Gross and net energy and mean power, each a reading or the reason why not."""
+    """Gross and net energy and mean power, each a reading or the reason why there is none."""
     if not request.energy:
         return dict.fromkeys(ENERGIES, NO_ENERGY)
     if not work.trivial:

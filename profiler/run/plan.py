@@ -26,7 +26,7 @@ from profiler.run.request import OF_ENERGY, Request
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure: every combination of these."""
+    """What to measure: every combination of the fields."""
 
     mixers: Sequence[Mixer]
     given: Given = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What requests ask for beside what records have a place for."""
+        """The options of requests, which records have no field for."""
         return {
             "compile": self.compile,
             "shared": self.shared,
@@ -61,8 +61,8 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
         refused: keep those at sizes that their mixer refuses, as long as there are others.
 
     Raises:
-        MeasureError: an implementation, device or dtype that does not exist, or a module of a
-            user's own that computes something else than its equations.
+        MeasureError: an implementation, device or dtype that does not exist, or a user's module
+            that computes something else than its equations.
         SizeError: sizes that a mixer refuses.
     """
     device = device_name(plan.device)
@@ -89,7 +89,7 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
 
 
 def _fit(mixer: Mixer, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
-    """Refuse sizes that a mixer refuses, or only if it refuses all where `refused` are kept."""
+    """Raise SizeError where the mixer refuses sizes; with `refused` only where it refuses all."""
     complaints = []
     for sizes in combined:
         try:
@@ -137,8 +137,8 @@ def described(mixer: Mixer) -> dict[str, Implementation]:
 
 
 def candidate_in_record(mixer: str, implementation: str) -> tuple[Mixer, Implementation]:
-    """The mixer and the implementation that a record names: built-in ones, or those of files of a
-    user's own that this process has imported already.
+    """The mixer and the implementation that a record names: built-in ones, or those of a user's
+    files that this process has already imported.
 
     Raises:
         UnknownMixer, MeasureError: one of them does not exist (any more), or is in a file that has
@@ -175,11 +175,11 @@ def is_class(name: str) -> bool:
 def users_class(
     mixer: Mixer, wanted: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
-    """A user's class, after showing that it computes the mixer's equations, token by token too
+    """A user's class, after proving that it computes the mixer's equations, token by token too
     where it has `step`.
 
-    It is described as the plain equations unless it carries a description of its own, and named
-    as the user did, so that a record of it leads back to its file.
+    It is described as the plain equations unless it carries a description of its own, and named as
+    the user did, so that a record of it leads back to its file.
 
     Raises:
         MeasureError: no such class, or it computes something else; the message says where.
@@ -197,7 +197,7 @@ def users_class(
 
 
 def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
-    """MeasureError where a module parts from its equations, in `step` too for inference."""
+    """MeasureError where a module differs from its equations, in `step` too for inference."""
     proofs = [module_equals] + [step_equals] * ("inference" in phases)
     for prove in proofs:
         proof = prove(mixer, claimed)
@@ -229,10 +229,10 @@ def _described(mixer: Mixer, found: type[nn.Module], name: str) -> Implementatio
 
 
 def candidate_of(description: Mapping[str, Any]) -> tuple[Mixer, Implementation]:
-    """The mixer and the implementation of a description; a class of a user's own is proven first.
+    """The mixer and the implementation of a description; a user's class is proven first.
 
     Raises:
-        UnknownMixer, MeasureError: a mixer or an implementation that is not there (any more).
+        UnknownMixer, MeasureError: a mixer or an implementation that does not exist (any more).
     """
     mixer = load_mixer(description["mixer"])
     return mixer, implementation_of(mixer, description["implementation"])
@@ -241,7 +241,7 @@ def candidate_of(description: Mapping[str, Any]) -> tuple[Mixer, Implementation]
 def request_of(
     description: Mapping[str, Any], candidate: tuple[Mixer, Implementation] | None = None
 ) -> Request:
-    """The request that `described` gave; its candidate is looked up where it is not known."""
+    """The request that `described` gave; its candidate is looked up where it is not given."""
     return Request(
         *(candidate or candidate_of(description)),
         description["sizes"],

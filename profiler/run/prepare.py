@@ -1,4 +1,5 @@
-"""What call is measured: which module, with which inputs, in which phase, and what before it?"""
+"""Which call is measured: which module, with which inputs, in which phase, and what runs before
+it?"""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from profiler.run.request import Request
 class Work:
     """A call to measure: `fn(*args)` after `reset()`.
 
-    What is counted is the call on `args` alone. What is timed, and loads a device for its energy,
-    takes turns with `others` where there are any: see `timed`.
+    What is counted is the call on `args` alone. The timed call, also the load for energy, takes
+    turns with `others` where there are any: see `timed`.
 
     Raises:
         ConstantInput: an input has equal entries throughout.
@@ -35,28 +36,30 @@ class Work:
     args: tuple[torch.Tensor, ...]
     reset: Callable[[], None] | None
     state: State | None = None
-    """What `step` keeps between tokens; none in a forward pass."""
+    """The state of `step` between tokens; None in other phases."""
     trivial: bool = True
-    """Whether `reset` takes no time worth naming, so that several calls may be timed at once."""
+    """Whether `reset` takes negligible time, so that several calls may be timed at once."""
     forward: Callable[[], Any] | None = None
     """The forward pass whose gradients the call takes; None where it takes none."""
     halves: tuple[Callable[[], None], Callable[[], None]] | None = None
-    """The forward pass, kept, and the backward pass that uses it up; None without gradients."""
+    """The forward pass, whose graph is kept, and the backward pass that uses the graph up; None
+    without gradients."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """How the call is made, as JSON values."""
     others: tuple[tuple[torch.Tensor, ...], ...] = ()
     """Further sets of arguments like `args`."""
     one_set: str = ""
-    """Why there are none."""
+    """Why there are no `others`."""
     lead: Callable[..., None] | None = None
-    """What `reset` does where it takes the inputs in place of the call: a forward pass on them."""
+    """A forward pass on given inputs, run by `reset`, where the reset and not the call takes the
+    inputs."""
 
     def __post_init__(self) -> None:
         for arguments in (self.args, *self.others):
             refuse_constant(arguments)
 
     def restore(self) -> None:
-        """Make everything as it is before a call."""
+        """Restore the state before a call."""
         if self.reset is not None:
             self.reset()
 
@@ -70,7 +73,7 @@ class Work:
         return self.fn(*self.args)
 
     def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
-        """The call and its reset, each time with the next set of inputs where there are several.
+        """The call and its reset, with the next set of inputs each time where there are several.
 
         Weights and a decoding state are the same every time.
         """
@@ -82,7 +85,7 @@ class Work:
         return rotated(self.fn, sets), self.reset
 
     def noted(self, measured: Measured) -> Measured:
-        """A reading with the number of sets of inputs, unless its meter has said it."""
+        """A reading with the number of sets of inputs added, unless its meter has stated it."""
         if not isinstance(measured, Reading):
             return measured
         facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}
@@ -91,12 +94,12 @@ class Work:
 
 
 def prepare(request: Request) -> Work:
-    """Build the module with random parameters and the call that a phase times.
+    """Build the module with random parameters, and the call that a phase times.
 
-    Inference fills the state with t-1 random tokens, and every call is the t-th one. A backward
-    pass starts from a random gradient of the output, and gives those of every parameter, of x and
-    of every context; the forward pass before it is no part of the call. A training step is both,
-    without an optimiser. Gradients of the call before are gone when a call starts.
+    Inference fills the state with t-1 random tokens, and every call is the t-th. A backward pass
+    starts from a random gradient of the output, and gives the gradients of every parameter, of x
+    and of every context; the forward pass before it is not part of the call. A training step is
+    both passes, without an optimiser. Gradients of the previous call are gone when a call starts.
     """
     phase = phase_name(request.phase)
     return PREPARED[phase](request)
@@ -112,7 +115,7 @@ def _module(request: Request, sizes: dict[str, int], *, train: bool) -> nn.Modul
 
 
 def _given(request: Request, sizes: Mapping[str, int], turn: int = 0) -> tuple[torch.Tensor, ...]:
-    """x (b, l, d), then every context: the first set of them, or that of another turn."""
+    """x (b, l, d), then every context; `turn` selects the set of inputs."""
     x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1 + turn * STREAMS)
     return (x, *_contexts(request, sizes, turn))
 
@@ -120,7 +123,7 @@ def _given(request: Request, sizes: Mapping[str, int], turn: int = 0) -> tuple[t
 def _contexts(
     request: Request, sizes: Mapping[str, int], turn: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """What is whole before the first token, (b, ...) each."""
+    """The contexts, which exist whole before the first token, (b, ...) each."""
     shapes = [tuple(extent.at(sizes) for extent in a.shape) for a in request.mixer.contexts]
     first = 100 + turn * STREAMS
     return tuple(random((sizes["b"], *s), request, first + k) for k, s in enumerate(shapes))
@@ -180,14 +183,14 @@ def _step_work(request: Request) -> Work:
 
 @dataclass
 class Trained:
-    """A module in train mode with inputs that want gradients, and the gradient of its output."""
+    """A module in train mode with inputs that require gradients, and the gradient of its output."""
 
     module: nn.Module
     given: tuple[torch.Tensor, ...]
     cotangent: torch.Tensor | None = None
     """(b, l, d), random; made after the first forward pass, which shows its shape."""
     y: Any = None
-    """What the last forward pass gave."""
+    """The result of the last forward pass."""
     others: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
     """Further sets like `given`."""
 
@@ -197,28 +200,28 @@ class Trained:
         return self.forward, self.backward
 
     def another(self, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """A further set, that wants gradients too."""
+        """Add a set of inputs, which require gradients too."""
         self.others.append(wanting(given))
         return self.others[-1]
 
     def forget(self) -> None:
-        """No gradient and no graph is left of earlier calls."""
+        """Drop the gradients and the graph of earlier calls."""
         self.y = None
         for tensor in (*self.module.parameters(), *self.given, *chain(*self.others)):
             tensor.grad = None
 
     def forward(self, *given: torch.Tensor) -> None:
-        """A forward pass that can be differentiated, of `given` or of what the module came with."""
+        """A differentiable forward pass on `given`, or on the first inputs."""
         with torch.enable_grad():
             self.y = self.module(*(given or self.given))
 
     def anew(self, *given: torch.Tensor) -> None:
-        """The same, with nothing left of earlier calls."""
+        """As `forward`, with nothing left of earlier calls."""
         self.forget()
         self.forward(*given)
 
     def result(self) -> Any:
-        """What a forward pass gives, and nothing keeps."""
+        """The result of a forward pass, which nothing here keeps alive."""
         self.forward()
         y, self.y = self.y, None
         return y
@@ -233,7 +236,7 @@ def trained(request: Request) -> Trained:
     """The module of a request, ready for a forward and a backward pass.
 
     Raises:
-        MeasureError: what it returns is no tensor that a gradient flows back from.
+        MeasureError: its result is not a tensor through which gradients flow.
     """
     sizes = dict(request.sizes)
     module = _module(request, sizes, train=True)
@@ -251,7 +254,7 @@ def trained(request: Request) -> Trained:
 
 
 def wanting(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Inputs that want gradients."""
+    """Inputs that require gradients."""
     return tuple(tensor.requires_grad_() for tensor in given)
 
 
@@ -295,20 +298,21 @@ PREPARED: Mapping[str, Callable[[Request], Work]] = {
     "backward": _backward_work,
     "training-step": _training_step_work,
 }
-"""Phase -> what makes its call."""
+"""Phase -> what makes the call of the phase."""
 
 
 def mode_of(module: nn.Module) -> dict[str, Any]:
-    """Whether a module is in train or eval mode, for its record."""
+    """The mode of a module, train or eval, for the record."""
     return {"mode": "train" if module.training else "eval"}
 
 
 STREAMS = 400
-"""From one set of inputs to the next, so that no two tensors of a seed are alike."""
+"""The distance of random streams between two sets of inputs, so that no two tensors of one seed are
+equal."""
 
 
 def random(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
-    """Normal numbers, equal for equal seeds on every device: (shape) in the request's dtype."""
+    """Normal numbers of a shape, in the request's dtype, equal for equal seeds on every device."""
     generator = torch.Generator().manual_seed(request.seed * 1000 + stream)
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
     return values.to(device=request.device, dtype=DTYPES[request.dtype])

@@ -15,7 +15,7 @@ from profiler.records.reading import MeasureError
 
 @dataclass(frozen=True)
 class Request:
-    """One implementation at one set of sizes: what to measure."""
+    """One implementation at one set of sizes, and what to measure of it."""
 
     mixer: Mixer
     implementation: Implementation
@@ -26,18 +26,19 @@ class Request:
     device: str = "cpu"
     seed: int = 0
     compile: bool = False
-    """Whether what torch.compile makes of the call is timed, in place of the call."""
+    """Whether the call is compiled by torch.compile before it is timed."""
     shared: bool = False
-    """Whether energy is measured even where others use the device, with a label."""
+    """Whether energy is measured, with a label, even where others use the device."""
     energy: bool = True
     """Whether energy is measured at all."""
     energy_window_s: float = EnergyLimits.window_s
-    """How long the load of one trial lasts, unless the sensor needs longer."""
+    """The length of the load of one trial, unless the sensor needs longer."""
     energy_trials: int = EnergyLimits.trials
     counters: bool = False
-    """Whether hardware counters are read, in processes of their own under ncu."""
+    """Whether hardware counters are read, in separate processes under ncu."""
     repetition: bool = False
-    """Whether memory, time and energy alone are measured, of what was measured before."""
+    """Whether only memory, time and energy are measured, as a repetition of an earlier
+    measurement."""
 
     def __post_init__(self) -> None:
         try:
@@ -52,15 +53,15 @@ class Request:
 
 
 NAMED = ("mixer", "implementation", "sizes", "phase", "dtype", "device", "seed")
-"""The fields of a request that a record has a place for; the others are its options."""
+"""The fields of a request that a record has a field for; the others are options."""
 
 
 OF_ENERGY = ("energy", "energy_window_s", "energy_trials")
-"""The options that say how energy is measured, and nothing else."""
+"""The options that concern only how energy is measured."""
 
 
 def options_of(request: Request) -> dict[str, Any]:
-    """What a request asks for beside what records name: only what is not as it is by default."""
+    """The options of a request that differ from their defaults."""
     return {
         entry.name: value
         for entry in fields(request)
