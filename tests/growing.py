@@ -13,8 +13,8 @@ from typing import Any
 import costmodel as cm
 from profiler.meters.sampler import summary
 from profiler.modules.registry import implementations
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 from profiler.run.request import form_of
 
 ENVIRONMENT: Mapping[str, Any] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 
 NO_NVML = "NVML: library not found: there is no NVIDIA driver on this machine"
 NO_GPU = {"energy": NO_NVML, "energy_net": NO_NVML, "power": NO_NVML}

@@ -17,8 +17,8 @@ import torch
 
 import costmodel as cm
 from profiler.modules.registry import implementations
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
-from profiler.records.store import Measurement
 from profiler.run.request import Request, form_of
 from profiler.sweep.failures import Failure
 from profiler.sweep.order import blocks

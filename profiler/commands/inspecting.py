@@ -68,9 +68,8 @@ def statement(
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)
-    read = [recorded(path, complain) for path in source]
-    problems = [problem for _, found in read for problem in found]
-    text = stating.statement([record for records, _ in read for record in records], format_)
+    records, problems = recorded(source, complain)
+    text = stating.statement(records, format_)
     remark = {"markdown": "<!-- {} -->\n", "latex": "% {}\n", "plain": ""}[format_]
     emit(remark.format(regenerating(context)) + text, output, force)
     told(problems)

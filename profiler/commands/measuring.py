@@ -36,7 +36,7 @@ from costmodel.report.cells import Column, Grid, Line
 from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
 from profiler.reconcile.levels import Ladder
 from profiler.reconcile.report import csv_ladder, ladder_grids
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.run.report import csv_readings, measurement_grids
 
 Own = Annotated[
@@ -372,7 +372,7 @@ def reconcile(
             listed = ", ".join(beside)
             raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
         import_own(own)
-        records, problems = session.recorded(source, complain)
+        records, problems = session.recorded([source], complain)
         told(problems)
     elif own:
         raise UsageError("--own is for records: give --from FILE.jsonl with it, or leave it out")

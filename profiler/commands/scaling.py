@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,9 +24,6 @@ from costmodel.commands.options import (
 )
 from profiler.commands.measuring import Own, import_own
 
-if TYPE_CHECKING:
-    from profiler.records.store import Measurement
-
 Records = Annotated[
     list[Path], typer.Argument(metavar="FILE.jsonl...", help="Records, as sweep writes them.")
 ]
@@ -46,18 +42,6 @@ def along(text: str) -> tuple[str, ...]:
     return letters
 
 
-def recorded_in(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
-    """The records of all files, and a sentence for every line that is none."""
-    from profiler.sweep import session
-
-    records, problems = [], []
-    for path in files:
-        found, told_ = session.recorded(path, complain)
-        records += found
-        problems += [f"{path}: {sentence}" for sentence in told_]
-    return records, problems
-
-
 def scaling(
     context: typer.Context,
     files: Records,
@@ -72,12 +56,13 @@ def scaling(
     """Measured exponents of latency, memory and energy in l and d, beside the derived ones."""
     from profiler.scaling import report
     from profiler.scaling.growth import scalings
+    from profiler.sweep.session import recorded
 
     chosen(format_, "--format", TABLE_FORMATS)
     no_source(output, files)
     letters = along(along_)
     import_own(own)
-    records, problems = recorded_in(files)
+    records, problems = recorded(files, complain)
     found, missing = scalings(records, letters)
     told([*problems, *missing])
     if not found:
@@ -111,6 +96,7 @@ def plot(
 ) -> None:
     """Draw latency, memory and energy against l and d, theory beside measurement."""
     from profiler.scaling import plot as plotting
+    from profiler.sweep.session import recorded
 
     if output is None:
         raise UsageError("plot draws into a file: give it one, such as -o runs.svg")
@@ -119,7 +105,7 @@ def plot(
         raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
     no_source(output, files)
     import_own(own)
-    records, problems = recorded_in(files)
+    records, problems = recorded(files, complain)
     wanted = tuple(name for part in listed(phase) for name in phases(part))
     asked = plotting.Asked(along(along_), wanted, listed(dtype), listed(only))
     told(problems)

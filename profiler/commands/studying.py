@@ -120,7 +120,7 @@ def written(found: Study, source: Path, page: Path | None, force: bool) -> None:
     no_source(page, [source])
     from profiler.sweep.session import recorded
 
-    records, problems = recorded(source, complain)
+    records, problems = recorded([source], complain)
     told(problems)
     emit(found.page(records, str(source)), page, force)
     if problems:

@@ -26,8 +26,9 @@ from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import VISIT, Visitor, Watched, Watching, as_long
 from profiler.meters.sampler import summary
 from profiler.meters.timers import CudaTimer, timer_for
+from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
-from profiler.records.store import Measurement, append, divide, new_id
+from profiler.records.store import append
 from profiler.run.lower_bounds import flagged
 from profiler.run.measure import (
     NO_ENERGY,

@@ -39,8 +39,8 @@ from profiler.meters.effective_sample_size import (
 )
 from profiler.meters.energy.protocol import SYSTEMATIC
 from profiler.meters.repetition import apart
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
-from profiler.records.store import Measurement
 from profiler.records.words import options_words, sizes_words
 from profiler.sweep.session import recorded
 
@@ -78,8 +78,8 @@ def compare_files(
         StoreError: a file cannot be read or holds no record.
         MeasureError: one file without rounds, or files without a point in common.
     """
-    read = [recorded(path, tell) for path in paths]
-    problems = [f"{p}: {text}" for p, (_, told) in zip(paths, read, strict=True) for text in told]
+    read = [recorded([path], tell) for path in paths]
+    problems = [text for _, told in read for text in told]
     records = [[r for r in found if not r.failure] for found, _ in read]
     names = file_names(paths)
     notes = [

@@ -13,8 +13,8 @@ from profiler.hardware.calibration import Calibration
 from profiler.hardware.metrics import special_functions
 from profiler.hardware.operations import UNTOLD, classes_of
 from profiler.hardware.tiles import Tile
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
-from profiler.records.store import Measurement
 
 COLD, IN_SEQUENCE = "cold", "in_sequence"
 

@@ -39,8 +39,8 @@ from profiler.meters.repetition import (
     disagrees,
     repetition_in,
 )
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement, reading_from_json
 from profiler.records.words import PHASES, scaled
 
 LATENCIES = {
@@ -296,7 +296,7 @@ def timed_s(reading: Reading) -> float | None:
     unknown."""
     if (again := repetition_in(reading)) is not None:
         alone = {k: v for k, v in reading.details.items() if k != REPETITION}
-        both = (replace(reading, details=alone), reading_from_json(reading.name, again))
+        both = (replace(reading, details=alone), Reading.from_json(reading.name, again))
         each = [timed_s(one) for one in both]
         return None if None in each else sum(filter(None, each))
     if "sampled_s" in reading.details:

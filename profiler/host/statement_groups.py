@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiler.host.environment import differences, flat
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from profiler.meters.caches import CacheError, cache_bytes
 from profiler.meters.failure import why_failed
 from profiler.meters.latency import latency, latency_graph
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.measurement import divide
 from profiler.records.reading import Measured, Reading, Unavailable
-from profiler.records.store import divide, reading_from_json, reading_to_json
 from profiler.records.words import scaled
 
 SMALLEST, LARGEST = 256, 16384
@@ -105,7 +105,7 @@ def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
     found |= {**elementwise(place, dtype, kind), **moving_and_launching(place)}
     readings, reasons = divide(found)
     return {
-        "readings": {name: reading_to_json(reading) for name, reading in readings.items()},
+        "readings": {name: reading.to_json() for name, reading in readings.items()},
         "reasons": reasons,
     }
 
@@ -407,7 +407,7 @@ def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
     found: dict[str, str] = {}
     for environment in environments:
         for name, held in (environment.get("ceilings") or {}).get("readings", {}).items():
-            reading = reading_from_json(name, held)
+            reading = Reading.from_json(name, held)
             words = words_of(name)
             side = reading.details.get("side")
             shape = f" ({side} x {side})" if side else ""

@@ -22,7 +22,6 @@ from typing import Any
 
 from profiler.meters.effective_sample_size import CONFIDENCE
 from profiler.records.reading import Reading
-from profiler.records.store import reading_to_json
 
 REPETITION = "repetition"
 """The option of a request that measures again, and the detail of a reading that holds the second
@@ -62,7 +61,7 @@ def widened(reading: Reading, other: Reading, record: Mapping[str, str]) -> Read
     own, theirs = ends(reading), ends(other)
     details: dict[str, Any] = {
         **reading.details,
-        REPETITION: {**record, **reading_to_json(other), BEYOND: beyond(reading, other)},
+        REPETITION: {**record, **other.to_json(), BEYOND: beyond(reading, other)},
     }
     if own is None or theirs is None or own[0] <= other.value <= own[1]:
         return replace(reading, details=details)

@@ -8,8 +8,8 @@ from costmodel.language.equations import Mixer
 from costmodel.questions.traffic import traffic
 from profiler.meters.ceilings import COPY, product_name
 from profiler.meters.repetition import repetition_in
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Unavailable
-from profiler.records.store import Measurement
 from profiler.run.caveats import contention, idleness
 from profiler.run.lower_bounds import bandwidth, below, ceiling
 

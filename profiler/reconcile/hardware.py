@@ -27,7 +27,7 @@ from profiler.counting.operations import Classes
 from profiler.hardware.result import MOVED, Hardware
 from profiler.hardware.tiles import Product, padding
 from profiler.reconcile.levels import Cause, Memory, MemoryCause
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 
 FROM_ZERO = "sums begin at zero"
 

@@ -38,7 +38,7 @@ from profiler.reconcile.cost import cost_of
 from profiler.reconcile.hardware import beyond, hardware_causes, moved
 from profiler.reconcile.levels import EXHAUSTED, Cause, Ladder, PeerFigure
 from profiler.reconcile.memory import memory
-from profiler.records.store import REASON, Measurement
+from profiler.records.measurement import REASON, Measurement
 from profiler.run.plan import candidate_in_record
 
 
@@ -272,6 +272,4 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
             problems.append(f"{label}: {error}")
         except KeyError as error:  # counts are read as they stand
             problems.append(f"{label} lacks {error}, which every measurement of schema 1 has")
-        except (AttributeError, TypeError) as error:
-            problems.append(f"{label} is not as schema 1 writes it: {error}")
     return found, problems

@@ -21,8 +21,8 @@ from costmodel.questions.subject import system_of
 from profiler.meters.memory.keeping import CLASSES, HELD_ON, SUMMED
 from profiler.reconcile.allocations.schedule import Schedule, held_in_turn, schedules
 from profiler.reconcile.levels import Memory, MemoryCause
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 
 Rewrites = tuple[str, ...]
 Steps = Sequence[tuple[str, str, str, Rewrites]]

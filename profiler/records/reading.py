@@ -6,6 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiler.records.schema import (
+    SIGNED,
+    TIMED,
+    UNITS,
+    Details,
+    Name,
+    Number,
+    RecordError,
+    Samples,
+    checked,
+)
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -15,11 +27,44 @@ class Reading:
     from, in the same unit; `details` holds JSON values that say how it was obtained.
     """
 
-    name: str
-    value: float
-    unit: str
-    samples: tuple[float, ...] = ()
+    name: Name
+    value: Number
+    unit: Name
+    samples: Samples = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """value, unit, samples, details; the name is the key that it is stored under."""
+        return {
+            "value": self.value,
+            "unit": self.unit,
+            "samples": list(self.samples),
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_json(cls, name: str, stored: Any) -> Reading:
+        """The reading that was stored under `name`; RecordError says what is wrong with it."""
+        where = f"readings.{name}"
+        given = {**stored, "name": name} if isinstance(stored, dict) else stored
+        found = checked(given, cls, where)
+        details = checked(found.details, Details, f"{where}.details")
+        if found.unit != UNITS.get(name, found.unit):
+            raise RecordError(f"{where}.unit: expected {UNITS[name]!r}, got {found.unit!r}")
+        least = min(found.value, *found.samples) if found.samples else found.value
+        if (least < 0 and name not in SIGNED) or (least == 0 and name in TIMED):
+            raise RecordError(f"{where}: {least} is below what may be measured")
+        low, high = details.get("ci_low"), details.get("ci_high")
+        if (low is None) != (high is None):
+            raise RecordError(f"{where}.details: one end of an interval without the other")
+        if low is not None and high is not None:
+            if not low <= found.value <= high:
+                raise RecordError(f"{where}.details: {found.value} lies outside {low} to {high}")
+            if low < 0 and found.unit != "J":
+                raise RecordError(f"{where}.details.ci_low: {low} is below what may be measured")
+        if "repetition" in details:
+            cls.from_json(name, details["repetition"])
+        return found
 
 
 @dataclass(frozen=True)

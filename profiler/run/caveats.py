@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from profiler.meters.nvml import SHARED
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 from profiler.records.words import scaled
 
 MOSTLY_IDLE = 0.5

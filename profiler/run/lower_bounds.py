@@ -32,8 +32,8 @@ from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import traffic
 from profiler.hardware.result import COLD, IN_SEQUENCE, MOVED
 from profiler.meters.latency import KINDS
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
-from profiler.records.store import Measurement, reading_from_json
 from profiler.records.words import scaled
 
 BELOW = "below the floor"
@@ -161,7 +161,7 @@ def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
     if held is None:
         return Unavailable(NOT_ASKED)
     if found := held.get("readings", {}).get(name):
-        return reading_from_json(name, found)
+        return Reading.from_json(name, found)
     return Unavailable(held.get("reasons", {}).get(name, f"no ceiling '{name}' was measured"))
 
 

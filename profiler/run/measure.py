@@ -34,6 +34,7 @@ from profiler.meters.nvml import energy
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes, count_kernels, operation_times
 from profiler.modules.registry import STEPLESS, without_token
+from profiler.records.measurement import Measurement, divide
 from profiler.records.reading import (
     DeviceLost,
     Measured,
@@ -42,7 +43,6 @@ from profiler.records.reading import (
     Unavailable,
     reason_of,
 )
-from profiler.records.store import Measurement, divide
 from profiler.records.words import PHASES
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.lower_bounds import flagged

@@ -17,8 +17,8 @@ from profiler.hardware.result import MOVED, hardware
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import meant
 from profiler.meters.effective_sample_size import markedly_fewer
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
-from profiler.records.store import Measurement
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
 from profiler.run.caveats import contention
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.scaling.derived import (
     COMPULSORY,
     EXPONENTIALS,

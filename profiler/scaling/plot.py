@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from costmodel.program.phases import phase_name
 from profiler.host.device import dtype_name
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.store import Measurement
 from profiler.scaling.derived import LIVE, OPERATIONS, Predictions
 from profiler.scaling.exponents import Value
 from profiler.scaling.floors import Floor, best

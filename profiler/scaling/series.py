@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 from profiler.records.words import PHASES, options_words, sizes_words
 from profiler.run.caveats import idleness
 from profiler.scaling.exponents import Value, pooled

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from costmodel.report.cells import Column, Grid, Note
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.scaling.derived import OPERATIONS
 from profiler.scaling.growth import Growth, Scaling, scalings
 from profiler.studies.grid import GridStudy, Scale

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from costmodel.report.cells import Cell, Column, Grid, Note
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
 from profiler.scaling.growth import scalings
 from profiler.studies.grid import GridStudy, Scale

@@ -14,7 +14,7 @@ from costmodel.program.chosen_sizes import values
 from costmodel.program.phases import phase_name
 from costmodel.symbolic.piecewise import Exact
 from profiler.modules.described import described
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.records.words import PHASES, sizes_words
 from profiler.run.plan import Plan, requests
 from profiler.run.request import OF_ENERGY, Request

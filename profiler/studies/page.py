@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from costmodel.report import render
 from costmodel.report.cells import Grid
 from profiler.host.statement import statement
-from profiler.records.store import REASON, Measurement
+from profiler.records.measurement import REASON, Measurement
 from profiler.records.words import PHASES, sizes_words
 from profiler.studies.study import counted, grouped, kind_of
 

@@ -12,7 +12,7 @@ from costmodel.questions.count import count
 from costmodel.questions.critical_path import critical_path
 from costmodel.questions.span import span
 from costmodel.report.cells import Grid
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.studies.ratios import LATENCY, Ratio, bound, bytes_ratio, energy_ratio, fastest, ratio
 from profiler.studies.tables import Cells, Setting, settings
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from profiler.compare.records import medians
 from profiler.compare.verdict import LEVEL
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 from profiler.scaling.series import waits
 
 LATENCY = ("latency_graph", "latency")

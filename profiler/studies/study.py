@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from profiler.meters.energy.protocol import EnergyLimits
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.store import Measurement
 from profiler.records.words import options_words
 
 Progress = Callable[[int, int, str], None]

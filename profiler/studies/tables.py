@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.report.cells import Cell, Column, Grid, Note
-from profiler.records.store import REASON, Measurement
+from profiler.records.measurement import REASON, Measurement
 from profiler.records.words import PHASES, scaled
 from profiler.run.report import Reasons, tokens
 from profiler.scaling import report

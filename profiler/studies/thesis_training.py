@@ -15,7 +15,7 @@ from costmodel.networks import model
 from costmodel.report.cells import Cell, Column, Grid, Note
 from profiler.compare.verdict import LEVEL, Verdict, verdicts
 from profiler.meters.energy.protocol import EnergyLimits
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
 from profiler.run.report import Reasons, tokens
 from profiler.studies.page import grids, page

@@ -25,8 +25,8 @@ from profiler.meters.rounds import Watched, Watching
 from profiler.meters.sampler import LatencyLimits, Setting, summary, warm_up
 from profiler.meters.timers import Timer, nothing, timer_for
 from profiler.networks.twin import Twin, all_sizes, twin
+from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, Reading, Unavailable
-from profiler.records.store import Measurement, divide, new_id
 from profiler.run.measure import NO_ENERGY, failure
 
 Progress = Callable[[int, int, str], None]

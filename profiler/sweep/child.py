@@ -20,7 +20,8 @@ from costmodel.language.equations import Mixer
 from profiler.host.environment import environment
 from profiler.meters.sampler import LatencyLimits
 from profiler.modules.registry import Implementation
-from profiler.records.store import Measurement, StoreError, line_of
+from profiler.records.measurement import Measurement
+from profiler.records.store import StoreError, line_of
 from profiler.run.plan import candidate_of, request_of
 from profiler.sweep.devices import recovered
 from profiler.sweep.failures import FAULT, Failure, failure_of

@@ -10,8 +10,8 @@ from typing import Any
 from costmodel.program.phases import phase_name
 from profiler.meters.cuda_graph import ContextLost
 from profiler.meters.failure import is_out_of_memory, requested
+from profiler.records.measurement import REASON, Measurement
 from profiler.records.reading import MeasureError, reason_of
-from profiler.records.store import REASON, Measurement
 from profiler.run.request import form_of
 from profiler.sweep.points import Point
 

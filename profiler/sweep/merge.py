@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiler.host.environment import differences
-from profiler.records.store import Line, Measurement, StoreError, lines
+from profiler.records.measurement import Measurement
+from profiler.records.store import Line, StoreError, lines
 from profiler.sweep.points import key_of
 
 
@@ -96,20 +97,12 @@ def refuse_twice(found: Sequence[Placed]) -> None:
             )
         if one.record.failure:
             continue
-        if (before := points.setdefault(point_of(one), one)) is not one:
+        if (before := points.setdefault(key_of(one.record), one)) is not one:
             raise StoreError(
                 f"a point was measured twice, {before.place} and {one.place} "
                 f"({one.record.mixer} {one.record.implementation}, {one.record.phase}): leave one "
                 f"of the files out"
             )
-
-
-def point_of(one: Placed) -> str:
-    """The point of a record; StoreError where it names none."""
-    try:
-        return key_of(one.record)
-    except (TypeError, ValueError) as error:
-        raise StoreError(f"{one.place} names no point: {error}") from None
 
 
 def environments(found: Sequence[Placed]) -> dict[int, str]:

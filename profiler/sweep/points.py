@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from costmodel.program.phases import phase_name
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.run.request import Request, form_of, options_of
 
 

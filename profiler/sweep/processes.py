@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.store import Measurement
 from profiler.run.request import described
 from profiler.sweep.child import MEASURE, setup
 from profiler.sweep.devices import Device

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, reason_of
-from profiler.records.store import Measurement
 from profiler.run.request import described
 from profiler.sweep.child import MEASURE, Measuring, setup
 from profiler.sweep.failures import Failure

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from profiler.meters.repetition import REPETITION, widened
+from profiler.records.measurement import REASON, Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import REASON, Measurement
 from profiler.run.request import Request
 from profiler.sweep.points import key_of
 
@@ -30,15 +30,12 @@ def is_repetition(record: Measurement) -> bool:
 
 def point_of(record: Measurement) -> str | None:
     """The point that a record is of, the same for a first measurement and its repetition; None
-    where it names none, or is of rounds in turn, which nothing repeats."""
+    where it is of rounds in turn, which nothing repeats."""
     latency = record.readings.get("latency")
     if latency is not None and "comparison" in latency.details:
         return None
     options = {k: v for k, v in record.sweep.get("options", {}).items() if k != REPETITION}
-    try:
-        return key_of(replace(record, sweep={**record.sweep, "options": options}))
-    except (TypeError, ValueError):
-        return None
+    return key_of(replace(record, sweep={**record.sweep, "options": options}))
 
 
 def joined(records: Sequence[Measurement]) -> tuple[list[Measurement], list[str]]:

@@ -11,16 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from profiler.host.environment import differences
-from profiler.records.store import (
-    REASON,
-    Measurement,
-    StoreError,
-    exclusive,
-    line_of,
-    lines_of,
-    read_from,
-    write_line,
-)
+from profiler.records.measurement import REASON, Measurement
+from profiler.records.store import StoreError, exclusive, line_of, lines_of, read_from, write_line
 from profiler.sweep.failures import REPEATS
 from profiler.sweep.points import Block, Point, key_of
 
@@ -84,11 +76,7 @@ class Results:
     def _take(self, record: Measurement) -> None:
         if "comparison" in getattr(record.readings.get("latency"), "details", {}):
             return  # rounds of `compare`, which measures less than a point
-        try:
-            key = key_of(record)
-        except (TypeError, ValueError) as error:
-            self.problems.append(f"{self.path} record {record.id[:8]} names no point: {error}")
-            return
+        key = key_of(record)
         if self.environment is None:
             self.environment = record.environment
         if self.state.get(key) == MEASURED:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from profiler.meters.sampler import LatencyLimits
-from profiler.records.store import Measurement, StoreError, append, read
+from profiler.records.measurement import Measurement
+from profiler.records.store import StoreError, append, read
 from profiler.run.measure import measure, measure_with_ceilings
 from profiler.run.request import Request
 from profiler.sweep.failures import Failure, failed_record
@@ -177,25 +178,39 @@ def settle(
 
 
 def recorded(
-    path: Path, tell: Callable[[str], object] = lambda sentence: None
+    paths: Sequence[Path], tell: Callable[[str], object] = lambda sentence: None
 ) -> tuple[list[Measurement], list[str]]:
-    """The records of a results file, repetitions joined to what they repeat, and a sentence for
+    """The records of results files, repetitions joined to what they repeat, and a sentence for
     every line that is none.
 
-    `tell` is told of lines that were cut off before the file was gone on with, and of repetitions
-    of what is not in the file.
+    A record that stands in several files, or twice in one, counts once. `tell` is told so, and of
+    lines that were cut off before the file was gone on with, and of repetitions of what is not in
+    the file.
 
     Raises:
-        StoreError: the file cannot be read, or holds no record at all.
+        StoreError: a file cannot be read, or holds no record at all.
     """
-    remarks: list[str] = []
-    records, problems = read(path, remarks.append)
-    for remark in remarks:
-        tell(f"{path}: {remark}")
-    if not records:
-        detail = "".join(f": {said}" for said in [*problems, *remarks][:1])
-        raise StoreError(f"{path} holds no measurement{detail}")
-    found, alone = joined(records)
-    for sentence in alone:
-        tell(f"{path}: {sentence}")
+    found: list[Measurement] = []
+    problems: list[str] = []
+    seen: set[str] = set()
+    for path in paths:
+        remarks: list[str] = []
+        records, told = read(path, remarks.append)
+        if not records:
+            detail = "".join(f": {said}" for said in [*told, *remarks][:1])
+            raise StoreError(f"{path} holds no measurement{detail}")
+        new: list[Measurement] = []
+        for record in records:
+            if record.id not in seen:
+                seen.add(record.id)
+                new.append(record)
+        if again := len(records) - len(new):
+            remarks.append(
+                f"{again:,} of {len(records):,} records were read before: they count once"
+            )
+        joint, alone = joined(new)
+        found += joint
+        problems += [f"{path}: {sentence}" for sentence in told]
+        for sentence in (*remarks, *alone):
+            tell(f"{path}: {sentence}")
     return found, problems

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from costmodel.program.chosen_sizes import fit
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.store import Measurement
 from profiler.run.request import Request
 from profiler.sweep.devices import recovered
 from profiler.sweep.failures import DIED, LOST, Failure, failure_of

@@ -36,8 +36,10 @@ from profiler.meters.ceilings import (
 from profiler.meters.latency import latency
 from profiler.reconcile.cost import cost_of
 from profiler.reconcile.ladder import ladders
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
-from profiler.records.store import Measurement, StoreError, line_of
+from profiler.records.schema import RecordError
+from profiler.records.store import line_of
 from profiler.run import measure as measure_file
 from profiler.run.lower_bounds import NOT_ASKED, ceiling
 from profiler.run.measure import measure_with_ceilings
@@ -297,7 +299,7 @@ def test_they_stand_in_the_environment_and_do_not_tell_machines_apart(counted: l
 
 def test_a_record_whose_ceilings_are_none_is_no_measurement() -> None:
     broken = {**ATTENTION.to_json(), "environment": {"ceilings": 3}}
-    with pytest.raises(StoreError, match="expected dict as 'ceilings'"):
+    with pytest.raises(RecordError, match=r"environment\.ceilings: expected"):
         Measurement.from_json(broken)
 
 
@@ -387,7 +389,7 @@ def test_the_option_reaches_profile_reconcile_and_the_processes_of_a_sweep(
     sizes = "me --impl fft --d 4 --l 3 --seconds 0.02 --device cpu --no-energy"
     assert cli.run(f"profile {sizes} --ceilings -o {path}".split()) == 0
     assert len(counted) == 1
-    (record,) = records_of(path)[0]
+    (record,) = records_of([path])[0]
     assert "ceilings" in record.environment and not record.sweep["options"].get("ceilings")
     assert cli.run(f"profile {sizes}".split()) == 0
     assert len(counted) == 1

@@ -12,8 +12,9 @@ import pytest
 from profiler.compare.in_turns import Comparison
 from profiler.compare.records import GAINS, compare_files, file_names, medians
 from profiler.compare.report import text
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
-from profiler.records.store import Measurement, append
+from profiler.records.store import append
 from tests.recorded import recorded
 
 SAMPLES = tuple(1e-3 * (1 + 0.001 * (17 * k % 40)) for k in range(40))

@@ -421,7 +421,7 @@ def test_a_record_keeps_what_was_read(
     record = measure(request(device="cpu"), limits=BRIEF)
     path = tmp_path / "a.jsonl"
     append(path, record)
-    ((again,), _) = records_of(path)
+    ((again,), _) = records_of([path])
     kept = dict(again.counts["hardware"])
     assert kept.pop("products")[0] == [1, 5, 6, 6]
     assert kept == json.loads(json.dumps(found.to_json()))
@@ -463,7 +463,7 @@ def test_the_command_says_why_nothing_was_read(capsys: Capture) -> None:
 def test_the_option_is_part_of_what_was_asked(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "a.jsonl"
     profiled(capsys, "--device", "cpu", "--counters", "-o", str(path))
-    ((record,), _) = records_of(path)
+    ((record,), _) = records_of([path])
     assert record.sweep["options"]["counters"] is True
     assert "ncu" in record.reasons["hardware"]
 

@@ -23,7 +23,7 @@ from profiler.hardware.tiles import Product, padding, products_of, tile_of
 from profiler.host.statement import statement
 from profiler.reconcile.ladder import ladder, ladders
 from profiler.reconcile.levels import Ladder, left_bare
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.run import measure as measure_file
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.lower_bounds import BELOW, below, flagged

@@ -11,8 +11,8 @@ import costmodel as cm
 from costmodel.language.equations import Mixer
 from profiler.commands import measuring
 from profiler.reconcile.cost import cost_of
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 from profiler.run import measure as measure_file
 from profiler.run.lower_bounds import below, flagged, floors
 from profiler.run.measure import measure

@@ -19,8 +19,9 @@ from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.registry import Implementation, implementations
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading, Unavailable
-from profiler.records.store import Measurement, line_of
+from profiler.records.store import line_of
 from profiler.run import measure as measure_file
 from profiler.run.measure import failure, launch_estimate, measure, peer_json
 from profiler.run.prepare import prepare

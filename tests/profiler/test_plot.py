@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cli import run
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.store import Measurement, append
+from profiler.records.store import append
 from profiler.scaling import plot
 from profiler.scaling.derived import OPERATIONS, Derived, Predictions
 from profiler.scaling.floors import best

@@ -23,8 +23,8 @@ from profiler.modules.registry import Implementation, implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.reconcile.ladder import ladder
 from profiler.reconcile.levels import Ladder, left_bare
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading, Unavailable
-from profiler.records.store import Measurement
 from profiler.run.measure import dispatched_by, measure, peer_json, peers_of, zeros_of
 from profiler.run.prepare import prepare
 from profiler.run.request import Request

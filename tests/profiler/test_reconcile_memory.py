@@ -23,7 +23,7 @@ from profiler.modules.registry import Implementation, implementations
 from profiler.reconcile.allocations.schedule import Schedule, held_in_turn, moments, schedules
 from profiler.reconcile.levels import Memory
 from profiler.reconcile.memory import APART, memory
-from profiler.records.store import Measurement, divide
+from profiler.records.measurement import Measurement, divide
 from profiler.run.measure import activation_bytes, memory_of, tensors_at_peak
 from profiler.run.prepare import prepare
 from profiler.run.request import Request

@@ -20,7 +20,7 @@ def test_there_are_recorded_runs() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_recorded_run_replays(path: Path) -> None:
-    records, problems = recorded(path)
+    records, problems = recorded([path])
     assert problems == []
     for record in records:
         assert record.environment["revision"]

@@ -29,8 +29,9 @@ from profiler.meters.repetition import (
 )
 from profiler.reconcile.cost import cost_of
 from profiler.reconcile.ladder import ladders
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
-from profiler.records.store import Measurement, read
+from profiler.records.store import read
 from profiler.run import measure as measuring
 from profiler.run.measure import measure
 from profiler.run.plan import implementation_of
@@ -266,7 +267,7 @@ def test_repetitions_come_after_all_others_and_both_are_kept(
     assert done == [(2, False), (3, False), (5, False), (2, True), (3, True), (5, True)]
     assert len(read(path)[0]) == 6 and not found.failures
     told: list[str] = []
-    assert records_of(path, told.append) == (found.measurements, []) and not told
+    assert records_of([path], told.append) == (found.measurements, []) and not told
     spans = [ends(r.readings["latency"]) for r in found.measurements]
     for span, (low, high) in zip(spans, [(0.9, 4.1), (1.9, 5.1), (2.9, 6.1)], strict=True):
         assert span == pytest.approx((low, high))
@@ -298,7 +299,7 @@ def test_a_sweep_repeats_what_is_left_by_the_same_worker(tmp_path: Path) -> None
     assert [r.sweep.get("options", {}) for r in records[begun - 1 :]] == [{REPETITION: True}] * (
         len(keys) - begun + 1
     )
-    found = records_of(path)[0]
+    found = records_of([path])[0]
     assert len(found) == begun - 1 and all(repetition_in(r.readings["latency"]) for r in found)
 
 
@@ -470,7 +471,7 @@ def test_a_study_repeats_its_grid_and_its_page_shows_each_point_once(
     for _ in range(2):  # the second finds everything done
         done = STUDY.measure(manner, path, lambda *_: None, lambda _: None)
         assert done.complete and not done.failures
-    records, kept = records_of(path)[0], read(path)[0]
+    records, kept = records_of([path])[0], read(path)[0]
     assert len(kept) == 2 * len(records)
     assert all(disagrees(r.readings["latency"]) for r in records)
     points = [p for block in STUDY.planned(manner).blocks for p in block.points]

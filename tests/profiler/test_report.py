@@ -19,7 +19,7 @@ import pytest
 from profiler.commands import measuring
 from profiler.reconcile import ladder
 from profiler.reconcile.levels import Ladder, Memory
-from profiler.records.store import Measurement
+from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
 from tests.typesetting import compiled, needs_latex

@@ -21,8 +21,9 @@ import pytest
 import costmodel as cm
 from cli import run
 from costmodel.symbolic.polynomial import Poly
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement, append
+from profiler.records.store import append
 from profiler.scaling import report
 from profiler.scaling.derived import (
     COMPULSORY,

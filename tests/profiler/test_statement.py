@@ -10,8 +10,8 @@ import pytest
 from costmodel.data import data_dir
 from profiler.host.statement import OUTSIDE, statement
 from profiler.host.statement_groups import groups
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement
 from profiler.sweep.session import recorded as records_of
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, latency
 
@@ -167,7 +167,7 @@ def test_markdown_and_latex_print_the_same_words() -> None:
 
 def test_the_recorded_run_of_the_project() -> None:
     path = data_dir("measured") / "cpu" / "d128-l128.jsonl"
-    records, _ = records_of(path)
+    records, _ = records_of([path])
     said = statement(records)
     assert f"{len(records)} runs of" in said
     assert "Energy was not measured (NVML" in said

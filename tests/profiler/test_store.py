@@ -15,14 +15,19 @@ from pathlib import Path
 
 import pytest
 
+from profiler.records.measurement import Measurement, divide
 from profiler.records.reading import Reading, Unavailable
-from profiler.records.store import CUT, Measurement, StoreError, append, divide, line_of, read
+from profiler.records.schema import RecordError
+from profiler.records.store import CUT, StoreError, append, line_of, read
 
 ROOT = Path(__file__).parents[2]
 
 WAS_CUT = (
     "line 2 was cut off as its writer was stopped, and was skipped; the records below it are whole"
 )
+
+
+DETAILS = {"n": 3, "p20": 0.25, "p80": 0.75, "stop_rule": "time cap"}
 
 
 def measurement(**changes: object) -> Measurement:
@@ -34,7 +39,7 @@ def measurement(**changes: object) -> Measurement:
         dtype="float32",
         phase="training",
         device="cpu",
-        readings={"latency": Reading("latency", 0.5, "s", (0.25, 0.5, 0.75), {"n": 3})},
+        readings={"latency": Reading("latency", 0.5, "s", (0.25, 0.5, 0.75), DETAILS)},
         reasons={"energy": "NVML: library not found"},
         counts={"operations": {"mul": 7}},
         environment={"python": "3.11"},
@@ -63,7 +68,7 @@ def test_fields_of_schema_1() -> None:
         "value": 0.5,
         "unit": "s",
         "samples": [0.25, 0.5, 0.75],
-        "details": {"n": 3},
+        "details": DETAILS,
     }
     assert printed["created"].endswith("+00:00")
 
@@ -166,9 +171,14 @@ def test_a_whole_last_line_without_newline_is_read(tmp_path: Path) -> None:
     [
         (b"[]", "line 1 is no measurement and was skipped: expected an object, got list"),
         (b'{"schema": 2}', "expected schema 1, got 2"),
-        (b'{"schema": 1}', "the field 'id' is missing"),
+        (b'{"schema": 1}', "id is missing"),
         (b"\xff\xfe", "line 1 is not valid JSON"),
-        (b'{"schema": NaN}', "line 1 is not valid JSON"),
+        (b'{"schema": NaN}', "schema is not a finite number"),
+        (b'{"id": ' + b"9" * 5000 + b"}", "id is not a finite number"),
+        (b'{"id": 12345678901234567890}', "id: expected a whole number of at most"),
+        (b'{"value": 1e999}', "value is not a finite number"),
+        (b'{"labels": ' + b"[" * 40 + b"]" * 40 + b"}", "nested deeper than 30 levels"),
+        (b"[" * 100_000, "line 1 is not valid JSON"),
     ],
 )
 def test_other_lines_are_problems(tmp_path: Path, line: bytes, problem: str) -> None:
@@ -185,34 +195,65 @@ def test_other_lines_are_problems(tmp_path: Path, line: bytes, problem: str) -> 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"sizes": {"d": 1.5}}, "expected integers as sizes"),
-        ({"sizes": [1]}, "expected dict as 'sizes', got [1]"),
-        ({"mixer": 3}, "expected str as 'mixer', got 3"),
-        ({"readings": {"latency": 1}}, "expected an object as reading 'latency', got 1"),
-        (
-            {"readings": {"latency": {"value": "0", "unit": "s", "samples": [], "details": {}}}},
-            "reading 'latency': expected numbers",
-        ),
-        ({"reasons": {"energy": 3}}, "expected a sentence as the reason 'energy', got 3"),
-        ({"environment": {"state": 4}}, "expected dict as 'state', got 4"),
-        ({"sweep": {"options": 3}}, "expected dict as 'options', got 3"),
-        ({"counts": {"seed": [1]}}, "expected int as 'seed', got [1]"),
-        ({"counts": []}, "expected dict as 'counts', got []"),
-        ({"labels": [1]}, "expected texts as 'labels', got [1]"),
-        (
-            {
-                "readings": {
-                    "latency": {"value": 1, "unit": "s", "samples": [], "details": {"labels": 3}}
-                }
-            },
-            "expected list as 'labels', got 3",
-        ),
+        ({"sizes": {"d": 1.5}}, "sizes[...]: expected `int`, got `float`"),
+        ({"sizes": {"d": 0}}, "sizes[...]: expected `int` >= 1"),
+        ({"sizes": [1]}, "sizes: expected `object`, got `array`"),
+        ({"mixer": 3}, "mixer: expected `str`, got `int`"),
+        ({"phase": "dreaming"}, "phase: expected `str` matching"),
+        ({"device": "toaster"}, "device: expected `str` matching"),
+        ({"readings": {"latency": 1}}, "readings.latency: expected `object`, got `int`"),
+        ({"reasons": {"energy": 3}}, "reasons[...]: expected `str`, got `int`"),
+        ({"environment": {"state": 4}}, "environment.state: expected `object | null`, got `int`"),
+        ({"sweep": {"options": 3}}, "sweep.options: expected `object`, got `int`"),
+        ({"sweep": {"round": -1}}, "sweep.round: expected `int` >= 0"),
+        ({"counts": {"seed": [1]}}, "counts.seed: expected `int`, got `array`"),
+        ({"counts": []}, "counts: expected `object`, got `array`"),
+        ({"counts": {"dispatch": {"launched": 3}}}, "counts.dispatch: object missing required"),
+        ({"labels": [1]}, "labels[0]: expected `str`, got `int`"),
     ],
 )
 def test_wrong_fields_are_named(changes: dict[str, object], problem: str) -> None:
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(RecordError) as raised:
         Measurement.from_json(measurement().to_json() | changes)
-    assert problem in str(raised.value)
+    assert str(raised.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"value": "0"}, ".value: expected `int | float`, got `str`"),
+        ({"value": -0.5}, ": -0.5 is below what may be measured"),
+        ({"samples": [0.5, 0.0]}, ": 0.0 is below what may be measured"),
+        ({"samples": 3}, ".samples: expected `array`, got `int`"),
+        ({"unit": "ms"}, ".unit: expected 's', got 'ms'"),
+        ({"details": {**DETAILS, "labels": 3}}, ".details.labels: expected `array`, got `int`"),
+        ({"details": {**DETAILS, "n": -3}}, ".details.n: expected `int` >= 0"),
+        ({"details": {**DETAILS, "ci_low": 0.6, "ci_high": 0.4}}, ".details: 0.5 lies outside"),
+        ({"details": {**DETAILS, "ci_low": 0.4}}, ".details: one end of an interval"),
+        ({"details": {**DETAILS, "ci_low": -1, "ci_high": 1}}, ".details.ci_low: -1 is below"),
+    ],
+)
+def test_wrong_readings_are_named(changes: dict[str, object], problem: str) -> None:
+    record = measurement().to_json()
+    record["readings"]["latency"] |= changes
+    with pytest.raises(RecordError) as raised:
+        Measurement.from_json(record)
+    assert str(raised.value).startswith(f"readings.latency{problem}")
+
+
+def test_no_text_of_a_record_commands_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    told = {"energy": "\x1b[31mred\x9b, \ud800 and\ttab"}
+    path.write_text(json.dumps(measurement(reasons=told).to_json()) + "\n")
+    append(path, measurement(reasons=told))
+    for record in read(path)[0]:
+        assert record.reasons["energy"] == "\ufffd[31mred\ufffd, \ufffd and\ttab"
+
+
+def test_energy_beyond_idle_may_be_below_zero() -> None:
+    net = Reading("energy_net", -0.5, "J", (-0.5,), {"ci_low": -1, "ci_high": 1})
+    record = measurement(readings={"energy_net": net})
+    assert Measurement.from_json(record.to_json()) == record
 
 
 def test_new_keys_may_join_the_schema() -> None:
@@ -237,7 +278,7 @@ def test_no_number_that_is_none_is_written(tmp_path: Path, bad: float) -> None:
 
 
 def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="not JSON serializable"):
+    with pytest.raises(StoreError, match=r"not written: environment\.a: object is no JSON"):
         append(tmp_path / "results.jsonl", measurement(environment={"a": object()}))
 
 
@@ -297,7 +338,7 @@ def test_what_joined_the_schema_later_is_there_where_there_is_any(tmp_path: Path
 
 @pytest.mark.parametrize("key", ["sweep", "failure", "labels"])
 def test_what_joined_the_schema_later_has_its_type(key: str) -> None:
-    with pytest.raises(StoreError, match=f"as '{key}', got 3"):
+    with pytest.raises(RecordError, match=f"{key}: expected"):
         Measurement.from_json(measurement().to_json() | {key: 3})
 
 

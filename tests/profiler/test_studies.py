@@ -19,8 +19,9 @@ from profiler.meters.disturbances import Seen
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import summary
 from profiler.meters.timers import ClockTimer
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
-from profiler.records.store import Measurement, append, read
+from profiler.records.store import append, read
 from profiler.scaling.derived import live, operations
 from profiler.studies import thesis_training, training_rounds
 from profiler.studies.additive_against_dot_product import STUDY as ADDITIVE
@@ -606,7 +607,7 @@ def test_pages_are_what_their_records_give(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(pages) == {f"measured-{device}-{name}" for device, name in recorded}
     for (device, name), file in recorded.items():
         source = str(file.relative_to(root))
-        assert pages[f"measured-{device}-{name}"] == study(name).page(records_of(file)[0], source)
+        assert pages[f"measured-{device}-{name}"] == study(name).page(records_of([file])[0], source)
 
 
 # The command

@@ -15,8 +15,9 @@ from hypothesis import given, strategies as st
 import cli
 from profiler.commands import sweeping as command
 from profiler.reconcile import ladder
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.store import Measurement, StoreError, append, read
+from profiler.records.store import StoreError, append, read
 from profiler.run.request import Request
 from profiler.sweep import session
 from profiler.sweep.failures import FAILED, MEMORY, REFUSED

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.store import Measurement, read
+from profiler.records.store import read
 from profiler.run.request import described
 from profiler.sweep import session
 from profiler.sweep.child import Measuring, printable, setup
@@ -100,7 +101,7 @@ def test_two_devices_are_two_processes_that_fill_one_file(tmp_path: Path) -> Non
 SWEEP = """
 import signal, sys, pathlib
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
-from profiler import session
+from profiler.sweep import session
 from profiler.sweep.devices import Device
 from profiler.sweep.processes import processes
 from profiler.sweep.results import Results

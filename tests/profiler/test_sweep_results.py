@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,13 +130,6 @@ def test_another_environment_is_refused_or_labelled(tmp_path: Path) -> None:
     assert [record.labels for record in read(path)[0]] == [
         (), ("mixed environments: torch: 9.9 and 10.0",), (),
     ]  # fmt: skip
-
-
-def test_a_record_of_no_point_is_a_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    append(path, replace(record_of(request()), phase="dreaming"))
-    (problem,) = Results(path).problems
-    assert "names no point: unknown phase 'dreaming'" in problem
 
 
 def test_a_file_is_not_made_before_there_is_something_to_write(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.store import Measurement, StoreError
+from profiler.records.store import StoreError
 from profiler.sweep.failures import DIED, FAILED, FAULT, MEMORY, REFUSED, Failure
 from profiler.sweep.points import Block, Point
 from profiler.sweep.workers import Deal, Note, Outcome, Team, Worker

@@ -1,7 +1,8 @@
-"""Is no file run because a record names it, unless the command line names it too?"""
+"""Are records read as data: nothing runs, nothing counts twice, and what is wrong is left out?"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import pytest
 
 import cli
 from costmodel.commands.options import FAILED
+from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.records.store import Measurement, append
+from profiler.records.store import append
 from tests.recorded import ATTENTION
 from tests.typed import Capture, refused
 from tests.user_mixers import WINDOW
 
 MINE = WINDOW.replace("NAME", "window") + "\nopen('imported', 'a').close()\n"
+
+COUNTS = {**ATTENTION.counts, "seed": 0}
 
 NAMED = (
     {"mixer": "mine.py:window"},
@@ -49,7 +53,7 @@ def grid(**named: str) -> list[Measurement]:
         readings = {**ATTENTION.readings, "latency": latency}
         sizes = {**ATTENTION.sizes, "l": l}
         found.append(
-            replace(ATTENTION, id=f"r{l}", sizes=sizes, readings=readings, **named)  # type: ignore[arg-type]
+            replace(ATTENTION, id=f"r{l}", sizes=sizes, readings=readings, counts=COUNTS, **named)  # type: ignore[arg-type]
         )
     return found
 
@@ -84,3 +88,40 @@ def test_a_file_is_imported_where_the_command_line_names_it(
 
 def test_own_is_for_records(capsys: Capture) -> None:
     assert "--own is for records" in refused(capsys, "reconcile", "she", "--own", "mine.py")
+
+
+def test_a_record_that_is_told_twice_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for record in (*grid(), *grid()[:1]):
+        append("runs.jsonl", record)
+    said = ["runs.jsonl: 1 of 5 records were read before: they count once"]
+    (tmp_path / "copy.jsonl").write_bytes((tmp_path / "runs.jsonl").read_bytes())
+    for more in ((), ("--from", "copy.jsonl")):
+        assert cli.run(["statement", "--from", "runs.jsonl", *more]) == 0
+        out, err = capsys.readouterr()
+        assert "4 runs of" in out
+        said += ["copy.jsonl: 5 of 5 records were read before: they count once"] if more else []
+        assert err == "".join(f"costmodel: {sentence}\n" for sentence in said)
+
+
+def test_a_bad_line_is_named_and_the_others_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = [json.dumps(record.to_json()) for record in grid()]
+    bad = {
+        f'"seed": {"9" * 5000}': "counts.seed is not a finite number",
+        '"seed": 12345678901234567890123': "counts.seed: expected a whole number of at most",
+        '"seed": 1e999': "counts.seed is not a finite number",
+        '"seed": -1': "counts.seed: expected `int` >= 0",
+    }
+    lines = [whole[0].replace('"seed": 0', text) for text in bad]
+    Path("runs.jsonl").write_text("\n".join([*whole, *lines]) + "\n")
+    assert cli.run(["statement", "--from", "runs.jsonl"]) == FAILED
+    out, err = capsys.readouterr()
+    assert "4 runs of" in out
+    for number, (told, why) in enumerate(zip(err.splitlines(), bad.values(), strict=True), start=5):
+        skipped = f"line {number} is no measurement and was skipped"
+        assert told.startswith(f"costmodel: runs.jsonl: {skipped}: {why}")

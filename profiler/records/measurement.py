@@ -1,0 +1,130 @@
+"""What is kept of one measurement?"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.schema import (
+    Counts,
+    Device,
+    Environment,
+    Failure,
+    Name,
+    Phase,
+    Place,
+    RecordError,
+    Size,
+    Text,
+    checked,
+    plain,
+)
+
+SCHEMA: Literal[1] = 1
+REASON = "measurement"
+"""The reason of a record without readings stands under this name."""
+
+
+def new_id() -> str:
+    """A record id that no other record has."""
+    return uuid.uuid4().hex
+
+
+def utc_now() -> str:
+    """Now in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Everything measured of one implementation at one set of sizes: schema 1 of the files.
+
+    `readings` by name, each with unit and raw samples; `reasons` says for everything that is
+    missing why; `counts` holds what the counters gave (JSON values). A record with a `failure` has
+    no readings: it keeps that the measurement was tried and why there is none.
+    """
+
+    schema: Literal[1] = field(default=SCHEMA, kw_only=True)
+    id: Name = field(default_factory=new_id, kw_only=True)
+    created: Name = field(default_factory=utc_now, kw_only=True)
+    mixer: Name
+    implementation: Name
+    form: Text
+    sizes: Mapping[str, Size]
+    dtype: Name
+    phase: Phase
+    device: Device
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    reasons: Mapping[str, Text] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    """Its place in a sweep: round, turn in the round, order_seed, worker; and `options`, what the
+    request asked for beside the fields above."""
+    failure: Mapping[str, Any] = field(default_factory=dict)
+    """Where nothing was measured: its kind, and what is known of it."""
+    labels: tuple[Text, ...] = ()
+    """What sets the record apart from the others of its file."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether latency and energy are, or were to be, those of a call that was compiled."""
+        asked = self.sweep.get("options", {}).get("compile", False)
+        return bool(asked) or "compile" in self.readings or "compile" in self.reasons
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as schema 1 prints it; what joined it later is there where there is any."""
+        printed = {each.name: getattr(self, each.name) for each in fields(self)}
+        printed["readings"] = {name: found.to_json() for name, found in self.readings.items()}
+        printed["labels"] = list(self.labels)
+        return {name: value for name, value in printed.items() if value or name not in LATER}
+
+    @classmethod
+    def from_json(cls, record: Any) -> Measurement:
+        """The measurement that `to_json` gave; RecordError names the field that is wrong.
+
+        Fields that schema 1 gained later are passed over.
+        """
+        record = plain(record)
+        if not isinstance(record, dict):
+            raise RecordError(f"expected an object, got {type(record).__name__}")
+        if record.get("schema") != SCHEMA:
+            raise RecordError(f"expected schema {SCHEMA}, got {record.get('schema')!r:.60}")
+        if missing := [name for name in STATED if name not in record]:
+            raise RecordError(f"{missing[0]} is missing")
+        stored = checked(record["readings"], dict[str, Any], "readings")
+        found = checked(record | {"readings": {}}, cls, "")
+        for name, facts in FACTS.items():
+            checked(getattr(found, name), facts, name)
+        for name, one in (found.environment.get("ceilings") or NO_CEILINGS)["readings"].items():
+            Reading.from_json(name, one)
+        readings = {name: Reading.from_json(name, one) for name, one in stored.items()}
+        return replace(found, readings=readings)
+
+
+NO_CEILINGS: Mapping[str, Any] = {"readings": {}}
+STATED = ("id", "created", "readings", "reasons", "environment")
+"""What a measurement has by default, and a record must state."""
+LATER = ("sweep", "failure", "labels")
+"""What joined schema 1 later."""
+
+FACTS: Mapping[str, Any] = {
+    "counts": Counts,
+    "environment": Environment,
+    "sweep": Place,
+    "failure": Failure,
+}
+"""Field -> what may stand in it."""
+
+
+def divide(
+    measured: Mapping[str, Measured],
+) -> tuple[dict[str, Reading], dict[str, str]]:
+    """What was read, and the reasons for what was not, by name."""
+    readings = {name: m for name, m in measured.items() if isinstance(m, Reading)}
+    reasons = {name: m.reason for name, m in measured.items() if isinstance(m, Unavailable)}
+    return readings, reasons

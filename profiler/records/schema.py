@@ -1,0 +1,360 @@
+"""What may stand in a record: which facts, of which type, within which bounds?
+
+Anybody may have written the files that records are read from: every fact that a command reads has
+its type and bounds here. Facts without an entry here are kept as they are, so that newer versions
+may add some; they too are finite numbers, texts without control characters, lists and objects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Required, TypedDict, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+
+class RecordError(ValueError):
+    """What is no record; one sentence names the field and says why."""
+
+
+LARGEST = 2**63 - 1
+"""No whole number of a record is larger."""
+DEEPEST = 30
+"""Objects and lists of a record are nested no deeper."""
+
+Text = Annotated[str, Meta(max_length=1_000_000)]
+Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Size = Annotated[int, Meta(ge=1, le=2**53)]
+Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-1e30, le=1e30)]
+Amount = Annotated[int, Meta(ge=0, le=LARGEST)] | Annotated[float, Meta(ge=0, le=1e30)]
+Phase = Annotated[str, Meta(pattern=r"\A(training|inference|backward|training-step)\Z")]
+Device = Annotated[str, Meta(pattern=r"\A(cpu|cuda)(:[0-9]{1,4})?\Z")]
+Samples = Annotated[tuple[Number, ...], Meta(max_length=1_000_000)]
+
+UNITS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("latency", "latency_cold", "latency_graph", "launch_estimate", "compile"), "s"
+    ),
+    **dict.fromkeys(
+        (
+            "peak_memory", "tensors_at_peak", "activations", "weights", "state",
+            "dram_bytes_cold", "dram_bytes_in_sequence",
+        ),
+        "B",
+    ),
+    **{"kernels": "1", "energy": "J", "energy_net": "J", "power": "W"},
+}  # fmt: skip
+"""Reading -> its unit."""
+
+TIMED = ("latency", "latency_cold", "latency_graph")
+"""The readings of a call's duration, which is never zero."""
+SIGNED = ("energy_net",)
+"""The readings that may be below zero: energy beyond that of an idle device."""
+
+
+class Details(TypedDict, total=False):
+    """How a reading was obtained."""
+
+    agree: bool
+    block: Size
+    candidate: Name
+    ci_high: Number | None
+    ci_low: Number | None
+    ci_missing: Text
+    classes: dict[str, int]
+    comparison: Name
+    disturbances: list[Text]
+    disturbed_rounds: Count
+    idle_W: Amount
+    labels: list[Text]
+    launch_bound: bool
+    method: Text
+    n: Count
+    n_independent: Amount
+    operations: Count
+    order_seed: Count
+    p20: Amount
+    p80: Amount
+    repeated_rounds: Count
+    repetition: dict[str, Any]
+    rounds: Count
+    sampled_s: Amount
+    side: Size
+    stop_rule: Text
+    systematic: Amount
+    unseen: Count | None
+
+
+class Operations(TypedDict):
+    """Numbers of operations by class."""
+
+    mul: Count
+    add: Count
+    div: Count
+    exp: Count
+    other: dict[str, Count]
+
+
+class DispatchedOperation(TypedDict, total=False):
+    """What the calls of one operation of torch came to."""
+
+    calls: Count
+    operations: Operations
+    bytes_read: Count
+    bytes_written: Count
+
+
+class UncountedOperation(TypedDict, total=False):
+    """The calls of an operation that no rule counts."""
+
+    calls: Required[Count]
+    bytes_touched: Count
+    reason: Text
+
+
+class Dispatch(TypedDict, total=False):
+    """What the dispatch counter counted."""
+
+    operations: Required[Operations]
+    by_op: Required[dict[str, DispatchedOperation]]
+    unknown: Required[dict[str, UncountedOperation]]
+    launched: Required[Count]
+    complete: bool
+    dispatched: Count
+
+
+class Peer(TypedDict, total=False):
+    """What another counter printed."""
+
+    total: Required[Count]
+    unit: Required[Literal["flop", "mac"]]
+    uncounted: Required[dict[str, Count]]
+    uncounted_time_share: Required[Annotated[float, Meta(ge=0, le=1)] | None]
+    by_op: dict[str, Count]
+    moved: dict[str, Count]
+    name: Text
+
+
+class Calibration(TypedDict, total=False):
+    """What kernels of known work were counted as."""
+
+    halves: Required[Amount | None]
+    entries: Required[Size]
+    functions: Required[dict[str, dict[str, Count]]]
+
+
+class Hardware(TypedDict, total=False):
+    """What the counters of a GPU read."""
+
+    chip: Required[Text]
+    ncu: Required[Text]
+    executed: Required[dict[str, Count] | None]
+    opcodes: Required[dict[str, Count] | None]
+    tiles: Required[list[tuple[Count, Count, Count]]]
+    calibration: Required[Calibration]
+    labels: Required[list[Text]]
+    reasons: Required[dict[str, Text]]
+
+
+class Network(TypedDict, total=False):
+    """How a network was trained."""
+
+    optimiser: Text
+    learning_rate: Amount
+    steps: Size
+    steps_a_visit: Size
+    data: Text
+
+
+class Counts(TypedDict, total=False):
+    """What the counters gave."""
+
+    seed: Count
+    call: dict[str, Any]
+    dispatch: Dispatch
+    zeros: Operations
+    peers: dict[str, Peer]
+    hardware: Hardware
+    network: Network
+
+
+class Options(TypedDict, total=False):
+    """What a request asked for beside the fields of its record."""
+
+    compile: bool
+    shared: bool
+    energy: bool
+    energy_window_s: Amount
+    energy_trials: Size
+    counters: bool
+    repetition: bool
+
+
+class Place(TypedDict, total=False):
+    """Where a record stands in a sweep."""
+
+    round: Count
+    turn: Count
+    order_seed: Count
+    worker: Text
+    options: Options
+
+
+class Failure(TypedDict, total=False):
+    """Why nothing was measured."""
+
+    kind: Name
+    requested: Text
+    free: Text
+
+
+class Board(TypedDict, total=False):
+    """What tells one GPU from another."""
+
+    uuid: Text
+    driver: Text
+    power_limit_W: Amount
+    mig_mode: Text
+    virtualisation: Text
+    ecc: Text
+    persistence: Text
+    max_sm_clock_MHz: Amount
+    max_memory_clock_MHz: Amount
+    memory_bus_bits: Count
+
+
+class State(TypedDict, total=False):
+    """What varies from run to run."""
+
+    load_average: Amount
+    cpu_MHz: Amount
+    temperature_C: Number
+    power_W: Amount
+    sm_clock_MHz: Amount
+    memory_clock_MHz: Amount
+    clock_events: list[Text]
+    used_memory_bytes: Count
+    compute_processes: Count
+    other_processes: Count
+    other_memory_bytes: Count
+
+
+class StoredReading(TypedDict):
+    """A reading within an environment."""
+
+    value: Number
+    unit: Name
+    samples: Samples
+    details: Details
+
+
+class Ceilings(TypedDict):
+    """What a device reaches at best."""
+
+    readings: dict[str, StoredReading]
+    reasons: dict[str, Text]
+
+
+class Environment(TypedDict, total=False):
+    """Machine, software and state; null is unknown, as in records of older versions."""
+
+    python: Text | None
+    torch: Text | None
+    numpy: Text | None
+    triton: Text | None
+    nvidia_ml_py: Text | None
+    package: Text | None
+    revision: Text | None
+    cuda: Text | None
+    cudnn: Text | None
+    ncu: Text | None
+    platform: Text | None
+    cpu: Text | None
+    cpu_governor: Text | None
+    cpu_limit: Amount | Text | None
+    cpu_max_MHz: Amount | None
+    cpu_boost: Text | None
+    cores: Count | None
+    usable_cores: Count | None
+    physical_cores: Count | None
+    caches: dict[str, Count] | None
+    host_memory_bytes: Count | None
+    container: Text | None
+    threads: Count | None
+    interop_threads: Count | None
+    variables: dict[str, Text] | None
+    settings: dict[str, Any] | None
+    device: Text | None
+    device_name: Text | None
+    compute_capability: Text | None
+    multiprocessors: Count | None
+    device_memory_bytes: Count | None
+    l2_bytes: Count | None
+    gpu: Board | None
+    state: State | None
+    state_before: State | None
+    ceilings: Ceilings | None
+    command: Text | None
+    reasons: dict[str, Text] | None
+
+
+Kind = TypeVar("Kind")
+
+
+def checked(value: Any, kind: type[Kind], where: str) -> Kind:
+    """A value as this type; RecordError names the field below `where` that is none of it.
+
+    >>> checked({"round": -1}, Place, "sweep")
+    Traceback (most recent call last):
+    ...
+    profiler.records.schema.RecordError: sweep.round: expected `int` >= 0
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        said, _, path = str(error).partition(" - at `$")
+        place = (where + path.rstrip("`")).lstrip(".")
+        expected = said[:1].lower() + said[1:]
+        raise RecordError(f"{place}: {expected}" if place else expected) from None
+
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Signs that could command a terminal, and halves of signs; tabs and line ends are none of them."""
+
+
+def plain(value: Any, where: str = "", depth: int = 0) -> Any:
+    """Nested JSON values with each control character replaced by U+FFFD.
+
+    Raises:
+        RecordError: a number is not finite or too large, values are nested too deep, or something
+            is no JSON.
+
+    >>> plain({"reasons": {"energy": "\\x1b[31mno NVML"}})
+    {'reasons': {'energy': '\ufffd[31mno NVML'}}
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise RecordError(f"{where} is not a finite number")
+        return value
+    if isinstance(value, int):
+        if abs(value) > LARGEST:
+            raise RecordError(f"{where}: expected a whole number of at most {LARGEST}")
+        return value
+    if isinstance(value, str):
+        return CONTROL.sub("\ufffd", value)
+    if depth == DEEPEST:
+        raise RecordError(f"{where}: nested deeper than {DEEPEST} levels")
+    if isinstance(value, Mapping):
+        return {
+            plain(key): plain(item, f"{where}.{plain(key)}".lstrip("."), depth + 1)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
+    raise RecordError(f"{where}: {type(value).__name__} is no JSON")
