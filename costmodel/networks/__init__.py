@@ -59,10 +59,10 @@ def asked(name: str | None, config: Path | None) -> Choices:
 
 
 def holding(phases: tuple[str, ...], **typed: str | None) -> Holding:
-    """How a training step holds what it holds, as a command line types it.
+    """The options of a training step's memory, as a command line types them; None: not typed.
 
     Raises:
-        ModelError: an unknown name, or one that no asked phase has a use for.
+        ModelError: an unknown name, or an option that none of the phases asked for has.
     """
     there = {name: value for name, value in typed.items() if value is not None}
     for name in there:
@@ -74,13 +74,13 @@ def holding(phases: tuple[str, ...], **typed: str | None) -> Holding:
 
 
 MANY = ("mixers", "encoder_mixers")
-"""The choices that take several names, with commas between them."""
+"""The choices that are lists of names; a command line separates the names by commas."""
 
 
 def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choices:
-    """The choices with those changed that are not None, as a command line types them.
+    """The choices with those changes that are not None, as a command line types them.
 
-    `biases` stands for those of FFN, norms and head together.
+    `biases` sets the biases of FFN, norms and head together.
 
     Raises:
         ModelError: an unknown choice.

@@ -23,23 +23,23 @@ LAYERS = Poly.atom("L")
 
 
 FORWARD = frozenset({"training"})
-"""A forward pass of training alone: the loss, dropout."""
+"""Parts that run in the forward pass of training only: the loss, dropout."""
 
 
 PASSES = frozenset({"training", "prefill"})
-"""Forward passes over a whole sequence: an encoder reads its sequence once."""
+"""Parts that run in a forward pass over a whole sequence, but not for one new token: an encoder."""
 
 
 ALWAYS = frozenset({"training", "prefill", "inference"})
-"""One new token too."""
+"""Parts that run for one new token too."""
 
 
 @dataclass(frozen=True, eq=False)
 class Use:
     """One part of a network.
 
-    `runs` is how often it runs in a forward pass, `copies` how many sets of parameters it has, and
-    `sizes` says what its letters stand for in the network, where they are not the network's own.
+    `runs` is how often the part runs in a forward pass, `copies` how many sets of parameters it
+    has; `sizes` gives those of the part's letters that differ from the network's.
     """
 
     label: str
@@ -48,19 +48,20 @@ class Use:
     copies: Poly = ONE
     sizes: Mapping[str, Poly] = field(default_factory=dict)
     section: str = ""
-    """encoder or decoder where there are both."""
+    """`encoder` or `decoder` in an encoder-decoder, else empty."""
     form: str | None = None
     forms_under: Mapping[str, str] = field(default_factory=dict)
-    """Rewrite -> the form that it asks for."""
+    """Rewrite of a convention -> the form that is counted under it."""
     shared: frozenset[str] = frozenset()
-    """Parameters that another part has already."""
+    """Names of parameters that are another part's too, where they are counted."""
     when: frozenset[str] = ALWAYS
+    """The passes in which the part runs: FORWARD, PASSES or ALWAYS."""
     last: bool = False
-    """Whether generating text runs it for the last position of a prompt alone."""
+    """Whether, of a prompt, only the last position passes through the part."""
     table: bool = False
-    """Whether its parameters are tables of embeddings."""
+    """Whether the part's parameters are tables of embeddings."""
     regularises: bool = False
-    """Whether it is dropout, which costs nothing unless a convention says so."""
+    """Whether the part is dropout, which costs nothing unless a convention says so."""
 
     @property
     def name(self) -> str:
@@ -68,7 +69,7 @@ class Use:
         return f"{self.section}: {self.label}" if self.section else self.label
 
     def form_under(self, rewrites: tuple[str, ...]) -> str:
-        """The form that is counted under some rewrites."""
+        """The form that is counted under these rewrites of a convention."""
         asked = [self.forms_under[r] for r in rewrites if r in self.forms_under]
         return asked[0] if asked else self.form or self.mixer.default_form
 
@@ -87,11 +88,11 @@ def assemble(c: Choices, layers: Poly = LAYERS) -> tuple[Use, ...]:
     formulas = c.formulas
     if c.form and not any(c.form == use.form for use in found):
         raise ModelError(f"{c.name}: none of its mixers has a form '{c.form}'")
-    return tuple(replace(use, sizes=_joined(use.sizes, formulas)) for use in found)
+    return tuple(replace(use, sizes=_with_formulas(use.sizes, formulas)) for use in found)
 
 
-def _joined(own: Mapping[str, Poly], formulas: Mapping[str, Poly]) -> dict[str, Poly]:
-    """What a part's letters stand for, with the sizes that follow from others written out."""
+def _with_formulas(own: Mapping[str, Poly], formulas: Mapping[str, Poly]) -> dict[str, Poly]:
+    """A part's letters in the network's sizes, with the sizes that follow from others put in."""
     return {**formulas, **{x: poly.substitute(formulas) for x, poly in own.items()}}
 
 
@@ -109,7 +110,7 @@ def _assembled(c: Choices, layers: Poly) -> Iterator[Use]:
     else:
         for use in (*_input(c), *_layers(c, c.mixers, layers)):
             yield replace(use, runs=use.runs * towers)
-    yield from _end(c)
+    yield from _after_layers(c)
 
 
 def _input(c: Choices, shared: frozenset[str] = frozenset()) -> Iterator[Use]:
@@ -137,7 +138,7 @@ def _dropout(runs: Poly) -> Use:
 def _layers(
     c: Choices, mixers: tuple[str, ...], layers: Poly, *, cross: bool = False
 ) -> Iterator[Use]:
-    """The layers of one stack, like parts together, and the norm at its end."""
+    """The parts of one stack's layers, equal parts of all layers as one, and the final norm."""
     sublayers = Poly.of(1 + cross + c.ffn)
     norm = parts.layer_norm(c.norm_bias, c.norm_eps)
     if c.norm == "pre":
@@ -158,10 +159,10 @@ def _layers(
 
 
 def _mixer(c: Choices, mixer: Mixer, number: Poly, *, cross: bool = False) -> Use:
-    """A mixer of so many layers; `cross` says that it reads the encoder's output.
+    """The mixer of `number` layers; `cross` says that it is to read the encoder's output.
 
     Raises:
-        ModelError: it reads another sequence and must not, or does not and must.
+        ModelError: a mixer that reads a second sequence where there is none, or the reverse.
     """
     reads = any(array.role == "context" for array in mixer.arrays.values())
     if reads and not cross:
@@ -179,7 +180,7 @@ def _mixer(c: Choices, mixer: Mixer, number: Poly, *, cross: bool = False) -> Us
 
 
 def _pattern(c: Choices, mixers: tuple[str, ...], layers: Poly) -> list[tuple[str, Poly]]:
-    """Each mixer with the number of its layers, in the order in which they first come."""
+    """Each mixer with the number of its layers, in the order of the mixers' first layers."""
     if len(set(mixers)) == 1:
         return [(mixers[0], layers)]
     number = layers.constant()
@@ -192,7 +193,7 @@ def _pattern(c: Choices, mixers: tuple[str, ...], layers: Poly) -> list[tuple[st
     return [(name, Poly.of(found[name])) for name in dict.fromkeys(mixers) if found[name]]
 
 
-def _end(c: Choices) -> Iterator[Use]:
+def _after_layers(c: Choices) -> Iterator[Use]:
     """Pooler, head, probabilities and loss."""
     one = {"l": ONE}
     d, f, z = (Poly.atom(letter) for letter in "dfz")
@@ -234,17 +235,17 @@ def _end(c: Choices) -> Iterator[Use]:
 
 @dataclass(frozen=True)
 class OwnSizes:
-    """A network's own sizes, taken where others are not given, and those that cannot be given."""
+    """The sizes of a network: defaults for sizes not given, and sizes that cannot be given."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     fixed: Mapping[str, tuple[str, Poly]] = field(default_factory=dict)
-    """Letter -> what it follows from, in words and as a formula."""
+    """Letter of a size that follows from others -> what from, in words, and its formula."""
 
     def with_given(self, given: Mapping[str, int]) -> dict[str, int]:
-        """All sizes, those given before the network's own.
+        """The network's own sizes, replaced by those given.
 
         Raises:
-            SizeError: an unknown or bad size, or one that follows from others and differs.
+            SizeError: an unknown or bad size, or a size that follows from others and differs.
         """
         sizes = {**self.sizes, **given}
         for letter, (why, value) in self.fixed.items():
@@ -275,7 +276,7 @@ class Assembly:
 
     @property
     def title(self) -> str:
-        """How tables print it."""
+        """The name that tables print."""
         return self.choices.title or self.choices.name
 
     @cached_property
@@ -286,7 +287,7 @@ class Assembly:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes that the choices give one value; those that follow from others left out."""
+        """The sizes to which the choices give one value; sizes that follow from others left out."""
         single = {x: v for x, v in self.choices.sizes.items() if isinstance(v, int)}
         if self.layers is not None:
             single["L"] = self.layers
@@ -294,7 +295,7 @@ class Assembly:
 
     @property
     def own(self) -> OwnSizes:
-        """The sizes, and those that no formula names: they are written out in it."""
+        """The sizes, with those that follow from others (`widths`, a number of layers) as fixed."""
         widths = self.choices.formulas
         fixed = {x: (f"other sizes ({poly})", poly) for x, poly in widths.items()}
         if self.layers is not None:

@@ -1,7 +1,7 @@
-"""What is a network made of? Choices by name, sizes by letter: a configuration, no derived figure.
+"""Which choices make up a network: its mixers, norm, positions, head and sizes?
 
-Choices are strings, numbers and yes or no, so that a table of presets, a published model's own
-configuration and a command line all come to the same record.
+Choices are strings, numbers and booleans, so that a preset in a data file, the `config.json` of a
+published model and a command line all become the same record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS, checked
 
 Size = int | tuple[int, ...]
-"""The value of a size, or the values that a sweep takes."""
+"""The value of a size, or the values of the size that a sweep goes through."""
 
 
 VALUES: Mapping[str, Mapping[str, str]] = {
@@ -58,26 +58,26 @@ VALUES: Mapping[str, Mapping[str, str]] = {
     },
     "transform": {"none": "", **dict.fromkeys(ACTIVATIONS, "")},
 }
-"""Choice -> the names it may have, and what they mean where the name does not say it."""
+"""Choice -> the names that it may have, each with its meaning ("" where the name says it)."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """A network's choices; `costmodel.networks.network` writes out what they come to.
+    """A network's choices; `costmodel.networks.assembly` writes them out as parts.
 
     Args:
         mixers: the mixers of the layers, in turn: layer i has the mixer i mod their number.
-        encoder_mixers: those of the encoder of an encoder-decoder.
-        cross: the mixer that reads the encoder's output.
-        form: a form of the mixers, where they have it.
+        encoder_mixers: the mixers of the encoder's layers, in an encoder-decoder.
+        cross: the mixer of the decoder that reads the encoder's output.
+        form: the form of every mixer that has a form of this name.
         shared_vocabulary: an encoder-decoder's source and target share one embedding.
-        segments: kinds of segments that have a row each, 0 for none.
+        segments: how many kinds of segments have a row of their own, 0 for none.
         embedding_norm: a layer norm after the embedding.
         norm_bias, norm_eps: a layer norm's bias, and the constant under its root.
         ffn: whether a layer has a feed-forward sublayer; it is f wide.
-        biases: those of FFN, pooler, transform and classifier; a mixer's own are its options.
-        dropout: after the embedding and after each sublayer.
-        towers: sequences that pass one after another through the same encoder, before the head.
+        biases: of FFN, pooler, transform and classifier; a mixer's biases are options of the mixer.
+        dropout: whether dropout follows the embedding and each sublayer.
+        towers: how many sequences pass through the same encoder before one head reads them all.
         hidden: hidden layers of a classifier; each after the first is half as wide.
         pooler: a linear map and tanh of the first position.
         transform: activation of a linear map and a layer norm before the head, or "none".
@@ -87,7 +87,7 @@ class Choices:
         smoothing: label smoothing in the cross-entropy.
         sizes: letter -> value, or the values of a sweep.
         widths: letter -> formula in other letters, such as f -> 4*d.
-        assumed: choice or letter -> where it is taken from, if the source does not print it.
+        assumed: choice or letter -> where its value is taken from, if the source does not print it.
     """
 
     name: str = "network"
@@ -144,11 +144,11 @@ class Choices:
         for letter, values in self.sizes.items():
             for value in values if isinstance(values, tuple) else (values,):
                 checked({letter: value})
-        self._apart()
+        self._refuse_contradictions()
         _ = self.formulas
 
-    def _apart(self) -> None:
-        """Choices that need one another."""
+    def _refuse_contradictions(self) -> None:
+        """Refuse choices that need another choice."""
         if self.head == "classes" and self.kind != "encoder":
             raise ModelError(f"{self.name}: a classifier (head classes) stands on an encoder, "
                              f"this is of kind {self.kind}")  # fmt: skip
@@ -169,7 +169,7 @@ class Choices:
         """The sizes that follow from others, as polynomials.
 
         Raises:
-            ModelError: a letter that is none, or a formula that is no polynomial in other letters.
+            ModelError: an unknown letter, or a formula that is no polynomial in other letters.
         """
         found: dict[str, Poly] = {}
         for letter, text in self.widths.items():
@@ -187,13 +187,13 @@ class Choices:
         return found
 
     def with_sizes(self, **given: Size) -> Choices:
-        """The same with other sizes; a width that is given no longer follows from others."""
+        """These choices with other sizes; a width that is given no longer follows from others."""
         widths = {letter: text for letter, text in self.widths.items() if letter not in given}
         return replace(self, sizes={**self.sizes, **given}, widths=widths)
 
     @property
     def patterned(self) -> bool:
-        """Whether layers differ, so that their number must be known."""
+        """Whether the layers of a stack have different mixers, so that L must be a number."""
         stacks = [self.mixers] + ([self.encoder_mixers] if self.kind == "encoder-decoder" else [])
         return any(len(set(mixers)) > 1 for mixers in stacks)
 
@@ -204,7 +204,7 @@ LISTS = ("mixers", "encoder_mixers")
 MAPPINGS = ("sizes", "widths", "assumed")
 
 
-def read(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
+def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
     """The choices of `base`, changed as an entry of a data file says.
 
     Raises:

@@ -1,7 +1,7 @@
-"""What does it cost to generate text? The prompt's forward pass, and the sum of the decode steps.
+"""What does it cost to generate q tokens of text after a prompt of p tokens?
 
-The prompt of p tokens passes through the network at once, with the head at its last position alone;
-then q new tokens are read one after another, at positions p+1 .. p+q, each by what has been held.
+The prompt passes through the network at once, with the head at its last position alone; then the q
+new tokens are read one after another, at positions p+1 .. p+q, each with the state held so far.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ STEP = "@step"
 """The index of the steps: no size and no index of a mixer has this name."""
 
 MOST_STEPS = 1_000_000
-"""More steps than this are not summed one by one."""
+"""A sum without a closed form is refused beyond this number of steps."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """The parts' costs of generating text: of the prompt, and of the steps after it."""
+    """What each part costs in the prompt's forward pass (`prefill`) and in one step after it."""
 
     prefill: list[PartCost]
     steps: list[PartCost]
-    """What one step at t costs; `decode` is their sum."""
+    """The costs of the step at position t; `decode` sums them over t = p+1 .. p+q."""
     own: OwnSizes
 
     @property
@@ -52,8 +52,8 @@ class Generation:
 
     @property
     def decode(self) -> list[PartCost]:
-        """What the steps cost together; Missing where the sum has no closed form."""
-        return [_summed(part) for part in self.steps]
+        """What each part costs in all steps; counts are Missing where there is no closed form."""
+        return [_all_steps(part) for part in self.steps]
 
     @property
     def new(self) -> NetworkCounts:
@@ -61,8 +61,8 @@ class Generation:
         return summed(self.decode, self.own)
 
     def decode_at(self, sizes: Mapping[str, int]) -> list[PartCost]:
-        """`decode` at integer sizes, p and q among them, closed form or not."""
-        return [_summed_at(part, sizes) for part in self.steps]
+        """`decode` at integer sizes, p and q among them, also where the sum has no closed form."""
+        return [_all_steps_at(part, sizes) for part in self.steps]
 
 
 def generation(network: Network, convention: str | Counting = "strict") -> Generation:
@@ -97,8 +97,8 @@ def _of_prompt(part: PartCost) -> PartCost:
     return replace(part, counts=scaled(part.counts, at_prompt, Poly.of(1)))
 
 
-def _summed(part: PartCost) -> PartCost:
-    """A step's cost, summed over t = p+1 .. p+q."""
+def _all_steps(part: PartCost) -> PartCost:
+    """A part's cost of one step, summed over t = p+1 .. p+q."""
     state: Exact | Missing = part.state
     if isinstance(state, Exact):
         state = state.substitute({"t": PROMPT + NEW})
@@ -114,9 +114,9 @@ def _summed(part: PartCost) -> PartCost:
     return replace(part, runs=runs, state=state, counts=counts)
 
 
-def _summed_at(part: PartCost, sizes: Mapping[str, int]) -> PartCost:
-    """A step's cost, summed at integer sizes of the network."""
-    found = _summed(part)
+def _all_steps_at(part: PartCost, sizes: Mapping[str, int]) -> PartCost:
+    """A part's cost of one step, summed over the steps at integer sizes of the network."""
+    found = _all_steps(part)
     if isinstance(part.counts, Missing) or isinstance(found.counts, Counts):
         return found
     numbers = {
@@ -127,10 +127,10 @@ def _summed_at(part: PartCost, sizes: Mapping[str, int]) -> PartCost:
 
 
 def over_steps(step: Exact) -> Exact:
-    """The sum of what a step at t costs, over t = p+1 .. p+q.
+    """The sum of an answer in t over t = p+1 .. p+q, as a closed form.
 
     Raises:
-        Unsupported: t stands inside a function.
+        Unsupported: t stands inside a function, so that the sum has no closed form.
     """
     at = Poly.atom(STEP)
     result = Exact()
@@ -142,7 +142,7 @@ def over_steps(step: Exact) -> Exact:
 
 
 def over_steps_at(step: Exact, sizes: Mapping[str, int]) -> int:
-    """The same at integer sizes, p and q among them, term by term where it has no closed form.
+    """`over_steps` at integer sizes, p and q among them; added up where it has no closed form.
 
     Raises:
         Unsupported: no closed form, and more than a million steps.

@@ -1,7 +1,8 @@
-"""What are the equations of a part's gradients, with the rows that it reads by number?
+"""What are the equations of the gradients of a network's part, embeddings included?
 
-A table whose rows are named by tokens hands its gradient back to rows that depend on the values: a
-scatter, counted by the entries that are handed back.
+Which rows of an embedding E get a gradient depends on the tokens: from `y[i, b] = E[tokens[i], b]`,
+each token's gradient is added to the row of E that the token names. This scatter is no equation
+here; it is counted by the entries that are added.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ ONE = Poly.of(1)
 
 
 @dataclass(frozen=True, eq=False)
-class Gradients:
+class PartGradients:
     """The equations of a part and of its gradients.
 
-    `scattered` holds, by parameter array, how many entries one sequence hands to rows that its
-    values name. What is added to these rows is not among the equations.
+    `scattered` holds, by parameter array, how many entries one sequence adds to rows that tokens
+    name. These additions are not among the equations.
     """
 
     system: System
@@ -38,7 +39,8 @@ class Gradients:
 
     @property
     def summed(self) -> dict[str, Exact]:
-        """Of each parameter, the entries of a gradient that is added up over a batch."""
+        """Parameter -> the entries of its gradient that equations give and a batch adds up; a
+        parameter that is read by token numbers alone has no such entries."""
         return {
             name: number
             for name, array in self.system.mixer.arrays.items()
@@ -47,36 +49,36 @@ class Gradients:
 
     def _entries(self, name: str) -> Exact | None:
         equations = [e for e in self.system.backward if e.name == name]
-        return _points(equations) if equations else None
+        return _number_of_points(equations) if equations else None
 
 
 @cache
 def gradients(
     mixer: Mixer, form: str, rewrites: tuple[str, ...] = (), unwanted: frozenset[str] = frozenset()
-) -> Gradients:
+) -> PartGradients:
     """The equations of a part's gradients.
 
     Args:
-        unwanted: inputs whose gradient nothing needs; what only it takes is left out.
+        unwanted: inputs whose gradient nothing reads; equations that only it needs are left out.
 
     Raises:
         Unsupported: an equation whose gradient is not derived.
     """
     system = system_of(mixer, form, rewrites, "training")
-    reader = _Reader(system)
+    reader = _LookUps(system)
     found = adjoint(reader.without_numbers())
-    found = _needed(found, {f"{name}.grad" for name in unwanted})
+    found = _without_unwanted(found, {f"{name}.grad" for name in unwanted})
     handed = {
-        table: _points([e for e in found.backward if e.name == gradient_name(rows)])
+        table: _number_of_points([e for e in found.backward if e.name == gradient_name(rows)])
         for rows, table in reader.rows.items()
     }
     scattered: dict[str, Exact] = {}
     for table, number in handed.items():
         scattered[table.name] = scattered.get(table.name, Exact()) + number
-    return Gradients(found, scattered)
+    return PartGradients(found, scattered)
 
 
-def _points(equations: list[Equation]) -> Exact:
+def _number_of_points(equations: list[Equation]) -> Exact:
     result = Exact()
     for equation in equations:
         atoms = tuple(index.atom for index in equation.indices)
@@ -84,8 +86,8 @@ def _points(equations: list[Equation]) -> Exact:
     return result
 
 
-def _needed(system: System, unwanted: set[str]) -> System:
-    """The same without the equations of gradients that only unwanted ones read."""
+def _without_unwanted(system: System, unwanted: set[str]) -> System:
+    """The system without the equations that only the unwanted gradients need."""
     ends = {gradient_name(a) for a in system.mixer.arrays.values() if a.role in TRAINED}
     needed = {e.array for e in system.backward if e.name in ends - unwanted}
     while True:
@@ -100,8 +102,9 @@ def _needed(system: System, unwanted: set[str]) -> System:
     return replace(system, equations=equations, backward=kept)
 
 
-class _Reader:
-    """A system whose rows of parameters that are read by number are a second sequence, given."""
+class _LookUps:
+    """Replaces each read E[tokens[i], b] of a parameter's rows by number by a read of an array
+    `E.rows` that is given as a second sequence."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -110,15 +113,15 @@ class _Reader:
         self.mixer.arrays = dict(system.mixer.arrays)
 
     def without_numbers(self) -> System:
-        """The system with rows that are given."""
-        equations = replaced(self.system, _is_row, self._given)
+        """The system that reads `E.rows` in place of E."""
+        equations = replaced(self.system, _is_row, self._row_as_input)
         form = self.mixer.forms[self.system.form]
         self.mixer.forms = {
             form.name: Form(self.mixer, form.name, form.indices, form.arrays, form.equations)
         }
         return System(self.mixer, self.system.form, equations)
 
-    def _given(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
+    def _row_as_input(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
         place = place_of(ref, around)
         taken = sum(array.name.startswith(f"{ref.array.name}.rows") for array in self.rows)
         name = f"{ref.array.name}.rows" + (f".{taken + 1}" if taken else "")
@@ -129,5 +132,5 @@ class _Reader:
 
 
 def _is_row(ref: Ref, around: list[Index]) -> bool:
-    """Whether a reference reads a parameter by number."""
+    """Whether a reference reads a row of a parameter by number."""
     return ref.array.role == "parameter" and any(isinstance(p, Gather) for p in ref.positions)

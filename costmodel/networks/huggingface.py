@@ -1,7 +1,7 @@
-"""What network does a published model's own configuration file describe?
+"""Which network does the `config.json` of a published model describe?
 
-A file `config.json` of the transformers library names an architecture and its sizes. It is read
-where every part of that architecture is one of ours; what is none is refused by its name.
+A `config.json` of the transformers library names an architecture and its sizes. It is read where
+every part of the architecture exists here; else the message names the part that does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "gelu_pytorch_tanh": "gelu-tanh",
     "tanh": "tanh",
 }
-"""An activation's name there -> its name here."""
+"""Activation in transformers -> its name here."""
 
 FOREIGN: Mapping[str, str] = {
     "rope_theta": "rotary positions",
@@ -38,14 +38,14 @@ FOREIGN: Mapping[str, str] = {
     "sliding_window": "a sliding window",
     "alibi": "positions as biases of the scores",
 }
-"""A key that only an architecture with a part that is none of ours sets -> that part."""
+"""A key of architectures with a part that does not exist here -> that part."""
 
 
 def read(path: Path) -> Choices:
     """The network of a `config.json`.
 
     Raises:
-        ModelError: not JSON, an architecture or a part that is not known, a size that is missing.
+        ModelError: not JSON, an unknown architecture or part, or a missing size.
     """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -56,12 +56,12 @@ def read(path: Path) -> Choices:
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or bert")
     kind = config["model_type"]
     if kind not in READERS:
-        raise ModelError(f"{path}: {_foreign(kind, config)}")
+        raise ModelError(f"{path}: {_unknown_architecture(kind, config)}")
     return READERS[kind](path, config)
 
 
-def _foreign(kind: str, config: Config) -> str:
-    """What of an unknown architecture is none of our parts."""
+def _unknown_architecture(kind: str, config: Config) -> str:
+    """The message that refuses an unknown architecture, with the parts that do not exist here."""
     parts = [part for key, part in FOREIGN.items() if config.get(key)]
     heads = (config.get("num_attention_heads"), config.get("num_key_value_heads"))
     if None not in heads and heads[0] != heads[1]:
@@ -75,8 +75,9 @@ def _foreign(kind: str, config: Config) -> str:
     return f"model_type '{kind}' is not known ({known} are): no part of a network here is {listed}"
 
 
-def _size(path: Path, config: Config, *names: str) -> int:
-    """A size under the first of its names that the configuration has."""
+def _required_size(path: Path, config: Config, *names: str) -> int:
+    """The value of the first of several keys that the configuration has; ModelError if it is no
+    positive integer, or there is none."""
     for name in names:
         value = config.get(name)
         if value is not None:
@@ -94,8 +95,8 @@ def _activation(path: Path, config: Config, name: str, usual: str) -> str:
     return ACTIVATIONS[found]
 
 
-def _plain(path: Path, config: Config, wanted: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuse a setting that would change the parts."""
+def _require_settings(path: Path, config: Config, wanted: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse a key with a value other than those wanted (the first is that of a missing key)."""
     for name, allowed in wanted.items():
         value = config.get(name, allowed[0])
         if value not in allowed:
@@ -104,7 +105,7 @@ def _plain(path: Path, config: Config, wanted: Mapping[str, tuple[Any, ...]]) ->
 
 
 def _architecture(path: Path, config: Config, known: Mapping[str, Mapping[str, Any]]) -> str:
-    """The class of the model, the first known one where none is named."""
+    """The name of the model's class; the first known one where the configuration names none."""
     named = config.get("architectures") or [next(iter(known))]
     name = named[0] if isinstance(named, list) else named
     if name not in known:
@@ -113,7 +114,7 @@ def _architecture(path: Path, config: Config, known: Mapping[str, Mapping[str, A
     return str(name)
 
 
-def _named(path: Path, config: Config) -> str:
+def _network_name(path: Path, config: Config) -> str:
     name = config.get("_name_or_path")
     return name if isinstance(name, str) and name else path.parent.name or config["model_type"]
 
@@ -126,21 +127,28 @@ GPT2: Mapping[str, Mapping[str, Any]] = {
 
 def _gpt2(path: Path, config: Config) -> Choices:
     """The parts of transformers' GPT2LMHeadModel and GPT2Model."""
-    _plain(path, config, {"scale_attn_weights": (True,), "add_cross_attention": (False,),
-                          "scale_attn_by_inverse_layer_idx": (False,)})  # fmt: skip
+    _require_settings(
+        path,
+        config,
+        {
+            "scale_attn_weights": (True,),
+            "add_cross_attention": (False,),
+            "scale_attn_by_inverse_layer_idx": (False,),
+        },
+    )
     head = GPT2[_architecture(path, config, GPT2)]
-    d = _size(path, config, "n_embd", "hidden_size")
+    d = _required_size(path, config, "n_embd", "hidden_size")
     inner = config.get("n_inner")
     sizes = {
-        "L": _size(path, config, "n_layer", "num_hidden_layers"),
+        "L": _required_size(path, config, "n_layer", "num_hidden_layers"),
         "d": d,
-        "n": _size(path, config, "n_head", "num_attention_heads"),
-        "l": _size(path, config, "n_positions", "n_ctx", "max_position_embeddings"),
-        "u": _size(path, config, "vocab_size"),
-        **({} if inner is None else {"f": _size(path, config, "n_inner")}),
+        "n": _required_size(path, config, "n_head", "num_attention_heads"),
+        "l": _required_size(path, config, "n_positions", "n_ctx", "max_position_embeddings"),
+        "u": _required_size(path, config, "vocab_size"),
+        **({} if inner is None else {"f": _required_size(path, config, "n_inner")}),
     }
     return Choices(
-        name=_named(path, config),
+        name=_network_name(path, config),
         source=f"{path.name}, model_type gpt2",
         kind="decoder",
         mixers=("self-attention+bias",),
@@ -163,18 +171,25 @@ BERT: Mapping[str, Mapping[str, Any]] = {
 
 def _bert(path: Path, config: Config) -> Choices:
     """The parts of transformers' BertModel and BertForMaskedLM."""
-    _plain(path, config, {"position_embedding_type": ("absolute",), "is_decoder": (False,),
-                          "add_cross_attention": (False,)})  # fmt: skip
+    _require_settings(
+        path,
+        config,
+        {
+            "position_embedding_type": ("absolute",),
+            "is_decoder": (False,),
+            "add_cross_attention": (False,),
+        },
+    )
     head = BERT[_architecture(path, config, BERT)]
     activation = _activation(path, config, "hidden_act", "gelu")
     scored = head["head"] == "vocabulary"
     return Choices(
-        name=_named(path, config),
+        name=_network_name(path, config),
         source=f"{path.name}, model_type bert",
         kind="encoder",
         mixers=("self-attention+bias+bidirectional",),
         positions="learned",
-        segments=_size(path, {"type_vocab_size": 2, **config}, "type_vocab_size"),
+        segments=_required_size(path, {"type_vocab_size": 2, **config}, "type_vocab_size"),
         embedding_norm=True,
         norm="post",
         activation=activation,
@@ -182,12 +197,12 @@ def _bert(path: Path, config: Config) -> Choices:
         transform=activation if scored else "none",
         tied=scored and bool(config.get("tie_word_embeddings", True)),
         sizes={
-            "L": _size(path, config, "num_hidden_layers"),
-            "d": _size(path, config, "hidden_size"),
-            "n": _size(path, config, "num_attention_heads"),
-            "f": _size(path, config, "intermediate_size"),
-            "l": _size(path, config, "max_position_embeddings"),
-            "u": _size(path, config, "vocab_size"),
+            "L": _required_size(path, config, "num_hidden_layers"),
+            "d": _required_size(path, config, "hidden_size"),
+            "n": _required_size(path, config, "num_attention_heads"),
+            "f": _required_size(path, config, "intermediate_size"),
+            "l": _required_size(path, config, "max_position_embeddings"),
+            "u": _required_size(path, config, "vocab_size"),
         },
         **head,
     )

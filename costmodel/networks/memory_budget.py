@@ -1,4 +1,8 @@
-"""What does a network hold, in a training step or while it generates, line by line?"""
+"""How much memory does a training step of a network need, line by line?
+
+The lines are parameters, their gradients, the optimiser's state, the activations kept for the
+gradients, and the largest live set of a step at given sizes, found by running through its events.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,15 @@ from costmodel.errors import ModelError, Unanswered, Unsupported
 from costmodel.networks.assembly import Use
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, part_sizes
-from costmodel.networks.schedule import Run, Wire, schedule
+from costmodel.networks.schedule import PartRun, Wire, schedule
 from costmodel.networks.training import (
     RECOMPUTE,
     Graph,
-    Kept,
+    KeptActivations,
     activations_of,
     gradient_elements,
     graph_of,
-    kept,
+    kept_activations,
 )
 from costmodel.questions.peak import OPTIMISERS, held_arrays, steps_of
 from costmodel.questions.question import Missing, element_bytes
@@ -29,35 +33,36 @@ STEP = "training-step"
 
 
 @dataclass(frozen=True)
-class Most:
-    """The largest live set, in elements, and the part that runs while it is held."""
+class LargestLiveSet:
+    """The largest live set: its elements, and in words the event during which it is reached."""
 
     elements: int
     when: str
 
 
 @dataclass(frozen=True)
-class _Inside:
-    """What a part holds of its own, step by step, besides the arrays between parts."""
+class _OwnLiveSets:
+    """The elements live inside of one part, without the arrays between parts."""
 
     forward: tuple[int, ...]
-    """At each equation of its forward pass."""
+    """While each equation of the part's forward pass is computed."""
     backward: tuple[int, ...]
-    """At each equation of its gradients; the gradients that it hands on are among them."""
+    """While each equation of the part's gradients is computed, gradients of its inputs included."""
     between: int
-    """After its forward pass, until its gradients."""
+    """From the end of the part's forward pass to the start of its gradients."""
 
 
 @dataclass(frozen=True)
 class _Event:
-    """A part's forward pass or its gradients; a forward pass that keeps nothing is run again."""
+    """The `forward` or `backward` pass of one run of a part; after a forward pass that does not
+    keep its activations, that pass is run again before the backward pass."""
 
     kind: str
     run: int
     keeps: bool = True
 
 
-def most(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> Most:
+def most(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> LargestLiveSet:
     """The largest live set of a training step at integer sizes of the network, b among them.
 
     Raises:
@@ -68,30 +73,34 @@ def most(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> Mos
 
 
 class _Simulation:
-    """The live set, event by event."""
+    """The live set of a training step, from event to event.
+
+    `live` holds the elements of each wire, of each wire's gradient, and, under the number of a run,
+    of what the run's part keeps for its gradients.
+    """
 
     def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str) -> None:
         self.graph, self.sizes = graph, sizes
         self.batch = sizes.get("b", 1)
         self.runs = schedule(graph.network, graph.network.layers or sizes["L"])
         self.events = tuple(_events(self.runs, recompute))
-        self.inside = {use: self._inside(use) for use in {run.use for run in self.runs}}
+        self.inside = {use: self._own_live_sets(use) for use in {run.use for run in self.runs}}
         self.live: dict[object, int] = {}
         self.needed = self._needed()
 
-    def most(self) -> Most:
+    def most(self) -> LargestLiveSet:
         """The largest live set."""
-        found = Most(0, "")
+        found = LargestLiveSet(0, "")
         for k, event in enumerate(self.events):
             run = self.runs[event.run]
             held = self._during(event, run)
             if held > found.elements:
                 words = "forward pass of" if event.kind == "forward" else "gradients of"
-                found = Most(held, f"{words} {run.use.name}")
+                found = LargestLiveSet(held, f"{words} {run.use.name}")
             self._after(k, event, run)
         return found
 
-    def _during(self, event: _Event, run: Run) -> int:
+    def _during(self, event: _Event, run: PartRun) -> int:
         inside = self.inside[run.use]
         if event.kind == "forward":
             for wire in _parents(run):
@@ -102,7 +111,7 @@ class _Simulation:
         self.live.pop(event.run, None)
         return self._total() + max(inside.backward, default=inside.between)
 
-    def _after(self, k: int, event: _Event, run: Run) -> None:
+    def _after(self, k: int, event: _Event, run: PartRun) -> None:
         if event.kind == "forward":
             if event.keeps:
                 self.live[event.run] = self.inside[run.use].between
@@ -116,12 +125,12 @@ class _Simulation:
                 del self.live[wire]
 
     def _later(self, k: int, wire: Wire) -> bool:
-        """Whether an event after this one reads a wire as it is now."""
+        """Whether an event after number k reads a wire before another event writes it anew."""
         following = next(((at, makes) for at, makes in self.needed[wire] if at > k), None)
         return following is not None and not following[1]
 
     def _needed(self) -> dict[Wire, list[tuple[int, bool]]]:
-        """The events that touch each wire, and whether they write it anew."""
+        """For each wire, the events that read or write it: their number, and whether they write."""
         found: dict[Wire, list[tuple[int, bool]]] = {}
         for k, event in enumerate(self.events):
             run = self.runs[event.run]
@@ -145,7 +154,7 @@ class _Simulation:
     def _size(self, wire: Wire) -> int:
         return wire.entries.at(self.sizes) * self.batch
 
-    def _inside(self, use: Use) -> _Inside:
+    def _own_live_sets(self, use: Use) -> _OwnLiveSets:
         own, sizes = self.graph.gradients(use), part_sizes(use, self.sizes)
         system = own.system
         steps = steps_of(system, STEP)
@@ -159,7 +168,7 @@ class _Simulation:
         lives = [(h.first, h.last, number) for h, number in zip(held, numbers, strict=True)]
         at = [sum(n for start, end, n in lives if start <= k <= end) for k in range(len(steps))]
         between = sum(number for start, end, number in lives if start < first <= end)
-        return _Inside(tuple(at[:first]), tuple(at[first:]), between)
+        return _OwnLiveSets(tuple(at[:first]), tuple(at[first:]), between)
 
 
 @dataclass(frozen=True)
@@ -170,18 +179,18 @@ class _Gradient:
 
 
 def _through(wires: Sequence[Wire]) -> Iterator[Wire]:
-    """Wires, and those whose first row they are in place of it."""
+    """The wires; in place of a wire that is the first row of others, these others."""
     for wire in wires:
         yield from wire.first or (wire,)
 
 
-def _parents(run: Run) -> list[Wire]:
+def _parents(run: PartRun) -> list[Wire]:
     return [w for wires in run.reads.values() for w in _through(wires)]
 
 
-def _events(runs: Sequence[Run], recompute: str) -> Iterator[_Event]:
-    """Forward passes in order, then gradients in reverse, a layer's forward pass before them if it
-    is run again."""
+def _events(runs: Sequence[PartRun], recompute: str) -> Iterator[_Event]:
+    """Forward passes in order, then backward passes in reverse order; where layers are recomputed,
+    each layer's forward pass once more before its backward pass."""
     again = recompute == "layers"
     for k, run in enumerate(runs):
         yield _Event("forward", k, keeps=not (again and run.layer is not None))
@@ -201,11 +210,11 @@ BATCH = Poly.atom("b")
 
 @dataclass(frozen=True)
 class Holding:
-    """How a training step holds what it holds.
+    """The options of a training step that change its memory.
 
     Args:
         optimiser: one of `OPTIMISERS`.
-        dtype: the type of every element; None for elements alone.
+        dtype: the type of every element; None: elements are counted, and no bytes.
         recompute: one of `RECOMPUTE`.
 
     Raises:
@@ -227,20 +236,20 @@ class Holding:
 
     @property
     def bytes_each(self) -> int | None:
-        """The size of an element in bytes, where a type is given."""
+        """The size of an element in bytes; None without a type."""
         return None if self.dtype is None else element_bytes(self.dtype)
 
 
 @dataclass(frozen=True)
 class Held:
-    """A line: what is held, how many elements, and what a reader has to know of it."""
+    """One line of the budget: its name, its elements, and notes for a reader."""
 
     name: str
     elements: Exact | int | Missing
     says: tuple[str, ...] = ()
 
     def at(self, sizes: Mapping[str, int], *, settled: bool) -> Held:
-        """The same with some sizes replaced; a number where all are."""
+        """The line with numbers for some sizes; a number of elements where these are all sizes."""
         if not isinstance(self.elements, Exact):
             return self
         if settled:
@@ -249,13 +258,13 @@ class Held:
         return replace(self, elements=self.elements.substitute(values))
 
     def times(self, size: int) -> Exact | int | Missing:
-        """The bytes at a size of an element."""
+        """The line in bytes, an element having `size` bytes."""
         return self.elements if isinstance(self.elements, Missing) else self.elements * size
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a training step of a network holds; `sizes` are None where some are letters."""
+    """The memory of a training step of a network; `sizes` is None where some are not numbers."""
 
     network: Network
     counting: Counting
@@ -269,21 +278,21 @@ class Holdings:
             return Missing(str(reason))
 
     @cached_property
-    def _all_kept(self) -> Kept | Missing:
+    def _kept_activations(self) -> KeptActivations | Missing:
         try:
-            return kept(graph_of(self.network, self.counting), self.holding.recompute)
+            return kept_activations(graph_of(self.network, self.counting), self.holding.recompute)
         except (Unanswered, Unsupported) as reason:
             return Missing(str(reason))
 
     @property
     def kept(self) -> Exact | Missing:
-        """Activations kept, of b sequences."""
-        found = self._all_kept
+        """The activations kept for the gradients, of b sequences."""
+        found = self._kept_activations
         return found if isinstance(found, Missing) else found.each * BATCH + found.alone
 
     def kept_by(self, name: str) -> Exact | Missing:
-        """Those that a part keeps."""
-        found = self._all_kept
+        """The activations that one part keeps, of b sequences."""
+        found = self._kept_activations
         if isinstance(found, Missing):
             return found
         each, once = found.of(name)
@@ -291,28 +300,28 @@ class Holdings:
 
     @cached_property
     def parameters(self) -> Exact:
-        """The trainable numbers."""
+        """The number of parameters."""
         return self.network.parameters().exact
 
     @cached_property
     def gradients(self) -> Exact | Missing:
-        """The entries of their gradients."""
+        """The entries of the parameters' gradients."""
         graph = graph_of(self.network, self.counting)
         return self._attempt(lambda: Exact.of(gradient_elements(graph)))
 
     @property
     def optimiser(self) -> Exact:
-        """What the optimiser keeps besides."""
+        """The elements of the optimiser's state."""
         return self.parameters * OPTIMISERS[self.holding.optimiser]
 
     @property
     def apart(self) -> Exact | Missing:
-        """Parameters, gradients and the optimiser's state."""
+        """Parameters, their gradients and the optimiser's state together."""
         grads = self.gradients
         return grads if isinstance(grads, Missing) else self.parameters + grads + self.optimiser
 
     def _peak(self) -> tuple[Exact | Missing, str]:
-        """The largest live set, and which part runs then."""
+        """The largest live set, and in words the event during which it is reached."""
         if self.sizes is None:
             return Missing("live sets are compared at numbers: give all sizes"), ""
         try:
@@ -322,7 +331,8 @@ class Holdings:
         return Exact.of(Poly.of(found.elements)), found.when
 
     def lines(self) -> tuple[Held, ...]:
-        """What is held apart, what is kept, and the largest live set, each with their sum."""
+        """Parameters, gradients, optimiser's state and activations with their sum, then the largest
+        live set, alone and with parameters, gradients and optimiser's state."""
         most_held, when = self._peak()
         says = (
             f"largest live set: during the {when}, the parts' equations one after another; the "
@@ -333,13 +343,15 @@ class Holdings:
             Held("their gradients", self.gradients),
             Held(f"state of the optimiser ({self.holding.optimiser})", self.optimiser),
             Held("activations", self.kept),
-            Held("these together", _sum(self.apart, self.kept)),
+            Held("these together", _sum_or_missing(self.apart, self.kept)),
             Held("largest live set", most_held, (says,) if when else ()),
-            Held("with parameters, gradients and optimiser", _sum(self.apart, most_held)),
+            Held(
+                "with parameters, gradients and optimiser", _sum_or_missing(self.apart, most_held)
+            ),
         )
 
 
-def _sum(one: Exact | Missing, two: Exact | Missing) -> Exact | Missing:
+def _sum_or_missing(one: Exact | Missing, two: Exact | Missing) -> Exact | Missing:
     if isinstance(one, Missing):
         return one
     return two if isinstance(two, Missing) else one + two

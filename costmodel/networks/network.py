@@ -1,4 +1,4 @@
-"""What does a whole network cost? The sums of what its parts cost, by the rules that count them."""
+"""What does a whole network cost, as the sum over its parts by the rules for mixers?"""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from costmodel.networks.part_costs import (
     NetworkCounts,
     NetworkParameters,
     PartCost,
-    _answers,
-    _shown,
     cost,
     counting,
+    has_row,
     own_parameters,
+    part_answers,
     part_sizes,
     summed,
 )
@@ -32,10 +32,10 @@ from costmodel.symbolic.sizes import checked
 
 @dataclass(frozen=True, eq=False)
 class Network(Assembly):
-    """A network, and what its users ask: parameters, costs, state."""
+    """A network with its parameters, costs and state."""
 
     def parameters(self) -> NetworkParameters:
-        """The trainable numbers of every part and in total.
+        """The number of parameters of every part and in total.
 
         >>> from costmodel.networks import model
         >>> model("gpt-2").parameters().at()
@@ -54,15 +54,15 @@ class Network(Assembly):
 
         Args:
             phase: `training` (a forward pass over l tokens, with the loss), `inference` (one new
-                token at t), `backward` (the gradients of a forward pass, and what joins those of
-                different parts), or `training-step` (both).
+                token at t), `backward` (the gradients of a forward pass, and the additions that
+                join gradients of different parts), or `training-step` (forward and backward).
             convention: as for mixers, and `dropout=free` or `dropout=mul`.
         """
         counted, phase = counting(convention), phase_name(phase)
         if phase in TRAINING_STEP:
             return training.costs(self, phase, counted)
         stage = "inference" if phase == "inference" else "training"
-        return [cost(use, phase, counted) for use in self.uses if _shown(use, stage, counted)]
+        return [cost(use, phase, counted) for use in self.uses if has_row(use, stage, counted)]
 
     def count(
         self, phase: str = "training", convention: str | Counting = "strict"
@@ -97,10 +97,10 @@ class Network(Assembly):
             fit(use.mixer, part_sizes(use, sizes))
 
     def beyond(self, sizes: Mapping[str, int], convention: Counting) -> str | None:
-        """Why position t lies beyond what the weights cover at these sizes, or None."""
+        """Why the weights do not reach to position t at these sizes, or None if they do."""
         for use in self.uses:
             if "inference" in use.when:
-                found = _answers(use, "inference", convention)
+                found = part_answers(use, "inference", convention)
                 own = part_sizes(use, sizes) | {"t": sizes["t"]}
                 if not found.unanswered and (reason := found.beyond(own)):
                     return f"{use.name}: {reason}"

@@ -32,28 +32,28 @@ DROPOUTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Counting:
-    """How a network's operations are counted: as a mixer's are, and what dropout costs."""
+    """A convention for whole networks: a mixer's convention, and what dropout costs."""
 
     convention: Convention = Convention()
     dropout: str = "dropout=free"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names as given on the command line; what is the default is left out."""
+        """The names as given on the command line, without `dropout=free`, the default."""
         free = self.dropout == next(iter(DROPOUTS))
         return self.convention.names if free else (*self.convention.names, self.dropout)
 
     def caption(self, *, dropout: bool) -> str:
-        """What a caption says about it; `dropout`: whether the network has any."""
+        """The sentence of a caption; `dropout`: whether the network has dropout."""
         ours = f"; {DROPOUTS[self.dropout]}" if dropout else ""
         return f"{self.convention.caption}{ours}"
 
 
 def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
-    """Read `a,b`: an accounting, rewrites or a peer, as for mixers, and what dropout costs.
+    """Read names such as `strict,dropout=mul`: a mixer's convention and what dropout costs.
 
     Raises:
-        ConventionError: an unknown name, or two of one kind.
+        ConventionError: an unknown name, two names of one kind, or what is for mixers only.
     """
     if isinstance(names, Counting):
         return names
@@ -76,28 +76,28 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
 
 @dataclass(frozen=True)
 class PartCost:
-    """What one part of a network costs in a phase, all its runs together, for one sequence.
+    """What all runs of one part of a network cost in a phase, for one sequence.
 
-    Where the phase does not exist for the part, counts and state are Missing, with the reason.
+    Where the part has no such phase, counts and state are Missing, with the reason.
     """
 
     use: Use
     runs: Poly
-    """How often it runs in the phase."""
+    """How often the part runs in the phase."""
     parameters: Poly
     counts: Counts | Missing
     state: Exact | Missing = Exact()
-    """Elements held after t tokens; of a phase that is no token, none."""
+    """Elements held after t tokens, in phase `inference`; 0 in the other phases."""
 
     @property
     def total(self) -> Exact | Missing:
-        """Every operation, each counted 1, with the work done once."""
+        """Every operation, each counted 1, the work on parameters alone included."""
         return self.counts if isinstance(self.counts, Missing) else self.counts.exact_total
 
 
 @dataclass(frozen=True)
 class NetworkParameters(Quantity):
-    """The parameters of every part, by its name; exact. `tables` are the embeddings' parts."""
+    """The exact number of parameters of each part, by name; `tables` names the embeddings."""
 
     parts: Mapping[str, Poly]
     tables: frozenset[str] = frozenset()
@@ -115,7 +115,7 @@ class NetworkParameters(Quantity):
 
     @property
     def without_tables(self) -> NetworkParameters:
-        """The same without tokens', positions' and segments' tables of embeddings."""
+        """The parameters without the embeddings of tokens, positions and segments."""
         kept = {name: poly for name, poly in self.parts.items() if name not in self.tables}
         return replace(self, parts=kept)
 
@@ -131,7 +131,7 @@ class NetworkParameters(Quantity):
 
 @dataclass(frozen=True)
 class NetworkCounts(Counts):
-    """Operations of a network; `at` takes the network's own sizes where it is given no others."""
+    """Operations of a network; for sizes not given, `at` takes the network's own."""
 
     own: OwnSizes = OwnSizes()
 
@@ -140,8 +140,8 @@ class NetworkCounts(Counts):
         return super().at(b=b, **self.own.with_given(sizes))
 
 
-def _shown(use: Use, stage: str, convention: Counting) -> bool:
-    """Whether a part stands in the table of a stage: it runs there, or holds parameters."""
+def has_row(use: Use, stage: str, convention: Counting) -> bool:
+    """Whether a part has a row in the table of a stage: it runs there, or has parameters."""
     if use.regularises:
         return stage in use.when and convention.dropout == "dropout=mul"
     return stage in use.when or bool(own_parameters(use).terms)
@@ -167,25 +167,26 @@ def part_sizes(use: Use, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def own_parameters(use: Use) -> Poly:
-    """The parameters that a part brings: not those that another part has already."""
+    """The number of a part's parameters, without those that are counted at another part."""
     arrays = parameters(use.mixer).arrays
     own = sum_of(extent for name, extent in arrays.items() if name not in use.shared)
     return own.substitute(use.sizes) * use.copies
 
 
-def _answers(use: Use, phase: str, convention: Counting) -> Answers:
+def part_answers(use: Use, phase: str, convention: Counting) -> Answers:
+    """Every answer about a part in a phase of mixers, in the part's own sizes."""
     chosen = convention.convention
     return answers(use.mixer, use.form_under(chosen.rewrites), phase, chosen)
 
 
 def cost(use: Use, phase: str, convention: Counting, runs: Poly | None = None) -> PartCost:
-    """What a part costs in a phase of mixers, all its runs together."""
+    """What all runs of a part cost in a phase of mixers; `runs` replaces the part's own number."""
     own = own_parameters(use)
     stage = "inference" if phase == "inference" else "training"
     if stage not in use.when:
         return PartCost(use, Poly(), own, Counts({}, Counts({}), convention.convention.peer))
     runs = use.runs if runs is None else runs
-    found = _answers(use, phase, convention)
+    found = part_answers(use, phase, convention)
     if found.unanswered:
         missing = Missing(found.unanswered)
         return PartCost(use, runs, own, missing, missing)
@@ -200,7 +201,7 @@ def cost(use: Use, phase: str, convention: Counting, runs: Poly | None = None) -
 
 
 def scaled(counts: Counts, sizes: Mapping[str, Poly], runs: Poly) -> Counts:
-    """Counts at other sizes, so many times."""
+    """The counts with `sizes` put in, times `runs`."""
     classes = {name: value.substitute(sizes) * runs for name, value in counts.classes.items()}
     once = None if counts.once is None else scaled(counts.once, sizes, runs)
     kept = {c: v for c, v in classes.items() if not v.is_zero}
@@ -208,10 +209,10 @@ def scaled(counts: Counts, sizes: Mapping[str, Poly], runs: Poly) -> Counts:
 
 
 def summed(costs: Iterable[PartCost], own: OwnSizes) -> NetworkCounts:
-    """The counts of parts together.
+    """The sum of the counts of parts.
 
     Raises:
-        Unanswered: a part has none; the reason is the part's own.
+        Unanswered: a part without counts; the message names the part and its reason.
     """
     classes: dict[str, Exact] = {}
     once: dict[str, Exact] = {}

@@ -1,9 +1,9 @@
 """What are the equations of a network's parts beside its mixers: embedding, norm, FFN, head, loss?
 
-Each part is a small system in the language of the mixers, x (l, d) to y (l, d) unless it says
-otherwise, so that the same rules answer for it. A network says with its own sizes how wide a part
-is: the letters here are the part's own. Inputs with values in 1..u are token numbers: reading the
-row that they name is free.
+Each part is a small mixer, x (l, d) to y (l, d) unless its docstring says otherwise, so that the
+rules for mixers answer for parts too. The letters here are the part's own: a network says what they
+are in its sizes. Inputs with values in 1..u are token numbers; reading the row of a table that a
+token number names is free.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from costmodel.program import losses
 from costmodel.symbolic.polynomial import Poly
 
 Width = tuple[Index, Index]
-"""An index of the tokens and one of the entries of a row."""
+"""An index over the tokens, and an index over the entries of a row."""
 
 
-def _part(name: str, title: str, source: str = "") -> Mixer:
+def _new_part(name: str, title: str, source: str = "") -> Mixer:
     return Mixer(name, title=title, source=source, group="part of a network")
 
 
-def _rows(f: Form, tokens: Poly, width: Poly) -> Width:
+def _row_indices(f: Form, tokens: Poly, width: Poly) -> Width:
     return f.index("i", 1, tokens), f.index("b", 1, width)
 
 
-def _sqrt(size: Poly) -> Constant:
-    """The square root of a size, known before the input."""
+def _root_of(size: Poly) -> Constant:
+    """The square root of a size: a constant, so computing it costs nothing per input."""
     return Constant(size, 1)
 
 
 @cache
 def look_up(scaled: bool = False) -> Mixer:
-    """Rows of E (u, d) that the tokens (l) name; `scaled` multiplies them by sqrt(d).
+    """The rows of E (u, d) that the tokens (l) name; `scaled` multiplies each row by sqrt(d).
 
     The scale: Vaswani et al. 2017, arXiv 1706.03762, section 3.4; one multiplication an entry.
     """
-    m = _part("look-up", "Embedding, look-up", "rows that are read by number")
+    m = _new_part("look-up", "Embedding, look-up", "rows that are read by number")
     l, d, u = m.sizes("l d u")
     tokens = m.input("tokens", l, below=u)
     y, E = m.output("y", l, d), m.parameter("E", u, d)
     with m.form("direct") as f:
-        i, b = _rows(f, l, d)
-        y[i, b] = E[tokens[i], b] * _sqrt(d) if scaled else E[tokens[i], b]
+        i, b = _row_indices(f, l, d)
+        y[i, b] = E[tokens[i], b] * _root_of(d) if scaled else E[tokens[i], b]
     return m
 
 
@@ -57,21 +57,21 @@ def look_up(scaled: bool = False) -> Mixer:
 def one_hot(scaled: bool = False) -> Mixer:
     """The product of one-hot rows (l, u) with E (u, d); `scaled` as in `look_up`."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (4)"
-    m = _part("one-hot", "Embedding, one-hot product", source)
+    m = _new_part("one-hot", "Embedding, one-hot product", source)
     l, d, u = m.sizes("l d u")
     x = m.input("x", l, u)
     y, E = m.output("y", l, d, cite="(4)"), m.parameter("E", u, d)
     with m.form("direct") as f:
-        i, b = _rows(f, l, d)
+        i, b = _row_indices(f, l, d)
         a = f.index("a", 1, u)
         product = sum_(x[i, a] * E[a, b], over=a)
-        y[i, b] = product * _sqrt(d) if scaled else product
+        y[i, b] = product * _root_of(d) if scaled else product
     return m
 
 
 @cache
 def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
-    """A row for each position, added to the tokens' rows.
+    """A row P[i] for each position i, added to the row of the token at i.
 
     Args:
         kind: `learned` (P is a parameter) or `sinusoidal` (P is a table).
@@ -79,13 +79,13 @@ def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
             (arXiv 2308.07661v1, eqs. (5) and (6)): work on parameters alone, done once.
         scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5)).
     """
-    m = _part("positions", f"Positions, {kind}")
+    m = _new_part("positions", f"Positions, {kind}")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
     P = (m.parameter if kind == "learned" else m.buffer)("P", l, d)
     one_hot_rows = m.buffer("I", l, l) if product else None
     with m.form("direct") as f:
-        i, b = _rows(f, l, d)
+        i, b = _row_indices(f, l, d)
         rows: Array = P
         if one_hot_rows is not None or scaled:
             rows = f.array("rows", l, d)
@@ -93,21 +93,21 @@ def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
             if one_hot_rows is not None:
                 a = f.index("a", 1, l)
                 value = sum_(one_hot_rows[i, a] * P[a, b], over=a)
-            rows[i, b] = value * _sqrt(d) if scaled else value
+            rows[i, b] = value * _root_of(d) if scaled else value
         y[i, b] = x[i, b] + rows[i, b]
     return m
 
 
 @cache
 def segments(kinds: int) -> Mixer:
-    """A row for the segment that a token stands in, added to its own; S is (kinds, d)."""
+    """A row of S (kinds, d) for the segment that a token belongs to, added to the token's row."""
     source = "Devlin et al. 2018, arXiv 1810.04805, figure 2"
-    m = _part("segments", "Segments", source)
+    m = _new_part("segments", "Segments", source)
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
     S, which = m.parameter("S", kinds, d), m.buffer("which", l, below=kinds)
     with m.form("direct") as f:
-        i, b = _rows(f, l, d)
+        i, b = _row_indices(f, l, d)
         y[i, b] = x[i, b] + S[which[i], b]
     return m
 
@@ -118,12 +118,12 @@ def layer_norm(bias: bool = True, eps: bool = True) -> Mixer:
 
     Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps.
     """
-    m = _part("layer-norm", "Layer norm", "Ba et al. 2016, arXiv 1607.06450")
+    m = _new_part("layer-norm", "Layer norm", "Ba et al. 2016, arXiv 1607.06450")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
     gain, offset = m.parameter("gain", d), m.parameter("offset", d) if bias else None
     with m.form("direct") as f:
-        i, b = _rows(f, l, d)
+        i, b = _row_indices(f, l, d)
         y[i, b] = norms.layer_norm(
             x[i, b],
             over=b,
@@ -137,11 +137,11 @@ def layer_norm(bias: bool = True, eps: bool = True) -> Mixer:
 @cache
 def residual() -> Mixer:
     """The sum of a sublayer's input and output, x (l, 2, d) to y (l, d)."""
-    m = _part("residual", "Residual sum")
+    m = _new_part("residual", "Residual sum")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, 2, d), m.output("y", l, d)
     with m.form("direct") as f:
-        i, b = _rows(f, l, d)
+        i, b = _row_indices(f, l, d)
         y[i, b] = x[i, 1, b] + x[i, 2, b]
     return m
 
@@ -152,11 +152,11 @@ def dropout() -> Mixer:
 
     Chen 2023, arXiv 2308.07661v2, eq. (6); a network counts it under `dropout=mul` alone.
     """
-    m = _part("dropout", "Dropout", "Chen 2023, arXiv 2308.07661v2, eq. (6)")
+    m = _new_part("dropout", "Dropout", "Chen 2023, arXiv 2308.07661v2, eq. (6)")
     l, d = m.sizes("l d")
     x, y, mask = m.input("x", l, d), m.output("y", l, d), m.buffer("mask", l, d)
     with m.form("direct") as f:
-        i, b = _rows(f, l, d)
+        i, b = _row_indices(f, l, d)
         y[i, b] = x[i, b] * mask[i, b]
     return m
 
@@ -174,7 +174,7 @@ ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
 @cache
 def dense(activation: str = "none", bias: bool = True) -> Mixer:
     """A linear map of each row, x (l, d) to y (l, f), and an activation."""
-    m = _part("dense", "Linear map")
+    m = _new_part("dense", "Linear map")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, width)
     W, b_out = m.parameter("W", d, width), m.parameter("b", width) if bias else None
@@ -192,14 +192,14 @@ def ffn(activation: str = "relu", bias: bool = True) -> Mixer:
 
     Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2).
     """
-    m = _part("ffn", "FFN", "Chen 2023, arXiv 2308.07661v1, eq. (15)")
+    m = _new_part("ffn", "FFN", "Chen 2023, arXiv 2308.07661v1, eq. (15)")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, d, cite="(15)")
     W_1, W_2 = m.parameter("W_1", d, width), m.parameter("W_2", width, d)
     b_1, b_2 = (m.parameter(name, extent) if bias else None
                 for name, extent in (("b_1", width), ("b_2", d)))  # fmt: skip
     with m.form("direct") as f:
-        i, b = _rows(f, l, d)
+        i, b = _row_indices(f, l, d)
         a, c = f.index("a", 1, d), f.index("c", 1, width)
         hidden = f.array("hidden", l, width, cite="(15)")
         first = sum_(x[i, a] * W_1[a, c], over=a)
@@ -213,9 +213,10 @@ def ffn(activation: str = "relu", bias: bool = True) -> Mixer:
 def head(tied: bool = False, bias: bool = False) -> Mixer:
     """A score for every entry of the vocabulary, x (l, d) to y (l, u).
 
-    `tied`: the weights are the embedding's E (u, d), counted there; else W (d, u) is the head's.
+    `tied`: the weights are the embedding's E (u, d), whose parameters the embedding has; else the
+    head has its own W (d, u).
     """
-    m = _part("head", "Head", "Chen 2023, arXiv 2308.07661v1, eq. (16)")
+    m = _new_part("head", "Head", "Chen 2023, arXiv 2308.07661v1, eq. (16)")
     l, d, u = m.sizes("l d u")
     x, y = m.input("x", l, d), m.output("y", l, u)
     W = m.parameter("E", u, d) if tied else m.parameter("W", d, u)
@@ -231,7 +232,7 @@ def head(tied: bool = False, bias: bool = False) -> Mixer:
 @cache
 def probabilities() -> Mixer:
     """The softmax of the scores, x (l, u) to y (l, u)."""
-    m = _part("probabilities", "Softmax over the vocabulary",
+    m = _new_part("probabilities", "Softmax over the vocabulary",
               "Chen 2023, arXiv 2308.07661v1, eq. (16)")  # fmt: skip
     l, u = m.sizes("l u")
     x, y = m.input("x", l, u), m.output("y", l, u, cite="(16)")
@@ -242,7 +243,7 @@ def probabilities() -> Mixer:
 
 
 def loss_of_scores(smoothed: bool = False) -> Mixer:
-    """Cross-entropy of the scores (l, u), as a mixer by itself may have it too; see there."""
+    """Cross-entropy of the scores (l, u): `program.losses.cross_entropy`."""
     return losses.cross_entropy((Poly.atom("l"), Poly.atom("u")), smoothed)
 
 
@@ -250,7 +251,7 @@ def loss_of_scores(smoothed: bool = False) -> Mixer:
 def loss_of_probabilities() -> Mixer:
     """Cross-entropy of probabilities (l, u): the mean of the targets' negative logarithm."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (3)"
-    m = _part("loss", "Cross-entropy of probabilities", source)
+    m = _new_part("loss", "Cross-entropy of probabilities", source)
     l, u = m.sizes("l u")
     x, y = m.input("x", l, u), m.output("y", 1, cite="(3)")
     target = m.buffer("target", l, below=u)

@@ -1,4 +1,4 @@
-"""Which networks have a name, where is each printed, and how is a file of them read?"""
+"""Which networks have a name, and how is a data file of networks read?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from costmodel.data import data_dir
 from costmodel.errors import ModelError
-from costmodel.networks.choices import Choices, read
+from costmodel.networks.choices import Choices, from_entry
 
 
 def load(path: Path) -> dict[str, Choices]:
@@ -19,7 +19,7 @@ def load(path: Path) -> dict[str, Choices]:
 
     Raises:
         ModelError: not JSON, an unknown or missing key, a value of another type, a name that is
-            taken or that another entry builds on before it is there.
+            taken, or a `from` that no entry above defines.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -40,7 +40,7 @@ def load(path: Path) -> dict[str, Choices]:
 
 
 def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str) -> Choices:
-    """One entry: what it changes of the entry that it builds on, or of the usual choices."""
+    """The choices of one entry: its own keys over those of its `from` entry, or the defaults."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise ModelError(f"{where}: expected an object with a name, got {entry!r}")
     name, source = entry["name"], entry.get("from")
@@ -51,7 +51,7 @@ def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str
         raise ModelError(f"{where}: it builds on '{source}', which no entry above it defines")
     base = Choices(source=citation) if source is None else found[source]
     own = {key: value for key, value in entry.items() if key != "from"}
-    return read(where, own, base)
+    return from_entry(where, own, base)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""In which order do a network's parts run, and what does each hand to the next?"""
+"""In which order do a network's parts run, and which arrays go from part to part?"""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from costmodel.networks.assembly import Assembly, Use
 from costmodel.symbolic.polynomial import Poly
 
 Layer = tuple[str, int, int]
-"""The stack, the tower and the number of a layer."""
+"""A layer by its stack, its tower, and its number in the stack."""
 
 
 @dataclass(eq=False)
 class Wire:
     """An array between parts; `entries` is its size for one sequence, in sizes of the network.
 
-    `source` says that the network is given it, `first` that it is the first row of other wires.
+    `source`: the array is an input of the network. `first`: the array is the first row of these
+    wires, joined where there are several towers.
     """
 
     name: str
@@ -30,8 +31,8 @@ class Wire:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """One run of a part: which wires it reads, by its own arrays' names, and the one it writes."""
+class PartRun:
+    """One run of a part: the wires read as each of the part's arrays, and the wire written."""
 
     use: Use
     reads: Mapping[str, tuple[Wire, ...]]
@@ -41,31 +42,31 @@ class Run:
 
 @dataclass
 class _Writer:
-    """The runs so far."""
+    """Collects the runs of a forward pass in order."""
 
     uses: tuple[Use, ...]
-    runs: list[Run] = field(default_factory=list)
+    runs: list[PartRun] = field(default_factory=list)
     layer: Layer | None = None
 
     def find(self, section: str, label: str) -> Use | None:
-        """The part of a section with this label."""
+        """The part of a section with this label, None if there is none."""
         named = (use for use in self.uses if (use.section, use.label) == (section, label))
         return next(named, None)
 
     def run(self, use: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
-        """Run a part on some wires; without a part there is nothing to run."""
+        """Run a part on some wires, giving the wire it writes; without a part, the first wire."""
         if use is None:
             return wires[0]
         reads = {use.mixer.role("input").name: wires}
         for array in use.mixer.arrays.values():
             if array.role == "context" and context is not None:
                 reads[array.name] = (context,)
-        out = Wire(use.name, size(use, use.mixer.role("output")))
-        self.runs.append(Run(use, reads, out, self.layer))
+        out = Wire(use.name, entries_of(use, use.mixer.role("output")))
+        self.runs.append(PartRun(use, reads, out, self.layer))
         return out
 
 
-def size(use: Use, array: Array) -> Poly:
+def entries_of(use: Use, array: Array) -> Poly:
     """The number of entries of a part's array, in sizes of the network."""
     result = Poly.of(1)
     for extent in array.shape:
@@ -74,10 +75,8 @@ def size(use: Use, array: Array) -> Poly:
 
 
 @cache
-def schedule(network: Assembly, layers: int) -> tuple[Run, ...]:
-    """Every run of a forward pass of training in its order, at a number of layers.
-
-    Dropout is left out: it hands on what it is handed.
+def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
+    """Every run of a training forward pass in order, at a number of layers; dropout is left out.
 
     Raises:
         Unanswered: a pooler beside a head over the vocabulary, whose row no loss reads.
@@ -93,7 +92,7 @@ def schedule(network: Assembly, layers: int) -> tuple[Run, ...]:
         ends = [_stack(network, writer, "decoder", 0, layers, memory)]
     else:
         ends = [_stack(network, writer, "", tower, layers) for tower in range(c.towers)]
-    _end(network, writer, ends)
+    _after_layers(network, writer, ends)
     return tuple(writer.runs)
 
 
@@ -106,10 +105,10 @@ def _stack(
     embedding = writer.find(section, "embedding")
     assert embedding is not None
     tokens = embedding.mixer.role("input")
-    stream = writer.run(embedding, Wire("tokens", size(embedding, tokens), source=True))
+    stream = writer.run(embedding, Wire("tokens", entries_of(embedding, tokens), source=True))
     for label in (f"{c.positions} positions", "segments", "norm of the embedding"):
         stream = writer.run(writer.find(section, label), stream)
-    stream.name = _named(section, "residual stream")
+    stream.name = _with_section(section, "residual stream")
     mixers = c.encoder_mixers if section == "encoder" else c.mixers
     for k in range(layers):
         writer.layer = (section, tower, k)
@@ -127,7 +126,7 @@ def _stack(
     return stream
 
 
-def _named(section: str, name: str) -> str:
+def _with_section(section: str, name: str) -> str:
     return f"{section}: {name}" if section else name
 
 
@@ -139,29 +138,29 @@ def _sublayer(
     out = writer.run(use, entry, context=memory)
     total = writer.run(writer.find(section, "residual sum"), stream, out)
     following = writer.run(writer.find(section, "norm, after"), total)
-    following.name = _named(section, "residual stream")
+    following.name = _with_section(section, "residual stream")
     return following
 
 
 ROWS = ("pooler", "classifier", "head", "softmax", "loss")
-"""What may follow the first position's row, in this order."""
+"""The parts that may read the first position's row, in this order."""
 
 
-def _end(network: Assembly, writer: _Writer, ends: list[Wire]) -> None:
+def _after_layers(network: Assembly, writer: _Writer, ends: list[Wire]) -> None:
     """Pooler, transform, head, probabilities and loss."""
     c, stream = network.choices, ends[0]
     stream = writer.run(writer.find("", "transform"), stream)
     stream = writer.run(writer.find("", "norm of the transform"), stream)
     following = [use for use in writer.uses if not use.section and use.label.split()[0] in ROWS]
     if following and (c.pooler or c.head == "classes"):
-        entries = size(following[0], following[0].mixer.role("input"))
+        entries = entries_of(following[0], following[0].mixer.role("input"))
         stream = Wire("first position's row", entries, first=tuple(ends))
     for use in following:
         stream = writer.run(use, stream)
 
 
-def readers(runs: tuple[Run, ...]) -> dict[Wire, list[tuple[int, str]]]:
-    """Every wire, with the numbers of the runs that read it, and as which array."""
+def readers(runs: tuple[PartRun, ...]) -> dict[Wire, list[tuple[int, str]]]:
+    """Every wire with its readers: the number of each run, and the array as which the run reads."""
     found: dict[Wire, list[tuple[int, str]]] = {}
     for k, run in enumerate(runs):
         for name, wires in run.reads.items():
@@ -172,8 +171,8 @@ def readers(runs: tuple[Run, ...]) -> dict[Wire, list[tuple[int, str]]]:
 
 
 @cache
-def sources(network: Assembly) -> dict[Use, frozenset[str]]:
-    """The arrays of each part that the network is given, and no part computes."""
+def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
+    """Part -> the names of its arrays that are inputs of the network, computed by no part."""
     found: dict[Use, frozenset[str]] = {}
     for run in schedule(network, layers_of(network)):
         given = {name for name, wires in run.reads.items() if all(w.source for w in wires)}
@@ -182,5 +181,5 @@ def sources(network: Assembly) -> dict[Use, frozenset[str]]:
 
 
 def layers_of(network: Assembly) -> int:
-    """A number of layers at which every part has its place."""
+    """A number of layers at which every part has a run: the network's own, or 1."""
     return network.layers or 1

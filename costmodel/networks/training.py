@@ -1,7 +1,7 @@
-"""What does a training step of a network cost beside its forward pass, and what does it keep?
+"""What does the backward pass of a network cost, and which activations are kept for it?
 
-Each part's own equations give its gradients. What joins parts is counted by who reads what: an
-array that k parts read gets k gradients, which cost k - 1 additions an entry.
+The equations of each part give the part's gradients. Additions between parts follow from which
+parts read an array: k readers give an array k gradients, which cost k - 1 additions an entry.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import gradient_name
 from costmodel.networks import parts
 from costmodel.networks.assembly import FORWARD, Assembly, Use
-from costmodel.networks.gradients import Gradients, gradients
+from costmodel.networks.gradients import PartGradients, gradients
 from costmodel.networks.part_costs import Counting, PartCost, cost, own_parameters, scaled
-from costmodel.networks.schedule import Run, Wire, layers_of, readers, schedule, sources
+from costmodel.networks.schedule import PartRun, Wire, given_arrays, layers_of, readers, schedule
 from costmodel.program.wellformed import axes_of, defined
 from costmodel.questions.activations import Activations, kept_entries
 from costmodel.questions.count import count_equations
@@ -35,16 +35,16 @@ SCATTER = (
     "scatter: the gradient of each row that a token names is added to a table, one addition an "
     "entry, onto zeros where no other gradient stands"
 )
-"""What a gradient costs that goes to rows named by values, as captions say it. Where the table has
-another gradient, as that of a tied head, this is exact; else it is an upper bound, by as many
-entries as are written a first time."""
+"""What captions say of the gradient of a table whose rows are named by tokens. The count is exact
+where the table has another gradient, as that of a tied head; else it is an upper bound, too large
+by the entries of the rows that are written a first time."""
 
 RECOMPUTE: Mapping[str, str] = {
     "none": "what gradients read is kept",
     "layers": "of a layer its inputs are kept, and its forward pass is run again before its "
     "gradients",
 }
-"""What is computed again in the backward pass, by name; the first is the default."""
+"""Name -> which forward passes are run again in the backward pass; the first is the default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +59,13 @@ class Graph:
         """The rewrites of the convention."""
         return self.counting.convention.rewrites
 
-    def gradients(self, use: Use) -> Gradients:
-        """The equations of a part's gradients; those of what the network is given are left out.
+    def gradients(self, use: Use) -> PartGradients:
+        """The equations of a part's gradients, without gradients of the network's own inputs.
 
         Raises:
             Unsupported: an equation whose gradient is not derived.
         """
-        unwanted = frozenset() if use.regularises else sources(self.network)[use]
+        unwanted = frozenset() if use.regularises else given_arrays(self.network)[use]
         return gradients(use.mixer, use.form_under(self.rewrites), self.rewrites, unwanted)
 
     def counts(self, use: Use) -> Counts:
@@ -85,8 +85,8 @@ class Graph:
             result = result + Counts({"add": number})
         return result
 
-    def slope(self, use: Use, name: str) -> Exact:
-        """How many entries of the gradient of one of a part's arrays there are, in its sizes."""
+    def gradient_entries(self, use: Use, name: str) -> Exact:
+        """How many entries the gradient of one of a part's arrays has, in the part's sizes."""
         system = self.gradients(use).system
         wanted = gradient_name(use.mixer.arrays[name])
         arrays = {e.array for e in system.backward if e.name == wanted}
@@ -99,39 +99,39 @@ class Graph:
 
 @cache
 def graph_of(network: Assembly, counted: Counting) -> Graph:
-    """The parts of a network with their gradients."""
+    """The `Graph` of a network under a convention, made once."""
     return Graph(network, counted)
 
 
 def backward(graph: Graph) -> list[PartCost]:
-    """What each part's gradients cost, and after them what joins parts."""
+    """What the gradients of each part cost, and then the sums of gradients between parts."""
     found = []
     for use in graph.network.uses:
         own = own_parameters(use)
         if use.regularises and graph.counting.dropout == "dropout=free":
             continue
         try:
-            counts = _runs(graph, use)
+            counts = _all_runs(graph, use)
         except (Unanswered, Unsupported) as reason:
             found.append(PartCost(use, use.runs, own, Missing(str(reason))))
             continue
         found.append(PartCost(use, use.runs, own, counts))
-    return found if graph.counting.convention.peer else [*found, *_joins(graph)]
+    return found if graph.counting.convention.peer else [*found, *_join_costs(graph)]
 
 
-def _runs(graph: Graph, use: Use) -> Counts:
-    """All runs of a part. Gradients of weights are added up over a batch, and over the runs that
-    share the weights; work on them alone is done once for each set of weights."""
+def _all_runs(graph: Graph, use: Use) -> Counts:
+    """The operations of a part's gradients in all of its runs; work on weights alone is done once
+    for each set of weights, however many runs share the set."""
     one = graph.counts(use)
     every = scaled(one, use.sizes, use.runs)
     once = scaled(one.once, use.sizes, use.copies) if one.once else None
     return replace(every, once=once)
 
 
-def _joins(graph: Graph) -> Iterator[PartCost]:
-    """The additions that join gradients of different parts, or of runs with the same weights."""
+def _join_costs(graph: Graph) -> Iterator[PartCost]:
+    """The additions of gradients from different parts, or from runs that share weights."""
     try:
-        found = list(_joined(graph))
+        found = list(_joins_by_name(graph))
     except (Unanswered, Unsupported) as reason:
         use = Use("sums of gradients", parts.residual(), when=FORWARD)
         yield PartCost(use, Poly(), Poly(), Missing(str(reason)))
@@ -145,22 +145,23 @@ def _joins(graph: Graph) -> Iterator[PartCost]:
         yield PartCost(use, times, Poly(), replace(each, once=apart))
 
 
-def _joined(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
-    """What is joined: its name, how often, the additions; whether they are once for a batch."""
-    made = affine(graph.network, lambda runs: _wires(graph, runs))
+def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
+    """Each sum of gradients: its name, how many such sums there are, the additions of all of them,
+    and whether these are done once for a batch (else once for each sequence)."""
+    made = linear_in_layers(graph.network, lambda runs: _wire_joins(graph, runs))
     by_name: dict[str, list[tuple[Poly, Exact]]] = {}
     for (name, _), (times, number) in made.items():
         by_name.setdefault(name, []).append((times, number))
     for name, all_of in by_name.items():
-        yield name, sum_of(t for t, _ in all_of), _sum(n for _, n in all_of), False
+        yield name, sum_of(t for t, _ in all_of), _total(n for _, n in all_of), False
     for name, members in _tables(graph.network).items():
         dense = [(use, n) for use in members if (n := graph.gradients(use).summed.get(name))]
         if len(dense) > 1:
-            added = _sum(number.substitute(use.sizes) for use, number in dense[1:])
+            added = _total(number.substitute(use.sizes) for use, number in dense[1:])
             yield f"shared {name}", Poly.of(len(dense) - 1), added, True
     again = [use for use in graph.network.uses if use.copies.terms and use.runs != use.copies]
-    number = _sum(
-        _sum(graph.gradients(use).summed.values()).substitute(use.sizes) * (use.runs - use.copies)
+    number = _total(
+        _total(graph.gradients(use).summed.values()).substitute(use.sizes) * (use.runs - use.copies)
         for use in again
         if own_parameters(use).terms
     )
@@ -168,42 +169,44 @@ def _joined(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
         yield "towers", again[0].runs - again[0].copies, number, True
 
 
-def _sum(numbers: Iterable[Exact]) -> Exact:
+def _total(numbers: Iterable[Exact]) -> Exact:
     result = Exact()
     for number in numbers:
         result = result + number
     return result
 
 
-def _wires(graph: Graph, runs: tuple[Run, ...]) -> dict[tuple[str, Exact], int]:
-    """Wires with several readers: their name, the additions of one, and how many there are."""
+def _wire_joins(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[str, Exact], int]:
+    """Wires with several readers: (name, additions of one wire) -> how many wires there are."""
     found: Counter[tuple[str, Exact]] = Counter()
     for wire, reading in readers(runs).items():
         if wire.source or len(reading) < 2:
             continue
         number = Exact.of(wire.entries)
         given = [
-            graph.slope(runs[k].use, name).substitute(runs[k].use.sizes) for k, name in reading
+            graph.gradient_entries(runs[k].use, name).substitute(runs[k].use.sizes)
+            for k, name in reading
         ]
-        shares = [_share(entries, len(runs[k].reads[name]))
+        shares = [_entries_per_wire(entries, len(runs[k].reads[name]))
                   for entries, (k, name) in zip(given, reading, strict=True)]  # fmt: skip
         if not any((share - number).is_zero for share in shares):
             raise Unsupported(f"{wire.name}: no reader hands a gradient to every entry")
-        found[wire.name, _sum(shares) - number] += 1
+        found[wire.name, _total(shares) - number] += 1
     return found
 
 
-def _share(entries: Exact, wires: int) -> Exact:
-    """The entries of one of the wires that an array is made of: alike, as they have one shape."""
+def _entries_per_wire(entries: Exact, wires: int) -> Exact:
+    """The entries of an array that belong to one of the `wires` wires that it is made of; wires of
+    one array have one shape, and so equal shares."""
     return entries if wires == 1 else entries * (ONE / wires)
 
 
-def affine(
-    network: Assembly, tally: Callable[[tuple[Run, ...]], Mapping[tuple[str, Exact], int]]
+def linear_in_layers(
+    network: Assembly, tally: Callable[[tuple[PartRun, ...]], Mapping[tuple[str, Exact], int]]
 ) -> dict[tuple[str, Exact], tuple[Poly, Exact]]:
-    """How often each entry of a tally is there, and its number times that, at L layers.
+    """A tally of the runs at L layers: key (name, number) -> (times, number*times), times in L.
 
-    Every layer adds the same runs, so that one layer and two say what any number of them does.
+    Every layer adds the same runs, so the tallies of one layer and of two give that of any L.
     """
     if network.layers is not None:
         one = tally(schedule(network, network.layers))
@@ -218,7 +221,7 @@ def affine(
 
 
 def _tables(network: Assembly) -> dict[str, list[Use]]:
-    """The parameters that several parts share, and these parts."""
+    """Name of each parameter that several parts share -> these parts."""
     names = {name for use in network.uses for name in use.shared}
     return {
         name: [
@@ -233,10 +236,11 @@ def _tables(network: Assembly) -> dict[str, list[Use]]:
 def costs(
     network: Assembly, phase: str, counted: Counting, recompute: str = "none"
 ) -> list[PartCost]:
-    """What each part costs in a backward pass or a training step, and what joins parts.
+    """What each part costs in a backward pass or a training step, and the sums of gradients between
+    parts.
 
     Args:
-        recompute: `layers`: the forward pass of each layer is run again before its gradients.
+        recompute: one of `RECOMPUTE`.
     """
     graph = graph_of(network, counted)
     found = backward(graph)
@@ -247,7 +251,8 @@ def costs(
 
 
 def in_layers(network: Assembly) -> frozenset[Use]:
-    """The parts of layers; the dropout of a stack's layers comes after its first part in them."""
+    """The parts that run in layers. No run names dropout: it counts as in the layers of its stack
+    where a part of these layers stands before it in the order of parts."""
     runs = schedule(network, layers_of(network))
     inside = {run.use for run in runs if run.layer is not None}
     begun: set[str] = set()
@@ -260,45 +265,46 @@ def in_layers(network: Assembly) -> frozenset[Use]:
 
 
 def _with_forward(graph: Graph, part: PartCost) -> PartCost:
-    """A part's cost with one forward pass more; what joins parts has none."""
+    """A part's cost plus a forward pass; a sum of gradients, which is no part, stays as it is."""
     if part.use not in graph.network.uses or isinstance(part.counts, Missing):
         return part
     forward = cost(part.use, "training", graph.counting).counts
-    counts = forward if isinstance(forward, Missing) else _both(forward, part.counts)
+    counts = forward if isinstance(forward, Missing) else _add_counts(forward, part.counts)
     return replace(part, counts=counts)
 
 
-def _both(one: Counts, two: Counts) -> Counts:
+def _add_counts(one: Counts, two: Counts) -> Counts:
     once = (one.once or Counts({})) + (two.once or Counts({}))
     return replace(one + two, once=replace(once, peer=one.peer), peer=one.peer)
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptActivations:
     """Elements kept from the forward pass for the backward pass, by part."""
 
     parts: Mapping[str, Exact] = field(default_factory=dict)
-    """For each sequence."""
+    """Part -> elements kept for each sequence."""
     once: Mapping[str, Exact] = field(default_factory=dict)
-    """What depends on weights alone."""
+    """Part -> elements kept that depend on weights alone, once for a batch."""
 
     @property
     def each(self) -> Exact:
         """The total for each sequence."""
-        return _sum(self.parts.values())
+        return _total(self.parts.values())
 
     @property
     def alone(self) -> Exact:
         """The total of what depends on weights alone."""
-        return _sum(self.once.values())
+        return _total(self.once.values())
 
     def of(self, name: str) -> tuple[Exact, Exact]:
-        """What a part keeps, for each sequence and of weights alone."""
+        """The elements that a part keeps for each sequence, and of weights alone."""
         return self.parts.get(name, Exact()), self.once.get(name, Exact())
 
 
 def activations_of(graph: Graph, use: Use) -> Activations:
-    """What the gradients of a part read, in its own sizes; rows of tables are parameters."""
+    """The activations that a part's gradients read, in the part's sizes; rows of embeddings are
+    parameters, and so none."""
     own = graph.gradients(use)
     found = kept_entries(own.system)
     rows = {
@@ -308,16 +314,16 @@ def activations_of(graph: Graph, use: Use) -> Activations:
 
 
 @cache
-def kept(graph: Graph, recompute: str = "none") -> Kept:
-    """What is kept of a forward pass, by part: an array between parts once, with a part that reads
-    it again.
+def kept_activations(graph: Graph, recompute: str = "none") -> KeptActivations:
+    """The activations kept of a forward pass, by part. An array between parts is kept once, and is
+    counted at a part whose gradients read it.
 
     Raises:
-        Unsupported: a part whose gradients are not derived, or that keeps a part of an array of
-            which another part keeps another one.
+        Unsupported: a part whose gradients are not derived, or two parts of which each keeps other
+            entries of one array.
     """
     found: dict[str, Exact] = {}
-    tally = affine(graph.network, lambda runs: _all_kept(graph, runs, recompute))
+    tally = linear_in_layers(graph.network, lambda runs: _kept_entries(graph, runs, recompute))
     for (name, _), (_, number) in tally.items():
         found[name] = found.get(name, Exact()) + number
     once = {
@@ -326,41 +332,43 @@ def kept(graph: Graph, recompute: str = "none") -> Kept:
         if not use.regularises
         and (number := activations_of(graph, use).alone.substitute(use.sizes) * use.copies).pieces
     }
-    return Kept(found, once)
+    return KeptActivations(found, once)
 
 
-def _all_kept(graph: Graph, runs: tuple[Run, ...], recompute: str) -> dict[tuple[str, Exact], int]:
+def _kept_entries(
+    graph: Graph, runs: tuple[PartRun, ...], recompute: str
+) -> dict[tuple[str, Exact], int]:
     found: Counter[tuple[str, Exact]] = Counter()
     for run in runs:
         if recompute == "layers" and run.layer is not None:
             continue
         between = {*run.reads, run.use.mixer.role("output").name}
         arrays = activations_of(graph, run.use).arrays
-        own = _sum(number for name, number in arrays.items() if name not in between)
+        own = _total(number for name, number in arrays.items() if name not in between)
         if not own.is_zero:
             found[run.use.name, own.substitute(run.use.sizes)] += 1
     for wire in between_parts(runs):
-        holder = holders(graph, runs, wire, recompute)
+        holder = keeper(graph, runs, wire, recompute)
         if holder is not None:
             found[holder] += 1
     return found
 
 
-def between_parts(runs: tuple[Run, ...]) -> list[Wire]:
-    """Every wire, those that the network is given too."""
+def between_parts(runs: tuple[PartRun, ...]) -> list[Wire]:
+    """Every wire that a run reads or writes, the network's inputs included."""
     found = {w: None for run in runs for wires in run.reads.values() for w in wires}
     return list({**found, **{run.writes: None for run in runs}})
 
 
-def holders(
-    graph: Graph, runs: tuple[Run, ...], wire: Wire, recompute: str
+def keeper(
+    graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
 ) -> tuple[str, Exact] | None:
-    """The part that keeps an array between parts, and how many of its entries; None if none does.
+    """The part at which a wire is kept, and how many of the wire's entries; None if none is kept.
 
     Raises:
-        Unsupported: several parts keep different entries.
+        Unsupported: several parts keep different entries of the wire.
     """
-    if wire.first and all(_whole(graph, runs, w, recompute) for w in wire.first):
+    if wire.first and all(_keeps_whole_wire(graph, runs, w, recompute) for w in wire.first):
         return None
     number = Exact.of(wire.entries)
     found = list(_keepers(graph, runs, wire, recompute))
@@ -373,13 +381,13 @@ def holders(
     return found[0] if found else None
 
 
-def _whole(graph: Graph, runs: tuple[Run, ...], wire: Wire, recompute: str) -> bool:
-    found = holders(graph, runs, wire, recompute)
+def _keeps_whole_wire(graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str) -> bool:
+    found = keeper(graph, runs, wire, recompute)
     return found is not None and (found[1] - Exact.of(wire.entries)).is_zero
 
 
 def _keepers(
-    graph: Graph, runs: tuple[Run, ...], wire: Wire, recompute: str
+    graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
 ) -> Iterator[tuple[str, Exact]]:
     written = next((run for run in runs if run.writes is wire), None)
     ends = [] if written is None else [(written, written.use.mixer.role("output").name, 1)]
@@ -394,11 +402,11 @@ def _keepers(
             continue
         entries = activations_of(graph, run.use).arrays.get(name, Exact())
         if not entries.is_zero:
-            yield run.use.name, _share(entries.substitute(run.use.sizes), wires)
+            yield run.use.name, _entries_per_wire(entries.substitute(run.use.sizes), wires)
 
 
 def gradient_elements(graph: Graph) -> Poly:
-    """Entries of the gradients of all parameters, in sizes of the network."""
+    """The entries of the gradients of all parameters, in sizes of the network."""
     result = Poly()
     for use in graph.network.uses:
         own = graph.gradients(use)

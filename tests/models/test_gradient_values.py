@@ -14,7 +14,7 @@ from costmodel.networks import network
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import counting, part_sizes
-from costmodel.networks.schedule import Run, Wire, schedule
+from costmodel.networks.schedule import PartRun, Wire, schedule
 from costmodel.networks.training import Graph, graph_of
 from costmodel.oracle.execute import run
 from profiler.networks.twin import Twin, twin
@@ -40,7 +40,7 @@ KINDS = {
 Values = dict[str, Any]
 
 
-def weights_of(net: Twin, one: Run, made: dict[str, int]) -> Values:
+def weights_of(net: Twin, one: PartRun, made: dict[str, int]) -> Values:
     """The twin's parameters and tables for one run of a part, by the part's own names."""
     stack: Any = net.encoder if one.use.section == "encoder" else net.stack
     label = one.use.label
@@ -114,7 +114,7 @@ class Executed:
                 found[name] = self.weights[number][name].detach().numpy()
         return found
 
-    def _value(self, wire: Wire, one: Run, shape: tuple[int, ...]) -> Any:
+    def _value(self, wire: Wire, one: PartRun, shape: tuple[int, ...]) -> Any:
         if wire.source:
             which = "source" if one.use.section == "encoder" else "tokens"
             tower = sum(r.use is one.use for r in self.runs[: self.runs.index(one)])
@@ -160,7 +160,7 @@ class Executed:
                 values[tuple(p - 1 for p in where)] = scalar.value
             self._hand(one, number, found)
 
-    def _hand(self, one: Run, number: int, found: Values) -> None:
+    def _hand(self, one: PartRun, number: int, found: Values) -> None:
         for name, wires in one.reads.items():
             for k, wire in enumerate(wires):
                 slope = found.get(f"{name}.grad")

@@ -20,7 +20,7 @@ from costmodel.networks.memory_budget import Holding, Holdings, _Simulation, mos
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import PartCost, part_sizes
 from costmodel.networks.schedule import Wire, schedule
-from costmodel.networks.training import Graph, costs, graph_of, kept
+from costmodel.networks.training import Graph, costs, graph_of, kept_activations
 from costmodel.oracle.execute import Execution, random_arrays, run
 from costmodel.questions.question import Missing
 from tests.models.test_network import NETWORKS
@@ -136,7 +136,7 @@ def test_what_is_kept_is_what_the_execution_reads(net: Network) -> None:
                 entries.add((id(wires[0]), where))
             elif array.role != "context":  # the gradient of the output
                 entries.add((number, array.name, where))
-    found = kept(graph)
+    found = kept_activations(graph)
     assert (found.each + found.alone).at(at) == len(entries)
 
 
@@ -231,7 +231,7 @@ def test_memory_of_gpt_2_by_hand() -> None:
     ffn = l * d + 7 * l * f
     layer = 2 * norm + attention + ffn
     activations = L * layer + norm + l * d + l * u + l
-    assert kept(graph).each.at(net.sizes) == activations
+    assert kept_activations(graph).each.at(net.sizes) == activations
     parameters = 124_439_808
     holding = Holdings(net, graph.counting, Holding("adamw", "fp32"), {**net.sizes, "b": 1})
     lines = {one.name: one for one in holding.lines()}
@@ -260,7 +260,7 @@ def test_recomputed_layers_by_hand() -> None:
     graph = graph_of(net, part_costs.counting("strict"))
     norm = 2 * l * d + l
     activations = L * l * d + norm + l * d + l * u + l
-    assert kept(graph, "layers").each.at(net.sizes) == activations
+    assert kept_activations(graph, "layers").each.at(net.sizes) == activations
     at = {**net.sizes, "b": 1}
     assert most(graph, at, "layers").elements == activations - l + 3 * l * u + l + 1
     again = costs(net, "training-step", graph.counting, "layers")
@@ -314,7 +314,7 @@ def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
         for what, number in simulation.live.items()
         if not (isinstance(what, Wire) and what.source and not what.entries.letters & {"u"})
     )
-    found = kept(graph, recompute)
+    found = kept_activations(graph, recompute)
     # Of a classifier, the last rows are there, of which a first row is kept.
     apart = sum(
         3 * (sum(w.entries.at(at) for w in wire.first) - wire.entries.at(at))
@@ -390,7 +390,7 @@ def test_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     net, at = networks.model("decoder"), {"L": 2, "l": 4, "d": 6, "n": 3, "u": 7}
     assert row["total"] == net.count("training-step").at(b=2, **at).total
-    found = kept(graph_of(net, part_costs.counting("strict")))
+    found = kept_activations(graph_of(net, part_costs.counting("strict")))
     assert row["activations"] == 2 * found.each.at(at)
     assert row["activations"] == sum(part["activations"] for part in row["parts"])
     held = {line["held"]: line["elements"] for line in row["memory"]["lines"]}
