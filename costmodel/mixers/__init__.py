@@ -1,4 +1,4 @@
-"""Which mixers exist, and where is each written down?"""
+"""Which mixers come with the project, and in which module are the equations of each?"""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def groups() -> dict[str, tuple[Mixer, ...]]:
 
 
 def builtin(name: str) -> Mixer:
-    """The built-in mixer with this name or alias, and with the options that follow it.
+    """The built-in mixer with this name or alias, and with the options that follow the name.
 
     Raises:
-        UnknownMixer: with the nearest known name, or the options that the mixer takes.
+        UnknownMixer: the message has the nearest known name, or the options that the mixer takes.
     """
     base, options = split(name)
     for file, found in FILES.items():
@@ -80,7 +80,7 @@ def builtin(name: str) -> Mixer:
 
 
 def _nearest(base: str, options: Sequence[str]) -> str:
-    """A known name with those of its options that come nearest to what was typed."""
+    """A known name, with the nearest known option for each option that was typed."""
     offers = builtin(base).offers
     found = [near for option in options for near in difflib.get_close_matches(option, offers, 1)]
     return joined(base, dict.fromkeys(found))

@@ -1,14 +1,14 @@
-"""What are the equations of additive attention and of the two multiplicative scores beside it?
+"""What are the equations of additive attention, and of dot-product and general attention?
 
 Bahdanau et al. 2014 score a query and a key by a small feed-forward network, Luong et al. 2015 by
-their product (`dot`) or by a bilinear form (`general`; their `concat` is Bahdanau's). Both papers
-attend from the states of one sequence to those of another one. Here they are one: queries, keys and
-values are the rows of x, and token i sees tokens 1..i.
+their product (`dot`) or by a bilinear form (`general`; Luong's `concat` is Bahdanau's score). Both
+papers attend from the states of one sequence to the states of another. Here both sequences are x:
+queries, keys and values are rows of x, and token i sees tokens 1..i.
 
 Read from the papers: the values are the rows themselves, as the papers sum annotations; no score is
 scaled; there is one head and no bias. The alignment network is a feed-forward layer of f units
-(Bahdanau's n'). What follows the weighted sum is the network's: the decoder's recurrence in the
-one, a tanh layer over state and context in the other.
+(Bahdanau's n'). What follows the weighted sum (Bahdanau's decoder recurrence, Luong's tanh layer
+over state and context) belongs to the network and is not here.
 """
 
 from __future__ import annotations

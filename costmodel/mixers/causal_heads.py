@@ -2,16 +2,16 @@
 
 J. F. G. V. Terroa, "Exploring Causal Attention Models in Transformers for Large Language Models",
 2024. All are multi-head causal self-attention, eqs. (2.2)-(2.5), with other scores or values. The
-thesis writes the scores in equations; what it does to values, sections 4.2.1 and 4.3, it tells in
-words and figures; `ssa-split` and what the gate reads are those of the author's own code,
+thesis prints equations of the scores; the change of the values, sections 4.2.1 and 4.3, stands
+there in words and figures. `ssa-split`, and what the gate reads, are taken from the author's code,
 nanogpt-benchmarks. The thesis's k is the widening factor v.
 
-Read so: every head has weights of its own, side by side in the columns of one array, W_U (d, n*d)
-too, and L_1 and L_2 are a head's own, as the parameter counts of Tables 7.4 and 7.7 need. (In
+Read from the thesis: every head has its own weights, side by side in the columns of one array, also
+in W_U (d, n*d), L_1 and L_2, as the parameter counts of Tables 7.4 and 7.7 need. (In
 nanogpt-benchmarks all heads of a layer share one pair L_1, L_2, and every linear map has a bias.)
-The scale sqrt(d_k) is that of the keys whose place W_U takes, h, and sqrt(d) in `ssa-split`. No
-mixer here has a bias: the thesis's network has one on the output projection alone, which a network
-asks for by the option `output-bias`.
+The scale sqrt(d_k) is sqrt(h), from the keys that W_U replaces, and sqrt(d) in `ssa-split`. No
+mixer here has a bias: the thesis's network has one on the output projection alone, which the option
+`output-bias` adds.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OPTIONS: Mapping[str, str] = {"output-bias": "b_out, a bias on the output alone"
 """What the thesis's network has beyond the mixers."""
 
 Scores = Callable[[Form, Poly], Node]
-"""Declares the weights of the scores, defines what they read, and gives the scaled score of head
-j, token i and earlier token k; takes the width of a head's queries and keys."""
+"""Called with a form and the width of a head's queries and keys: declares the weights, defines the
+arrays that the scores read, and returns the scaled score of head j, token i and earlier token k."""
 
 
 def _common(f: Form) -> tuple[Array, Index, Index, Index, Index]:
@@ -46,7 +46,9 @@ def _common(f: Form) -> tuple[Array, Index, Index, Index, Index]:
     return x, f.index("j", 1, n), i, f.index("k", 1, i), f.index("a", 1, d)
 
 
-def _projected(f: Form, name: str, weights: str, width: Poly, channel: str, cite: str) -> Array:
+def _projected_rows(
+    f: Form, name: str, weights: str, width: Poly, channel: str, cite: str
+) -> Array:
     """The rows x W of every head, (n, l, width), with W (d, n*width)."""
     x, j, i, _, a = _common(f)
     l, d, n = f.mixer.sizes("l d n")
@@ -60,8 +62,8 @@ def _projected(f: Form, name: str, weights: str, width: Poly, channel: str, cite
 def by_queries_and_keys(f: Form, width: Poly) -> Node:
     """Eqs. (4.1)-(4.2): queries against keys, both `width` wide."""
     _, j, i, k, _ = _common(f)
-    Q = _projected(f, "Q", "W_Q", width, "c", "(4.2)")
-    K = _projected(f, "K", "W_K", width, "c", "(4.2)")
+    Q = _projected_rows(f, "Q", "W_Q", width, "c", "(4.2)")
+    K = _projected_rows(f, "K", "W_K", width, "c", "(4.2)")
     c = f.index("c", 1, width)
     return scaled(sum_(Q[j, i, c] * K[j, k, c], over=c), by=width)
 
@@ -70,7 +72,7 @@ def by_one_matrix(f: Form, width: Poly) -> Node:
     """Eq. (4.5): x W_U x^T, from left to right, with a d x d matrix per head."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
-    Q = _projected(f, "Q", "W_U", d, "c", "(4.5)")
+    Q = _projected_rows(f, "Q", "W_U", d, "c", "(4.5)")
     c = f.index("c", 1, d)
     return scaled(sum_(Q[j, i, c] * x[k, c], over=c), by=width)
 
@@ -79,12 +81,12 @@ def by_one_split_matrix(f: Form, width: Poly) -> Node:
     """heads/ssa.py of the author's code: x W_U and x itself are both split into heads."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
-    Q = _projected(f, "Q", "W_U", width, "c", "heads/ssa.py")
+    Q = _projected_rows(f, "Q", "W_U", width, "c", "heads/ssa.py")
     c = f.index("c", 1, width)
     return scaled(sum_(Q[j, i, c] * x[k, (j - 1) * width + c], over=c), by=d)
 
 
-def _layered(f: Form, V: Array) -> Array:
+def _gated_values(f: Form, V: Array) -> Array:
     """Section 4.2.1: (v + L_1 v) o sigmoid(L_2 v), each head with its own L_1 and L_2."""
     n, l, width = V.shape
     _, j, i, _, _ = _common(f)
@@ -113,10 +115,10 @@ def heads(
     """One member of the family.
 
     Args:
-        scores: how the scores are made.
+        scores: one of the functions `by_...` above.
         layered: whether L_1 and L_2 act on the values.
-        wide: what is v times as wide as h: nothing, the "scores" (queries and keys), or the whole
-            "head" (values, L_1, L_2 and the output projection's input as well).
+        wide: which widths are v*h instead of h: none (""), those of queries and keys ("scores"), or
+            also those of values, L_1, L_2 and the output projection's input ("head").
         output_bias: whether b_out (d) is added to y, as in the thesis's network.
     """
     m = Mixer(name, title=title, source=source, group="attention")
@@ -130,9 +132,9 @@ def heads(
         _, j, i, k, _ = _common(f)
         e, b, r = f.index("e", 1, width), f.index("b", 1, d), f.index("r", 1, n * width)
         score = scores(f, widened)
-        V = _projected(f, "V", "W_V", width, "e", "(4.6)")
+        V = _projected_rows(f, "V", "W_V", width, "e", "(4.6)")
         if layered:
-            V = _layered(f, V)
+            V = _gated_values(f, V)
         W_out = m.parameter("W_out", n * width, d)
         Z, A = (f.array(name, n, l, l, cite="(2.2)") for name in ("Z", "A"))
         R = f.array("R", l, n * width, cite="(2.2)")
@@ -145,7 +147,7 @@ def heads(
 
 
 def offered(make: Callable[..., Mixer]) -> Family:
-    """A member of the family, which a network may ask for with a bias on the output."""
+    """A member of the family with the option `output-bias`."""
     return Family(lambda chosen: make(output_bias="output-bias" in chosen), OPTIONS)
 
 

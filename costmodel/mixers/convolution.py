@@ -1,7 +1,7 @@
 """What are the equations of a convolution over the tokens, causal or centred?
 
-Vaswani et al. 2017 compare self-attention with a convolutional layer in Table 1, to which they
-give no equations: every tap is a matrix, as in the ByteNet and ConvS2S that they name. Neither has
+Vaswani et al. 2017 compare self-attention with a convolutional layer in Table 1 without printing
+its equations: every tap is a matrix, as in ByteNet and ConvS2S, which they name. Neither mixer has
 a bias here. A tap that reaches past an end of the sequence has no term, which is what padding by
 zeros gives.
 """

@@ -1,8 +1,8 @@
 """What are the equations of the Extractor family: SHE, HE, WE, ME and their ablations?
 
-Every member extracts, ext[i] = a causal convolution with one weight per distance; most then
-adjust it by a gate and mix channels. A form writes the extraction directly, or as a product of
-Fourier transforms in which the kernel's transform is done once.
+Every member extracts: ext[i] is a causal convolution of the sequence with one weight per distance.
+Most members then multiply ext by a gate and mix channels. A form writes the extraction directly, or
+as a product of Fourier transforms in which the transform of the weights is done once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _channels(f: Form, d: Poly) -> tuple[Index, Index]:
 
 
 def _spectrum(f: Form, source: Array, name: str) -> tuple[Array, Index, Index]:
-    """The transform of every channel of a sequence, with its bin and part indices."""
+    """The transform of every channel of a sequence, and the indices of its bins and of its real and
+    imaginary part."""
     l, d = source.shape
     points = 2 * padded(l)
     spectrum = f.array(name, points / 2 + 1, 2, d)
@@ -147,7 +148,7 @@ def extractor(
 
     Args:
         cite: the extraction's equation number.
-        transform: whether a linear map precedes it, eq. (27).
+        transform: whether a linear map precedes the extraction, eq. (27).
         adjust: whether the gate of eq. (24) follows.
         output: whether the linear map of eq. (25) closes the sublayer.
     """

@@ -1,17 +1,17 @@
 """What are the equations of Fastformer's additive attention?
 
 Wu et al. 2021. Additive attention sums the queries into one global query q; the keys, multiplied by
-it entry by entry, are summed into one global key k in the same way; the values, multiplied by that,
+q entry by entry, are summed into one global key k in the same way; the values, multiplied by k,
 pass a linear layer, and the queries are added. Not causal: both softmaxes run over the sequence.
 
-The paper prints one head and leaves details open. They are those of the authors' code,
+The paper prints one head and leaves details open. Here they follow the authors' code,
 github.com/wuch15/Fastformer, class FastSelfAttention:
 - values and queries share one projection (the paper's parameter sharing): there is no W_V;
 - each of the five linear layers has a bias;
 - the score of a head reads all d channels, w_q and w_k being (d, n), and is divided by sqrt(h);
 - a head's weights sum its own h channels; one d x d layer follows the concatenated heads.
-What the code puts behind this class, a dense layer, a residual and a normalisation as in BERT, is
-the network's, and so is the mask of padded tokens.
+What follows this class in the code (a dense layer, a residual and a normalisation, as in BERT) and
+the mask of padded tokens belong to the network and are not here.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
 """What are the equations of linear attention: a feature map in place of the softmax?
 
-Katharopoulos et al. 2020, with the feature map elu(x) + 1 and the causal mask. A query reads the
-sum over earlier tokens of the keys' features times the values, divided by its product with the sum
-of the keys' features. A form is a way to sum: `recurrent` keeps both sums, S and Z, from row to
-row; `parallel` scores every pair, as attention does; `chunked` scores the pairs within a chunk of C
-tokens and keeps the sums from chunk to chunk. That cut is the mixed chunk attention of Hua et al.
-2022, whose pairs within a chunk have similarities of their own; here they have the map's, so that
-it computes the same function.
+Katharopoulos et al. 2020, with the feature map phi(x) = elu(x) + 1 and the causal mask. Row i is
 
-Read from the paper of 2020: the map is taken of each head's queries and keys, section 3.2.1;
-nothing is added to the denominator (the authors' code adds 1e-6); there is no bias. W_out follows
-the concatenated heads, as in the Transformer whose attention is replaced. Both branches of the map
-are computed for every entry.
+    phi(q_i) S_i / (phi(q_i) Z_i),  S_i = sum_{k <= i} phi(k_k)^T v_k,  Z_i = sum_{k <= i} phi(k_k).
+
+A form is a way to sum: `recurrent` carries S and Z from row to row; `parallel` scores every pair,
+as attention does; `chunked` scores the pairs within a chunk of C tokens and carries S and Z from
+chunk to chunk. The cut into chunks is that of mixed chunk attention, Hua et al. 2022. There, pairs
+within a chunk have a score of their own; here their score is phi(q) phi(k), so that all three forms
+compute the same function.
+
+Read from the paper of 2020: phi is applied to each head's queries and keys, section 3.2.1; nothing
+is added to the denominator (the authors' code adds 1e-6); there is no bias. W_out follows the
+concatenated heads, as in the Transformer whose attention is replaced. Both branches of elu are
+computed for every entry.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ SOURCE = (
 )
 
 Sums = Callable[[Form, Array, Array, Array, Array, Poly], None]
-"""Defines what every query reads, R (l, d), of Q, K, V (n, l, h); C is the length of a chunk."""
+"""Defines R (l, d), the rows before W_out, from Q, K, V (n, l, h); C is the length of a chunk."""
 
 
 def running_product(f: Form, name: str, K: Array, V: Array) -> Array:
-    """The sum up to each row of k v^T, (n, l, h, h): one (h, h) matrix is carried by each head."""
+    """The sum of k v^T up to each row, (n, l, h, h): each head carries one (h, h) matrix."""
     n, l, h = K.shape
     j, later = f.index("j", 1, n), f.index("r", 2, l)
     p, c = f.index("p", 1, h), f.index("c", 1, h)
@@ -45,7 +47,7 @@ def running_product(f: Form, name: str, K: Array, V: Array) -> Array:
 
 
 def running_sum(f: Form, name: str, K: Array) -> Array:
-    """The sum of the rows up to each one, (n, l, h)."""
+    """The sum of the rows of K up to each row, (n, l, h)."""
     n, l, h = K.shape
     j, later, p = f.index("j", 1, n), f.index("r", 2, l), f.index("p", 1, h)
     Z = f.array(name, n, l, h)
@@ -55,7 +57,7 @@ def running_sum(f: Form, name: str, K: Array) -> Array:
 
 
 def scores(f: Form, name: str, Q: Array, K: Array) -> Array:
-    """The product of every query with the keys that it sees, (n, l, l)."""
+    """The product of every query with each key of tokens 1..i, (n, l, l)."""
     n, l, h = Q.shape
     j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, h)
     k = f.index("k", 1, i)
@@ -64,8 +66,8 @@ def scores(f: Form, name: str, Q: Array, K: Array) -> Array:
     return A
 
 
-def divided(f: Form, R: Array, reads: Node, weights: Node) -> None:
-    """R of head j, row i and channel c is what the query reads over what it is divided by."""
+def define_quotient(f: Form, R: Array, reads: Node, weights: Node) -> None:
+    """R of head j, row i, channel c is `reads / weights`; `weights` is computed once a head."""
     j, i, c = f.indices["j"], f.indices["i"], f.indices["c"]
     D = f.array("D", j.upper[0], i.upper[0])
     D[j, i] = weights
@@ -73,22 +75,22 @@ def divided(f: Form, R: Array, reads: Node, weights: Node) -> None:
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
-    """Section 3.4: S and Z of the row before, one product added to each."""
+    """Section 3.4: S and Z of each row are those of the row before plus one product."""
     n, l, h = Q.shape
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, h), f.index("c", 1, h)
     S, Z = running_product(f, "S", K, V), running_sum(f, "Z", K)
     reads = sum_(Q[j, i, p] * S[j, i, p, c], over=p)
-    divided(f, R, reads, sum_(Q[j, i, p] * Z[j, i, p], over=p))
+    define_quotient(f, R, reads, sum_(Q[j, i, p] * Z[j, i, p], over=p))
 
 
 def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
-    """Section 3.3 before the sums are taken apart: scores, their sum, and the sum they weight."""
+    """Section 3.3: a score for every pair, the sum of scores, and the values weighted by scores."""
     n, l, h = Q.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     k = f.index("k", 1, i)
     A = scores(f, "A", Q, K)
-    divided(f, R, sum_(A[j, i, k] * V[j, k, c], over=k), sum_(A[j, i, k], over=k))
+    define_quotient(f, R, sum_(A[j, i, k] * V[j, k, c], over=k), sum_(A[j, i, k], over=k))
 
 
 def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
@@ -106,7 +108,7 @@ def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
 
 
 def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
-    """N (n, l, h) and D (n, l): the sums over the pairs within the chunk of each row."""
+    """N (n, l, h) and D (n, l): numerator and denominator over the pairs in each row's chunk."""
     n, l, h = Q.shape
     j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)
     q = f.index("q", 1, l // C + 1)
@@ -123,9 +125,9 @@ def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, 
 def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
     """Every row reads the pairs within its chunk, and the sums S and Z of the chunks before.
 
-    The sums of a chunk are taken when it is complete, also of the last one: the next token reads
-    them. A short chunk at the end has none. E is what the rows after the first chunk are divided
-    by, once a head.
+    S and Z are computed for every complete chunk, the last one too, as the next token reads them;
+    an incomplete chunk at the end has none. E (n, l) is the denominator of the rows after the first
+    chunk, once a head.
     """
     n, l, h = Q.shape
     j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)

@@ -1,4 +1,4 @@
-"""Where does a name lead: to a built-in mixer, or to a mixer in a user's own file?"""
+"""Which mixer does a name stand for: a built-in one, or one in a user's own file?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from costmodel.language.options import defined, joined, split, variant
 from costmodel.mixers import builtin, names as builtin_names
 
 USER = "costmodel_user_"
-"""What the Python modules of users' files are called, before their path."""
+"""The prefix of the Python module name of a user's file; the file's path follows."""
 
 
 def mixer(name: str | Mixer) -> Mixer:
@@ -34,12 +34,14 @@ def mixer(name: str | Mixer) -> Mixer:
         return _in_file(Path(path), attribute)
     file = name.removesuffix(":")
     if file.endswith(".py"):
-        raise UnknownMixer(_unnamed(Path(file)))
+        raise UnknownMixer(_message_without_name(Path(file)))
     try:
         return builtin(name)
     except UnknownMixer as error:
         if Path(f"{file}.py").is_file():
-            raise UnknownMixer(f"unknown mixer '{name}': {_unnamed(Path(f'{file}.py'))}") from error
+            raise UnknownMixer(
+                f"unknown mixer '{name}': {_message_without_name(Path(f'{file}.py'))}"
+            ) from error
         raise
 
 
@@ -63,7 +65,7 @@ def imported(path: Path) -> ModuleType:
     """The module of a user's file that this process has imported already.
 
     Raises:
-        UnknownMixer: it has not; the sentence says how to allow it.
+        UnknownMixer: the file has not been imported; the message says how to allow it.
     """
     if _module_name(path) not in sys.modules:
         raise UnknownMixer(
@@ -72,8 +74,8 @@ def imported(path: Path) -> ModuleType:
     return user_module(path)
 
 
-def _unnamed(path: Path) -> str:
-    """What to type instead of a file alone."""
+def _message_without_name(path: Path) -> str:
+    """The message for a file given without the name of a mixer: what to type instead."""
     names = sorted({value.name for value in defined(user_module(path)).values()})
     if not names:
         return f"{path} defines no mixer: write `x = cm.Mixer(...)` in it, and give {path}:x"
@@ -123,7 +125,7 @@ def user_module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        where = f" (line {line})" if (line := _line(error, path)) else ""
+        where = f" (line {line})" if (line := _line_of_error(error, path)) else ""
         said = error.msg if isinstance(error, SyntaxError) else error
         raise UnknownMixer(
             f"{path} does not import: {type(error).__name__}: {said}{where}"
@@ -135,13 +137,13 @@ def _module_name(path: Path) -> str:
     return f"{USER}{path.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
 
 
-def _line(error: BaseException, path: Path) -> int | None:
-    """The last line of a file that led to an error."""
-    if isinstance(error, SyntaxError) and _same(error.filename, path):
+def _line_of_error(error: BaseException, path: Path) -> int | None:
+    """The line of a file at which an error arose, or the last one that led to the error."""
+    if isinstance(error, SyntaxError) and _is_file(error.filename, path):
         return error.lineno
     entries = traceback.extract_tb(error.__traceback__)
-    return next((e.lineno for e in reversed(entries) if _same(e.filename, path)), None)
+    return next((e.lineno for e in reversed(entries) if _is_file(e.filename, path)), None)
 
 
-def _same(file: str | None, path: Path) -> bool:
+def _is_file(file: str | None, path: Path) -> bool:
     return file is not None and Path(file).resolve() == path.resolve()

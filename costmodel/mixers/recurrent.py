@@ -1,17 +1,17 @@
 """What are the equations of the recurrent layers: the tanh RNN, the LSTM and the GRU?
 
 A row of the output is the state h that the next row reads; all widths are d. The state before the
-first row is zero, so that the first row has no product with it; its gates are computed all the
-same, also one that then multiplies nothing. The papers print no bias or one: here it is added to
-W x_t, so that a single addition stands between the rows. `two-biases` adds another one to
-U h_{t-1}.
+first row is zero, so the first row has no product with the state; all gates of the first row are
+computed all the same, even a gate that then multiplies nothing. The papers print no bias or one;
+here one bias is added to W x_t, so that a single addition stands between the rows. `two-biases`
+adds a second bias to U h_{t-1}.
 
 W and U hold the matrices of all gates, (in, out) each: input gate, forget gate, output gate and
 candidate of the LSTM; reset gate, update gate and candidate of the GRU.
 
 Read from the papers: the LSTM has a forget gate and no peepholes. The GRU's reset gate multiplies
 the product of h_{t-1} and U, as in the first version of Cho et al. and in torch; `reset-before`
-has it multiply h_{t-1}, as in the third. Its update gate z keeps z of the row before: the form
+has it multiply h_{t-1}, as in the third. The update gate z weights the row before: the form
 `recurrent` is z h_{t-1} + (1 - z) n, as printed, `interpolated` is n + z (h_{t-1} - n).
 """
 
@@ -38,7 +38,7 @@ LSTM_GATES: Mapping[str, str] = {"I": "sigmoid", "F": "sigmoid", "O": "sigmoid",
 """Array -> function, in the order of the packed matrices."""
 
 State = Callable[[Index], Node]
-"""The entry of the state at a channel."""
+"""Called with a channel: the entry of the state before a row at this channel."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ def _channels(f: Form) -> tuple[Index, Index]:
     return f.index("a", 1, d), f.index("b", 1, d)
 
 
-def _rows(f: Form, state: Array) -> tuple[tuple[int, None], tuple[Index, State]]:
-    """Row 1, which has no state before it, and the later ones, each with the state before it."""
+def _first_and_later_rows(f: Form, state: Array) -> tuple[tuple[int, None], tuple[Index, State]]:
+    """Row 1 with None, as no state is before it; the index of rows 2..l with the state before."""
     i = f.index("i", 2, f.mixer.role("input").shape[0])
     return (1, None), (i, lambda a: state[i - 1, a])
 
 
-def _plus(one: Node, two: Node | None) -> Node:
+def _plus_optional(one: Node, two: Node | None) -> Node:
     return one if two is None else one + two
 
 
@@ -95,8 +95,8 @@ def _layer(mixer: Mixer, number: int, chosen: Chosen) -> tuple[Gates, Array]:
 def _gate(f: Form, gates: Gates, y: Array, name: str, kind: str, gate: int) -> Array:
     """An array (l, d): a function of W x_t + b + U h_{t-1}."""
     found, b = f.array(name, *y.shape), _channels(f)[1]
-    for row, before in _rows(f, y):
-        inside = _plus(gates.of_input(f, row, gate), gates.of_state(f, before, gate))
+    for row, before in _first_and_later_rows(f, y):
+        inside = _plus_optional(gates.of_input(f, row, gate), gates.of_state(f, before, gate))
         found[row, b] = function(kind, inside)
     return found
 
@@ -115,8 +115,10 @@ def recurrent(chosen: Chosen) -> Mixer:
     gates, y = _layer(m, 1, chosen)
     with m.form("recurrent") as f:
         b = _channels(f)[1]
-        for row, before in _rows(f, y):
-            y[row, b] = function("tanh", _plus(gates.of_input(f, row), gates.of_state(f, before)))
+        for row, before in _first_and_later_rows(f, y):
+            y[row, b] = function(
+                "tanh", _plus_optional(gates.of_input(f, row), gates.of_state(f, before))
+            )
     return m
 
 
@@ -138,7 +140,7 @@ def lstm(chosen: Chosen) -> Mixer:
             for gate, (name, kind) in enumerate(LSTM_GATES.items(), 1)
         )
         C = f.array("C", *y.shape)
-        for row, before in _rows(f, C):
+        for row, before in _first_and_later_rows(f, C):
             new = I[row, b] * G[row, b]
             C[row, b] = new if before is None else F[row, b] * before(b) + new
             y[row, b] = O[row, b] * function("tanh", C[row, b])
@@ -164,7 +166,7 @@ def gru(chosen: Chosen) -> Mixer:
             R = _gate(f, gates, y, "R", "sigmoid", 1)
             Z = _gate(f, gates, y, "Z", "sigmoid", 2)
             N = candidate(f, gates, y, R)
-            for row, before in _rows(f, y):
+            for row, before in _first_and_later_rows(f, y):
                 kept = None if before is None else before(b)
                 y[row, b] = UPDATES[form](Z[row, b], N[row, b], kept)
     return m
@@ -173,21 +175,23 @@ def gru(chosen: Chosen) -> Mixer:
 def _reset_after(f: Form, gates: Gates, y: Array, R: Array) -> Array:
     """The candidate whose reset gate multiplies U h_{t-1}."""
     N, b = f.array("N", *y.shape), _channels(f)[1]
-    for row, before in _rows(f, y):
+    for row, before in _first_and_later_rows(f, y):
         carried = gates.of_state(f, before, 3)
         reset = None if carried is None else R[row, b] * carried
-        N[row, b] = function("tanh", _plus(gates.of_input(f, row, 3), reset))
+        N[row, b] = function("tanh", _plus_optional(gates.of_input(f, row, 3), reset))
     return N
 
 
 def _reset_before(f: Form, gates: Gates, y: Array, R: Array) -> Array:
-    """The candidate whose reset gate multiplies h_{t-1}: its product waits for the gate."""
+    """The candidate whose reset gate multiplies h_{t-1}, so that the product with U comes later."""
     N, H, b = f.array("N", *y.shape), f.array("H", *y.shape), _channels(f)[1]
-    (first, _), (i, before) = _rows(f, y)
+    (first, _), (i, before) = _first_and_later_rows(f, y)
     H[i, b] = R[i, b] * before(b)
-    N[first, b] = function("tanh", _plus(gates.of_input(f, first, 3), gates.of_state(f, None, 3)))
+    N[first, b] = function(
+        "tanh", _plus_optional(gates.of_input(f, first, 3), gates.of_state(f, None, 3))
+    )
     reset = gates.of_state(f, lambda a: H[i, a], 3)
-    N[i, b] = function("tanh", _plus(gates.of_input(f, i, 3), reset))
+    N[i, b] = function("tanh", _plus_optional(gates.of_input(f, i, 3), reset))
     return N
 
 

@@ -2,8 +2,8 @@
 
 Vaswani et al. 2017, section 4: "self-attention could be restricted to considering only a
 neighborhood of size r in the input sequence centered around the respective output position". The
-paper's r is w here, the number of positions that a token attends to, itself among them: of an even
-number, one more lies ahead than behind. Fewer are there near the ends of the sequence. The causal
+paper's r is w here, the number of positions that a token attends to, its own included; of an even
+number, one more lies ahead than behind. Near the ends of the sequence there are fewer. The causal
 variant attends to the last w positions. Projections, heads and scale are those of self-attention.
 """
 
@@ -21,8 +21,8 @@ VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1 and section 4"
 TORCH = "torch.nn.MultiheadAttention"
 
 Neighbours = Callable[[Form, Index, Poly, Poly, Poly], tuple[Index, Poly, Poly]]
-"""Called with the form, the row i, l, w and how many of the w rows lie ahead of it: an index over
-the rows that it attends to, the row that is meant, and the extent of the scores' last axis."""
+"""Called with the form, the row i, l, w and how many of the w rows lie ahead of i. Returns an index
+over the rows that i attends to, the row at this index, and the extent of the scores' last axis."""
 
 
 def by_position(f: Form, i: Index, l: Poly, w: Poly, ahead: Poly) -> tuple[Index, Poly, Poly]:
@@ -33,7 +33,7 @@ def by_position(f: Form, i: Index, l: Poly, w: Poly, ahead: Poly) -> tuple[Index
 
 
 def by_offset(f: Form, i: Index, l: Poly, w: Poly, ahead: Poly) -> tuple[Index, Poly, Poly]:
-    """Scores in a band: k counts the w rows around row i, itself the one at w - ahead."""
+    """Scores in a band: k counts the w rows around row i, and row i itself is number w - ahead."""
     own = w - ahead
     last = min_(w, l + own - i) if ahead.terms else w
     k = f.index("k", max_(1, own + 1 - i), last)

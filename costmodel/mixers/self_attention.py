@@ -1,7 +1,8 @@
 """What are the equations of multi-head self-attention, and of its variants?
 
-Plain, it is causal, without biases, and its heads are d/n wide, as in Chen 2023. Biases, attention
-to all tokens, head widths of their own, and keys and values from a second sequence are options.
+The plain mixer is causal, has no biases, and its heads are d/n wide, as in Chen 2023. Options add
+biases, attention to all tokens, other widths of keys and values, or a second sequence from which
+keys and values come.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ APART = {
 }
 
 
-def plus(product: Node, bias: Array | None, at: object) -> Node:
-    """A linear map's value with its bias, if it has one."""
+def with_bias(product: Node, bias: Array | None, at: object) -> Node:
+    """The value of a linear map plus its bias at position `at`, if it has a bias."""
     return product if bias is None else product + bias[at]
 
 
@@ -84,11 +85,11 @@ def self_attention(chosen: Chosen) -> Mixer:
         R = array("R", l, n * value, cite="(15)-(16)")
 
         q, p = (j - 1) * key + c, (j - 1) * value + v
-        Q[j, i, c] = plus(sum_(x[i, a] * W_Q[a, q], over=a), b_Q, q)
-        K[j, s, c] = plus(sum_(z[s, a] * W_K[a, q], over=a), b_K, q)
-        V[j, s, v] = plus(sum_(z[s, a] * W_V[a, p], over=a), b_V, p)
+        Q[j, i, c] = with_bias(sum_(x[i, a] * W_Q[a, q], over=a), b_Q, q)
+        K[j, s, c] = with_bias(sum_(z[s, a] * W_K[a, q], over=a), b_K, q)
+        V[j, s, v] = with_bias(sum_(z[s, a] * W_V[a, p], over=a), b_V, p)
         Z[j, i, k] = scaled(sum_(Q[j, i, c] * K[j, k, c], over=c), by=key)
         A[j, i, k] = softmax(Z[j, i, k], over=k)
         R[i, p] = sum_(A[j, i, k] * V[j, k, v], over=k)
-        y[i, b] = plus(sum_(R[i, r] * W_out[r, b], over=r), b_out, b)
+        y[i, b] = with_bias(sum_(R[i, r] * W_out[r, b], over=r), b_out, b)
     return m

@@ -6,9 +6,9 @@ form is an order of the two products: `kv-first`, the paper's, or `qk-first`, th
 Not causal: keys and values of the whole sequence are summed.
 
 Read from the paper: L is the length of the input sequence; the biases q*, k*, v* and w, printed as
-L x D matrices, are vectors added to every row, as those of any linear layer; D_E = D_hid = d. The
-residual is the skip connection inside the sublayer, which Table 1 names; the one around a sublayer
-is the network's.
+L x D matrices, are vectors added to every row, as the bias of any linear layer; D_E = D_hid = d.
+The residual is the skip connection inside of the sublayer, which Table 1 names; the skip connection
+around the sublayer belongs to the network.
 """
 
 from __future__ import annotations

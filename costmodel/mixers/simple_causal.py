@@ -1,11 +1,11 @@
 """What are the equations of SimpleTRON's attention under a causal mask, so that it can generate?
 
-Yorsh et al. 2021 print the sums over the whole sequence; here token i reads those over tokens 1..i,
-which is another function. `recurrent` carries the sum of k v^T from row to row, `parallel` scores
-the pairs that the mask leaves. The rest is that of costmodel.mixers.simple.
+Yorsh et al. 2021 sum over the whole sequence; here token i reads the sums over tokens 1..i, which
+is another function. `recurrent` carries the sum of k v^T from row to row, `parallel` scores the
+pairs that the mask leaves. Everything else is as in costmodel.mixers.simple.
 
-The factor stays 1/sqrt(l) in every row, l being the length that the mixer is made for: with
-1/sqrt(i) a row would not be a part of the paper's own sum.
+Every row keeps the factor 1/sqrt(l), with l the length that the mixer is made for: with 1/sqrt(i),
+row i would not be a part of the paper's own sum.
 """
 
 from __future__ import annotations
