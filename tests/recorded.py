@@ -6,10 +6,14 @@ Their counts are what the modules dispatch; times, bytes and joules are invented
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
+
+RUNS = Path(__file__).with_suffix(".jsonl")
+"""Three runs of a CPU, as they were written before files were held against a schema."""
 
 NO_NVML = "NVML: library not found: there is no NVIDIA driver on this machine"
 NO_GPU = {"energy": NO_NVML, "energy_net": NO_NVML, "power": NO_NVML}

@@ -9,14 +9,14 @@ import pytest
 
 import cli
 from costmodel.commands.options import FAILED, MISUSED
-from costmodel.data import data_dir
 from profiler.doctor import findings
 from profiler.host.probes import NO, YES, Child, Finding, Surroundings
 from profiler.records.store import read
+from tests.recorded import RUNS
 from tests.typed import Capture, printed, refused
 
 SMALL = ("--d", "4", "--l", "3", "--n", "2", "--device", "cpu")
-RECORDED = str(data_dir("measured") / "cpu" / "d128-l128.jsonl")
+RECORDED = str(RUNS)
 
 
 # compare

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from costmodel.data import data_dir
 from profiler.host.statement import OUTSIDE, statement
 from profiler.host.statement_groups import groups
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.sweep.session import recorded as records_of
-from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, latency
+from tests.recorded import ATTENTION, LAUNCH_BOUND, RUNS, UNTIMED, latency
 
 GPU: dict[str, Any] = {
     "python": "3.12.1",
@@ -166,8 +165,7 @@ def test_markdown_and_latex_print_the_same_words() -> None:
 
 
 def test_the_recorded_run_of_the_project() -> None:
-    path = data_dir("measured") / "cpu" / "d128-l128.jsonl"
-    records, _ = records_of([path])
+    records, _ = records_of([RUNS])
     said = statement(records)
     assert f"{len(records)} runs of" in said
     assert "Energy was not measured (NVML" in said
