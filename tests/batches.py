@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from costmodel.language.equations import Equation, Form, Mixer, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Gather, Node, Position, Ref, rebuilt
+from costmodel.language.nodes import Array, Node, Ref, rewrite
 from costmodel.oracle.execute import Execution
 from costmodel.oracle.scalars import Entry, Instance
 from costmodel.program.tokens import tokens
@@ -58,16 +58,12 @@ class Batch:
         )
 
     def _value(self, node: Node) -> Node:
-        return rebuilt(node, self._ref, lambda index: index)
+        return rewrite(node, self._entry)
 
-    def _ref(self, ref: Ref) -> Ref:
-        positions = tuple(map(self._position, ref.positions))
-        if ref.array not in self.arrays:
-            return Ref(ref.array, positions)
-        return Ref(self.arrays[ref.array], (*positions, SEQUENCE.as_poly()))
-
-    def _position(self, position: Position) -> Position:
-        return Gather(self._ref(position.at)) if isinstance(position, Gather) else position
+    def _entry(self, node: Node) -> Node:
+        if not (isinstance(node, Ref) and node.array in self.arrays):
+            return node
+        return Ref(self.arrays[node.array], (*node.positions, SEQUENCE.as_poly()))
 
 
 def sorted_by_name(arrays: frozenset[Array]) -> list[Array]:

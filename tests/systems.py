@@ -28,7 +28,6 @@ from costmodel.language.nodes import (
     Div,
     Flat,
     Gather,
-    Joined,
     Mul,
     Node,
     Position,
@@ -519,7 +518,7 @@ class RandomMixer(Mixer):
 def _text(node: Node) -> str:
     if isinstance(node, Ref):
         return f"{node.array.name}[{', '.join(map(_position, node.positions))}]"
-    if isinstance(node, (Reduce, Joined)):
+    if isinstance(node, Reduce):
         ranges = "; ".join(f"{i.name} in {_ranges(i)}" for i in node.over)
         return f"{node.kind}({_text(node.body)}, {ranges})"
     inside = [_text(child) for child in node.children]

@@ -11,11 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from costmodel.adjoint.transpose import Share, entries, moved_index, ranges, substituted
+from costmodel.adjoint.transpose import Share, entries, ranges
 from costmodel.errors import Unsupported
 from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, System, gradient_name
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Add, Array, First, Flat, Node, Ref, moved, position_value
+from costmodel.language.nodes import (
+    Add,
+    Array,
+    Bracket,
+    Flat,
+    Node,
+    Ref,
+    position_value,
+    substitute,
+)
 from costmodel.program.recurrences import references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import region, whole
@@ -90,7 +99,7 @@ class Sums:
 
     def _certain(self, array: Array, present: Sequence[Handed], handed: Sequence[Handed]) -> None:
         """Raise Unsupported where the number of additions depends on which entry is largest."""
-        firsts = [h for h in present if isinstance(h.share.value, First)]
+        firsts = [h for h in present if isinstance(h.share.value, Bracket)]
         elsewhere = any(h.share.where != first.share.where for first in firsts for h in handed)
         if len(firsts) > 1 or elsewhere:
             raise Unsupported(
@@ -172,13 +181,13 @@ class Sums:
         if guards:
             indices = (_guarded(indices[0], guards), *indices[1:])
         fixed = {i.atom: i.lower[0] for i in indices if len({*i.lower, *i.upper}) == 1}
-        free = tuple(moved_index(i, fixed) for i in indices if i.atom not in fixed)
+        free = tuple(substitute(i, fixed) for i in indices if i.atom not in fixed)
         at = {old: new.substitute(fixed) for old, new in renamed.items()}
         terms = [_expression(share, at, names) for share in shares]
         value = terms[0]
         for term in terms[1:]:
             value = Add(value, term)
-        positions = tuple(moved(p, at) for p in shares[0].positions)
+        positions = substitute(shares[0].positions, at)
         equation = Equation(target, positions, value, free, gradient_name(array))
         self.written[equation] = kind
 
@@ -260,7 +269,7 @@ def _expression(share: Share, at: Mapping[str, Poly], names: Mapping[str, str]) 
             new = next(n for n in (hint, *numbered) if n and n not in taken)
             taken.add(new)
             values[index.atom] = Poly.atom("@" + new)
-    return substituted(share.expression, values)
+    return substitute(share.expression, values)
 
 
 def fused(shares: Sequence[Share]) -> list[Share]:
@@ -296,9 +305,9 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
         others = tuple(i for i in rest.indices if i is not index)
         if (
             len(index.lower) == 1
-            and tuple(moved(p, at) for p in rest.positions) == first.positions
-            and _at(others, at) == first.indices
-            and substituted(rest.value, at) == first.value
+            and substitute(rest.positions, at) == first.positions
+            and substitute(others, at) == first.indices
+            and substitute(rest.value, at) == first.value
         ):
             wider = Index(index.name, (index.lower[0] - 1,), index.upper)
             indices = tuple(wider if i is index else i for i in rest.indices)
@@ -323,8 +332,8 @@ def _rows(rest: Share, first: Share) -> Share | None:
             if entry.letters & row.letters or not _fixed(whole | first.where, entry - row):
                 continue
             at = {axis: row}
-            same = substituted(rest.value, at) == substituted(first.value, at)
-            over = _at(rest.over, at) == _at(first.over, at)
+            same = substitute(rest.value, at) == substitute(first.value, at)
+            over = substitute(rest.over, at) == substitute(first.over, at)
             others = _others(rest.where - {start}, at) == _others(first.where, at)
             if same and over and others:
                 where = rest.where - {start} | {entry - row}
@@ -341,7 +350,7 @@ def _sums(rest: Share, first: Share) -> Share | None:
             continue
         at = {index.atom: index.lower[0] - 1}
         others = tuple(i for i in rest.over if i is not index)
-        if substituted(rest.value, at) == first.value and _at(others, at) == first.over:
+        if substitute(rest.value, at) == first.value and substitute(others, at) == first.over:
             wider = Index(index.name, (index.lower[0] - 1,), index.upper)
             return replace(rest, over=tuple(wider if i is index else i for i in rest.over))
     return None
@@ -350,10 +359,6 @@ def _sums(rest: Share, first: Share) -> Share | None:
 def _fixed(known: Constraints, difference: Poly) -> bool:
     """Whether a difference is proven to be 0."""
     return implied(known, difference) and implied(known, -difference)
-
-
-def _at(over: Sequence[Index], values: dict[str, Poly]) -> tuple[Index, ...]:
-    return tuple(moved_index(index, values) for index in over)
 
 
 def _others(where: Constraints, at: dict[str, Poly]) -> Constraints:

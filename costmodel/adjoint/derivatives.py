@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from costmodel.language.nodes import Add, Call, Constant, Div, Mul, Neg, Node, Sub, Where
+from costmodel.language.nodes import Add, Bracket, Call, Constant, Div, Mul, Neg, Node, Sub
 from costmodel.symbolic.polynomial import Poly
 
 ONE, TWO, ZERO = (Constant(Poly.of(number)) for number in (1, 2, 0))
@@ -33,11 +33,11 @@ def _sigmoid(g: Node, y: Node) -> Node:
 
 
 def _relu(g: Node, y: Node) -> Node:
-    return Where(y, ZERO.base, g, ZERO)
+    return Bracket(g, y, ">", ZERO, ZERO)
 
 
 def _elu_plus_1(g: Node, y: Node) -> Node:
-    return Where(y, ONE.base, g, Mul(g, y))
+    return Bracket(g, y, ">", ONE, Mul(g, y))
 
 
 def _log(g: Node, x: Node) -> Node:
@@ -83,7 +83,7 @@ OF_OPERAND: Mapping[str, Callable[[Node, Node], Node]] = {
 
 
 def _both_of_elu_plus_1(g: Node, y: Node) -> Node:
-    return Add(Where(y, ONE.base, g, ZERO), Where(y, ONE.base, ZERO, Mul(g, y)))
+    return Add(Bracket(g, y, ">", ONE, ZERO), Bracket(ZERO, y, ">", ONE, Mul(g, y)))
 
 
 OF_BOTH: Mapping[str, Callable[[Node, Node], Node]] = {"elu_plus_1": _both_of_elu_plus_1}

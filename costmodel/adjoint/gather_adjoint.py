@@ -7,26 +7,26 @@ of an equation can read the same entry; elsewhere, which of them do depends on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from costmodel.adjoint.residuals import active, extent
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
     Array,
-    First,
+    Bracket,
+    Constant,
     Gather,
-    IndexValue,
     Node,
     Reduce,
     Ref,
-    moved,
     names_in,
     position_value,
-    rebuilt,
+    rewrite,
+    substitute,
     walk,
+    with_entries,
 )
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import identifier
@@ -78,7 +78,7 @@ def replaced(
                 changed[entry], more = made(equation, entry, around)
                 equations += more
         if changed:
-            equation = replace(equation, value=_with_refs(equation.value, changed))
+            equation = replace(equation, value=with_entries(equation.value, changed))
         equations.append(equation)
     return tuple(equations)
 
@@ -91,18 +91,17 @@ class Pick:
     read: Ref
     axis: int
 
-    def first(self, node: First) -> First:
+    def numbered(self, node: Bracket) -> Bracket:
         """The gradient of the maximum as that of the entry whose number is read."""
         gather = self.read.positions[self.axis]
-        assert isinstance(gather, Gather)
+        assert isinstance(gather, Gather) and isinstance(node.left, Ref)
+        assert isinstance(node.right, Ref)
         at = {
             index.atom: position_value(where)
-            for index, where in zip(self.indices, node.largest.positions, strict=True)
+            for index, where in zip(self.indices, node.right.positions, strict=True)
         }
-        number = Ref(gather.at.array, tuple(moved(p, at) for p in gather.at.positions))
-        assert isinstance(node.entry, Ref)
-        here = IndexValue(position_value(node.entry.positions[self.axis]))
-        return replace(node, entry=here, largest=number)
+        here = Constant(position_value(node.left.positions[self.axis]))
+        return replace(node, left=here, right=substitute(gather.at, at))
 
 
 @dataclass
@@ -146,17 +145,12 @@ class Picked:
     def _value(self, equation: Equation) -> Node:
         if equation.array in self.picks:
             return self.picks[equation.array].read
-        return self._with_numbers(equation.value)
+        return rewrite(equation.value, self._with_number)
 
-    def _with_numbers(self, node: Node) -> Node:
-        found: dict[str, Any] = {}
-        for part in fields(node) if not isinstance(node, Ref) else ():
-            value = getattr(node, part.name)
-            if isinstance(value, Node):
-                found[part.name] = self._with_numbers(value)
-        node = replace(node, **found) if found else node
-        if isinstance(node, First) and node.largest.array in self.picks:
-            return self.picks[node.largest.array].first(node)
+    def _with_number(self, node: Node) -> Node:
+        if isinstance(node, Bracket) and isinstance(node.right, Ref):
+            pick = self.picks.get(node.right.array)
+            return pick.numbered(node) if pick else node
         return node
 
 
@@ -168,7 +162,3 @@ def _every(ref: Ref, axis: int, around: Iterable[Index]) -> tuple[Node, tuple[In
     index = Index(name, (ONE,), (ref.array.shape[axis],))
     positions = tuple(index.as_poly() if k == axis else p for k, p in enumerate(ref.positions))
     return Ref(ref.array, positions), (index,)
-
-
-def _with_refs(node: Node, changed: Mapping[Ref, Ref]) -> Node:
-    return rebuilt(node, lambda ref: changed.get(ref, ref), lambda index: index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -13,25 +13,27 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System, gradient_name
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
+    TRANSFORMS,
     Add,
     Array,
+    Bracket,
     Call,
+    Composite,
     Constant,
     Div,
     Fft,
-    First,
-    Folded,
-    Joined,
+    FreeScale,
     Mul,
     Neg,
     Node,
     Reduce,
-    Reduction,
     Ref,
+    Select,
     Sub,
     names_in,
     walk,
 )
+from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
 from costmodel.symbolic.constraints import Constraints
 
 
@@ -92,7 +94,7 @@ class Reversal(Protocol):
 
 def is_free(gradient: Node) -> bool:
     """Whether an expression takes no operation, so that it may be written more than once."""
-    if isinstance(gradient, (Neg, Folded)):
+    if isinstance(gradient, (Neg, FreeScale)):
         return is_free(gradient.body)
     return isinstance(gradient, (Ref, Constant))
 
@@ -156,17 +158,17 @@ def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
     builder.hand(node.body, handed, scope)
 
 
-def _reduce(builder: Reversal, node: Reduction, gradient: Node, scope: Scope) -> None:
+def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> None:
     """A sum broadcasts its gradient to every term; a maximum hands it to its first occurrence."""
     gradient = builder.named(gradient, scope)
     if node.kind == "sum":
         for part in node.parts:
             builder.hand(part.body, gradient, scope.inside(part.over))
         return
-    if isinstance(node, Joined) or not isinstance(node.body, Ref) or len(node.over) > 1:
+    if len(node.parts) > 1 or not isinstance(node.body, Ref) or len(node.over) > 1:
         raise Unsupported(f"{scope.equation.name}: the gradient of a maximum over several ranges")
     largest = Ref(scope.equation.array, scope.equation.positions)
-    first = First(gradient, node.body, largest, node.over)
+    first = Bracket(gradient, node.body, "=", largest, first=node.over)
     builder.hand(node.body, first, scope.inside(node.over))
 
 
@@ -174,15 +176,8 @@ def _negated(builder: Reversal, node: Neg, gradient: Node, scope: Scope) -> None
     builder.hand(node.body, Neg(gradient), scope)
 
 
-def _folded(builder: Reversal, node: Folded, gradient: Node, scope: Scope) -> None:
-    builder.hand(node.body, Folded(gradient, node.factor), scope)
-
-
-OF_LIBRARIES: Mapping[str, str] = {
-    "rfft-adjoint": "rfft-adjoint-complex",
-    "irfft-adjoint": "irfft-adjoint-doubled",
-}
-"""Transposed transform -> how libraries compute it."""
+def _free_scale(builder: Reversal, node: FreeScale, gradient: Node, scope: Scope) -> None:
+    builder.hand(node.body, FreeScale(gradient, node.factor), scope)
 
 
 def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
@@ -193,9 +188,8 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     by_place = names_in(scope.equation.positions)
     made = tuple(sorted(made, key=lambda i: by_place.index(i.atom)))
     indices = tuple(outer_first([*(i for i in scope.free if i.atom in read), *node.over]))
-    kind = f"{node.kind}-adjoint"
-    if "fft-gradient" in builder.rewrites:
-        kind = OF_LIBRARIES[kind]
+    of = TRANSFORMS[node.kind]
+    kind = of.of_libraries if "fft-gradient" in builder.rewrites else of.adjoint
     value = Fft(kind, gradient, made, node.length)
     array = builder.handed_by(node.body.array)
     equation = Equation(array, node.body.positions, value, indices, gradient_name(node.body.array))
@@ -205,17 +199,27 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     builder.keep(share, scope)
 
 
-RULES: Mapping[type[Node], Callable[..., None]] = {
-    Ref: _ref,
-    Add: _add,
-    Sub: _add,
-    Mul: _mul,
-    Div: _div,
-    Call: _call,
-    Reduce: _reduce,
-    Joined: _reduce,
-    Neg: _negated,
-    Folded: _folded,
-    Fft: _fft,
-}
-"""Node -> how it hands its gradient on."""
+def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Scope) -> None:
+    """What depends on no array that gets a gradient hands nothing on."""
+
+
+RULES: Rules[Callable[..., None]] = Rules(
+    "adjoint",
+    {
+        Constant: _none,
+        Ref: _ref,
+        Add: _add,
+        Sub: _add,
+        Mul: _mul,
+        Div: _div,
+        Neg: _negated,
+        FreeScale: _free_scale,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: refused("the gradient of a bracket, which gradients alone hold, is not derived"),
+        Fft: _fft,
+        Select: _none,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> how it hands its gradient on."""

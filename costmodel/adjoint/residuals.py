@@ -7,7 +7,7 @@ has a name, and the operations stay the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -16,20 +16,24 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
+    Add,
     Array,
-    Binary,
+    Bracket,
     Call,
+    Composite,
     Constant,
     Div,
     Fft,
-    Folded,
-    Joined,
+    FreeScale,
     Mul,
     Neg,
     Node,
     Reduce,
     Ref,
+    Select,
+    Sub,
 )
+from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
 from costmodel.program.recurrences import in_order
 from costmodel.symbolic.constraints import implied
 from costmodel.symbolic.polynomial import Poly
@@ -38,27 +42,19 @@ from costmodel.symbolic.polynomial import Poly
 @cache
 def active(system: System) -> frozenset[Array]:
     """The arrays that depend on something that gets a gradient; positions get none."""
-    found = {*system.wanted}
+    found = frozenset(system.wanted)
     while True:
         more = {
-            e.array
-            for e in system.equations
-            if e.array.below is None and _reads_any(e.value, found)
+            e.array for e in system.equations if e.array.below is None and is_active(e.value, found)
         }
         if more <= found:
-            return frozenset(found)
+            return found
         found |= more
 
 
 def is_active(node: Node, arrays: frozenset[Array]) -> bool:
     """Whether a gradient flows into an expression."""
-    return _reads_any(node, arrays)
-
-
-def _reads_any(node: Node, arrays: Iterable[Array]) -> bool:
-    if isinstance(node, Ref):
-        return node.array in arrays
-    return any(_reads_any(child, arrays) for child in node.children)
+    return not arrays.isdisjoint(node.arrays)
 
 
 @dataclass
@@ -66,7 +62,7 @@ class Shared:
     """Arrays for what several equations of one array have in common: the same expression for its
     first row and for the later ones is kept in one array."""
 
-    known: dict[tuple[Array, str, tuple[Poly, ...]], Array] = field(default_factory=dict)
+    known: dict[tuple[Array, object, tuple[Poly, ...]], Array] = field(default_factory=dict)
     used: set[tuple[Equation, Array]] = field(default_factory=set)
 
     def array(
@@ -78,7 +74,7 @@ class Shared:
         make: Callable[[], Array],
     ) -> Array:
         """The array for a value: one that another equation writes the like to, or a new one."""
-        key = (of, _outline(value), shape)
+        key = (of, value.fold(_outline), shape)
         found = self.known.get(key)
         if found is None or (equation, found) in self.used:
             found = self.known[key] = make()
@@ -86,12 +82,11 @@ class Shared:
         return found
 
 
-def _outline(node: Node) -> str:
-    """An expression without its positions."""
+def _outline(node: Node, inside: Sequence[object] = ()) -> object:
+    """An expression without its positions and numbers, from the outlines of what is inside."""
     if isinstance(node, Ref):
-        return node.array.name
-    kind = getattr(node, "function", "") or type(node).__name__
-    return f"{kind}({', '.join(map(_outline, node.children))})"
+        return node.array
+    return (node.function if isinstance(node, Call) else type(node), *inside)
 
 
 def stored(system: System, *, quotients: bool = True) -> System:
@@ -101,11 +96,8 @@ def stored(system: System, *, quotients: bool = True) -> System:
     shared = Shared()
     for equation in system.equations:
         splitter = _Splitter(equation, active(system), equations, shared, quotients)
-        whole = equation.value
-        if isinstance(whole, Fft):
-            equations.append(equation)
-        else:
-            equations.append(replace(equation, value=splitter.rewritten(whole, (), top=True)))
+        value = splitter.rewritten(equation.value, (), top=True)
+        equations.append(replace(equation, value=value))
     return replace(system, equations=in_order(replace(system, equations=tuple(equations))))
 
 
@@ -124,37 +116,9 @@ class _Splitter:
         """The expression, with the values that its own gradient needs as references."""
         if not is_active(node, self.active):
             return node
-        if isinstance(node, (Reduce, Joined)):
-            inner = over + tuple(outer_first(node.over))
-            largest = node.kind == "max"
-            reduced = replace(node, body=self._operand(node.body, inner, needed=largest))
-            return self._named(reduced, over) if largest and not top else reduced
-        if isinstance(node, Mul):
-            left, right = node.left, node.right
-            return Mul(
-                self._operand(left, over, needed=is_active(right, self.active)),
-                self._operand(right, over, needed=is_active(left, self.active)),
-            )
-        if isinstance(node, Div):
-            below = is_active(node.right, self.active)
-            quotient = Div(
-                self._operand(node.left, over, needed=below and not self.quotients),
-                self._operand(node.right, over, needed=True),
-            )
-            kept = below and self.quotients and not top
-            return self._named(quotient, over) if kept else quotient
-        if isinstance(node, Call):
-            result = node.function in OF_RESULT
-            called = replace(node, body=self._operand(node.body, over, needed=not result))
-            return self._named(called, over) if result and not top else called
-        if isinstance(node, Binary):
-            left, right = (self.rewritten(child, over) for child in node.children)
-            return type(node)(left, right)
-        if isinstance(node, (Neg, Folded)):
-            return replace(node, body=self.rewritten(node.body, over))
-        return node
+        return RULES[type(node)](self, node, over, top)
 
-    def _operand(self, node: Node, over: tuple[Index, ...], *, needed: bool) -> Node:
+    def operand(self, node: Node, over: tuple[Index, ...], *, needed: bool) -> Node:
         """An operand, as a value that can be read again if the gradient needs it."""
         kept = self.rewritten(node, over)
         return self._value(kept, over) if needed else kept
@@ -162,11 +126,11 @@ class _Splitter:
     def _value(self, node: Node, over: tuple[Index, ...]) -> Node:
         if isinstance(node, (Ref, Constant)):
             return node
-        if isinstance(node, (Neg, Folded)):
+        if isinstance(node, (Neg, FreeScale)):
             return replace(node, body=self._value(node.body, over))
-        return self._named(node, over)
+        return self.named(node, over)
 
-    def _named(self, node: Node, over: tuple[Index, ...]) -> Ref:
+    def named(self, node: Node, over: tuple[Index, ...]) -> Ref:
         """An array of its own for a value, over the indices around it."""
         if node in self.made:
             return self.made[node]
@@ -187,6 +151,71 @@ class _Splitter:
     def _new(self, of: Array, shape: tuple[Poly, ...]) -> Array:
         taken = {e.array for e in self.written if e.name.startswith(f"{of.name}.")}
         return Array(f"{of.name}.{len(taken) + 1}", "intermediate", shape, of.owner, of.cite)
+
+
+def _as_it_is(splitter: _Splitter, node: Node, over: tuple[Index, ...], top: bool) -> Node:
+    return node
+
+
+def _linear(splitter: _Splitter, node: Node, over: tuple[Index, ...], top: bool) -> Node:
+    """The gradient reads no operand."""
+    return node.map(lambda operand: splitter.rewritten(operand, over))
+
+
+def _mul(splitter: _Splitter, node: Mul, over: tuple[Index, ...], top: bool) -> Node:
+    """The gradient of each factor reads the other one."""
+    left, right = (is_active(factor, splitter.active) for factor in (node.left, node.right))
+    return Mul(
+        splitter.operand(node.left, over, needed=right),
+        splitter.operand(node.right, over, needed=left),
+    )
+
+
+def _div(splitter: _Splitter, node: Div, over: tuple[Index, ...], top: bool) -> Node:
+    """The gradient reads the divisor, and that of the divisor the quotient, or what was divided."""
+    below = is_active(node.right, splitter.active)
+    quotient = Div(
+        splitter.operand(node.left, over, needed=below and not splitter.quotients),
+        splitter.operand(node.right, over, needed=True),
+    )
+    kept = below and splitter.quotients and not top
+    return splitter.named(quotient, over) if kept else quotient
+
+
+def _call(splitter: _Splitter, node: Call, over: tuple[Index, ...], top: bool) -> Node:
+    """The gradient reads the result or the operand."""
+    result = node.function in OF_RESULT
+    called = replace(node, body=splitter.operand(node.body, over, needed=not result))
+    return splitter.named(called, over) if result and not top else called
+
+
+def _reduce(splitter: _Splitter, node: Reduce, over: tuple[Index, ...], top: bool) -> Node:
+    """The gradient of a maximum reads its terms and the largest one, that of a sum nothing."""
+    largest, inner = node.kind == "max", over + tuple(outer_first(node.over))
+    reduced = replace(node, body=splitter.operand(node.body, inner, needed=largest))
+    return splitter.named(reduced, over) if largest and not top else reduced
+
+
+RULES: Rules[Callable[..., Node]] = Rules(
+    "residuals",
+    {
+        Constant: _as_it_is,
+        Ref: _as_it_is,
+        Add: _linear,
+        Sub: _linear,
+        Mul: _mul,
+        Div: _div,
+        Neg: _linear,
+        FreeScale: _linear,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: refused("the gradient of a bracket, which gradients alone hold, is not derived"),
+        Fft: _as_it_is,
+        Select: _as_it_is,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> the same node with the values that its gradient reads in arrays of their own."""
 
 
 def extent(index: Index, outer: Iterable[Index]) -> Poly:

@@ -33,10 +33,9 @@ from costmodel.language.equations import (
 )
 from costmodel.language.nodes import (
     Array,
+    Bracket,
     Constant,
     Div,
-    First,
-    Joined,
     Mul,
     Node,
     Reduce,
@@ -251,7 +250,7 @@ class _Builder(Sums):
         """How a sum of scores is scaled, where what it hands on is to be scaled in its place."""
         if "scale-gradient" not in self.rewrites or not isinstance(node.right, Constant):
             return None
-        if not isinstance(node.left, (Reduce, Joined)) or scope.scale is not None:
+        if not isinstance(node.left, Reduce) or scope.scale is not None:
             return None
         return (type(node), node.right) if scope.equation.array in self._scores else None
 
@@ -259,11 +258,7 @@ class _Builder(Sums):
         """Hand the gradient of an expression on to what it is made of."""
         if not is_active(node, active(self.system)):
             return
-        try:
-            rule = RULES[type(node)]
-        except KeyError:
-            raise Unsupported(f"{type(node).__name__} has no rule in adjoint") from None
-        rule(self, node, gradient, scope)
+        RULES[type(node)](self, node, gradient, scope)
 
     def named(self, gradient: Node, scope: Scope) -> Node:
         """A gradient that is used more than once, in an array of its own; others as they are."""
@@ -287,7 +282,7 @@ class _Builder(Sums):
         """Hand a gradient to the entry that a reference reads."""
         share = inverted(ref, scope.indices, scope.around, gradient)
         if share is not None:
-            if isinstance(gradient, First) and share.over:
+            if isinstance(gradient, Bracket) and share.over:
                 raise Unsupported(
                     f"the gradient of {ref.array.name}: how many maxima one entry wins depends on "
                     f"the values"

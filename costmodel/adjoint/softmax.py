@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from costmodel.adjoint.recompute import computed_again, read_by
-from costmodel.adjoint.transpose import moved_index
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
@@ -25,7 +24,7 @@ from costmodel.language.nodes import (
     Reduce,
     Ref,
     Sub,
-    moved,
+    substitute,
 )
 from costmodel.program.recurrences import references
 from costmodel.symbolic.constraints import implied
@@ -103,13 +102,14 @@ def weighted_sum(
         return None
     left = [index for index in reader.indices if index.atom not in at]
     at |= _apart(left, row.indices)
-    over = tuple(moved_index(index, at) for index in left)
-    return reader, Ref(reader.array, tuple(moved(p, at) for p in reader.positions)), over
+    return reader, Ref(reader.array, substitute(reader.positions, at)), substitute(tuple(left), at)
 
 
 def _weights(value: Node, weight: Ref) -> bool:
     """Whether a value is a sum of products with a weight, over that weight's index alone."""
     if not (isinstance(value, Reduce) and value.kind == "sum" and len(value.over) == 1):
+        return False
+    if len(value.parts) > 1:
         return False
     body = value.body
     if not (isinstance(body, Mul) and weight in body.children):

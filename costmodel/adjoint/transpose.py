@@ -23,8 +23,7 @@ from costmodel.language.nodes import (
     Position,
     Reduce,
     Ref,
-    moved,
-    rebuilt,
+    substitute,
 )
 from costmodel.symbolic.constraints import (
     ONE,
@@ -36,7 +35,6 @@ from costmodel.symbolic.constraints import (
     is_plain,
     projected,
     stride,
-    variables_of,
 )
 from costmodel.symbolic.polynomial import Poly, by_text
 
@@ -147,7 +145,7 @@ def inverted(ref: Ref, indices: Sequence[Index], around: Constraints, value: Nod
     where_alone = irredundant(alone - empty) if over else irredundant(alone)
     where_alone = frozenset(c for c in where_alone if not implied(whole, c))
     hints = tuple(_name(target, indices) for target in wanted)
-    return Share(ref.array, layout, names, where_alone, substituted(value, solved), over, hints)
+    return Share(ref.array, layout, names, where_alone, substitute(value, solved), over, hints)
 
 
 def _pinned(
@@ -263,25 +261,3 @@ def _tight(own: Constraints, known: Constraints) -> Constraints:
         if implied(kept - {constraint}, constraint):
             kept = kept - {constraint}
     return own & kept
-
-
-def substituted(node: Node, values: Mapping[str, Poly]) -> Node:
-    """An expression with indices replaced in every position and bound."""
-    return rebuilt(
-        node,
-        lambda ref: Ref(ref.array, tuple(moved(p, values) for p in ref.positions)),
-        lambda index: moved_index(index, values),
-    )
-
-
-def moved_index(index: Index, values: Mapping[str, Poly]) -> Index:
-    """An index with other indices replaced in its bounds, and its own name if it is replaced by
-    another one."""
-    name = values.get(index.atom)
-    if name is not None and not variables_of([name]):
-        raise Unsupported("what is computed depends on which entry a maximum is taken from")
-    return Index(
-        index.name if name is None else variables_of([name]).pop().lstrip("@"),
-        tuple(bound.substitute(values) for bound in index.lower),
-        tuple(bound.substitute(values) for bound in index.upper),
-    )

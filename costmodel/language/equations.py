@@ -31,11 +31,11 @@ from typing import Any
 from costmodel.errors import EquationError
 from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, hashed_once, outer_first
 from costmodel.language.nodes import (
+    OPAQUE,
     Array,
     Composite,
     Constant,
     Div,
-    Fft,
     Flat,
     Gather,
     Node,
@@ -445,10 +445,6 @@ def _check_name(name: str, mixer: Mixer) -> None:
         )
 
 
-WHOLE = (Fft, Select, Composite)
-"""What stands alone on the right side of an equation (a scale may stand anywhere)."""
-
-
 def _check_bound(equation: Equation) -> None:
     """Every index on the right side is free on the left or reduced over, and not both."""
     free = {i.atom for i in equation.indices}
@@ -462,7 +458,7 @@ def _check_bound(equation: Equation) -> None:
             )
         if isinstance(entry, Div) and entry.right == Constant(Poly()):
             raise EquationError(f"{equation.name}: a division by 0")
-        if isinstance(entry, WHOLE) and _spans(entry) and entry is not equation.value:
+        if isinstance(entry, OPAQUE) and entry.over and entry is not equation.value:
             name = entry.name if isinstance(entry, Composite) else entry.kind
             raise EquationError(
                 f"{equation.name}: {name} stands alone on its right side; give it an array of its "
@@ -525,10 +521,6 @@ def rank(equation: Equation) -> Index | None:
 def rows(equation: Equation) -> tuple[Index, ...]:
     """The indices of the rows in each of which positions are chosen, outer ones first."""
     return tuple(index for index in equation.indices if index != rank(equation))
-
-
-def _spans(entry: Fft | Select | Composite) -> bool:
-    return bool(entry.over)
 
 
 def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any, TypeVar
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, Unsupported
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import Poly
 
@@ -104,6 +104,24 @@ class Index:
         """The ranges one by one: the index itself, unless it runs over a union."""
         return (self,)
 
+    def substitute(self, values: Mapping[str, Poly]) -> Index:
+        """The index with others replaced in its bounds, under the name of the index that takes its
+        own place.
+
+        Raises:
+            Unsupported: what takes its place is no index.
+        """
+        instead = values.get(self.atom)
+        if instead is not None and not instead.variables:
+            raise Unsupported("what is computed depends on which entry a maximum is taken from")
+        name = self.name if instead is None else min(instead.variables).lstrip("@")
+        lower, upper = (
+            tuple(b.substitute(values) for b in ends) for ends in (self.lower, self.upper)
+        )
+        if (name, lower, upper) == (self.name, self.lower, self.upper):
+            return self
+        return Index(name, lower, upper)
+
     def __add__(self, other: Any) -> Poly:
         return self.as_poly() + Poly.of(other)
 
@@ -146,6 +164,11 @@ class UnionIndex(Index):
     def pieces(self) -> tuple[Index, ...]:
         """The ranges, in ascending order."""
         return self.ranges
+
+    def substitute(self, values: Mapping[str, Poly]) -> Index:
+        """The same with every range substituted."""
+        ranges = tuple(index.substitute(values) for index in self.ranges)
+        return UnionIndex(ranges[0].name, (), (), ranges)
 
     @property
     def hull(self) -> Index:

@@ -1,25 +1,88 @@
 """What may stand in an equation? Arrays, positions, and scalar expressions.
 
-Nodes are plain frozen records; each question about a mixer is a table of rules over them.
-
-How is an expression gone through part by part, and how are its parts replaced?
+A kind of node is a frozen record whose fields are its parts: expressions (`Node`), indices with
+their ranges, polynomials in sizes and indices, positions. How an expression is gone through and
+rebuilt follows from the fields (`map`, `fold`, `walk`, `rewrite`, `substitute`), for every kind.
+What a kind means to a question stands in that question's table of rules (`rules.Rules`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
 from costmodel.errors import EquationError, Unsupported
-from costmodel.language.indices import Index, UnionIndex, hashed_once, one_by_one, outer_first
+from costmodel.language.indices import (
+    Index,
+    UnionIndex,
+    hashed_once,
+    one_by_one,
+    outer_first,
+)
 from costmodel.symbolic.polynomial import Poly, call
 
+T = TypeVar("T")
+R = TypeVar("R")
+P = TypeVar("P")
 
-@hashed_once
-@dataclass(frozen=True)
-class Flat:
+
+def _same(part: T) -> T:
+    return part
+
+
+class Parts:
+    """A record whose fields are parts of an expression."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def map(
+        self,
+        operand: Callable[[Node], Node],
+        index: Callable[[Index], Index] = _same,
+        poly: Callable[[Poly], Poly] = _same,
+    ) -> Self:
+        """The same record with each operand, index and polynomial in it replaced; the record itself
+        where none changes. Operands are replaced whole: what is inside them is up to `operand`.
+        """
+        before = [getattr(self, name) for name in self._fields]
+        after = [_mapped(part, operand, index, poly) for part in before]
+        changed = any(new is not old for new, old in zip(after, before, strict=True))
+        return type(self)(*after) if changed else self
+
+
+def _mapped(
+    part: Any,
+    operand: Callable[[Node], Node],
+    index: Callable[[Index], Index],
+    poly: Callable[[Poly], Poly],
+) -> Any:
+    """A part with what is in it replaced, itself where nothing changes."""
+    if isinstance(part, Poly):
+        return poly(part)
+    if isinstance(part, Node):
+        return operand(part)
+    if isinstance(part, Index):
+        return index(part)
+    if isinstance(part, Parts):
+        return part.map(operand, index, poly)
+    if isinstance(part, tuple):
+        after = tuple([_mapped(one, operand, index, poly) for one in part])
+        return after if any(x is not y for x, y in zip(after, part, strict=True)) else part
+    return part
+
+
+@dataclass_transform(frozen_default=True)
+def record(made: type[R]) -> type[R]:
+    """A frozen dataclass of parts whose hash is computed once."""
+    made = hashed_once(dataclass(frozen=True)(made))
+    made._fields = tuple(f.name for f in fields(made))  # type: ignore[arg-type,attr-defined]
+    return made
+
+
+@record
+class Flat(Parts):
     """Two indices flattened into one axis: (outer-1)*extent + inner, with inner in 1..extent."""
 
     outer: Poly
@@ -32,8 +95,8 @@ class Flat:
         return (self.outer - 1) * self.extent + self.inner
 
 
-@dataclass(frozen=True)
-class Gather:
+@record
+class Gather(Parts):
     """A position that is the value of an entry of an integer array: a gather, which is free."""
 
     at: Ref
@@ -55,8 +118,8 @@ def position_value(position: Position) -> Poly:
     return position.value if isinstance(position, Flat) else position
 
 
-@dataclass(frozen=True)
-class Node:
+@record
+class Node(Parts):
     """A scalar expression."""
 
     def __add__(self, other: Any) -> Node:
@@ -86,199 +149,199 @@ class Node:
     def __neg__(self) -> Node:
         return Neg(self)
 
-    @property
+    @cached_property
     def children(self) -> tuple[Node, ...]:
-        """The expressions directly inside."""
+        """The expressions directly inside, the entries that say where to gather among them."""
+        return tuple(_operands([getattr(self, name) for name in self._fields]))
+
+    @property
+    def binders(self) -> tuple[Index, ...]:
+        """The indices that run over their ranges for what is inside."""
         return ()
 
+    @cached_property
+    def arrays(self) -> frozenset[Array]:
+        """The arrays that are read, those of positions among them."""
+        return frozenset().union(*(child.arrays for child in self.children))
 
-@dataclass(frozen=True)
+    def fold(self, rule: Callable[[Node, Sequence[T]], T]) -> T:
+        """What a rule makes of the expression and of what it makes of the expressions inside."""
+        return rule(self, [child.fold(rule) for child in self.children])
+
+
+def _operands(parts: Iterable[Any]) -> Iterator[Node]:
+    for part in parts:
+        if isinstance(part, Node):
+            yield part
+        elif isinstance(part, Gather):
+            yield part.at
+        elif isinstance(part, tuple):
+            yield from _operands(part)
+
+
+KINDS: list[type[Node]] = []
+"""Every kind of node, in the order in which they stand here."""
+
+
+@dataclass_transform(frozen_default=True)
+def kind(made: type[R]) -> type[R]:
+    """A record that is one of `KINDS`: every table of rules has a line for it."""
+    made = record(made)
+    KINDS.append(made)  # type: ignore[arg-type]
+    return made
+
+
+@kind
 class Constant(Node):
-    """A fixed number or function of sizes, known before the input: `base ** (power / 2)`."""
+    """A number known before the input: `base ** (power / 2)`, a function of sizes; or the value of
+    an index expression, such as the number of a row."""
 
     base: Poly
     half_power: int = 2
 
 
-@dataclass(frozen=True)
-class IndexValue(Node):
-    """The value of an index expression, such as the number of a row."""
-
-    place: Poly
-
-
-@hashed_once
-@dataclass(frozen=True)
+@kind
 class Ref(Node):
     """An entry of an array."""
 
     array: Array
     positions: tuple[Position, ...]
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The entries that say where to gather."""
-        return tuple(p.at for p in self.positions if isinstance(p, Gather))
+    @cached_property
+    def arrays(self) -> frozenset[Array]:
+        """The array, and those that say where to gather."""
+        return frozenset({self.array}).union(*(child.arrays for child in self.children))
 
 
-@hashed_once
-@dataclass(frozen=True)
+@record
 class Binary(Node):
     """An operation on two expressions."""
 
     left: Node
     right: Node
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.left, self.right)
 
-
+@kind
 class Add(Binary):
     """left + right."""
 
 
+@kind
 class Sub(Binary):
     """left - right."""
 
 
+@kind
 class Mul(Binary):
     """left * right."""
 
 
+@kind
 class Div(Binary):
     """left / right."""
 
 
-class Around(Node):
-    """An expression around one other."""
-
-    body: Node
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.body,)
-
-
-@dataclass(frozen=True)
-class Neg(Around):
+@kind
+class Neg(Node):
     """Unary minus: free."""
 
     body: Node
 
 
-@hashed_once
-@dataclass(frozen=True)
-class Call(Around):
-    """A named function of `functions.TABLE`."""
-
-    function: str
-    body: Node
-
-
-@hashed_once
-@dataclass(frozen=True)
-class Reduce(Around):
-    """A sum or a maximum over indices, each with one range."""
-
-    kind: str
-    body: Node
-    over: tuple[Index, ...]
-
-    def __post_init__(self) -> None:
-        for index in self.over:
-            if isinstance(index, UnionIndex):
-                raise EquationError(f"{index.name} runs over a union: reduce with `reduction`")
-
-    @property
-    def parts(self) -> tuple[Reduce, ...]:
-        """The reduction by itself."""
-        return (self,)
-
-
-@dataclass(frozen=True)
-class Joined(Node):
-    """One sum or maximum over indices of which some run over a union of ranges.
-
-    Its terms are those of all `parts` together. The parts are no operations of their own: R terms
-    in all cost R - 1 additions, and are one cumulation.
-    """
-
-    kind: str
-    body: Node
-    over: tuple[Index, ...]
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return self.parts
-
-    @cached_property
-    def parts(self) -> tuple[Reduce, ...]:
-        """The terms at one range of each index, for every choice of ranges."""
-        return tuple(Reduce(self.kind, self.body, over) for over in one_by_one(self.over))
-
-
-Reduction = Reduce | Joined
-
-
-def reduction(kind: str, body: Node, over: tuple[Index, ...]) -> Reduction:
-    """A sum (`sum`) or a maximum (`max`) over indices, whether or not over unions of ranges."""
-    unions = any(isinstance(index, UnionIndex) for index in over)
-    return Joined(kind, body, over) if unions else Reduce(kind, body, over)
-
-
-@dataclass(frozen=True)
-class Where(Node):
-    """`then` where `on` exceeds `above`, `otherwise` elsewhere: the forward pass has compared them,
-    so that choosing is free, like a mask. Both branches are computed."""
-
-    on: Node
-    above: Poly
-    then: Node
-    otherwise: Node
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.on, self.then, self.otherwise)
-
-
-@dataclass(frozen=True)
-class First(Node):
-    """`body` where `entry` is the first over some indices to equal `largest`, nothing elsewhere.
-
-    What the forward pass has found: choosing is free. Nothing is like a sum over no term: adding it
-    or multiplying by it costs nothing.
-    """
-
-    body: Node
-    entry: Ref | IndexValue
-    largest: Ref
-    over: tuple[Index, ...]
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.body, self.entry, self.largest)
-
-
-@dataclass(frozen=True)
-class Folded(Around):
+@kind
+class FreeScale(Node):
     """A constant factor that the weights already carry: it changes the value and costs nothing."""
 
     body: Node
     factor: Constant
 
 
+@kind
+class Call(Node):
+    """A named function of `functions.TABLE`."""
+
+    function: str
+    body: Node
+
+
+@kind
+class Reduce(Node):
+    """A sum (`sum`) or a maximum (`max`) over indices, whose ranges may be unions.
+
+    Over unions its terms are those of all `parts` together. The parts are no operations of their
+    own: R terms in all cost R - 1 additions, and are one cumulation.
+    """
+
+    kind: str
+    body: Node
+    over: tuple[Index, ...]
+
+    @property
+    def binders(self) -> tuple[Index, ...]:
+        """What it runs over."""
+        return self.over
+
+    @cached_property
+    def parts(self) -> tuple[Reduce, ...]:
+        """The terms at one range of each index, for every choice of ranges."""
+        if not any(isinstance(index, UnionIndex) for index in self.over):
+            return (self,)
+        return tuple(Reduce(self.kind, self.body, over) for over in one_by_one(self.over))
+
+
+@kind
+class Bracket(Node):
+    """`body` where `left` stands in a `relation` to `right`, `otherwise` elsewhere: Iverson's
+    bracket, [left > right] body + [left <= right] otherwise.
+
+    Where it holds is known from the forward pass, so that choosing is free, like a mask; both are
+    computed. Without `otherwise` there is nothing elsewhere, like a sum over no term: adding it or
+    multiplying by it costs nothing.
+    """
+
+    body: Node
+    left: Node
+    relation: str
+    """`>` or `=`."""
+    right: Node
+    otherwise: Node | None = None
+    first: tuple[Index, ...] = ()
+    """Of the points that these indices run over, the first alone at which it holds."""
+
+
 @dataclass(frozen=True)
-class Fft(Around):
+class Transform:
+    """One kind of real transform, and which kind carries gradients back through it."""
+
+    latex: str
+    adjoint: str = ""
+    """Its transpose, which hands gradients from what it gives to its operand; none if empty."""
+    of_libraries: str = ""
+    """The transpose as libraries compute it; none if empty."""
+    complex_points: bool = False
+    """Whether it is a complex transform of all points, no half of which is spared."""
+    doubled_bins: bool = False
+    """Whether the bins that stand for two are multiplied by 2."""
+
+
+TRANSFORMS: Mapping[str, Transform] = {
+    "rfft": Transform(r"\mathrm{rfft}", "rfft-adjoint", "rfft-adjoint-complex"),
+    "irfft": Transform(r"\mathrm{irfft}", "irfft-adjoint", "irfft-adjoint-doubled"),
+    "rfft-adjoint": Transform(r"\overline{\mathrm{rfft}}"),
+    "irfft-adjoint": Transform(r"\overline{\mathrm{irfft}}"),
+    "rfft-adjoint-complex": Transform(r"\overline{\mathrm{rfft}}", complex_points=True),
+    "irfft-adjoint-doubled": Transform(r"\overline{\mathrm{irfft}}", doubled_bins=True),
+}
+
+
+@kind
+class Fft(Node):
     """An opaque real transform along indices of its operand, zero-padded to `length` points.
 
     `rfft`: `over` is one index; the equation's left side adds a bin in 1..length/2+1 and a part
     (1 real, 2 imaginary). `irfft`: `over` is (bin, part); the left side adds a position in
-    1..length. `rfft-adjoint` and `irfft-adjoint`, their transposes, carry gradients back from the
-    left side of each to its operand. The arithmetic is nominal: radix-2 at powers of two, half of
-    a complex transform. Libraries carry gradients back otherwise: `rfft-adjoint-complex` is a
-    complex transform of all points, and `irfft-adjoint-doubled` multiplies the bins that stand for
-    two by 2.
+    1..length. The other kinds of `TRANSFORMS` carry gradients back from the left side of each to
+    its operand. The arithmetic is nominal: radix-2 at powers of two, half of a complex transform.
     """
 
     kind: str
@@ -287,24 +350,29 @@ class Fft(Around):
     length: Poly
 
     @property
+    def binders(self) -> tuple[Index, ...]:
+        """What is transformed."""
+        return self.over
+
+    @property
     def work(self) -> dict[str, Poly]:
         """Operations by class: N log2 N multiplications and 3/2 N log2 N additions, half of a
         complex transform."""
         work = self.length * call("ceil_log2", self.length)
-        if self.kind == "rfft-adjoint-complex":
+        if TRANSFORMS[self.kind].complex_points:
             work = work * 2
-        doubled = self.length - 2 if self.kind == "irfft-adjoint-doubled" else Poly()
+        doubled = self.length - 2 if TRANSFORMS[self.kind].doubled_bins else Poly()
         return {"mul": work + doubled, "add": work * 3 / 2}
 
     @property
     def levels(self) -> Poly:
         """How deep it is: every radix-2 level is a product of twiddles (2) and a sum (1)."""
-        doubled = 1 if self.kind == "irfft-adjoint-doubled" else 0
+        doubled = 1 if TRANSFORMS[self.kind].doubled_bins else 0
         return call("ceil_log2", self.length) * 3 + doubled
 
 
-@dataclass(frozen=True)
-class Select(Around):
+@kind
+class Select(Node):
     """An opaque choice among entries along one index: the positions, not the values, of some.
 
     `argmax`: the position of the largest entry. `top-k`: the equation's left side adds an index in
@@ -318,6 +386,11 @@ class Select(Around):
     over: tuple[Index, ...]
     rank: str = ""
     """The index of the left side that numbers the positions of one row; an argmax has none."""
+
+    @property
+    def binders(self) -> tuple[Index, ...]:
+        """What it chooses among."""
+        return self.over
 
     @property
     def maximum(self) -> Reduce:
@@ -339,14 +412,27 @@ so that K positions of R entries take K (R - 1) comparisons.
 """
 
 
-@dataclass(frozen=True)
-class Composite(Around):
+@kind
+class Composite(Node):
     """A named combination that `composites.lower` writes out in the parts above."""
 
     name: str
     body: Node
     over: tuple[Index, ...] = ()
     by: Poly = Poly()
+
+    @property
+    def binders(self) -> tuple[Index, ...]:
+        """What it runs over: indices of its own, or of the left side."""
+        return self.over
+
+
+class Operands(Node):
+    """What a composite of several operands takes: no expression, and so no kind, of its own."""
+
+
+OPAQUE = (Fft, Select, Composite)
+"""What stands alone on the right side of an equation (a scale may stand anywhere)."""
 
 
 def node(value: Any) -> Node:
@@ -398,24 +484,12 @@ class Array:
         self.owner.define(self, self._positions(key), node(value))
 
 
-def names_in(positions: Sequence[Position]) -> list[str]:
-    """Index atoms of the left side, in order of appearance."""
-    found: dict[str, None] = {}
-    for position in positions:
-        if isinstance(position, Gather):
-            found.update(dict.fromkeys(names_in(position.at.positions)))
-            continue
-        parts = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
-        for part in parts:
-            found.update(dict.fromkeys(sorted(a for a in part.letters if a.startswith("@"))))
-    return list(found)
-
-
 Walked = tuple[tuple[Node, tuple[Index, ...]], ...]
 
 
 def walk(expression: Node) -> Walked:
-    """Every node with the reduction indices around it."""
+    """Every node with the indices around it that run over their ranges: what is inside a reduction
+    over unions comes once for every choice of ranges."""
     known: dict[str, Walked] = expression.__dict__
     if "walked" not in known:
         known["walked"] = tuple(_walked(expression, ()))
@@ -424,50 +498,87 @@ def walk(expression: Node) -> Walked:
 
 def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, tuple[Index, ...]]]:
     yield expression, over
-    inner = over
-    if isinstance(expression, (Reduce, Fft, Select)):
-        inner = over + tuple(outer_first(expression.over))
-    elif isinstance(expression, Composite):
-        inner = over + tuple(i for i in expression.over if i not in over)
-    for child in expression.children:
-        yield from _walked(child, inner)
+    for ranges in one_by_one(expression.binders):
+        inner = over + tuple(index for index in outer_first(ranges) if index not in over)
+        for child in expression.children:
+            yield from _walked(child, inner)
 
 
-def rebuilt(
-    expression: Node, entry: Callable[[Ref], Node], index: Callable[[Index], Index]
+def rewrite(
+    expression: Node, change: Callable[[Node], Node], index: Callable[[Index], Index] = _same
 ) -> Node:
-    """The same expression with every reference and every index of a reduction replaced."""
-    if isinstance(expression, Ref):
-        return entry(expression)
-    changed: dict[str, Any] = {}
-    for part in fields(expression):
-        value = getattr(expression, part.name)
-        if isinstance(value, Node):
-            changed[part.name] = rebuilt(value, entry, index)
-        elif part.name == "over":
-            changed[part.name] = tuple(map(index, value))
-    return replace(expression, **changed) if changed else expression
+    """The expression with every node changed, inner ones first, and every index of one replaced."""
+
+    def changed(inside: Node) -> Node:
+        return change(inside.map(changed, index))
+
+    return changed(expression)
 
 
-def moved(position: Position, values: Mapping[str, Poly]) -> Position:
-    """A position with indices replaced."""
-    if isinstance(position, Gather):
-        where = tuple(moved(p, values) for p in position.at.positions)
-        return Gather(Ref(position.at.array, where))
-    if isinstance(position, Flat):
-        parts = (position.outer, position.inner, position.extent)
-        return Flat(*(part.substitute(values) for part in parts))
-    return position.substitute(values)
+def with_entries(expression: Node, others: Mapping[Ref, Ref]) -> Node:
+    """The expression with some entries read in place of others."""
+
+    def changed(inside: Node) -> Node:
+        if isinstance(inside, Ref) and inside in others:
+            return others[inside]
+        return inside.map(changed)
+
+    return changed(expression)
 
 
-def reading(node: Node, others: Mapping[Array, Array]) -> Node:
-    """The same expression with some arrays read in place of others, and gathered from as well."""
+def reading(expression: Node, others: Mapping[Array, Array]) -> Node:
+    """The expression with some arrays read in place of others."""
 
-    def entry(ref: Ref) -> Ref:
-        positions = tuple(position(p) for p in ref.positions)
-        return Ref(others.get(ref.array, ref.array), positions)
+    def changed(inside: Node) -> Node:
+        if isinstance(inside, Ref) and inside.array in others:
+            return Ref(others[inside.array], inside.positions)
+        return inside
 
-    def position(place: Position) -> Position:
-        return Gather(entry(place.at)) if isinstance(place, Gather) else place
+    return rewrite(expression, changed)
 
-    return rebuilt(node, entry, lambda index: index)
+
+def substitute(part: P, values: Mapping[str, Poly]) -> P:
+    """An expression, position or index, or a tuple of them, with indices replaced throughout."""
+
+    def poly(inside: Poly) -> Poly:
+        return inside.substitute(values)
+
+    def index(inside: Index) -> Index:
+        return inside.substitute(values)
+
+    def operand(inside: Node) -> Node:
+        return inside.map(operand, index, poly)
+
+    found: P = (
+        part.map(operand, index, poly)
+        if isinstance(part, Parts)
+        else _mapped(part, operand, index, poly)
+    )
+    return found
+
+
+def polys_of(part: Any) -> Iterator[Poly]:
+    """The polynomials in a position or a node, without those of the expressions inside it and of
+    the ranges of its indices."""
+    if isinstance(part, Poly):
+        yield part
+    elif isinstance(part, tuple):
+        for one in part:
+            yield from polys_of(one)
+    elif isinstance(part, (Flat, Node)):
+        for name in part._fields:
+            value = getattr(part, name)
+            if isinstance(value, (Poly, Flat, tuple)):
+                yield from polys_of(value)
+
+
+def names_in(positions: Sequence[Position]) -> list[str]:
+    """The atoms of the indices in some positions, in order of appearance."""
+    found: dict[str, None] = {}
+    for position in positions:
+        if isinstance(position, Gather):
+            found.update(dict.fromkeys(names_in(position.at.positions)))
+            continue
+        for part in polys_of(position):
+            found.update(dict.fromkeys(sorted(a for a in part.letters if a.startswith("@"))))
+    return list(found)

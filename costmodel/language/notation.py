@@ -15,34 +15,32 @@ from costmodel.language.equations import Equation
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import Index, UnionIndex
 from costmodel.language.macros import STANDING
-from costmodel.language.macros.macro import Operands
 from costmodel.language.nodes import (
+    TRANSFORMS,
     Add,
     Array,
     Binary,
+    Bracket,
     Call,
     Composite,
     Constant,
     Div,
     Fft,
-    First,
     Flat,
-    Folded,
+    FreeScale,
     Gather,
-    IndexValue,
-    Joined,
     Mul,
     Neg,
     Node,
+    Operands,
     Position,
     Reduce,
-    Reduction,
     Ref,
     Select,
     Sub,
-    Where,
-    moved,
+    substitute,
 )
+from costmodel.language.rule_table import Rules
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import (
     Names,
@@ -170,6 +168,8 @@ class Notation:
 
 
 def _constant(notation: Notation, node: Constant) -> Piece:
+    if node.base.variables:
+        return Piece(notation.position(node.base), ATOM if len(node.base.terms) == 1 else SUM)
     text = notation.poly(node.base)
     positive = all(number > 0 for number in node.base.terms.values())
     single = PRODUCT if {*text.replace("**", "")} & {*"*/"} else ATOM
@@ -186,10 +186,6 @@ def _constant(notation: Notation, node: Constant) -> Piece:
     if node.half_power == 1:
         return Piece(root, ATOM)
     return notation.fraction(Piece("1", ATOM), Piece(root, ATOM))
-
-
-def _number(notation: Notation, node: IndexValue) -> Piece:
-    return Piece(notation.position(node.place), ATOM if len(node.place.terms) == 1 else SUM)
 
 
 def _ref(notation: Notation, node: Ref) -> Piece:
@@ -226,33 +222,29 @@ def _call(notation: Notation, node: Call) -> Piece:
     return Piece(f"{node.function}({body})", ATOM)
 
 
-def _reduce(notation: Notation, node: Reduction) -> Piece:
+def _reduce(notation: Notation, node: Reduce) -> Piece:
     body = notation.wrapped(printed(notation, node.body), PRODUCT)
     return Piece(notation.reduction(node.kind, node.over, body), REDUCTION)
 
 
-def _where(notation: Notation, node: Where) -> Piece:
-    on, then, otherwise = (printed(notation, child).text for child in node.children)
-    above = notation.poly(node.above)
+def _bracket(notation: Notation, node: Bracket) -> Piece:
+    """`(a if z > 0 else b)`; `(g where z[c] is the first to equal m, else 0)` of a maximum."""
+    body, left, right = (
+        printed(notation, part).text for part in (node.body, node.left, node.right)
+    )
+    otherwise = "0" if node.otherwise is None else printed(notation, node.otherwise).text
+    first = bool(node.first) and isinstance(node.left, Ref)
     if notation.latex:
-        cases = rf"{then} & {on} > {above} \\ {otherwise} & \text{{else}}"
+        condition = rf"{left} {node.relation} {right}" + (r" \text{, first}" if first else "")
+        cases = rf"{body} & {condition} \\ {otherwise} & \text{{else}}"
         return Piece(rf"\begin{{cases}} {cases} \end{{cases}}", ATOM)
-    return Piece(f"({then} if {on} > {above} else {otherwise})", ATOM)
+    if node.relation == ">":
+        return Piece(f"({body} if {left} > {right} else {otherwise})", ATOM)
+    equal = f"{left} {'is the first to equal' if first else 'is'} {right}"
+    return Piece(f"({body} where {equal}, else {otherwise})", ATOM)
 
 
-def _first(notation: Notation, node: First) -> Piece:
-    body, entry, largest = (printed(notation, child).text for child in node.children)
-    only = isinstance(node.entry, IndexValue)
-    if notation.latex:
-        otherwise = r"0 & \text{else}"
-        first = "" if only else r" \text{, first}"
-        cases = rf"{body} & {entry} = {largest}{first} \\ {otherwise}"
-        return Piece(rf"\begin{{cases}} {cases} \end{{cases}}", ATOM)
-    equal = f"{entry} {'is' if only else 'is the first to equal'} {largest}"
-    return Piece(f"({body} where {equal}, else 0)", ATOM)
-
-
-def _folded(notation: Notation, node: Folded) -> Piece:
+def _free_scale(notation: Notation, node: FreeScale) -> Piece:
     return _mul(notation, Mul(node.body, node.factor))
 
 
@@ -261,8 +253,7 @@ def _fft(notation: Notation, node: Fft) -> Piece:
     over = ",".join(index.name for index in node.over)
     length = notation.poly(node.length)
     if notation.latex:
-        name, adjoint, _ = node.kind.partition("-adjoint")
-        name = rf"\overline{{\mathrm{{{name}}}}}" if adjoint else rf"\mathrm{{{name}}}"
+        name = TRANSFORMS[node.kind].latex
         return Piece(rf"{name}_{{{over}}}^{{{length}}}\left({body}\right)", ATOM)
     return Piece(f"{node.kind}({body}, over {over}, {length} points)", ATOM)
 
@@ -292,7 +283,7 @@ def _softmax(notation: Notation, node: Composite) -> Piece:
     primed = replace(index, name=index.name + "'")
     other = Ref(
         node.body.array,
-        tuple(moved(p, {index.atom: primed.as_poly()}) for p in node.body.positions),
+        substitute(node.body.positions, {index.atom: primed.as_poly()}),
     )
     above, below = (printed(notation, Call("exp", part)) for part in (node.body, other))
     total = Piece(notation.reduction("sum", (primed,), below.text), REDUCTION)
@@ -328,34 +319,31 @@ def _composite(notation: Notation, node: Composite) -> Piece:
     return COMPOSITES[node.name](notation, node)
 
 
-RULES: Mapping[type[Node], Callable[..., Piece]] = {
-    Constant: _constant,
-    IndexValue: _number,
-    Ref: _ref,
-    Add: _sum("+"),
-    Sub: _sum("-"),
-    Mul: _mul,
-    Div: _div,
-    Neg: _neg,
-    Call: _call,
-    Reduce: _reduce,
-    Joined: _reduce,
-    Folded: _folded,
-    Where: _where,
-    First: _first,
-    Fft: _fft,
-    Select: _select,
-    Composite: _composite,
-}
+RULES: Rules[Callable[..., Piece]] = Rules(
+    "notation",
+    {
+        Constant: _constant,
+        Ref: _ref,
+        Add: _sum("+"),
+        Sub: _sum("-"),
+        Mul: _mul,
+        Div: _div,
+        Neg: _neg,
+        FreeScale: _free_scale,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: _bracket,
+        Fft: _fft,
+        Select: _select,
+        Composite: _composite,
+    },
+)
+"""Kind of node -> how it is printed."""
 
 
 def printed(notation: Notation, node: Node) -> Piece:
-    """A scalar expression in a notation; Unsupported where a node has no rule."""
-    try:
-        rule = RULES[type(node)]
-    except KeyError:
-        raise Unsupported(f"{type(node).__name__} has no rule in latex") from None
-    return rule(notation, node)
+    """A scalar expression in a notation."""
+    return RULES[type(node)](notation, node)
 
 
 @dataclass(frozen=True)

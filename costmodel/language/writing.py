@@ -7,7 +7,7 @@ from typing import Any
 from costmodel.errors import EquationError
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import Index, UnionIndex
-from costmodel.language.nodes import Call, Fft, Node, Ref, Select, names_in, node, reduction
+from costmodel.language.nodes import Call, Fft, Node, Reduce, Ref, Select, names_in, node
 from costmodel.symbolic.polynomial import Poly
 
 
@@ -21,12 +21,12 @@ def _indices(over: Any) -> tuple[Index, ...]:
 
 def sum_(body: Any, over: Any) -> Node:
     """The sum of `body` over one index or a tuple of indices."""
-    return reduction("sum", node(body), _indices(over))
+    return Reduce("sum", node(body), _indices(over))
 
 
 def max_over(body: Any, over: Any) -> Node:
     """The maximum of `body` over one index or a tuple of indices."""
-    return reduction("max", node(body), _indices(over))
+    return Reduce("max", node(body), _indices(over))
 
 
 def function(name: str, body: Any) -> Node:

@@ -10,7 +10,8 @@ Which arrays does an equation need, and which need themselves or a sequence's in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -19,26 +20,28 @@ from costmodel.errors import OracleError
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
+    OPAQUE,
+    Add,
     Array,
     Binary,
+    Bracket,
     Call,
+    Composite,
     Constant,
+    Div,
     Fft,
-    First,
-    Flat,
-    Folded,
+    FreeScale,
     Gather,
-    IndexValue,
-    Joined,
+    Mul,
     Neg,
     Node,
-    Position,
     Reduce,
-    Reduction,
     Ref,
     Select,
-    Where,
+    Sub,
+    names_in,
 )
+from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
 from costmodel.oracle.algorithms import ALGORITHMS, CHOICES, Comparisons, Contender, Tally
 from costmodel.oracle.places import Places, Point
 from costmodel.oracle.scalars import (
@@ -174,22 +177,10 @@ class Run:
     def _work(self, equation: Equation) -> Work:
         """How an equation is executed."""
         value, place = equation.value, self.places.entry(equation.positions)
-        shared, added = list(equation.indices), []
-        if isinstance(value, Fft):
-            inside = {a for p in value.body.positions for a in _letters(p)}
-            inside -= {index.atom for index in value.over}
-            named = [
-                i for p in equation.positions for i in equation.indices if i.atom in _letters(p)
-            ]
-            shared = [index for index in equation.indices if index.atom in inside]
-            added = [index for index in named if index not in shared]
-            results = self._transformed(equation, value, added)
-        elif isinstance(value, Select):
-            shared = [index for index in equation.indices if index.atom != value.rank]
-            added = [index for index in equation.indices if index.atom == value.rank]
-            results = self._chosen(equation, value)
+        if isinstance(value, OPAQUE):
+            shared, added, results = ALONE[type(value)](self, equation, value)
         else:
-            results = _alone(self._step(value))
+            shared, added, results = equation.indices, (), _one(self.step(value))
         points = self.places.points
         return Work(equation.array, points(shared), points(added), place, results)
 
@@ -239,65 +230,16 @@ class Run:
         said = self.places.said(point)
         return OracleError(f"{array.name}{list(where)} is defined twice {said}")
 
-    def _step(self, expression: Node) -> Step:
+    def step(self, expression: Node) -> Step:
         """An expression as a function of a point."""
-        if isinstance(expression, Ref):
-            return self._reading(expression)
-        if isinstance(expression, Binary):
-            return arithmetic(expression, self._step(expression.left), self._step(expression.right))
-        if isinstance(expression, (Reduce, Joined)):
-            return self._reduction(expression)
-        if isinstance(expression, Constant):
-            constant = Scalar(self._constant(expression))
-            return lambda point, instance: constant
-        if isinstance(expression, IndexValue):
-            place = self.places.value(expression.place)
-            return lambda point, instance: Scalar(place(point))
-        if isinstance(expression, First):
-            return self._first(expression)
-        if isinstance(expression, Where):
-            return self._choice(expression)
-        if isinstance(expression, (Neg, Folded)):
-            factor = -1.0 if isinstance(expression, Neg) else self._constant(expression.factor)
-            return times(factor, self._step(expression.body))
-        if isinstance(expression, Call):
-            return called(expression.function, self._step(expression.body))
-        raise OracleError(f"cannot execute a {type(expression).__name__} inside an expression")
+        return STEPS[type(expression)](self, expression)
 
-    def _constant(self, expression: Constant) -> float:
+    def constant(self, expression: Constant) -> float:
+        """A number that is known before the input."""
         return float(float(expression.base.rational(self.sizes)) ** (expression.half_power / 2))
 
-    def _first(self, expression: First) -> Step:
-        parts = [self._step(child) for child in expression.children]
-        entry_of, atoms = parts[1], [index.atom for index in expression.over]
-        points = self.places.points(expression.over)
-
-        def step(point: Point, instance: Instance) -> Scalar:
-            every = [part(point, instance) for part in parts]
-            body, entry, largest = every
-            won = entry.value == largest.value
-            around = {k: v for k, v in point.items() if k not in atoms}
-            for other in points(around):
-                if all(other[atom] == point[atom] for atom in atoms):
-                    break
-                won = won and entry_of(other, Instance(0, other)).value != largest.value
-            value, empty = (body.value, body.empty) if won else (0.0, True)
-            return after(every, value)._replace(empty=empty)
-
-        return step
-
-    def _choice(self, expression: Where) -> Step:
-        parts = [self._step(child) for child in expression.children]
-        above = expression.above.at(self.sizes)
-
-        def step(point: Point, instance: Instance) -> Scalar:
-            every = [part(point, instance) for part in parts]
-            on, then, otherwise = every
-            return after(every, (then if on.value > above else otherwise).value)
-
-        return step
-
-    def _reading(self, ref: Ref) -> Step:
+    def reading(self, ref: Ref) -> Step:
+        """What a reference reads."""
         if any(isinstance(position, Gather) for position in ref.positions):
             return self._gathering(ref)
         array, place = ref.array, self.places.entry(ref.positions)
@@ -305,7 +247,7 @@ class Run:
 
     def _gathering(self, ref: Ref) -> Step:
         steps = [
-            self._reading(p.at) if isinstance(p, Gather) else placed(self.places.position(p))
+            self.reading(p.at) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
         ]
 
@@ -339,90 +281,163 @@ class Run:
             f"{self.places.said(point)}"
         )
 
-    def _reduction(self, expression: Reduction) -> Step:
-        body, points = self._step(expression.body), self.places.points(expression.over)
-        kind, spared = expression.kind, self.accounting == "strict"
-        if kind not in ("sum", "max"):
-            raise OracleError(f"unknown reduction '{kind}'")
 
-        def step(point: Point, instance: Instance) -> Scalar:
-            every = [body(inner, instance) for inner in points(point)]
-            terms = [term for term in every if not term.empty]
-            if not terms and kind == "sum":
-                return after(every, 0.0)._replace(depth=0, empty=True)
-            if not terms:
-                raise OracleError(f"a maximum over no term {self.places.said(point)}")
-            values = [term.value for term in terms]
-            if kind == "sum":
-                instance.operations["add"] += len(terms) - spared
-            else:
-                instance.operations["compare"] += len(terms) - 1
-            value = math.fsum(values) if kind == "sum" else max(values)
-            deepest = max([term.depth for term in terms]) + levels(len(terms))
-            return after(every, value)._replace(depth=deepest)
+def _constant(run: Run, node: Constant) -> Step:
+    if node.base.variables:
+        return placed(run.places.value(node.base))
+    constant = Scalar(run.constant(node))
+    return lambda point, instance: constant
 
-        return step
 
-    def _transformed(self, equation: Equation, transform: Fft, added: Sequence[Index]) -> Results:
-        if transform.kind not in ALGORITHMS:
-            raise OracleError(f"unknown transform '{transform.kind}'")
-        summed_number, added_number, algorithm = ALGORITHMS[transform.kind]
-        if len(transform.over) != summed_number or len(added) != added_number:
+def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Run, Binary], Step]:
+    return lambda run, node: made(run.step(node.left), run.step(node.right))
+
+
+def _reduce(run: Run, node: Reduce) -> Step:
+    body, points = run.step(node.body), run.places.points(node.over)
+    kind, spared = node.kind, run.accounting == "strict"
+    if kind not in ("sum", "max"):
+        raise OracleError(f"unknown reduction '{kind}'")
+
+    def step(point: Point, instance: Instance) -> Scalar:
+        every = [body(inner, instance) for inner in points(point)]
+        terms = [term for term in every if not term.empty]
+        if not terms and kind == "sum":
+            return after(every, 0.0)._replace(depth=0, empty=True)
+        if not terms:
+            raise OracleError(f"a maximum over no term {run.places.said(point)}")
+        values = [term.value for term in terms]
+        if kind == "sum":
+            instance.operations["add"] += len(terms) - spared
+        else:
+            instance.operations["compare"] += len(terms) - 1
+        value = math.fsum(values) if kind == "sum" else max(values)
+        deepest = max([term.depth for term in terms]) + levels(len(terms))
+        return after(every, value)._replace(depth=deepest)
+
+    return step
+
+
+def _bracket(run: Run, node: Bracket) -> Step:
+    """Which points of the ranges of `first` come before is found by trying them in their order."""
+    body, left, right = (run.step(part) for part in (node.body, node.left, node.right))
+    otherwise = None if node.otherwise is None else run.step(node.otherwise)
+    related = {">": operator.gt, "=": operator.eq}[node.relation]
+    atoms, points = [index.atom for index in node.first], run.places.points(node.first)
+
+    def holds(point: Point) -> bool:
+        noted = Instance(0, point)
+        return bool(related(left(point, noted).value, right(point, noted).value))
+
+    def is_first(point: Point) -> bool:
+        around = {name: value for name, value in point.items() if name not in atoms}
+        here = [point[atom] for atom in atoms]
+        return next(p for p in points(around) if [p[a] for a in atoms] == here or holds(p)) == point
+
+    def step(point: Point, instance: Instance) -> Scalar:
+        every = [part(point, instance) for part in (body, left, right)]
+        there, one, two = every
+        chosen = bool(related(one.value, two.value)) and is_first(point)
+        if otherwise is None:
+            value, empty = (there.value, there.empty) if chosen else (0.0, True)
+            return after(every, value)._replace(empty=empty)
+        every.append(otherwise(point, instance))
+        return after(every, (there if chosen else every[-1]).value)
+
+    return step
+
+
+STEPS: Rules[Callable[..., Step]] = Rules(
+    "the oracle",
+    {
+        Constant: _constant,
+        Ref: Run.reading,
+        Add: _binary(arithmetic("add", operator.add, of_sums=True)),
+        Sub: _binary(arithmetic("add", operator.sub, of_sums=True)),
+        Mul: _binary(arithmetic("mul", operator.mul)),
+        Div: _binary(arithmetic("div", operator.truediv)),
+        Neg: lambda run, node: times(-1.0, run.step(node.body)),
+        FreeScale: lambda run, node: times(run.constant(node.factor), run.step(node.body)),
+        Call: lambda run, node: called(node.function, run.step(node.body)),
+        Reduce: _reduce,
+        Bracket: _bracket,
+        Fft: refused("a transform stands alone on the right side of its equation"),
+        Select: refused("a choice stands alone on the right side of its equation"),
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> its value as a function of a point."""
+
+
+Alone = tuple[Sequence[Index], Sequence[Index], Results]
+"""The indices that all results of one instance share, those that tell them apart, the results."""
+
+
+def _fft(run: Run, equation: Equation, transform: Fft) -> Alone:
+    if transform.kind not in ALGORITHMS:
+        raise OracleError(f"unknown transform '{transform.kind}'")
+    over = [index.atom for index in transform.over]
+    inside = {*names_in(transform.body.positions)} - {*over}
+    shared = [index for index in equation.indices if index.atom in inside]
+    by_atom = {index.atom: index for index in equation.indices}
+    added = [by_atom[a] for a in names_in(equation.positions) if by_atom[a] not in shared]
+    summed_number, added_number, algorithm = ALGORITHMS[transform.kind]
+    if len(over) != summed_number or len(added) != added_number:
+        raise OracleError(f"{equation.name}: a {transform.kind} with other indices than its own")
+    length = transform.length.at(run.sizes)
+    read, points = run.reading(transform.body), run.places.points(transform.over)
+
+    def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
+        operands = {tuple(p[a] for a in over): read(p, instance) for p in points(point)}
+        tally = Tally()
+        made = algorithm({k: s.value for k, s in operands.items()}, length, tally)
+        instance.operations.update(tally.halved())
+        _, depth, token, given, _ = after(operands.values(), 0.0)
+        return [
+            Scalar(made[tuple(p[i.atom] for i in added)], depth + tally.deepest, token, given)
+            for p in at
+        ]
+
+    return shared, added, results
+
+
+def _select(run: Run, equation: Equation, select: Select) -> Alone:
+    shared = [index for index in equation.indices if index.atom != select.rank]
+    added = [index for index in equation.indices if index.atom == select.rank]
+    (over,) = select.over
+    read, points = run.reading(select.body), run.places.points(select.over)
+
+    def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
+        found = {p[over.atom]: read(p, instance) for p in points(point)}
+        said = run.places.said(point)
+        if not found:
+            raise OracleError(f"{equation.name}: {select.kind} among no entries {said}")
+        made = Comparisons()
+        contenders = [Contender(scalar.value, position) for position, scalar in found.items()]
+        chosen = CHOICES[select.kind](contenders, len(at), made)
+        if len(chosen) != len(at):
             raise OracleError(
-                f"{equation.name}: a {transform.kind} with other indices than its own"
+                f"{equation.name}: {select.kind} gives {len(chosen)} positions, {len(at)} are "
+                f"defined {said}"
             )
-        length = transform.length.at(self.sizes)
-        read, points = self._reading(transform.body), self.places.points(transform.over)
+        instance.operations["compare"] += made.number
+        _, depth, token, given, _ = after(found.values(), 0.0)
+        return [Scalar(position, depth + made.deepest, token, given) for position in chosen]
 
-        def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
-            operands = {
-                tuple(p[i.atom] for i in transform.over): read(p, instance) for p in points(point)
-            }
-            tally = Tally()
-            made = algorithm({k: s.value for k, s in operands.items()}, length, tally)
-            instance.operations.update(tally.halved())
-            _, depth, token, given, _ = after(operands.values(), 0.0)
-            return [
-                Scalar(made[tuple(p[i.atom] for i in added)], depth + tally.deepest, token, given)
-                for p in at
-            ]
-
-        return results
-
-    def _chosen(self, equation: Equation, select: Select) -> Results:
-        (over,) = select.over
-        read, points = self._reading(select.body), self.places.points(select.over)
-
-        def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
-            found = {p[over.atom]: read(p, instance) for p in points(point)}
-            said = self.places.said(point)
-            if not found:
-                raise OracleError(f"{equation.name}: {select.kind} among no entries {said}")
-            made = Comparisons()
-            contenders = [Contender(scalar.value, position) for position, scalar in found.items()]
-            chosen = CHOICES[select.kind](contenders, len(at), made)
-            if len(chosen) != len(at):
-                raise OracleError(
-                    f"{equation.name}: {select.kind} gives {len(chosen)} positions, {len(at)} are "
-                    f"defined {said}"
-                )
-            instance.operations["compare"] += made.number
-            _, depth, token, given, _ = after(found.values(), 0.0)
-            return [Scalar(position, depth + made.deepest, token, given) for position in chosen]
-
-        return results
+    return shared, added, results
 
 
-def _alone(step: Step) -> Results:
+ALONE: Rules[Callable[..., Alone]] = Rules(
+    "the oracle, of what stands alone",
+    {Fft: _fft, Select: _select, Composite: WRITTEN_OUT},
+    OPAQUE,
+)
+"""Kind of node that stands alone on a right side -> how its equation is executed."""
+
+
+def _one(step: Step) -> Results:
     """The one result of an expression."""
     return lambda point, at, instance: [step(point, instance)]
-
-
-def _letters(position: Position) -> frozenset[str]:
-    if isinstance(position, Gather):
-        return frozenset().union(*map(_letters, position.at.positions))
-    parts = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
-    return frozenset().union(*(part.letters for part in parts))
 
 
 def of_a_sequence(system: System) -> set[Array]:
@@ -430,7 +445,7 @@ def of_a_sequence(system: System) -> set[Array]:
     found = {a for a in system.mixer.arrays.values() if a.role in ("input", "context")}
     for _ in system.equations:
         for equation in system.equations:
-            if not found.isdisjoint(_arrays(equation.value)):
+            if not found.isdisjoint(equation.value.arrays):
                 found.add(equation.array)
     return found
 
@@ -439,7 +454,7 @@ def in_loops(system: System) -> list[int]:
     """The equations whose array needs itself, directly or through others."""
     needs: dict[Array, set[Array]] = {}
     for equation in system.equations:
-        needs.setdefault(equation.array, set()).update(_arrays(equation.value))
+        needs.setdefault(equation.array, set()).update(equation.value.arrays)
 
     def reached(array: Array) -> set[Array]:
         found: set[Array] = set()
@@ -450,10 +465,3 @@ def in_loops(system: System) -> list[int]:
         return found
 
     return [k for k, e in enumerate(system.equations) if e.array in reached(e.array)]
-
-
-def _arrays(expression: Node) -> Iterator[Array]:
-    if isinstance(expression, Ref):
-        yield expression.array
-    for child in expression.children:
-        yield from _arrays(child)

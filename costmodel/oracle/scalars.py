@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from costmodel.language.functions import TABLE
-from costmodel.language.nodes import Add, Array, Binary, Div, Mul, Sub
+from costmodel.language.nodes import Array
 from costmodel.oracle.places import At, Point
 
 Entry = tuple[Array, tuple[int, ...]]
@@ -86,33 +86,30 @@ def called(function: str, body: Step) -> Step:
     return step
 
 
-def arithmetic(expression: Binary, left: Step, right: Step) -> Step:
-    """An operation on two values; on a sum over no term it is none."""
-    kind = type(expression)
-    name, operation, sums = _NAMES[kind], _ARITHMETIC[kind], kind in (Add, Sub)
+def arithmetic(
+    name: str, operation: Callable[[float, float], float], *, of_sums: bool = False
+) -> Callable[[Step, Step], Step]:
+    """An operation on two values; on a sum over no term it is none: `of_sums` says that then the
+    other value is left, and not nothing."""
 
-    def step(point: Point, instance: Instance) -> Scalar:
-        one, two = left(point, instance), right(point, instance)
-        token, given = max(one.token, two.token), one.given or two.given
-        value = operation(one.value, two.value)
-        if not (one.empty or two.empty):
-            instance.operations[name] += 1
-            return Scalar(value, max(one.depth, two.depth) + 1, token, given)
-        if not sums:
-            return Scalar(0.0, 0, token, given, empty=True)
-        kept = two if one.empty else one
-        return Scalar(value, kept.depth, token, given, kept.empty)
+    def made(left: Step, right: Step) -> Step:
+        def step(point: Point, instance: Instance) -> Scalar:
+            one, two = left(point, instance), right(point, instance)
+            token, given = max(one.token, two.token), one.given or two.given
+            value = operation(one.value, two.value)
+            if not (one.empty or two.empty):
+                instance.operations[name] += 1
+                return Scalar(value, max(one.depth, two.depth) + 1, token, given)
+            if not of_sums:
+                return Scalar(0.0, 0, token, given, empty=True)
+            kept = two if one.empty else one
+            return Scalar(value, kept.depth, token, given, kept.empty)
 
-    return step
+        return step
+
+    return made
 
 
-_NAMES: Mapping[type, str] = {Add: "add", Sub: "add", Mul: "mul", Div: "div"}
-_ARITHMETIC: Mapping[type, Callable[[float, float], float]] = {
-    Add: lambda a, b: a + b,
-    Sub: lambda a, b: a - b,
-    Mul: lambda a, b: a * b,
-    Div: lambda a, b: a / b,
-}
 FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "exp": math.exp,
     "sqrt": math.sqrt,

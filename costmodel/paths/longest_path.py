@@ -10,6 +10,7 @@ from functools import cache, cached_property, partial
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Gather, Node, Ref, position_value
+from costmodel.language.rule_table import Rules
 from costmodel.paths.loop_rows import (
     ROW,
     at_rows,
@@ -46,23 +47,19 @@ from costmodel.symbolic.piecewise_max import (
 )
 from costmodel.symbolic.polynomial import Poly, by_text
 
-Rules = Mapping[type[Node], Callable[..., Depth]]
-"""Kind of node -> its depth, from the depths so far, the node, the instances that it is in, and
-what is known of the indices around it."""
-
 
 class Depths:
     """The depth of every array's entries in a phase, in the axes of the array.
 
     Args:
-        rules: how deep each kind of node is; `question` names whose they are.
+        rules: how deep each kind of node is, from the depths so far, the node, the instances that
+            it is in, and what is known of the indices around it.
     """
 
-    def __init__(self, system: System, phase: str, rules: Rules, question: str) -> None:
+    def __init__(self, system: System, phase: str, rules: Rules[Callable[..., Depth]]) -> None:
         self.system = system = ascending(system)
         self.phase = phase
         self.rules = rules
-        self.question = question
         self.arrays: dict[Array, Depth] = {}
         self.before: dict[Equation, dict[Ref, Depth]] = {}
         """The references of a loop to the row before, while its rows are being solved."""
@@ -190,10 +187,7 @@ class Depths:
 
     def depth(self, node: Node, part: Instances, constraints: Constraints) -> Depth:
         """The depth at which an expression is known."""
-        try:
-            rule = self.rules[type(node)]
-        except KeyError:
-            raise Unsupported(f"{type(node).__name__} has no rule in {self.question}") from None
+        rule = self.rules[type(node)]
         return pruned(constraints, rule(self, node, part, constraints))
 
 

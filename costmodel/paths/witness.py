@@ -262,11 +262,7 @@ class Search:
 
     def chain(self, node: Node, part: Instances, around: Constraints) -> Chain:
         """The longest chain that ends in an expression."""
-        try:
-            rule = self.rules[type(node)]
-        except KeyError:
-            raise Unsupported(f"{type(node).__name__} has no rule in critical_path") from None
-        return rule(self, node, part, around)
+        return self.rules[type(node)](self, node, part, around)
 
 
 LARGE = 2**20

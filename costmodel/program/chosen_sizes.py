@@ -12,17 +12,7 @@ from itertools import product
 
 from costmodel.errors import SizeError
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.nodes import (
-    Composite,
-    Constant,
-    Fft,
-    Gather,
-    Node,
-    Position,
-    Ref,
-    position_value,
-    walk,
-)
+from costmodel.language.nodes import polys_of, walk
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.sizes import LETTERS, checked
 
@@ -109,25 +99,10 @@ def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
     polys += [extent for array in form.arrays.values() for extent in array.shape]
     polys += [bound for index in form.indices.values() for bound in index.ends]
     for equation in form.equations:
-        polys += _places(equation.positions)
-        polys += [poly for node, _ in walk(equation.value) for poly in _named(node)]
+        polys += polys_of(equation.positions)
+        polys += [poly for node, _ in walk(equation.value) for poly in polys_of(node)]
     found = {letter for poly in polys for letter in poly.letters}
     return tuple(letter for letter in mixer.letters if letter in found)
-
-
-def _named(node: Node) -> list[Poly]:
-    """The expressions in sizes and indices that a node holds itself."""
-    if isinstance(node, Ref):
-        return _places(node.positions)
-    if isinstance(node, Constant):
-        return [node.base]
-    if isinstance(node, Composite):
-        return [node.by]
-    return [node.length] if isinstance(node, Fft) else []
-
-
-def _places(positions: Sequence[Position]) -> list[Poly]:
-    return [position_value(p) for p in positions if not isinstance(p, Gather)]
 
 
 def default(letter: str, sizes: Mapping[str, int]) -> int:

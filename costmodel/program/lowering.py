@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from costmodel.errors import EquationError
 from costmodel.language.equations import Equation, Form, System
@@ -22,25 +22,20 @@ from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_firs
 from costmodel.language.macros import WRITTEN
 from costmodel.language.nodes import (
     Array,
-    Binary,
-    Call,
     Composite,
     Constant,
     Div,
-    Fft,
     Flat,
-    Folded,
-    Joined,
+    FreeScale,
     Mul,
-    Neg,
     Node,
     Position,
     Reduce,
     Ref,
-    Select,
-    moved,
-    rebuilt,
+    rewrite,
+    substitute,
     walk,
+    with_entries,
 )
 from costmodel.program.conventions import REWRITES, SCALES
 from costmodel.program.recurrences import Block, blocks
@@ -61,7 +56,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     written: list[Equation] = []
     for equation in form.equations:
         for part in _written_out(equation, rewrites):
-            value = _rewrite(part.value, lambda c: _SCALES[_scale(rewrites)](c))
+            value = rewrite(part.value, partial(_with_scale, _SCALES[_scale(rewrites)]))
             written.append(replace(part, value=value))
     system = System(form.mixer, form.name, tuple(written))
     system = _dense(_filled(system)) if "dense" in rewrites else _range_by_range(system)
@@ -98,20 +93,13 @@ def _scale(rewrites: Sequence[str]) -> str:
 _SCALES: Mapping[str, Callable[[Composite], Node]] = {
     "scale=per-score": lambda c: Div(c.body, Constant(c.by, 1)),
     "scale=mul": lambda c: Mul(c.body, Constant(c.by, -1)),
-    "scale=folded": lambda c: Folded(c.body, Constant(c.by, -1)),
+    "scale=folded": lambda c: FreeScale(c.body, Constant(c.by, -1)),
 }
 
 
-def _rewrite(expression: Node, scale: Callable[[Composite], Node]) -> Node:
-    """Write out the composites that stay inside one expression."""
-    if isinstance(expression, Binary):
-        left, right = (_rewrite(child, scale) for child in expression.children)
-        return type(expression)(left, right)
-    if isinstance(expression, (Neg, Call, Reduce, Joined, Folded)):
-        return replace(expression, body=_rewrite(expression.body, scale))
-    if isinstance(expression, Composite) and expression.name == "scaled":
-        return _rewrite(scale(expression), scale)
-    return expression
+def _with_scale(scale: Callable[[Composite], Node], node: Node) -> Node:
+    """A node, or what scaled scores are written out as."""
+    return scale(node) if isinstance(node, Composite) and node.name == "scaled" else node
 
 
 def _range_by_range(system: System) -> System:
@@ -134,7 +122,7 @@ def _filled(system: System) -> System:
             replace(
                 equation,
                 indices=tuple(_hull(index) for index in equation.indices),
-                value=_without_gaps(equation.value),
+                value=rewrite(equation.value, lambda node: node, _hull),
             )
             for equation in system.equations
         ),
@@ -143,18 +131,6 @@ def _filled(system: System) -> System:
 
 def _hull(index: Index) -> Index:
     return index.hull if isinstance(index, UnionIndex) else index
-
-
-def _without_gaps(expression: Node) -> Node:
-    if isinstance(expression, Binary):
-        left, right = (_without_gaps(child) for child in expression.children)
-        return type(expression)(left, right)
-    if isinstance(expression, (Reduce, Joined)):
-        over = tuple(_hull(index) for index in expression.over)
-        return Reduce(expression.kind, _without_gaps(expression.body), over)
-    if isinstance(expression, (Neg, Call, Folded)):
-        return replace(expression, body=_without_gaps(expression.body))
-    return expression
 
 
 def _dense(system: System) -> System:
@@ -181,7 +157,7 @@ def _dense(system: System) -> System:
             replace(
                 equation,
                 indices=tuple(wide[i.atom] for i in equation.indices),
-                value=_reindexed(equation.value, wide),
+                value=rewrite(equation.value, lambda node: node, lambda i: wide[i.atom]),
             )
             for equation in system.equations
         ),
@@ -236,19 +212,6 @@ def _widened(index: Index, by_atom: Mapping[str, Index]) -> Index:
         for top in _widened(outer, by_atom).upper:
             upper.append(bound.substitute({outer.atom: top}))
     return replace(index, lower=lower, upper=tuple(dict.fromkeys(upper)))
-
-
-def _reindexed(expression: Node, wide: Mapping[str, Index]) -> Node:
-    if isinstance(expression, Binary):
-        left, right = (_reindexed(child, wide) for child in expression.children)
-        return type(expression)(left, right)
-    if isinstance(expression, (Reduce, Fft, Select)):
-        over = tuple(wide[i.atom] for i in expression.over)
-        body = _reindexed(expression.body, wide)
-        return replace(expression, body=body, over=over)  # type: ignore[arg-type]
-    if isinstance(expression, (Neg, Call, Folded)):
-        return replace(expression, body=_reindexed(expression.body, wide))
-    return expression
 
 
 ONE = Poly.of(1)
@@ -328,7 +291,7 @@ def _between_zeros(equation: Equation, pads: _Pads) -> Node:
             positions = (*ref.positions[:axis], place - first + 1, *ref.positions[axis + 1 :])
             ref = Ref(pads.array(ref.array, window), positions)
         at[node] = ref
-    return rebuilt(equation.value, lambda ref: at.get(ref, ref), lambda index: index)
+    return with_entries(equation.value, at)
 
 
 def _windows(ref: Ref, indices: tuple[Index, ...]) -> Iterator[Window]:
@@ -381,11 +344,6 @@ def _by_taps(equation: Equation) -> Equation:
 def _turned(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
     """The sum over an index of its own in place of a row, which is read so far back."""
     tap = Index(row.name, (ONE,), (extent,))
-    at = {row.atom: place}
-    body = rebuilt(
-        value.body,
-        lambda ref: Ref(ref.array, tuple(moved(p, at) for p in ref.positions)),
-        lambda index: index,
-    )
+    body = substitute(value.body, {row.atom: place})
     over = tuple(tap if index is row else index for index in value.over)
     return replace(value, body=body, over=tuple(outer_first(over)))

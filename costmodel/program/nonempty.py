@@ -6,7 +6,7 @@ It is followed inside one equation; an entry that an equation writes is a number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from costmodel.errors import Unsupported
@@ -15,18 +15,23 @@ from costmodel.language.indices import outer_first
 from costmodel.language.nodes import (
     Add,
     Binary,
+    Bracket,
+    Call,
+    Composite,
+    Constant,
     Div,
-    First,
-    Folded,
-    Joined,
+    Fft,
+    FreeScale,
     Mul,
     Neg,
     Node,
     Reduce,
-    Reduction,
+    Ref,
+    Select,
     Sub,
     walk,
 )
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, outside, projected
 
 Places = tuple[Constraints, ...]
@@ -39,11 +44,11 @@ EVERYWHERE: Places = (frozenset(),)
 def may_be_empty(equation: Equation) -> bool:
     """Whether some reduction of an equation is not proven to have a term at every point."""
     for part, over in walk(equation.value):
-        if isinstance(part, First):
+        if isinstance(part, Bracket) and part.otherwise is None:
             return True
         if isinstance(part, Reduce):
             around = equation.domain.union(*(index.constraints for index in over))
-            if _bare(part, around):
+            if any(_bare(one, around) for one in part.parts):
                 return True
     return False
 
@@ -66,8 +71,11 @@ def present(node: Node, around: Constraints) -> Places:
     Raises:
         Unsupported: a maximum that may be over no term.
     """
-    rule = RULES.get(type(node))
-    return EVERYWHERE if rule is None else rule(node, around)
+    return RULES[type(node)](node, around)
+
+
+def _always(node: Node, around: Constraints) -> Places:
+    return EVERYWHERE
 
 
 def both(node: Binary, around: Constraints) -> Places:
@@ -97,11 +105,11 @@ def _disjoint(places: Sequence[Constraints], around: Constraints) -> Places:
     return tuple(kept)
 
 
-def _inside(node: Neg | Folded, around: Constraints) -> Places:
+def _inside(node: Neg | FreeScale, around: Constraints) -> Places:
     return present(node.body, around)
 
 
-def with_terms(node: Reduction, around: Constraints) -> Places:
+def with_terms(node: Reduce, around: Constraints) -> Places:
     """Where, among the points with `around`, a reduction has any term."""
     found: list[Constraints] = []
     for part in node.parts:
@@ -124,7 +132,7 @@ def _covered(around: Constraints, found: Sequence[Constraints]) -> bool:
     return len(found) > 1 and not outside(around, [around | place for place in found])
 
 
-def _reduce(node: Reduction, around: Constraints) -> Places:
+def _reduce(node: Reduce, around: Constraints) -> Places:
     found = with_terms(node, around)
     if node.kind != "sum" and found != EVERYWHERE:
         names = ", ".join(index.name for index in node.over)
@@ -132,11 +140,14 @@ def _reduce(node: Reduction, around: Constraints) -> Places:
     return found
 
 
-def _first(node: First, around: Constraints) -> Places:
-    """At one of the points that its indices run over: which one, no cost depends on. Here it is the
-    first one, where each index is the largest of its lower bounds."""
+def _bracket(node: Bracket, around: Constraints) -> Places:
+    """Without anything elsewhere, at one of the points that its indices run over: which one, no
+    cost depends on. Here it is the first one, where each index is the largest of its lower bounds.
+    """
+    if node.otherwise is not None:
+        return EVERYWHERE
     places = present(node.body, around)
-    for index in node.over:
+    for index in node.first:
         first = (
             frozenset({low - index.as_poly(), *(low - other - 1 for other in index.lower[:k])})
             for k, low in enumerate(index.lower)
@@ -145,15 +156,23 @@ def _first(node: First, around: Constraints) -> Places:
     return places
 
 
-RULES: Mapping[type[Node], Callable[..., Places]] = {
-    Add: _either,
-    Sub: _either,
-    Mul: both,
-    Div: both,
-    Neg: _inside,
-    Folded: _inside,
-    First: _first,
-    Reduce: _reduce,
-    Joined: _reduce,
-}
-"""Nodes that may be 0 because a reduction has no term; all others are always there."""
+RULES: Rules[Callable[..., Places]] = Rules(
+    "nonempty",
+    {
+        Constant: _always,
+        Ref: _always,
+        Add: _either,
+        Sub: _either,
+        Mul: both,
+        Div: both,
+        Neg: _inside,
+        FreeScale: _inside,
+        Call: _always,
+        Reduce: _reduce,
+        Bracket: _bracket,
+        Fft: _always,
+        Select: _always,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> where it is more than a sum over no term."""

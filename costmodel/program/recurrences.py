@@ -15,7 +15,17 @@ from functools import cache, cached_property
 from costmodel.errors import EquationError, Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Flat, Gather, Position, Ref, moved, rebuilt, walk
+from costmodel.language.nodes import (
+    Array,
+    Flat,
+    Gather,
+    Node,
+    Position,
+    Ref,
+    rewrite,
+    substitute,
+    walk,
+)
 from costmodel.symbolic.constraints import Constraints, implied, infeasible
 from costmodel.symbolic.polynomial import Poly
 
@@ -298,26 +308,25 @@ def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equ
         row = _plain(equation.positions[axis])
         values = {a: last + 1 - Poly.atom(a) for a in row.letters if a[0] == "@"}
 
-    def entry(ref: Ref) -> Ref:
-        return Ref(ref.array, place(ref.array, ref.positions))
+    def place(array: Array, positions: tuple[Position, ...]) -> tuple[Position, ...]:
+        if array not in turned:
+            return positions
+        axis, last = turned[array]
+        row = last + 1 - _plain(positions[axis])
+        return (*positions[:axis], row, *positions[axis + 1 :])
 
-    def place(array: Array, positions: Sequence[Position]) -> tuple[Position, ...]:
-        found = [moved(position, values) for position in positions]
-        if array in turned:
-            axis, last = turned[array]
-            found[axis] = last + 1 - _plain(found[axis])
-        return tuple(found)
+    def entry(node: Node) -> Node:
+        return Ref(node.array, place(node.array, node.positions)) if isinstance(node, Ref) else node
 
     def index(of: Index) -> Index:
-        low, high = ([b.substitute(values) for b in bounds] for bounds in (of.lower, of.upper))
         if of.atom not in values:
-            return Index(of.name, tuple(low), tuple(high))
+            return substitute(of, values)
         end = values[of.atom] + of
         return Index(of.name, tuple(end - b for b in of.upper), tuple(end - b for b in of.lower))
 
     return replace(
         equation,
-        positions=place(equation.array, equation.positions),
-        value=rebuilt(equation.value, entry, index),
+        positions=place(equation.array, substitute(equation.positions, values)),
+        value=rewrite(substitute(equation.value, values), entry),
         indices=tuple(map(index, equation.indices)),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, rank
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Binary, Joined, Node, Reduce, Reduction, Select
+from costmodel.language.nodes import Binary, Node, Reduce, Select
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present
 from costmodel.program.phases import Instances
 from costmodel.symbolic.constraints import ONE, Constraints, infeasible, variables_of
@@ -45,7 +45,7 @@ def terms_of(over: tuple[Index, ...]) -> Poly:
 
 
 def numbers_of_terms(
-    node: Reduction, part: Instances, around: Constraints
+    node: Reduce, part: Instances, around: Constraints
 ) -> Iterator[tuple[Poly, Constraints]]:
     """How many terms a reduction has, in the indices around it, and where; sums over no term are no
     terms."""
@@ -54,7 +54,7 @@ def numbers_of_terms(
         for one in node.parts:
             inner = around.union(*(index.constraints for index in one.over))
             there[one] = present(one.body, inner)
-    if isinstance(node, Reduce) and there[node] == EVERYWHERE:
+    if there.get(node) == EVERYWHERE:
         try:
             number = terms_of(node.over)
         except Unsupported:
@@ -70,7 +70,7 @@ def numbers_of_terms(
             raise Unsupported("the number of terms of a reduction depends on cases")
         number_of_all = number_of_all + number_of_one
     cases = number_of_all.chambers()
-    if isinstance(node, Joined) and _smallest(cases, around):
+    if len(node.parts) > 1 and _smallest(cases, around):
         cases = [(frozenset(), call("Min", *(number for _, number in cases)))]
     for guards, number in cases:
         where = frozenset(c for c in guards if not proven(around, c))
@@ -193,7 +193,7 @@ class Points:
 
     def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
         """What stands inside a node, with its points: the terms of a union, range by range."""
-        if isinstance(node, (Reduce, Joined)):
+        if isinstance(node, Reduce):
             for part in node.parts:
                 yield part.body, self.inside(part.over)
             return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System, gradient_name
-from costmodel.language.nodes import First, walk
+from costmodel.language.nodes import Bracket, walk
 from costmodel.oracle.execute import Execution, run
 from costmodel.oracle.interpreter import Values
 from costmodel.proofs.against_oracle import Comparison, Sizes
@@ -149,7 +149,11 @@ class Gradients(Comparison):
 
 
 def _has_maximum(system: System) -> bool:
-    return any(isinstance(node, First) for e in system.equations for node, _ in walk(e.value))
+    return any(
+        isinstance(node, Bracket) and bool(node.first)
+        for e in system.equations
+        for node, _ in walk(e.value)
+    )
 
 
 def _rows_alike(arrays: Values, system: System) -> Values:

@@ -17,25 +17,23 @@ from costmodel.language.functions import CLASSES, TABLE
 from costmodel.language.nodes import (
     Add,
     Binary,
+    Bracket,
     Call,
+    Composite,
     Constant,
     Div,
     Fft,
-    First,
-    Folded,
-    IndexValue,
-    Joined,
+    FreeScale,
     Mul,
     Neg,
     Node,
     Reduce,
-    Reduction,
     Ref,
     Select,
     Sub,
-    Where,
     names_in,
 )
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, Instances, instances, phase_name
 from costmodel.program.trip_count import Points, network, terms_of
@@ -59,7 +57,7 @@ from costmodel.symbolic.polyhedral_sums import total
 from costmodel.symbolic.polynomial import Poly
 
 
-def _leaf(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
+def _free(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
     return iter(())
 
 
@@ -75,14 +73,14 @@ def _call(node: Call, points: Points) -> Iterator[tuple[str, Exact]]:
         yield step, points.number()
 
 
-def _reduce(node: Reduction, points: Points) -> Iterator[tuple[str, Exact]]:
+def _reduce(node: Reduce, points: Points) -> Iterator[tuple[str, Exact]]:
     terms = number_of_terms(node, points)
     name = {"sum": "add", "max": "compare"}[node.kind]
     spared = node.kind == "max" or points.accounting == "strict"
     yield name, terms - points.number(points.present(node)) if spared else terms
 
 
-def number_of_terms(node: Reduction, points: Points) -> Exact:
+def number_of_terms(node: Reduce, points: Points) -> Exact:
     """How many terms a reduction has at all points around it."""
     terms = Exact()
     for part in node.parts:
@@ -142,33 +140,30 @@ def sorted_entries(node: Select, points: Points) -> Poly:
     return number
 
 
-RULES: Mapping[type[Node], Callable[..., Iterator[tuple[str, Exact]]]] = {
-    Constant: _leaf,
-    IndexValue: _leaf,
-    Ref: _leaf,
-    Neg: _leaf,
-    Folded: _leaf,
-    Where: _leaf,
-    First: _leaf,
-    Add: _one("add"),
-    Sub: _one("add"),
-    Mul: _one("mul"),
-    Div: _one("div"),
-    Call: _call,
-    Reduce: _reduce,
-    Joined: _reduce,
-    Fft: _fft,
-    Select: _select,
-}
-"""Node -> the operations that it executes itself, at all points around it."""
+RULES: Rules[Callable[..., Iterator[tuple[str, Exact]]]] = Rules(
+    "count",
+    {
+        Constant: _free,
+        Ref: _free,
+        Add: _one("add"),
+        Sub: _one("add"),
+        Mul: _one("mul"),
+        Div: _one("div"),
+        Neg: _free,
+        FreeScale: _free,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: _free,
+        Fft: _fft,
+        Select: _select,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> the operations that it executes itself, at all points around it."""
 
 
 def _tally(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
-    try:
-        rule = RULES[type(node)]
-    except KeyError:
-        raise Unsupported(f"{type(node).__name__} has no rule in count") from None
-    yield from rule(node, points)
+    yield from RULES[type(node)](node, points)
     for child, inner in points.under(node):
         yield from _tally(child, inner)
 
@@ -191,12 +186,12 @@ def _joined(node: Node, points: Points) -> Exact:
     A sum goes on over the rows of all sequences: by `mac` each term has had its addition. Of two
     shares each is added up first, so that one addition is spared for every further sequence.
     """
-    if isinstance(node, (Neg, Folded)):
+    if isinstance(node, (Neg, FreeScale)):
         return _joined(node.body, points)
     if isinstance(node, (Add, Sub)):
         shares = _joined(node.left, points) + _joined(node.right, points)
         return shares - points.carried_out(node)
-    if isinstance(node, (Reduce, Joined)) and points.accounting != "strict":
+    if isinstance(node, Reduce) and points.accounting != "strict":
         return Exact()
     return points.number(points.present(node))
 

@@ -17,24 +17,22 @@ from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
     Add,
     Binary,
+    Bracket,
     Call,
+    Composite,
     Constant,
     Div,
     Fft,
-    First,
-    Folded,
-    IndexValue,
-    Joined,
+    FreeScale,
     Mul,
     Neg,
     Node,
     Reduce,
-    Reduction,
     Ref,
     Select,
     Sub,
-    Where,
 )
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.paths.loop_rows import in_turn, points_of
 from costmodel.paths.witness import (
     Chain,
@@ -98,13 +96,15 @@ def _binary(name: str) -> Callable[[Search, Binary, Instances, Constraints], Cha
     return rule
 
 
-def _same(search: Search, node: Neg | Folded, part: Instances, around: Constraints) -> Chain:
+def _same(search: Search, node: Neg | FreeScale, part: Instances, around: Constraints) -> Chain:
     return search.chain(node.body, part, around)
 
 
-def _branches(search: Search, node: Where | First, part: Instances, around: Constraints) -> Chain:
-    on, then, otherwise = (search.chain(child, part, around) for child in node.children)
-    return search.longer(search.longer(on, then), otherwise)
+def _bracket(search: Search, node: Bracket, part: Instances, around: Constraints) -> Chain:
+    longest = Chain()
+    for child in node.children:
+        longest = search.longer(longest, search.chain(child, part, around))
+    return longest
 
 
 def _call(search: Search, node: Call, part: Instances, around: Constraints) -> Chain:
@@ -113,7 +113,7 @@ def _call(search: Search, node: Call, part: Instances, around: Constraints) -> C
     return before.then(part.equation.part_of, steps, Poly.of(len(steps)))
 
 
-def _reduce(search: Search, node: Reduction, part: Instances, around: Constraints) -> Chain:
+def _reduce(search: Search, node: Reduce, part: Instances, around: Constraints) -> Chain:
     before: Chain | None = None
     for one in node.parts:
         inner = around.union(*(index.constraints for index in one.over))
@@ -152,24 +152,26 @@ def _select(search: Search, node: Select, part: Instances, around: Constraints) 
     return before.then(part.equation.part_of, ("select",), call("Max", 0, *levels))
 
 
-RULES: Mapping[type[Node], Callable[..., Chain]] = {
-    Constant: _ready,
-    IndexValue: _ready,
-    Ref: _ref,
-    Neg: _same,
-    Folded: _same,
-    Where: _branches,
-    First: _branches,
-    Add: _binary("add"),
-    Sub: _binary("add"),
-    Mul: _binary("mul"),
-    Div: _binary("div"),
-    Call: _call,
-    Reduce: _reduce,
-    Joined: _reduce,
-    Fft: _fft,
-    Select: _select,
-}
+RULES: Rules[Callable[..., Chain]] = Rules(
+    "critical_path",
+    {
+        Constant: _ready,
+        Ref: _ref,
+        Add: _binary("add"),
+        Sub: _binary("add"),
+        Mul: _binary("mul"),
+        Div: _binary("div"),
+        Neg: _same,
+        FreeScale: _same,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: _bracket,
+        Fft: _fft,
+        Select: _select,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> the longest chain that ends in it."""
 
 
 FORWARD = ("training", "inference")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from costmodel.errors import Unsupported
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Binary, Fft, Joined, Node, Reduce, Reduction, Select
+from costmodel.language.nodes import Binary, Fft, Node, Reduce, Select
 from costmodel.language.notation import Notation
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty
 from costmodel.program.phases import Instances
@@ -166,7 +166,7 @@ def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly,
 
 def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
     """The sums of a node and of those inside it; RULES says which nodes cost something."""
-    if isinstance(node, (Reduce, Joined)):
+    if isinstance(node, Reduce):
         name = {"sum": "add", "max": "compare"}[node.kind]
         for value in _reduction(node, around):
             yield name, value
@@ -186,7 +186,7 @@ def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
         yield from _walk(child, around)
 
 
-def _reduction(node: Reduction, around: _Around) -> Iterator[Sum]:
+def _reduction(node: Reduce, around: _Around) -> Iterator[Sum]:
     """R - 1 operations where there are R terms, and none where there is no term."""
     there = around.points.present(node)
     spared = node.kind == "max" or around.accounting == "strict"
@@ -214,9 +214,9 @@ def _selection(node: Select, around: _Around) -> Iterator[Sum]:
     yield replace(around, ranges=ranges).sum(number)
 
 
-def _number(node: Reduction, around: _Around) -> Poly | None:
+def _number(node: Reduce, around: _Around) -> Poly | None:
     """How many terms a reduction has; None where that depends on cases, or adds up over ranges."""
-    if isinstance(node, Joined) or around.inside(node.over).points.present(node.body) != EVERYWHERE:
+    if len(node.parts) > 1 or around.inside(node.over).points.present(node.body) != EVERYWHERE:
         return None
     try:
         return terms_of(node.over)
@@ -233,8 +233,6 @@ def _carried_out(node: Node, points: Points) -> Places:
 
 def _steps(node: Node, points: Points) -> list[str]:
     """The operations of a node at one point, as the count's own rule gives them."""
-    if type(node) not in RULES:
-        raise Unsupported(f"{type(node).__name__} has no rule in count")
     function = getattr(node, "function", None)
     if function is not None:
         return list(TABLE[function].steps)

@@ -17,28 +17,28 @@ from costmodel.errors import EquationError, Unsupported
 from costmodel.language.equations import TRAINED, Equation, Mixer, gradient_name, rank, rows
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
+    OPAQUE,
     Add,
     Array,
+    Bracket,
     Call,
+    Composite,
     Constant,
     Div,
     Fft,
-    First,
-    Folded,
+    FreeScale,
     Gather,
-    IndexValue,
-    Joined,
     Mul,
     Neg,
     Node,
     Reduce,
-    Reduction,
     Ref,
     Select,
     Sub,
-    Where,
+    names_in,
     position_value,
 )
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention, convention as named_convention
 from costmodel.program.recurrences import Block, blocks
 from costmodel.questions.subject import Training, asked, system_of
@@ -195,11 +195,9 @@ def _entry(grid: Grid, ref: Ref) -> Values:
     return np.where(outside, 0.0, array[tuple(where)])
 
 
-def _number(grid: Grid, node: IndexValue) -> Any:
-    return grid.value(node.place)
-
-
 def _constant(grid: Grid, node: Constant) -> Any:
+    if node.base.variables:
+        return grid.value(node.base)
     return float(node.base.rational(grid.sizes)) ** (node.half_power / 2)
 
 
@@ -217,7 +215,7 @@ def _neg(grid: Grid, node: Neg) -> Any:
     return -_value(grid, node.body)
 
 
-def _folded(grid: Grid, node: Folded) -> Any:
+def _free_scale(grid: Grid, node: FreeScale) -> Any:
     return _value(grid, node.body) * _constant(grid, node.factor)
 
 
@@ -227,7 +225,7 @@ def _call(grid: Grid, node: Call) -> Any:
     return VALUES[node.function](_value(grid, node.body))
 
 
-def _reduce(grid: Grid, node: Reduction) -> Any:
+def _reduce(grid: Grid, node: Reduce) -> Any:
     import functools
 
     import numpy as np
@@ -250,72 +248,68 @@ def _reduced(grid: Grid, node: Reduce) -> Any:
     return np.where(mask, body, -np.inf).max(axis=axes, initial=-np.inf)
 
 
-def _where(grid: Grid, node: Where) -> Any:
+def _bracket(grid: Grid, node: Bracket) -> Any:
     import numpy as np
 
-    on, then, otherwise = (_value(grid, child) for child in node.children)
-    return np.where(on > node.above.at(grid.sizes), then, otherwise)
-
-
-def _first(grid: Grid, node: First) -> Any:
-    import numpy as np
-
-    body, entry, largest = (_value(grid, child) for child in node.children)
-    equal = grid.mask() & (entry == largest)
-    (axis,) = (k for k, i in enumerate(grid.indices) if i.atom == node.over[0].atom)
-    equal = np.broadcast_to(equal, np.broadcast_shapes(equal.shape, grid.coordinates[axis].shape))
-    return np.where(equal & (np.cumsum(equal, axis=axis) == 1), body, 0.0)
+    left, right, body = (_value(grid, part) for part in (node.left, node.right, node.body))
+    holds = left > right if node.relation == ">" else left == right
+    if node.first:
+        holds = holds & grid.mask()
+        (axis,) = (k for k, i in enumerate(grid.indices) if i.atom == node.first[0].atom)
+        along = grid.coordinates[axis].shape
+        holds = np.broadcast_to(holds, np.broadcast_shapes(holds.shape, along))
+        holds = holds & (np.cumsum(holds, axis=axis) == 1)
+    return np.where(holds, body, 0.0 if node.otherwise is None else _value(grid, node.otherwise))
 
 
 def _opaque(grid: Grid, node: Fft | Select) -> Any:
     raise Unsupported(f"{node.kind} stands alone on the right side of its equation")
 
 
-RULES: Mapping[type[Node], Callable[..., Any]] = {
-    Constant: _constant,
-    IndexValue: _number,
-    Ref: _entry,
-    Neg: _neg,
-    Folded: _folded,
-    Add: _arithmetic("add"),
-    Sub: _arithmetic("subtract"),
-    Mul: _arithmetic("multiply"),
-    Div: _arithmetic("divide"),
-    Call: _call,
-    Where: _where,
-    First: _first,
-    Reduce: _reduce,
-    Joined: _reduce,
-    Fft: _opaque,
-    Select: _opaque,
-}
+RULES: Rules[Callable[..., Any]] = Rules(
+    "evaluate",
+    {
+        Constant: _constant,
+        Ref: _entry,
+        Add: _arithmetic("add"),
+        Sub: _arithmetic("subtract"),
+        Mul: _arithmetic("multiply"),
+        Div: _arithmetic("divide"),
+        Neg: _neg,
+        FreeScale: _free_scale,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: _bracket,
+        Fft: _opaque,
+        Select: _opaque,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> its values over a grid of points."""
 
 
 def _value(grid: Grid, node: Node) -> Any:
-    try:
-        rule = RULES[type(node)]
-    except KeyError:
-        raise Unsupported(f"{type(node).__name__} has no rule in evaluate") from None
-    return rule(grid, node)
+    return RULES[type(node)](grid, node)
 
 
 def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, int]) -> None:
     import numpy as np
 
-    if isinstance(equation.value, Fft):
-        _transform(equation, equation.value, known, sizes)
+    if isinstance(equation.value, OPAQUE):
+        ALONE[type(equation.value)](equation, equation.value, known, sizes)
         return
-    if isinstance(equation.value, Select):
-        equation = replace(equation, indices=_rank_last(equation))
     grid = Grid(equation.indices, sizes, known)
-    shape = grid.shape
-    inside = np.broadcast_to(grid.mask(), shape)
     with np.errstate(all="ignore"):
-        if isinstance(equation.value, Select):
-            value = np.broadcast_to(_chosen(equation, equation.value, grid), shape)
-        else:
-            value = np.broadcast_to(_value(grid, equation.value), shape)
-    target = known[equation.name]
+        _put(equation, grid, _value(grid, equation.value))
+
+
+def _put(equation: Equation, grid: Grid, values: Values) -> None:
+    """Write the values at the points of a grid to the entries that the equation defines there."""
+    import numpy as np
+
+    shape = grid.shape
+    inside, value = np.broadcast_to(grid.mask(), shape), np.broadcast_to(values, shape)
+    target = grid.known[equation.name]
     if not equation.positions:
         target[...] = value
         return
@@ -332,10 +326,14 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
     target[tuple(where)] = value[inside]
 
 
-def _rank_last(equation: Equation) -> tuple[Index, ...]:
-    """The indices of the rows, and then the one that numbers the positions of a row."""
+def _select(
+    equation: Equation, node: Select, known: dict[str, Values], sizes: Mapping[str, int]
+) -> None:
+    """The positions of each row, the index that numbers them last."""
     numbers = rank(equation)
-    return rows(equation) + (() if numbers is None else (numbers,))
+    indices = rows(equation) + (() if numbers is None else (numbers,))
+    grid = Grid(indices, sizes, known)
+    _put(equation, grid, _chosen(equation, node, grid))
 
 
 def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
@@ -364,7 +362,7 @@ def _transform(
     from costmodel.questions.numeric import TRANSFORMS
 
     source = known[node.body.array.name]
-    shared = [i.atom for i in equation.indices if i.atom in _names(node.body.positions)]
+    shared = [i.atom for i in equation.indices if i.atom in names_in(node.body.positions)]
     over = [index.atom for index in node.over]
     source = source.transpose([_axis(node.body.positions, name) for name in shared + over])
     points = node.length.at(sizes)
@@ -376,12 +374,16 @@ def _transform(
     target[...] = np.transpose(result[kept], np.argsort(places))
 
 
-def _names(positions: tuple[Any, ...]) -> set[str]:
-    return {a for p in positions for a in position_value(p).letters if a[0] == "@"}
-
-
 def _axis(positions: tuple[Any, ...], atom: str) -> int:
     return next(k for k, p in enumerate(positions) if position_value(p) == Poly.atom(atom))
+
+
+ALONE: Rules[Callable[..., None]] = Rules(
+    "evaluate, of what stands alone",
+    {Fft: _transform, Select: _select, Composite: WRITTEN_OUT},
+    OPAQUE,
+)
+"""Kind of node that stands alone on a right side -> what writes its equation's entries."""
 
 
 @dataclass(frozen=True)

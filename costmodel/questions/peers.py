@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer, System
-from costmodel.language.nodes import Add, Joined, Mul, Node, Reduce, Sub
+from costmodel.language.nodes import Add, Mul, Node, Reduce, Sub, walk
 from costmodel.program.conventions import PEERS
 from costmodel.program.phases import TRAINING_STEP, instances
 from costmodel.program.trip_count import Points
@@ -73,7 +73,11 @@ def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
 
 def _inside(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
     """The operations of reductions over products."""
-    products = isinstance(node, (Reduce, Joined)) and node.kind == "sum" and _has_product(node.body)
+    products = (
+        isinstance(node, Reduce)
+        and node.kind == "sum"
+        and any(isinstance(inside, Mul) for inside, _ in walk(node.body))
+    )
     if products:
         yield "add", points.number(points.present(node)) * -1
     for child, inner in points.under(node):
@@ -82,13 +86,9 @@ def _inside(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
         yield from (_terms if products else _inside)(child, inner)
 
 
-def _has_product(node: Node) -> bool:
-    return isinstance(node, Mul) or any(_has_product(child) for child in node.children)
-
-
 def _terms(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
     """Products and the additions between them, inside one reduction."""
-    if isinstance(node, (Reduce, Joined)):
+    if isinstance(node, Reduce):
         yield from _inside(node, points)
         return
     if isinstance(node, Mul):

@@ -8,13 +8,15 @@ a row waits for the row before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
 from costmodel.language.equations import Mixer, System
-from costmodel.language.nodes import Fft, Joined, Reduce, Reduction, Select
-from costmodel.paths.longest_path import Depths, Rules
+from costmodel.language.nodes import Fft, Reduce, Select
+from costmodel.language.rule_table import Rules
+from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import Instances, phase_name
 from costmodel.questions.question import Answers, Figure, Question, Tally
@@ -55,26 +57,24 @@ class Sequential(Quantity):
 
 
 def _one_step(
-    steps: Depths, node: Reduction | Fft | Select, part: Instances, around: Constraints
+    steps: Depths, node: Reduce | Fft | Select, part: Instances, around: Constraints
 ) -> Depth:
     """A whole sum, a transform or a choice is one step after the latest of its terms."""
     return reduced(steps, node, part, around, Poly.of(1))
 
 
-STEPS: Rules = {
-    **RULES,
-    Reduce: _one_step,
-    Joined: _one_step,
-    Fft: _one_step,
-    Select: _one_step,
-}
+STEPS: Rules[Callable[..., Depth]] = Rules(
+    "sequential",
+    {**RULES, Reduce: _one_step, Fft: _one_step, Select: _one_step},
+)
+"""Kind of node -> after how many steps it is known."""
 
 
 @cache
 def steps_of(system: System, phase: str) -> Depths:
     """After how many steps the entries of a system's arrays are known in a phase: depths in which
     a sum is one step."""
-    return Depths(system, phase, STEPS, "sequential")
+    return Depths(system, phase, STEPS)
 
 
 def sequential(

@@ -7,7 +7,7 @@ provably smaller are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
@@ -18,27 +18,25 @@ from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
     Add,
     Binary,
+    Bracket,
     Call,
+    Composite,
     Constant,
     Div,
     Fft,
-    First,
     Flat,
-    Folded,
+    FreeScale,
     Gather,
-    IndexValue,
-    Joined,
     Mul,
     Neg,
     Node,
     Reduce,
-    Reduction,
     Ref,
     Select,
     Sub,
-    Where,
 )
-from costmodel.paths.longest_path import Depths, Rules, at_places
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
+from costmodel.paths.longest_path import Depths, at_places
 from costmodel.program.conventions import Convention
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present, with_terms
 from costmodel.program.phases import Instances, phase_name
@@ -175,11 +173,11 @@ def _absent(places: Places, around: Constraints) -> Places:
     return tuple(part - around for part in outside(around, [around | p for p in places]))
 
 
-def _same(depths: Depths, node: Neg | Folded, part: Instances, around: Constraints) -> Depth:
+def _same(depths: Depths, node: Neg | FreeScale, part: Instances, around: Constraints) -> Depth:
     return depths.depth(node.body, part, around)
 
 
-def _where_node(depths: Depths, node: Where | First, part: Instances, around: Constraints) -> Depth:
+def _bracket(depths: Depths, node: Bracket, part: Instances, around: Constraints) -> Depth:
     return tuple(x for child in node.children for x in depths.depth(child, part, around))
 
 
@@ -190,13 +188,13 @@ def _call(depths: Depths, node: Call, part: Instances, around: Constraints) -> D
 
 def reduced(
     depths: Depths,
-    node: Reduction | Fft | Select,
+    node: Reduce | Fft | Select,
     part: Instances,
     around: Constraints,
     levels: Poly,
 ) -> Depth:
     """The latest term of what runs over indices, and some levels more."""
-    if isinstance(node, Joined):
+    if isinstance(node, Reduce) and len(node.parts) > 1:
         return _latest_of_all(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
     hidden = [index.atom for index in node.over]
@@ -211,7 +209,7 @@ def reduced(
 
 
 def _latest_of_all(
-    depths: Depths, node: Joined, part: Instances, around: Constraints, levels: Poly
+    depths: Depths, node: Reduce, part: Instances, around: Constraints, levels: Poly
 ) -> Depth:
     """The latest term of all ranges of a union, and some levels more, where there is any term."""
     found: list[Level] = [] if present(node, around) == EVERYWHERE else [*READY]
@@ -223,7 +221,7 @@ def _latest_of_all(
     return tuple(found)
 
 
-def _reduce(depths: Depths, node: Reduction, part: Instances, around: Constraints) -> Depth:
+def _reduce(depths: Depths, node: Reduce, part: Instances, around: Constraints) -> Depth:
     found = tuple(
         Level(level.depth, level.where | where)
         for number, where in numbers_of_terms(node, part, around)
@@ -248,30 +246,32 @@ def _select(depths: Depths, node: Select, part: Instances, around: Constraints) 
     )
 
 
-RULES: Rules = {
-    Constant: _ready,
-    IndexValue: _ready,
-    Ref: _ref,
-    Neg: _same,
-    Folded: _same,
-    Where: _where_node,
-    First: _where_node,
-    Add: _binary,
-    Sub: _binary,
-    Mul: _binary,
-    Div: _binary,
-    Call: _call,
-    Reduce: _reduce,
-    Joined: _reduce,
-    Fft: _fft,
-    Select: _select,
-}
+RULES: Rules[Callable[..., Depth]] = Rules(
+    "span",
+    {
+        Constant: _ready,
+        Ref: _ref,
+        Add: _binary,
+        Sub: _binary,
+        Mul: _binary,
+        Div: _binary,
+        Neg: _same,
+        FreeScale: _same,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: _bracket,
+        Fft: _fft,
+        Select: _select,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> how deep it is, in levels of scalar operations."""
 
 
 @cache
 def depths_of(system: System, phase: str) -> Depths:
     """The depths of a system's arrays in a phase."""
-    return Depths(system, phase, RULES, "span")
+    return Depths(system, phase, RULES)
 
 
 def span(

@@ -19,10 +19,6 @@ Place = tuple[Position, Poly]
 """A position and the extent of its axis."""
 
 
-class Operands(Node):
-    """What a composite of several operands takes; its children are they, as they are printed."""
-
-
 @dataclass(frozen=True)
 class Standing:
     """A composite that stands alone: its name in LaTeX, and what writes it out."""

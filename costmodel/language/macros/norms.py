@@ -11,7 +11,6 @@ Squares have an array of their own, since no matrix product computes their sum.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +18,6 @@ from costmodel.errors import EquationError
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
-    Operands,
     Parts,
     Standing,
     entry,
@@ -27,7 +25,7 @@ from costmodel.language.macros.macro import (
     moved,
     row_index,
 )
-from costmodel.language.nodes import Composite, Constant, Node, Ref, node
+from costmodel.language.nodes import Composite, Constant, Node, Operands, Ref, node, record
 from costmodel.language.writing import function, max_over, sum_
 from costmodel.symbolic.polynomial import Poly
 
@@ -43,7 +41,7 @@ LEAST_LENGTH = Fraction(1, 10**12)
 """The default of torch.nn.functional.normalize."""
 
 
-@dataclass(frozen=True)
+@record
 class Normed(Operands):
     """A row's entry, what it is multiplied by and what is added to it, and two small constants."""
 
@@ -52,10 +50,6 @@ class Normed(Operands):
     bias: Node | None
     eps: Poly
     least: Poly = Poly()
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return tuple(part for part in (self.x, self.gain, self.bias) if part is not None)
 
 
 def layer_norm(

@@ -10,14 +10,13 @@ channels in pairs by angles of its position. Each stands alone on a right side:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from costmodel.errors import EquationError
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
-    Operands,
     Parts,
     Standing,
     axis_entry,
@@ -25,14 +24,14 @@ from costmodel.language.macros.macro import (
     moved,
     row_index,
 )
-from costmodel.language.nodes import Composite, Flat, Node, Ref, node
+from costmodel.language.nodes import Composite, Flat, Node, Operands, Ref, node, record
 from costmodel.language.writing import sum_
 from costmodel.symbolic.polynomial import Poly
 
 ONE = Poly.of(1)
 
 
-@dataclass(frozen=True)
+@record
 class Convolved(Operands):
     """An entry of a row, the weight of a tap, and what is added to the sum."""
 
@@ -40,10 +39,6 @@ class Convolved(Operands):
     weight: Ref
     bias: Node | None
     along: Index
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return tuple(part for part in (self.x, self.weight, self.bias) if part is not None)
 
 
 def short_convolution(
@@ -89,7 +84,7 @@ def _short_convolution(equation: Equation, composite: Composite) -> list[Equatio
     return [replace(equation, value=value)]
 
 
-@dataclass(frozen=True)
+@record
 class Turned(Operands):
     """An entry of a row, the cosine and sine of its pair's angle, and how pairs are laid out."""
 
@@ -97,10 +92,6 @@ class Turned(Operands):
     cos: Ref
     sin: Ref
     layout: str
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.x, self.cos, self.sin)
 
 
 def rotary(

@@ -8,18 +8,7 @@ from dataclasses import replace
 from costmodel.errors import EquationError
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
-from costmodel.language.nodes import (
-    Array,
-    Call,
-    Composite,
-    Div,
-    Flat,
-    Node,
-    Ref,
-    Sub,
-    node,
-    reduction,
-)
+from costmodel.language.nodes import Array, Call, Composite, Div, Flat, Node, Reduce, Ref, Sub, node
 from costmodel.symbolic.polynomial import Poly
 
 
@@ -46,7 +35,7 @@ def write_softmax(
         return _normalised(equation, composite, composite.body)
     (index,) = composite.over
     rows = _without(equation, index)
-    largest = _part(equation, "max", rows, reduction("max", composite.body, composite.over))
+    largest = _part(equation, "max", rows, Reduce("max", composite.body, composite.over))
     shifted = Sub(composite.body, Ref(largest.array, largest.positions))
     return [largest, *_normalised(equation, composite, shifted)]
 
@@ -58,7 +47,7 @@ def _normalised(equation: Equation, composite: Composite, exponent: Node) -> lis
         raise EquationError(f"{equation.name}: softmax runs over {index.name}, an index of its row")
     powers = _part(equation, "exp", equation.indices, Call("exp", exponent))
     power = Ref(powers.array, powers.positions)
-    total = reduction("sum", power, composite.over)
+    total = Reduce("sum", power, composite.over)
     sums = _part(equation, "sum", _without(equation, index), total)
     quotient = Div(power, Ref(sums.array, sums.positions))
     return [powers, sums, replace(equation, value=quotient)]

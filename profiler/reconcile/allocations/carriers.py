@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from costmodel.language.equations import Equation, System, gradient_name
-from costmodel.language.nodes import Array, Joined, Node, Reduce, Ref, walk
+from costmodel.language.nodes import Array, Node, Reduce, Ref, walk
 
 ONE_KERNEL = "softmax"
 """The kernel class that computes all that a composite is written out as."""
@@ -73,7 +73,7 @@ class Carriers:
         return {
             gradient_name(e.array)
             for e in self.system.forward.equations
-            if any(isinstance(node, Reduce | Joined) for node, _ in walk(e.value))
+            if any(isinstance(node, Reduce) for node, _ in walk(e.value))
         }
 
     def gradient(self, node: Node) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import Array, Constant, Fft, Flat, Gather, Node, Ref, Where
+from costmodel.language.nodes import Array, Bracket, Constant, Fft, Flat, Gather, Node, Ref
 from costmodel.program.wellformed import axes_of, defined
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly
@@ -67,7 +67,9 @@ class Moves:
 
 def _chosen(value: Node) -> tuple[Node, ...]:
     """The expressions of which each entry is one."""
-    return (value.then, value.otherwise) if isinstance(value, Where) else (value,)
+    if isinstance(value, Bracket) and value.otherwise is not None:
+        return value.body, value.otherwise
+    return (value,)
 
 
 POINTS = {"irfft": 1, "rfft-adjoint-complex": 2}

@@ -7,7 +7,7 @@ that it sums up, and does write what is computed before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from costmodel.adjoint.derivatives import OF_BOTH
@@ -16,21 +16,19 @@ from costmodel.language.equations import Equation, System, gradient_name
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     Add,
-    Array,
     Binary,
+    Bracket,
     Call,
     Flat,
-    Folded,
+    FreeScale,
     Gather,
-    Joined,
     Mul,
     Neg,
     Node,
     Position,
     Reduce,
     Ref,
-    Where,
-    rebuilt,
+    reading,
     walk,
 )
 from costmodel.program.recurrences import Block, blocks, references
@@ -209,12 +207,12 @@ class _Writer:
             return type(node)(self.operand(node.left, over), self.operand(node.right, over))
         if isinstance(node, Neg) and isinstance(node.body, Mul):
             return self.whole(Mul(Neg(node.body.left), node.body.right), over)
-        if isinstance(node, Neg | Call | Folded):
+        if isinstance(node, Neg | Call | FreeScale):
             return replace(node, body=self.operand(node.body, over))
-        if isinstance(node, Where):
-            then, otherwise = (self.operand(n, over) for n in (node.then, node.otherwise))
-            return replace(node, then=then, otherwise=otherwise)
-        if isinstance(node, Reduce):
+        if isinstance(node, Bracket) and node.otherwise is not None:
+            body, otherwise = (self.operand(n, over) for n in (node.body, node.otherwise))
+            return replace(node, body=body, otherwise=otherwise)
+        if isinstance(node, Reduce) and len(node.parts) == 1:
             inner, body = (*over, *node.over), node.body
             separate = self.carriers.of(self.equation, node) in ENTRY_BY_ENTRY
             product = isinstance(body, Mul) and not separate
@@ -235,9 +233,10 @@ class _Writer:
 
     def operand(self, node: Node, over: tuple[Index, ...]) -> Node:
         """What stands for an operand: an array, where it is an operation."""
-        if isinstance(node, Folded):
+        if isinstance(node, FreeScale):
             return replace(node, body=self.operand(node.body, over))
-        if not isinstance(node, Binary | Neg | Call | Reduce | Joined | Where):
+        maximum = isinstance(node, Bracket) and node.otherwise is None
+        if maximum or not isinstance(node, Binary | Neg | Call | Reduce | Bracket):
             return node
         value, of = self.whole(node, over), self.equation
         part = apart(of, value, over, f"{of.name}({len(self.written) + 1})")
@@ -307,16 +306,7 @@ def by_branch(system: System) -> System:
             written += [replace(equation, array=a, value=computed) for a in (branch, other)]
             value = replace(value, body=Ref(branch, of))
         own = {a: b for a, b in branches.items() if gradient_name(a) == equation.part_of}
-        written.append(replace(equation, value=_reading(value, own)))
+        written.append(replace(equation, value=reading(value, own)))
         if equation in system.backward:
             backward[written[-1]] = system.backward[equation]
     return replace(system, equations=tuple(written), backward=backward)
-
-
-def _reading(value: Node, other: Mapping[Array, Array]) -> Node:
-    """An expression that reads other arrays in place of some."""
-
-    def entry(ref: Ref) -> Ref:
-        return Ref(other.get(ref.array, ref.array), ref.positions)
-
-    return rebuilt(value, entry, lambda index: index)

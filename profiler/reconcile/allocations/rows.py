@@ -14,7 +14,7 @@ from functools import cached_property
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Add, Array, Flat, Node, Position, Reduce, Ref, rebuilt
+from costmodel.language.nodes import Add, Array, Flat, Node, Position, Reduce, Ref, rewrite
 from costmodel.program.recurrences import references
 from costmodel.symbolic.polynomial import Poly
 from profiler.reconcile.allocations.formulas import Tensor
@@ -85,7 +85,9 @@ def read(equations: Operation) -> set[Array]:
 def _outline(equations: Operation, like: Mapping[Array, Array]) -> frozenset[Node]:
     """What is computed, without the slices of parameters that are read."""
 
-    def entry(ref: Ref) -> Ref:
+    def entry(ref: Node) -> Node:
+        if not isinstance(ref, Ref):
+            return ref
         positions = ref.positions
         if ref.array.role == "parameter":
             positions = tuple(
@@ -93,7 +95,7 @@ def _outline(equations: Operation, like: Mapping[Array, Array]) -> frozenset[Nod
             )
         return Ref(like.get(ref.array, ref.array), positions)
 
-    return frozenset(rebuilt(e.value, entry, lambda index: index) for e in equations)
+    return frozenset(rewrite(e.value, entry) for e in equations)
 
 
 @dataclass(frozen=True, eq=False)

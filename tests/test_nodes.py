@@ -1,0 +1,162 @@
+"""Is every kind of node known to every table of rules, and does it follow from its fields?"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import costmodel as cm
+from costmodel.adjoint import adjoint
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation
+from costmodel.language.indices import Index
+from costmodel.language.nodes import (
+    KINDS,
+    OPAQUE,
+    Add,
+    Call,
+    Constant,
+    Gather,
+    Mul,
+    Node,
+    Reduce,
+    Ref,
+    kind,
+    names_in,
+    polys_of,
+    reading,
+    rewrite,
+    substitute,
+    walk,
+    with_entries,
+)
+from costmodel.language.rule_table import Rules, refused
+from costmodel.mixers import builtin, names
+from costmodel.program.lowering import lower
+from costmodel.symbolic.polynomial import Poly
+
+TABLES = {
+    "notation",
+    "nonempty",
+    "count",
+    "span",
+    "sequential",
+    "critical_path",
+    "evaluate",
+    "evaluate, of what stands alone",
+    "residuals",
+    "adjoint",
+    "the oracle",
+    "the oracle, of what stands alone",
+}
+
+
+def tables() -> Iterator[Rules[Any]]:
+    """Every table of rules of the package."""
+    for module in pkgutil.walk_packages(cm.__path__, "costmodel."):
+        for found in vars(importlib.import_module(module.name)).values():
+            if isinstance(found, Rules):
+                yield found
+
+
+def equations() -> Iterator[Equation]:
+    """Equations that hold every kind of node that authors and gradients write."""
+    for mixer in map(builtin, names()):
+        for form in mixer.forms.values():
+            yield from form.equations
+            yield from lower(form, ("safe-softmax",)).equations
+    for name in ("linear-attention", "self-attention", "she"):
+        yield from adjoint(lower(builtin(name).forms[builtin(name).default_form])).equations
+
+
+def test_every_table_is_listed_and_has_a_rule_for_every_kind() -> None:
+    found = {id(table): table for table in tables()}.values()
+    assert {table.question for table in found} == TABLES
+    for table in found:
+        assert {*table} == ({*OPAQUE} if "stands alone" in table.question else {*KINDS})
+
+
+def test_a_table_that_lacks_a_kind_is_not_made() -> None:
+    for table in tables():
+        for kind_ in table:
+            others = {k: rule for k, rule in table.items() if k is not kind_}
+            with pytest.raises(TypeError, match=rf"^the rules of .* lack {kind_.__name__}$"):
+                Rules(table.question, others, [*table])
+
+
+def test_a_new_kind_is_missed_by_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [*KINDS]
+
+    class Minimum(Node):
+        """The smaller one of two."""
+
+        left: Node
+        right: Node
+
+    made = kind(Minimum)
+    try:
+        with pytest.raises(TypeError, match=r"^the rules of span lack Minimum$"):
+            Rules("span", dict.fromkeys(before, refused("no")))
+        with pytest.raises(Unsupported, match=r"^Minimum has no rule in count$"):
+            Rules("count", {}, [])[made]
+        one, two = Constant(Poly.of(1)), Constant(Poly.of(2))
+        least = made(left=one, right=two)
+        assert least.children == (one, two)
+        assert rewrite(least, lambda n: two if n == one else n) == made(left=two, right=two)
+    finally:
+        KINDS[:] = before
+
+
+def test_what_is_refused_is_told() -> None:
+    with pytest.raises(Unsupported, match=r"^no transforms here$"):
+        refused("no transforms here")(None, None)
+
+
+def test_nothing_changes_where_nothing_is_changed() -> None:
+    for equation in equations():
+        value = equation.value
+        assert rewrite(value, lambda node: node) is value
+        assert substitute(value, {}) is value
+        assert with_entries(value, {}) is value and reading(value, {}) is value
+        assert substitute(equation.positions, {}) is equation.positions
+
+
+def test_indices_are_replaced_wherever_they_stand() -> None:
+    """Renamed there and back is the same; what is renamed is gone."""
+    for equation in equations():
+        over = {index for _, around in walk(equation.value) for index in around}
+        atoms = {index.atom for index in (*equation.indices, *over)}
+        there = {atom: Poly.atom(f"{atom}_other") for atom in atoms}
+        back = {f"{atom}_other": Poly.atom(atom) for atom in atoms}
+        moved = substitute(equation.value, there)
+        named = {a for node, _ in walk(moved) for poly in polys_of(node) for a in poly.letters}
+        assert not named & atoms
+        assert substitute(moved, back) == equation.value
+
+
+def test_a_union_is_gone_through_range_by_range() -> None:
+    l, d = (Poly.atom(letter) for letter in "ld")
+    m = cm.Mixer("pieces")
+    m.sizes("l d")
+    x, y, at = m.input("x", l, d), m.output("y", l, d), m.buffer("at", l, below=l)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        j = f.index("j", cm.union((1, 1), (cm.max_(2, i - 1), i)))
+        y[i, b] = cm.sum_(x[at[j], b], over=j)
+    (equation,) = f.equations
+    found = [type(node) for node, _ in walk(equation.value)]
+    assert found == [Reduce, Ref, Ref, Ref, Ref]
+    assert equation.value.arrays == {x, at}
+    read = next(node for node, _ in walk(equation.value) if isinstance(node, Ref))
+    assert isinstance(read.positions[0], Gather) and names_in(read.positions) == ["@j", "@b"]
+
+
+def test_a_fold_begins_inside() -> None:
+    one, i = Constant(Poly.of(1)), Index("i", (Poly.of(1),), (Poly.of(3),))
+    value = Add(Mul(one, one), Reduce("sum", Call("exp", one), (i,)))
+    depth = value.fold(lambda node, inside: 1 + max(inside, default=0))  # type: ignore[type-var]
+    assert depth == 4
