@@ -17,7 +17,8 @@ import costmodel as cm
 from costmodel.adjoint import recompute as module
 from costmodel.errors import ConventionError, EquationError, Unanswered
 from costmodel.language import nodes
-from costmodel.language.equations import Equation, Mixer, System, gradient_name
+from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.nodes import gradient_name
 from costmodel.mixers import builtin
 from costmodel.networks.part_costs import counting
 from costmodel.oracle.execute import Execution, execute, random_arrays, run

@@ -13,7 +13,8 @@ import costmodel as cm
 from costmodel.adjoint.reverse import adjoint
 from costmodel.claims.interpretations import Reading
 from costmodel.claims.quantities import derive
-from costmodel.language.equations import JOINED, SEQUENCE, Mixer, gradient_name
+from costmodel.language.equations import JOINED, SEQUENCE, Mixer
+from costmodel.language.nodes import gradient_name
 from costmodel.mixers import builtin
 from costmodel.oracle.execute import random_arrays, run
 from costmodel.program.conventions import LOSSES

@@ -13,15 +13,17 @@ from dataclasses import dataclass, field, replace
 
 from costmodel.adjoint.transpose import Share, entries, ranges
 from costmodel.errors import Unsupported
-from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, System, gradient_name
+from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
+    GRADIENT,
     Add,
     Array,
     Bracket,
     Flat,
     Node,
     Ref,
+    derived,
     position_value,
     substitute,
 )
@@ -50,26 +52,43 @@ class Sums:
     handed: dict[Array, list[Handed]] = field(default_factory=dict)
     written: dict[Equation, str] = field(default_factory=dict)
     numbers: dict[Array, int] = field(default_factory=dict)
+    wholes: dict[Array, Array] = field(default_factory=dict)
 
     def _gradient(self, array: Array, *, in_loop: bool) -> Array:
         """The array that holds the gradient of an array.
 
         That of an output which other equations read, too, is more than what is given.
         """
-        shares = self.handed.get(array, [])
-        given = gradient_name(array) if array.role == "output" else ""
-        if given and len(shares) == 1 and not in_loop:
-            return self.system.mixer.arrays[given]
-        name = f"{given}.sum" if given else gradient_name(array)
-        return self._array(name, array.shape, array)
+        if array is not self.system.mixer.role("output"):
+            return self.gradient(array)
+        if len(self.handed.get(array, [])) == 1 and not in_loop:
+            return self.system.given
+        return self._array(array, "sum")
 
-    def _array(self, name: str, shape: tuple[Poly, ...], of: Array) -> Array:
-        owner = self.system.mixer
-        return Array(name, "intermediate", shape, owner, of.cite, bar(of, name), of.kernel)
+    def gradient(self, array: Array) -> Array:
+        """The gradient of an array, as a whole."""
+        if array is self.system.mixer.role("output"):
+            return self.system.given
+        if array not in self.wholes:
+            self.wholes[array] = self._array(array)
+        return self.wholes[array]
 
-    def _next_name(self, array: Array) -> str:
+    def _array(self, of: Array, step: str = "", shape: tuple[Poly, ...] | None = None) -> Array:
+        """An array for the gradient of another one, or for a step on the way to it."""
+        return derived(
+            of,
+            GRADIENT,
+            step,
+            shape=of.shape if shape is None else shape,
+            owner=self.system.mixer,
+            latex=bar(of, step),
+            kernel=of.kernel,
+        )
+
+    def _next(self, array: Array, shape: tuple[Poly, ...] | None = None) -> Array:
+        """An array for one more step on the way to a gradient."""
         self.numbers[array] = self.numbers.get(array, 0) + 1
-        return f"{gradient_name(array)}.{self.numbers[array]}"
+        return self._array(array, str(self.numbers[array]), shape)
 
     def _collect(self, array: Array) -> None:
         """The equations that add up what was handed to an array."""
@@ -124,7 +143,7 @@ class Sums:
         share = handed.share
         if not any(share.layout):
             return handed
-        target = self._array(self._next_name(array), array.shape, array)
+        target = self._next(array)
         kind = SEQUENCE if handed.sequence else STEP
         self._write(target, array, entries(array, share.layout) | share.where, [share], kind)
         layout = (None,) * len(array.shape)
@@ -156,7 +175,7 @@ class Sums:
         if not (each and alone):
             self._write(target, array, cell, shares, JOINED if each else STEP)
             return
-        joined = self._array(self._next_name(array), array.shape, array)
+        joined = self._next(array)
         self._write(joined, array, cell, each, JOINED)
         first = replace(alone[0], value=Ref(joined, alone[0].positions), over=(), scale=None)
         self._write(target, array, cell, [first, *alone], STEP)
@@ -188,7 +207,7 @@ class Sums:
         for term in terms[1:]:
             value = Add(value, term)
         positions = substitute(shares[0].positions, at)
-        equation = Equation(target, positions, value, free, gradient_name(array))
+        equation = Equation(target, positions, value, free, self.gradient(array))
         self.written[equation] = kind
 
     def _axis_names(self, array: Array, shares: Sequence[Share]) -> dict[str, str]:
@@ -218,11 +237,10 @@ class Sums:
         return [None] * len(share.axes)
 
 
-def bar(array: Array, name: str = "") -> str:
-    """How LaTeX prints the gradient of an array, or another array on the way to it by its name."""
-    part = name.removeprefix(gradient_name(array)).lstrip(".")
-    place = f"({part})" if part.isdecimal() else rf"\mathrm{{{part}}}"
-    return rf"\bar{{{array.latex or identifier(array.name)}}}" + (f"^{{{place}}}" if part else "")
+def bar(array: Array, step: str = "") -> str:
+    """How LaTeX prints the gradient of an array, or a step on the way to it."""
+    place = f"({step})" if step.isdecimal() else rf"\mathrm{{{step}}}"
+    return rf"\bar{{{array.latex or identifier(array.name)}}}" + (f"^{{{place}}}" if step else "")
 
 
 SPARE = "pqrsuvwzefg"

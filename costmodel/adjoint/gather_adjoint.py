@@ -21,6 +21,7 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    derived,
     names_in,
     position_value,
     rewrite,
@@ -124,16 +125,16 @@ class Picked:
 
     def _made(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
         place = place_of(ref, around)
-        taken = sum(array.name.startswith(f"{ref.array.name}.picked") for array in self.picks)
-        name = f"{ref.array.name}.picked" + (f".{taken + 1}" if taken else "")
+        taken = sum(ref.array in array.made_for for array in self.picks)
+        step = "picked" + (f".{taken + 1}" if taken else "")
         of = ref.array.latex or identifier(ref.array.name)
         latex = rf"{{{of}}}^{{\mathrm{{picked}}{taken + 1 if taken else ''}}}"
-        array = Array(name, "intermediate", place.shape, ref.array.owner, latex=latex)
+        array = derived(ref.array, "picked", step, shape=place.shape, cite="", latex=latex)
         (axis,) = (k for k, p in enumerate(ref.positions) if isinstance(p, Gather))
         self.picks[array] = Pick(place.indices, ref, axis)
         entry = Ref(array, place.positions)
         largest = Reduce("max", *_every(ref, axis, around))
-        made = Equation(array, place.positions, largest, place.indices, equation.part_of)
+        made = Equation(array, place.positions, largest, place.indices, equation.whole)
         return entry, [made]
 
     def restored(self, step: System) -> System:

@@ -10,7 +10,7 @@ from costmodel.adjoint.derivatives import OF_BOTH, OF_OPERAND, OF_RESULT
 from costmodel.adjoint.residuals import active, is_active
 from costmodel.adjoint.transpose import Scale, Share, inverted
 from costmodel.errors import Unsupported
-from costmodel.language.equations import SEQUENCE, STEP, Equation, System, gradient_name
+from costmodel.language.equations import SEQUENCE, STEP, Equation, System
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
     TRANSFORMS,
@@ -85,6 +85,10 @@ class Reversal(Protocol):
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
         """How a sum of scores is scaled, where what it hands on is to be scaled in its place."""
+        ...
+
+    def gradient(self, array: Array) -> Array:
+        """The gradient of an array, as a whole."""
         ...
 
     def handed_by(self, array: Array) -> Array:
@@ -188,11 +192,12 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     by_place = names_in(scope.equation.positions)
     made = tuple(sorted(made, key=lambda i: by_place.index(i.atom)))
     indices = tuple(outer_first([*(i for i in scope.free if i.atom in read), *node.over]))
-    of = TRANSFORMS[node.kind]
-    kind = of.of_libraries if "fft-gradient" in builder.rewrites else of.adjoint
+    back = TRANSFORMS[node.kind]
+    kind = back.of_libraries if "fft-gradient" in builder.rewrites else back.adjoint
     value = Fft(kind, gradient, made, node.length)
-    array = builder.handed_by(node.body.array)
-    equation = Equation(array, node.body.positions, value, indices, gradient_name(node.body.array))
+    of = node.body.array
+    array = builder.handed_by(of)
+    equation = Equation(array, node.body.positions, value, indices, builder.gradient(of))
     builder.written[equation] = SEQUENCE if scope.sequence else STEP
     around = frozenset().union(*(index.constraints for index in indices))
     share = inverted(node.body, indices, around, Ref(array, node.body.positions))

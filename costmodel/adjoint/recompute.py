@@ -13,17 +13,13 @@ from dataclasses import replace
 from costmodel.adjoint.transpose import ranges
 from costmodel.errors import EquationError
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System
-from costmodel.language.nodes import Array, reading
+from costmodel.language.nodes import AGAIN, Array, derived, reading
 from costmodel.program.recurrences import blocks, in_order, references
 from costmodel.program.tokens import tokens
 from costmodel.symbolic.printing import identifier
 
 ALL = "all"
 """In place of names: every array of the forward pass."""
-
-
-AGAIN = ".again"
-"""How the name of an array ends that is computed again."""
 
 
 Copies = Mapping[Array, Array]
@@ -87,8 +83,9 @@ def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> s
 def _copy(system: System, array: Array) -> Array:
     """The array in which an array is computed again."""
     tilde = rf"\tilde{{{array.latex or identifier(array.name)}}}"
-    return replace(array, name=array.name + AGAIN, role="intermediate",
-                   owner=system.mixer, latex=tilde)  # fmt: skip
+    return derived(
+        array, AGAIN, owner=system.mixer, latex=tilde, kernel=array.kernel, below=array.below
+    )
 
 
 def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
@@ -115,11 +112,10 @@ def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[
 def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
     """An equation of the forward pass once more, its points on weights alone apart."""
     array, value = copies[equation.array], reading(equation.value, copies)
-    whole = equation.part_of + AGAIN
-    part_of = whole if whole in {copy.name for copy in copies.values()} else array.name
+    whole = copies.get(equation.whole, array)
     for around, sequence in tokens(forward).dependent(equation):
         indices = equation.indices
         if around != equation.domain:
             indices, _ = ranges(around, [index.atom for index in indices])
-        copy = Equation(array, equation.positions, value, indices, part_of)
+        copy = Equation(array, equation.positions, value, indices, whole)
         yield copy, SEQUENCE if sequence else STEP

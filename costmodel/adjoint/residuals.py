@@ -32,6 +32,7 @@ from costmodel.language.nodes import (
     Ref,
     Select,
     Sub,
+    derived,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
 from costmodel.program.recurrences import in_order
@@ -142,15 +143,15 @@ class _Splitter:
         array = self.shared.array(of, node, shape, self.equation, lambda: self._new(of, shape))
         positions = self.equation.positions + tuple(index.as_poly() for index in over)
         self.written += [
-            Equation(array, positions, node, choice, self.equation.part_of)
+            Equation(array, positions, node, choice, self.equation.whole)
             for choice in one_by_one(indices)
         ]
         self.made[node] = Ref(array, positions)
         return self.made[node]
 
     def _new(self, of: Array, shape: tuple[Poly, ...]) -> Array:
-        taken = {e.array for e in self.written if e.name.startswith(f"{of.name}.")}
-        return Array(f"{of.name}.{len(taken) + 1}", "intermediate", shape, of.owner, of.cite)
+        taken = {e.array for e in self.written if of in e.array.made_for}
+        return derived(of, "residual", str(len(taken) + 1), shape=shape)
 
 
 def _as_it_is(splitter: _Splitter, node: Node, over: tuple[Index, ...], top: bool) -> Node:

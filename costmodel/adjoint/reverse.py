@@ -29,9 +29,9 @@ from costmodel.language.equations import (
     Form,
     Mixer,
     System,
-    gradient_name,
 )
 from costmodel.language.nodes import (
+    GRADIENT,
     Array,
     Bracket,
     Constant,
@@ -41,6 +41,7 @@ from costmodel.language.nodes import (
     Reduce,
     Ref,
     Sub,
+    derived,
     position_value,
 )
 from costmodel.program.recurrences import Block, blocks, references
@@ -94,7 +95,7 @@ def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
     """The same equations, of a mixer that is given the gradient of its output."""
     mixer: Mixer = copy.copy(system.mixer)
     output = mixer.role("output")
-    given = Array(gradient_name(output), "context", output.shape, mixer, latex=bar(output))
+    given = derived(output, GRADIENT, role="context", owner=mixer, cite="", latex=bar(output))
     mixer.arrays = {**mixer.arrays, given.name: given}
     form = mixer.forms[system.form]
     mixer.forms = {system.form: Form(mixer, form.name, form.indices, form.arrays, form.equations)}
@@ -116,8 +117,7 @@ class _Builder(Sums):
     def built(self) -> System:
         """All equations."""
         output = self.system.mixer.role("output")
-        given = self.system.mixer.arrays[gradient_name(output)]
-        self.handed[output] = [Handed(_of_loss(output, given), sequence=True)]
+        self.handed[output] = [Handed(_of_loss(output, self.system.given), sequence=True)]
         for block in reversed(blocks(self.system)):
             self._block(block)
         for array in self.system.wanted:
@@ -216,13 +216,12 @@ class _Builder(Sums):
         total = equation.value.right
         (of_row,) = self.system.defining[total.array]
         assert isinstance(of_row.value, Reduce)
-        rows = self._array(self._next_name(equation.array), total.array.shape, equation.array)
+        rows = self._next(equation.array, total.array.shape)
         value = self._of_weighted_sum(equation, of_row)
         if value is None:
             value = Reduce("sum", Mul(gradient, result), of_row.value.over)
-        written = Equation(
-            rows, of_row.positions, value, of_row.indices, gradient_name(equation.array)
-        )
+        whole = self.gradient(equation.array)
+        written = Equation(rows, of_row.positions, value, of_row.indices, whole)
         self.written[written] = SEQUENCE if scope.sequence else STEP
         difference = Sub(gradient, Ref(rows, total.positions))
         self.hand_to(scores, Mul(difference, result), scope)
@@ -267,16 +266,16 @@ class _Builder(Sums):
         of, over = scope.equation.array, scope.over
         shape = of.shape + tuple(extent(index, scope.indices) for index in over)
         array = self.shared.array(
-            of, gradient, shape, scope.equation, lambda: self._array(self._next_name(of), shape, of)
+            of, gradient, shape, scope.equation, lambda: self._next(of, shape)
         )
         positions = scope.equation.positions + tuple(index.as_poly() for index in over)
-        equation = Equation(array, positions, gradient, scope.indices, gradient_name(of))
+        equation = Equation(array, positions, gradient, scope.indices, self.gradient(of))
         self.written[equation] = SEQUENCE if scope.sequence else STEP
         return Ref(array, positions)
 
     def handed_by(self, array: Array) -> Array:
         """A new array for a part of the gradient of an array."""
-        return self._array(self._next_name(array), array.shape, array)
+        return self._next(array)
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
         """Hand a gradient to the entry that a reference reads."""

@@ -15,15 +15,16 @@ from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     Add,
-    Array,
     Call,
     Div,
     Mul,
     Node,
+    Origin,
     Position,
     Reduce,
     Ref,
     Sub,
+    derived,
     substitute,
 )
 from costmodel.program.recurrences import references
@@ -39,7 +40,7 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
     ):
         return None
     powers = system.defining.get(value.left.array, ())
-    if value.left.array.name != f"{equation.name}.exp":
+    if value.left.array.origin != Origin(equation.array, "softmax", "exp"):
         return None
     if len(powers) != 1:
         raise Unsupported(f"{equation.name}: a softmax over a union, from its result")
@@ -177,8 +178,7 @@ def _logarithm(system: System, softmax: Equation) -> Equation:
     value: Node = Call("log", _entry(sums))
     if isinstance(exponent, Sub):
         value = Add(exponent.right, value)
-    array = Array(f"{softmax.name}.log", "intermediate", sums.array.shape, sums.array.owner,
-                  sums.array.cite)  # fmt: skip
+    array = derived(softmax.array, "logarithm", "log", shape=sums.array.shape)
     return replace(sums, array=array, value=value)
 
 

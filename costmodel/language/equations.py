@@ -61,13 +61,19 @@ class Equation:
     value: Node
     indices: tuple[Index, ...]
     """The free indices of the left side, outer ones first."""
-    part_of: str
-    """The name of the array that the file defines (composites are written out under it)."""
+    whole: Array
+    """The array that the file defines (composites are written out under it); in a backward pass the
+    gradient, or the copy, that it is written for."""
 
     @property
     def name(self) -> str:
         """The array's name."""
         return self.array.name
+
+    @property
+    def part_of(self) -> str:
+        """The name under which it is counted: that of the whole."""
+        return self.whole.name
 
     @property
     def written(self) -> object:
@@ -85,11 +91,6 @@ TRAINED = ("input", "context", "parameter")
 SEQUENCE, JOINED, STEP = "sequence", "joined", "step"
 """How often a batch needs an equation of a gradient: for each sequence; for each sequence, its
 results added up over the batch; once a training step, where it is about weights alone."""
-
-
-def gradient_name(array: Array) -> str:
-    """What the gradient of an array is called."""
-    return f"{array.name}.grad"
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +137,12 @@ class System:
         )
 
     @cached_property
+    def given(self) -> Array:
+        """The gradient of the output, with which a backward pass begins."""
+        output, arrays = self.mixer.role("output"), self.mixer.arrays.values()
+        return next(array for array in arrays if array.gradient_of is output)
+
+    @cached_property
     def weights(self) -> frozenset[Array]:
         """The gradients that are the same for all sequences of a batch."""
         return frozenset(e.array for e, kind in self.backward.items() if kind != SEQUENCE)
@@ -143,8 +150,8 @@ class System:
     def results(self, phase: str) -> frozenset[Array]:
         """What a phase leaves: the output of a forward pass, the gradients of inputs, contexts and
         parameters of a backward pass."""
-        names = {gradient_name(a) for a in self.mixer.arrays.values() if a.role in TRAINED}
-        found = {e.array for e in self.backward if e.name in names}
+        of = ((e.array, e.array.gradient_of) for e in self.backward)
+        found = {gradient for gradient, array in of if array and array.role in TRAINED}
         return frozenset(found if phase == "backward" else found | {self.mixer.role("output")})
 
     @cached_property
@@ -427,7 +434,7 @@ class Mixer:
         names = names_in(positions)
         by_atom = {index.atom: index for index in form.indices.values()}
         indices = tuple(outer_first([by_atom[n] for n in names]))
-        equation = Equation(array, positions, value, indices, array.name)
+        equation = Equation(array, positions, value, indices, array)
         _check_bound(equation)
         form.equations.append(_with_rank(equation))
 

@@ -454,6 +454,44 @@ class Owner(Protocol):
         ...
 
 
+GRADIENT = "gradient"
+"""How an array comes from another one as its gradient."""
+
+AGAIN = "again"
+"""How an array comes from another one as the same, computed again."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which array another one was made for: one that equations are written out with, and not one
+    that an author declares."""
+
+    of: Array
+    how: str
+    """`GRADIENT`, `AGAIN`, or what is written out: a composite by its name, a rewrite."""
+    step: str = ""
+    """Which step on the way it is; empty for the gradient itself, and the copy itself."""
+
+    @property
+    def name(self) -> str:
+        """What the array is called: `x.grad` for the gradient of x, `x.grad.1` on the way to it."""
+        how = {GRADIENT: "grad", AGAIN: "again"}.get(self.how, "")
+        return ".".join(part for part in (self.of.name, how, self.step) if part)
+
+
+def gradient_name(array: Array) -> str:
+    """What the gradient of an array is called."""
+    return Origin(array, GRADIENT).name
+
+
+def derived(of: Array, how: str, step: str = "", **fields: Any) -> Array:
+    """An intermediate array that is made for another one, with its shape, owner and number in the
+    source where these are not among the `fields`."""
+    origin = Origin(of, how, step)
+    own = {"role": "intermediate", "shape": of.shape, "owner": of.owner, "cite": of.cite}
+    return Array(origin.name, origin=origin, **{**own, **fields})
+
+
 @dataclass(frozen=True, eq=False)
 class Array:
     """An array with a role; entries are counted from 1. Identity is the object itself."""
@@ -468,6 +506,34 @@ class Array:
     """The kernel class in which a peer meets the reductions over products of its equation."""
     below: Poly | None = None
     """Entries are integers in 1..below, positions of another array; None for real numbers."""
+    origin: Origin | None = field(default=None, repr=False)
+    """What it is to another array that it was made for."""
+
+    def _of(self, how: str) -> Array | None:
+        made = self.origin
+        return made.of if made and made.how == how and not made.step else None
+
+    @property
+    def gradient_of(self) -> Array | None:
+        """The array that this is the gradient of, whole."""
+        return self._of(GRADIENT)
+
+    @property
+    def again(self) -> Array | None:
+        """The array that is computed once more as this one."""
+        return self._of(AGAIN)
+
+    @property
+    def made_for(self) -> tuple[Array, ...]:
+        """The array that it was made for, the one that that was made for, and so on."""
+        of = self.origin.of if self.origin else None
+        return () if of is None else (of, *of.made_for)
+
+    @property
+    def step(self) -> str:
+        """Which step it is on the way from what an author declares, such as `exp` of a softmax."""
+        made = self.origin
+        return ".".join(part for part in (made.of.step, made.step) if part) if made else ""
 
     def _positions(self, key: Any) -> tuple[Position, ...]:
         parts = key if isinstance(key, tuple) else (key,)

@@ -8,15 +8,15 @@ here; it is counted by the entries that are added.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
 from costmodel.adjoint.gather_adjoint import Replaced, place_of, replaced
 from costmodel.adjoint.reverse import adjoint
-from costmodel.language.equations import TRAINED, Equation, Form, Mixer, System, gradient_name
+from costmodel.language.equations import TRAINED, Equation, Form, Mixer, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Gather, Ref
+from costmodel.language.nodes import Array, Gather, Ref, derived
 from costmodel.program.recurrences import references
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
@@ -44,11 +44,11 @@ class PartGradients:
         return {
             name: number
             for name, array in self.system.mixer.arrays.items()
-            if array.role == "parameter" and (number := self._entries(gradient_name(array)))
+            if array.role == "parameter" and (number := self._entries(array))
         }
 
-    def _entries(self, name: str) -> Exact | None:
-        equations = [e for e in self.system.backward if e.name == name]
+    def _entries(self, array: Array) -> Exact | None:
+        equations = [e for e in self.system.backward if e.array.gradient_of is array]
         return _number_of_points(equations) if equations else None
 
 
@@ -67,9 +67,9 @@ def gradients(
     system = system_of(mixer, form, rewrites, "training")
     reader = _LookUps(system)
     found = adjoint(reader.without_numbers())
-    found = _without_unwanted(found, {f"{name}.grad" for name in unwanted})
+    found = _without_unwanted(found, unwanted)
     handed = {
-        table: _number_of_points([e for e in found.backward if e.name == gradient_name(rows)])
+        table: _number_of_points([e for e in found.backward if e.array.gradient_of is rows])
         for rows, table in reader.rows.items()
     }
     scattered: dict[str, Exact] = {}
@@ -86,10 +86,10 @@ def _number_of_points(equations: list[Equation]) -> Exact:
     return result
 
 
-def _without_unwanted(system: System, unwanted: set[str]) -> System:
+def _without_unwanted(system: System, unwanted: Collection[str]) -> System:
     """The system without the equations that only the unwanted gradients need."""
-    ends = {gradient_name(a) for a in system.mixer.arrays.values() if a.role in TRAINED}
-    needed = {e.array for e in system.backward if e.name in ends - unwanted}
+    of = ((e.array, e.array.gradient_of) for e in system.backward)
+    needed = {g for g, a in of if a and a.role in TRAINED and a.name not in unwanted}
     while True:
         more = {
             ref.array for e in system.backward if e.array in needed for ref in references(e)
@@ -123,11 +123,13 @@ class _LookUps:
 
     def _row_as_input(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
         place = place_of(ref, around)
-        taken = sum(array.name.startswith(f"{ref.array.name}.rows") for array in self.rows)
-        name = f"{ref.array.name}.rows" + (f".{taken + 1}" if taken else "")
-        array = Array(name, "context", place.shape, self.mixer)
+        taken = sum(ref.array in array.made_for for array in self.rows)
+        step = "rows" + (f".{taken + 1}" if taken else "")
+        array = derived(
+            ref.array, "rows", step, role="context", shape=place.shape, owner=self.mixer, cite=""
+        )
         self.rows[array] = ref.array
-        self.mixer.arrays[name] = array
+        self.mixer.arrays[array.name] = array
         return Ref(array, place.positions), []
 
 

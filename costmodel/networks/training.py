@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.language.equations import gradient_name
 from costmodel.networks import parts
 from costmodel.networks.assembly import FORWARD, Assembly, Use
 from costmodel.networks.gradients import PartGradients, gradients
@@ -88,8 +87,8 @@ class Graph:
     def gradient_entries(self, use: Use, name: str) -> Exact:
         """How many entries the gradient of one of a part's arrays has, in the part's sizes."""
         system = self.gradients(use).system
-        wanted = gradient_name(use.mixer.arrays[name])
-        arrays = {e.array for e in system.backward if e.name == wanted}
+        wanted = use.mixer.arrays[name]
+        arrays = {e.array for e in system.backward if e.array.gradient_of is wanted}
         found = Exact()
         for array in arrays:
             regions = [w for e in system.defining[array] if (w := defined(e)) is not None]

@@ -15,7 +15,7 @@ from functools import cache
 
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Equation, Form, Mixer, System
-from costmodel.language.nodes import Array, Constant, Node, reading
+from costmodel.language.nodes import Array, Constant, Node, derived, reading
 from costmodel.language.writing import exp, function, max_over, sum_
 from costmodel.program.lowering import lower
 from costmodel.symbolic.polynomial import Poly
@@ -110,6 +110,7 @@ BY_NAME: Mapping[str, Loss] = {
 """Name, as conventions have it -> the loss."""
 
 
+LOSS = "loss"
 SYMBOL = r"\mathcal{L}"
 """A loss in LaTeX."""
 
@@ -132,16 +133,20 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
     written = loss.written(output.shape, rewrites)
     mixer: Mixer = copy.copy(system.mixer)
     scored = replace(output, role="intermediate", owner=mixer)
+    instead = {output: scored}
+    for array in system.defining:
+        if array.origin and array.origin.of is output:
+            instead[array] = replace(array, origin=replace(array.origin, of=scored))
     named = _renamed(written, scored, mixer)
     added = {a.name: a for old, a in named.items() if old.role in ("buffer", "output")}
     kept = {n: a for n, a in mixer.arrays.items() if a is not output}
     mixer.arrays = {**kept, **added}
     form = mixer.forms[system.form]
     mixer.forms = {form.name: Form(mixer, form.name, form.indices, form.arrays, form.equations)}
-    whole = mixer.role("output").name
+    whole = mixer.role("output")
     equations = (
-        *(_reading(e, {output: scored}) for e in system.equations),
-        *(replace(_reading(e, named), part_of=whole) for e in written.equations),
+        *(_reading(e, instead) for e in system.equations),
+        *(replace(_reading(e, named), whole=whole) for e in written.equations),
     )
     targets = frozenset(a for a in added.values() if a.role == "context")
     return replace(system, mixer=mixer, equations=equations, fixed=targets)
@@ -149,18 +154,20 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
 
 def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
     """The arrays of a loss -> those of the mixer that it is the loss of."""
-    name, latex = output.name, output.latex or identifier(output.name)
+    latex = output.latex or identifier(output.name)
     found = {loss.mixer.role("input"): output}
     for array in (*loss.mixer.arrays.values(), *loss.defining):
+        of, shape = output, array.shape
         if array.role == "intermediate":
             part = array.name.replace("_", ",")
-            named = replace(array, name=f"{name}.loss.{array.name}", owner=owner,
+            named = derived(of, LOSS, f"loss.{array.name}", shape=shape, owner=owner, cite="",
                             latex=rf"{SYMBOL}^{{[\mathrm{{{part}}}]}}")  # fmt: skip
         elif array.role == "buffer":
-            named = replace(array, name=f"{name}.{array.name}", role="context", owner=owner,
-                            latex=rf"{{{latex}}}^{{\ast}}")  # fmt: skip
+            named = derived(of, LOSS, array.name, role="context", shape=shape, owner=owner, cite="",
+                            below=array.below, latex=rf"{{{latex}}}^{{\ast}}")  # fmt: skip
         else:
-            named = replace(array, name=f"{name}.loss", owner=owner, latex=SYMBOL)
+            named = derived(of, LOSS, "loss", role=array.role, shape=shape, owner=owner, cite="",
+                            latex=SYMBOL)  # fmt: skip
         found.setdefault(array, named)
     return found
 
@@ -168,4 +175,5 @@ def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
 def _reading(equation: Equation, others: Mapping[Array, Array]) -> Equation:
     """The same equation of other arrays."""
     array = others.get(equation.array, equation.array)
-    return replace(equation, array=array, value=reading(equation.value, others))
+    whole = others.get(equation.whole, equation.whole)
+    return replace(equation, array=array, value=reading(equation.value, others), whole=whole)

@@ -32,6 +32,7 @@ from costmodel.language.nodes import (
     Position,
     Reduce,
     Ref,
+    derived,
     rewrite,
     substitute,
     walk,
@@ -253,13 +254,13 @@ class _Pads:
         """An array whose axis holds the whole window."""
         if (of, window) not in self.known:
             taken = sum(known is of for known, _ in self.known)
-            self.known[of, window] = self._made(of, window, f"{of.name}.pad{taken or ''}")
+            self.known[of, window] = self._made(of, window, f"pad{taken or ''}")
         return self.known[of, window]
 
-    def _made(self, of: Array, window: Window, name: str) -> Array:
+    def _made(self, of: Array, window: Window, step: str) -> Array:
         axis, first, last = window
         shape = (*of.shape[:axis], last - first + 1, *of.shape[axis + 1 :])
-        made = Array(name, "intermediate", shape, of.owner, of.cite)
+        made = derived(of, "padding", step, shape=shape)
         others = [Index(f"p{k}", (ONE,), (extent,)) for k, extent in enumerate(of.shape)]
         inside = Index("q", (ONE, 2 - first), (last - first + 1, of.shape[axis] + 1 - first))
         before = Index("q", (ONE,), (-first + 1,))
@@ -272,7 +273,7 @@ class _Pads:
                 value = Ref(of, tuple(source))
             positions = (*places[:axis], index.as_poly(), *places[axis + 1 :])
             indices = (*others[:axis], index, *others[axis + 1 :])
-            self.waiting.append(Equation(made, positions, value, indices, name))
+            self.waiting.append(Equation(made, positions, value, indices, made))
         return made
 
 

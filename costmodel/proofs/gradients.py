@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Equation, System, gradient_name
+from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Bracket, walk
 from costmodel.oracle.execute import Execution, run
 from costmodel.oracle.interpreter import Values
@@ -59,7 +59,7 @@ class Gradients(Comparison):
         self.check(
             "activations",
             lambda: activations(self.mixer, self.form, self.convention).at(**sizes),
-            sum(entry[0] is not _given(system) for entry in backward.kept()),
+            sum(entry[0] is not system.given for entry in backward.kept()),
         )
         slopes = {} if "dense" in self.rewrites else self._slopes(system, backward, sizes)
         for name, (derived, executed) in slopes.items():
@@ -105,7 +105,7 @@ class Gradients(Comparison):
         """The slope along a direction, of every array that gets a gradient: derived, and as a
         difference quotient of the result, which is the output or its loss."""
         arrays = dict(done.arrays)
-        given = arrays.pop(_given(system).name)
+        given = arrays.pop(system.given.name)
         names = tuple(self.rewrites)
         found: dict[str, tuple[Callable[[], str], str]] = {}
 
@@ -114,7 +114,7 @@ class Gradients(Comparison):
             return gradients(self.mixer, arrays, given, sizes, self.form, names)
 
         def output(changed: Mapping[str, Any]) -> Any:
-            known = {**arrays, **changed, _given(system).name: given}
+            known = {**arrays, **changed, system.given.name: given}
             found = evaluate_all(self.mixer, known, sizes, self.form, names, "training-step")
             return found[system.mixer.role("output").name]
 
@@ -138,14 +138,12 @@ class Gradients(Comparison):
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         import numpy as np
 
-        values: dict[str, np.ndarray[Any, Any]] = {}
-        for array in system.wanted:
-            values[gradient_name(array)] = np.zeros(done.arrays[array.name].shape)
+        values = {a: np.zeros(done.arrays[a.name].shape) for a in system.wanted}
         for (owner, where), scalar in done.trace.memory.items():
-            if owner.name in values and owner.role == "intermediate":
-                values[owner.name][tuple(p - 1 for p in where)] = scalar.value
-        for name, slope in values.items():
-            yield name.removesuffix(".grad"), slope
+            if owner.gradient_of in values and owner.role == "intermediate":
+                values[owner.gradient_of][tuple(p - 1 for p in where)] = scalar.value
+        for array, slope in values.items():
+            yield array.name, slope
 
 
 def _has_maximum(system: System) -> bool:
@@ -161,11 +159,6 @@ def _rows_alike(arrays: Values, system: System) -> Values:
     span says how deep the gradient of a maximum can be, whichever entry wins."""
     name = system.mixer.role("input").name
     return {**arrays, name: arrays[name] * 0 + arrays[name][:1]}
-
-
-def _given(system: System) -> Any:
-    """The gradient of the result, the output or its loss."""
-    return system.mixer.arrays[gradient_name(system.mixer.role("output"))]
 
 
 def _direction(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
-from costmodel.language.equations import Equation, Mixer, System, gradient_name
+from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array, Flat, Gather, Ref, position_value
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import reads
@@ -83,14 +83,13 @@ def kept_entries(system: System, *, renamed: bool = False) -> Activations:
     Args:
         renamed: an entry that an equation sets equal to another one is that other one.
     """
-    given = gradient_name(system.mixer.role("output"))
     forward = tokens(system.forward)
     regions: tuple[Regions, Regions] = ({}, {})
     for part in instances(system, "backward"):
         for read in reads(part.equation):
             array = read.ref.array
             kept = array in system.forward.defining or array.role in ("input", "context")
-            if not kept or array.name == given:
+            if not kept or array is system.given:
                 continue
             variables = variables_in(part.equation, read.over)
             around = part.constraints | read.constraints

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.errors import EquationError, Unsupported
-from costmodel.language.equations import TRAINED, Equation, Mixer, gradient_name, rank, rows
+from costmodel.language.equations import TRAINED, Equation, Mixer, rank, rows
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     OPAQUE,
@@ -124,14 +124,11 @@ def gradients(
     """
     names = asked(convention, "backward", training)
     step = system_of(mixer, form, names.rewrites, "training-step")
-    given = gradient_name(step.mixer.role("output"))
+    given = step.given.name
     known = evaluate_all(mixer, {**arrays, given: gradient}, sizes, form, names, "training-step")
-    found = {a.name: known.get(gradient_name(a)) for a in mixer.arrays.values()}
-    return {
-        name: value
-        for name, value in found.items()
-        if value is not None and mixer.arrays[name].role in TRAINED
-    }
+    found = {e.array.gradient_of: known[e.name] for e in step.backward}
+    arrays_ = mixer.arrays.values()
+    return {a.name: found[a] for a in arrays_ if a in found and a.role in TRAINED}
 
 
 def _in_turn(block: Block, sizes: Mapping[str, int]) -> Iterator[Equation]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from costmodel.adjoint.recompute import AGAIN
 from costmodel.claims.crossover import Crossover
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Equation, System
@@ -156,8 +155,7 @@ class Explanation(Subject):
 
     def _named(self, system: System) -> Paragraph:
         """What the names in a training step mean that the equations do not have."""
-        names = dict.fromkeys(e.array.name for e in system.backward)
-        again = [name for name in names if name.endswith(AGAIN)]
+        again = dict.fromkeys(e.array.name for e in system.backward if e.array.again)
         line = "The equations above, then those of the gradients: NAME.grad is the gradient of NAME"
         if again:
             line += f"; {', '.join(again)}: computed again of the forward pass"
@@ -168,7 +166,7 @@ class Explanation(Subject):
         result = system.mixer.role("output")
         if result.name not in self.mixer.arrays:
             yield Paragraph(("The loss that follows the output:",))
-            yield self._shown(e for e in system.forward.equations if e.part_of == result.name)
+            yield self._shown(e for e in system.forward.equations if e.whole is result)
 
     def _gradients(self, system: System) -> Iterator[Part]:
         """The equations of the gradients, and what they read of the forward pass."""

@@ -211,10 +211,10 @@ class Shares:
     ) -> Shown:
         text = " + ".join(s.printed(Notation(False, {})) for s in sums)
         tex = " + ".join(s.printed(Notation(True, self.about.names or {})) for s in sums)
-        array, _, step = written.name.partition(".")
-        inside = written.array.latex or identifier(array)
-        if step and not written.array.latex:
-            inside += rf",\,\mathrm{{{step}}}"
+        root = (written.array, *written.array.made_for)[-1]
+        inside = written.array.latex or identifier(root.name)
+        if written.array.step and not written.array.latex:
+            inside += rf",\,\mathrm{{{written.array.step}}}"
         closed = self.about.math(value)
         left = cells.Math(f"{name}({written.name})", rf"\mathrm{{{name}}}({inside})")
         if any(s.ranges for s in sums):

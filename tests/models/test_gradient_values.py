@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from costmodel.language.equations import gradient_name
+from costmodel.language.nodes import gradient_name
 from costmodel.networks import network
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network

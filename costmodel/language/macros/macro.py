@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from costmodel.errors import EquationError
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index, outer_first
-from costmodel.language.nodes import Array, Composite, Flat, Gather, Node, Position, Ref, names_in
+from costmodel.language.nodes import (
+    Array,
+    Composite,
+    Flat,
+    Gather,
+    Node,
+    Position,
+    Ref,
+    derived,
+    names_in,
+)
 from costmodel.symbolic.polynomial import Poly
 
 Place = tuple[Position, Poly]
@@ -25,6 +35,12 @@ class Standing:
 
     latex: str
     write: Callable[[Equation, Composite], list[Equation]]
+
+
+def part_of(equation: Equation, step: str, shape: tuple[Poly, ...]) -> Array:
+    """An array for a step of the composite that stands in an equation."""
+    assert isinstance(equation.value, Composite)
+    return derived(equation.array, equation.value.name, step, shape=shape)
 
 
 class Parts:
@@ -50,17 +66,16 @@ class Parts:
 
     def array(self, suffix: str, places: Sequence[Place]) -> Ref:
         """An intermediate array with these axes, named after the equation's own; its entry."""
-        own = self.equation.array
         shape = tuple(extent for _, extent in places)
-        array = Array(f"{own.name}.{suffix}", "intermediate", shape, own.owner, own.cite)
+        array = part_of(self.equation, suffix, shape)
         return Ref(array, tuple(position for position, _ in places))
 
     def add(self, entry: Ref, value: Node) -> None:
         """The equation that defines an entry."""
         found = [self._indices[atom] for atom in names_in(entry.positions)]
         indices = tuple(outer_first(found))
-        part_of = self.equation.part_of
-        self.written.append(Equation(entry.array, entry.positions, value, indices, part_of))
+        whole = self.equation.whole
+        self.written.append(Equation(entry.array, entry.positions, value, indices, whole))
 
     def define(self, suffix: str, value: Node, without: Index | None = None) -> Ref:
         """Define an intermediate array that stands where the equation's own does; its entry.

@@ -8,7 +8,8 @@ from dataclasses import replace
 from costmodel.errors import EquationError
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Call, Composite, Div, Flat, Node, Reduce, Ref, Sub, node
+from costmodel.language.macros.macro import part_of
+from costmodel.language.nodes import Call, Composite, Div, Flat, Node, Reduce, Ref, Sub, node
 from costmodel.symbolic.polynomial import Poly
 
 
@@ -72,12 +73,6 @@ def _part(equation: Equation, suffix: str, indices: Sequence[Index], value: Node
         for i in indices
         if not isinstance(p, Flat) and p == i.as_poly()
     ]
-    array = Array(
-        f"{equation.name}.{suffix}",
-        "intermediate",
-        tuple(extents),
-        equation.array.owner,
-        equation.array.cite,
-    )
+    array = part_of(equation, suffix, tuple(extents))
     positions = tuple(i.as_poly() for i in ordered)
-    return Equation(array, positions, value, tuple(indices), equation.part_of)
+    return Equation(array, positions, value, tuple(indices), equation.whole)

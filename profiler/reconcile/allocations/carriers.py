@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from costmodel.language.equations import Equation, System, gradient_name
-from costmodel.language.nodes import Array, Node, Reduce, Ref, walk
+from costmodel.language.equations import Equation, System
+from costmodel.language.nodes import Array, Node, Reduce, Ref, gradient_name, walk
 
 ONE_KERNEL = "softmax"
 """The kernel class that computes all that a composite is written out as."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import groupby
 
-from costmodel.language.equations import JOINED, SEQUENCE, Equation, System, gradient_name
+from costmodel.language.equations import JOINED, SEQUENCE, Equation, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Add, Array, Node, Reduce, Ref, walk
+from costmodel.language.nodes import Add, Array, Node, Reduce, Ref, gradient_name, walk
 from costmodel.program.recurrences import blocks, references
 from profiler.reconcile.allocations.carriers import ENTRY_BY_ENTRY, PRODUCT, WHOLE, Carriers
 from profiler.reconcile.allocations.operations import apart, places_of

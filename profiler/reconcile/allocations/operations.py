@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from costmodel.adjoint.derivatives import OF_BOTH
 from costmodel.adjoint.residuals import Shared, extent
-from costmodel.language.equations import Equation, System, gradient_name
+from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     Add,
@@ -28,6 +28,7 @@ from costmodel.language.nodes import (
     Position,
     Reduce,
     Ref,
+    gradient_name,
     reading,
     walk,
 )

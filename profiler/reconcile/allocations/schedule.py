@@ -12,9 +12,8 @@ from functools import cache, cached_property
 from itertools import groupby
 from math import prod
 
-from costmodel.adjoint.recompute import AGAIN
-from costmodel.language.equations import Equation, System, gradient_name
-from costmodel.language.nodes import Array
+from costmodel.language.equations import Equation, System
+from costmodel.language.nodes import AGAIN, Array, Origin, gradient_name
 from costmodel.program.recurrences import references
 from costmodel.questions.peak import Held, held_arrays, steps_of
 from costmodel.symbolic.piecewise import Exact
@@ -333,7 +332,7 @@ def _named(system: System, names: Collection[str]) -> Iterator[str]:
     """Some arrays, their gradients and what is computed again of them, by name."""
     for array in system.defining:
         if array.name in names:
-            yield from (array.name, gradient_name(array), array.name + AGAIN)
+            yield from (array.name, gradient_name(array), Origin(array, AGAIN).name)
 
 
 def _joined(order: Order, kernels: _Kernels) -> Iterator[tuple[Equation, ...]]:

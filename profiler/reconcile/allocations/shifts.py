@@ -16,8 +16,8 @@ from functools import cached_property
 from math import prod
 
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Equation, gradient_name
-from costmodel.language.nodes import Add, Array, Mul, Reduce, Ref
+from costmodel.language.equations import Equation
+from costmodel.language.nodes import Add, Array, Mul, Reduce, Ref, gradient_name
 from costmodel.program.recurrences import references
 from costmodel.program.wellformed import axes_of, region
 from costmodel.symbolic.piecewise import Exact
