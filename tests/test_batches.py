@@ -11,7 +11,7 @@ import pytest
 
 import costmodel as cm
 from costmodel.adjoint.reverse import adjoint
-from costmodel.claims.interpretations import Reading
+from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import derive
 from costmodel.language.equations import JOINED, SEQUENCE, Mixer
 from costmodel.language.nodes import gradient_name
@@ -143,7 +143,7 @@ def test_claims_about_a_batch_add_the_gradients_of_weights_up() -> None:
     """W.grad of b l rows takes b l - 1 additions an entry, not b (l - 1)."""
     for name in ("self-attention", "she", "linear-attention"):
         for quantity in ("add", "total"):
-            claimed = derive(name, quantity, Reading(phase="backward"))
+            claimed = derive(name, quantity, Interpretation(phase="backward"))
             sizes = complete(builtin(name), {"l": 3, "d": 4, "n": 2, "b": 3})
             counts = cm.count(builtin(name), "backward").at(**sizes)
             once = counts.once.by_class() if counts.once else {}

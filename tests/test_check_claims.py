@@ -14,9 +14,9 @@ import pytest
 import cli
 import costmodel as cm
 from costmodel.claims.instrumented import instrumented
-from costmodel.claims.interpretations import Reading
+from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.line import claims_of
-from costmodel.claims.published import VERDICTS, Verdict, check, own_reading
+from costmodel.claims.published import VERDICTS, Verdict, check, own_interpretation
 from costmodel.claims.quantities import derive
 from tests.small import complete
 from tests.test_claims import paper
@@ -137,13 +137,13 @@ def test_gradients_are_counted_while_they_run(mixer: str, phase: str, batch: int
     (claim,) = claims_of(["total = 7"], mixer, phase)
     found = cm.mixer(mixer)
     sizes = complete(found, {"l": 3, "d": 2, "n": 1})
-    run = instrumented(claim, own_reading(claim), {**sizes, "b": batch})
+    run = instrumented(claim, own_interpretation(claim), {**sizes, "b": batch})
     assert run == cm.count(found, phase).at(**{**sizes, "b": batch}).total
 
 
 @pytest.mark.parametrize("name", ["self-attention", "she", "me", "lstm", "linear-attention"])
 def test_memory_is_claimed_of_all_sequences(name: str) -> None:
-    mixer, own = cm.mixer(name), Reading(phase="training-step")
+    mixer, own = cm.mixer(name), Interpretation(phase="training-step")
     for sizes in ({"l": 3, "d": 4, "b": 1}, {"l": 7, "d": 8, "b": 5}):
         whole = complete(mixer, {**sizes, "n": 2})
         kept, most = (derive(name, what, own).at(whole) for what in ("activations", "peak"))

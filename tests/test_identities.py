@@ -32,7 +32,7 @@ PROVEN = [
 def test_identities_are_proven(one: str, two: str) -> None:
     for claimed, derived in ((one, two), (two, one)):
         found = compare(parse(claimed), answer(derived))
-        assert found.proven and found.parting is None
+        assert found.proven and found.disagreement is None
         assert found.text == "equal for all sizes (polynomial identity)"
 
 
@@ -50,8 +50,8 @@ def test_where_they_first_part(
     claimed: str, derived: str, sizes: dict[str, int], difference: str
 ) -> None:
     found = compare(parse(claimed), answer(derived))
-    assert not found.proven and found.parting is not None
-    assert found.parting.sizes == sizes
+    assert not found.proven and found.disagreement is not None
+    assert found.disagreement.sizes == sizes
     assert in_words(found.apart) == difference
 
 
@@ -61,28 +61,28 @@ def test_a_piecewise_answer_is_compared_case_by_case() -> None:
     assert compare(parse("Min(l, w)"), windows).proven
     found = compare(parse("w"), windows)
     assert in_words(found.apart) == "l - w if l < w; 0 if l >= w"
-    assert found.parting is not None and found.parting.sizes == {"l": 1, "w": 2}
+    assert found.disagreement is not None and found.disagreement.sizes == {"l": 1, "w": 2}
 
 
 def test_sizes_that_do_not_fit_are_passed_over() -> None:
     found = compare(parse("l"), answer("2*l"), lambda sizes: sizes["l"] > 4)
-    assert found.parting is not None and found.parting.sizes == {"l": 5}
+    assert found.disagreement is not None and found.disagreement.sizes == {"l": 5}
     none = compare(parse("l"), answer("2*l"), lambda sizes: False)
-    assert none.parting is None and none.tried == 0 and not none.proven
+    assert none.disagreement is None and none.tried == 0 and not none.proven
 
 
 def test_too_many_cases_prove_nothing_but_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities, "MOST_CASES", 2)
     formula = "Max(l, d) + Max(l, n) + Min(n, w)"
     found = compare(parse(formula), answer(formula))
-    assert not found.proven and found.apart is None and found.parting is None
+    assert not found.proven and found.apart is None and found.disagreement is None
     assert found.text.endswith("smallest sizes; no proof for all")
 
 
 def test_a_wrong_proof_would_be_caught_by_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "_zero", lambda apart: True)
+    monkeypatch.setattr(identities, "_is_zero", lambda apart: True)
     found = compare(parse("l**2"), answer("l**3"))
-    assert found.parting is not None and found.parting.sizes == {"l": 2}
+    assert found.disagreement is not None and found.disagreement.sizes == {"l": 2}
 
 
 names = st.sampled_from(["l", "w", "d", "l - 1", "2", "w + d"])

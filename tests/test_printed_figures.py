@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from costmodel.claims.claim import Claim, printed
+from costmodel.claims.claim import Claim, printed_figure
 from costmodel.claims.published import check
 from costmodel.errors import PublishedError
 
@@ -26,7 +26,7 @@ READ = {
 def test_a_figure_stands_for_an_interval(
     text: tuple[str, str, str], ends: tuple[Fraction, Fraction]
 ) -> None:
-    figure = printed(*text)
+    figure = printed_figure(*text)
     assert (figure.low, figure.high) == ends
     step = Fraction(1, 10**6)
     assert figure.holds(ends[0]) and figure.holds(ends[1])
@@ -44,7 +44,7 @@ def test_a_figure_stands_for_an_interval(
 )
 def test_a_bad_figure_is_refused(text: tuple[str, str, str], said: str) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
-        printed(*text)
+        printed_figure(*text)
     assert said in str(caught.value)
 
 

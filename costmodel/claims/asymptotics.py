@@ -1,9 +1,9 @@
-"""Does a printed O(...) name the terms that grow fastest, and if not, in which limit does it?
+"""Does a printed O(...) hold the leading terms of the derived count, at least in some limit?
 
-A claim agrees where its terms and the leading ones of the derived count dominate each other however
-the sizes grow. Where it leaves terms out, it may agree in a limit: as some sizes outgrow others
-(l >> d), or, where it names only some sizes, while the others stay fixed. Where the claim gives
-every size, the note says how many times what stands in O(...) the count is there.
+A claim agrees where its terms and the leading terms of the derived count dominate each other
+however the sizes grow. Where terms are missing, the claim may agree in a limit: as some sizes
+outgrow others (l >> d), or, where the claim names only some sizes, while the others stay fixed.
+Where the claim gives every size, the note says how many times the formula in O(...) the count is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fractions import Fraction
 from itertools import product
 
 from costmodel.claims.claim import Claim, instances
-from costmodel.claims.findings import Finding, answers
-from costmodel.claims.interpretations import Reading
+from costmodel.claims.findings import Finding, answers, join_notes
+from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer
 from costmodel.errors import NoGrowth, NotPolynomial, Unanswered
 from costmodel.questions.order import GROWING, long_case, order
@@ -36,15 +36,15 @@ from costmodel.symbolic.printing import conditions_words
 from costmodel.symbolic.thresholds import where_positive
 
 LENGTH = frozenset({"l", "t"})
-"""What O(1) is about where it does not say so."""
+"""The sizes that an O(1) is about: the length, or the position."""
 
 DIGITS = 3
 """Decimals of a multiplier that is not whole."""
 
 
-def growth(claim: Claim, reading: Reading) -> Finding:
-    """A printed O(...) against the leading terms of what the equations give."""
-    (answer,) = answers(claim, reading)
+def growth(claim: Claim, interpretation: Interpretation) -> Finding:
+    """Check a printed O(...) against the leading terms of the derived count."""
+    (answer,) = answers(claim, interpretation)
     guards, long = long_case(answer.exact)
     sizes = GROWING.where(guards)
     try:
@@ -54,28 +54,26 @@ def growth(claim: Claim, reading: Reading) -> Finding:
         raise Unanswered(str(reason)) from None
     shown = f"O({order(answer.exact)})"
     where = f"where {conditions_words(guards)}" if guards else ""
-    case = _joined(where, *_multipliers(claim, answer))
-    found = Compared(derived, claimed, sizes)
+    case = join_notes(where, *_multipliers(claim, answer))
+    found = GrowthComparison(derived, claimed, sizes)
     if found.alike(sizes):
-        return Finding(True, shown, {}, _joined("the same leading terms", case))
+        return Finding(True, shown, {}, join_notes("the same leading terms", case))
     if limits := found.limits():
-        return Finding(False, shown, {}, _joined(_limit_words(limits, long), case), in_limit=True)
-    if held := found.held():
-        return Finding(False, shown, {}, _joined(_held_words(held, claimed), case), in_limit=True)
-    return Finding(False, shown, {}, _joined(found.apart(), case))
-
-
-def _joined(*parts: str) -> str:
-    return "; ".join(filter(None, parts))
+        return Finding(
+            False, shown, {}, join_notes(_limit_words(limits, long), case), in_limit=True
+        )
+    if fixed_sizes := found.fixed_sizes():
+        return Finding(
+            False, shown, {}, join_notes(_held_words(fixed_sizes, claimed), case), in_limit=True
+        )
+    return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
 
 
 def _multipliers(claim: Claim, answer: Answer) -> Iterator[str]:
-    """How many times what stands in O(...) the answer is, where the claim gives every size.
-
-    None for networks, whose sizes have values anyhow, nor where O(...) holds a logarithm or root.
-    """
+    """For each set of sizes that the claim gives in full: the count as a multiple of the formula in
+    O(...). Nothing for networks, nor where the formula has a logarithm or root."""
     printed = parse(claim.formula, growing=True)
-    if claim.model or not claim.sizes or _plain(printed.tree) is None:
+    if claim.model or not claim.sizes or _as_poly(printed.tree) is None:
         return
     for at in instances(claim):
         every = answer.letters | printed.letters <= at.keys()
@@ -87,7 +85,7 @@ def _multipliers(claim: Claim, answer: Answer) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Compared:
+class GrowthComparison:
     """The leading growths of a derived count and of a printed O(...)."""
 
     derived: Sequence[Growth]
@@ -95,12 +93,13 @@ class Compared:
     sizes: Assumptions
 
     def alike(self, sizes: Assumptions) -> bool:
-        """Whether each side dominates the other."""
+        """Whether the derived and the claimed growths dominate each other."""
         more = undominated(self.derived, self.claimed, sizes)
         return not more and not undominated(self.claimed, self.derived, sizes)
 
     def limits(self) -> list[tuple[Growth, Growth]] | None:
-        """The terms that only one side has, each beside a shared one in whose limit it vanishes."""
+        """The growths that only one side has, each with a shared growth beside which it vanishes in
+        one common limit; None if there is no such limit."""
         missing = undominated(self.derived, self.claimed, self.sizes)
         extra = undominated(self.claimed, self.derived, self.sizes)
         shared = [
@@ -113,14 +112,15 @@ class Compared:
     def _same(self, one: Growth, other: Growth) -> bool:
         return dominates(one, other, self.sizes) and dominates(other, one, self.sizes)
 
-    def held(self) -> frozenset[str]:
+    def fixed_sizes(self) -> frozenset[str]:
         """The sizes that the claim does not name, if it agrees while they stay fixed."""
-        others = frozenset().union(*(g.letters for g in self.derived)) - _named(self.claimed)
+        others = frozenset().union(*(g.letters for g in self.derived)) - _sizes_named(self.claimed)
         return others if self.alike(self.sizes.with_fixed(others)) else frozenset()
 
-    def apart(self) -> str:
-        """Which terms make the two part, in the sizes that the claim names where they do."""
-        others = frozenset().union(*(g.letters for g in self.derived)) - _named(self.claimed)
+    def differing_growths(self) -> str:
+        """The growths that only one side has, as a phrase; if any, those that differ while
+        sizes that the claim does not name stay fixed."""
+        others = frozenset().union(*(g.letters for g in self.derived)) - _sizes_named(self.claimed)
         for sizes in (self.sizes.with_fixed(others), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
@@ -132,67 +132,68 @@ class Compared:
 
 
 def _limit_words(limits: Sequence[tuple[Growth, Growth]], derived: Poly) -> str:
-    """In which limit the terms that one side lacks vanish, and where they are the smaller part."""
+    """The limit in which the growths that one side lacks vanish, and the sizes from which on the
+    derived terms with these growths are less than the others."""
     quotients = [away / stays for away, stays in limits]
     conditions = dict.fromkeys(f"{q.below} >> {q.above}" for q in quotients)
     vanish = [f"{away} vanishes beside {stays}" for away, stays in limits]
     text = f"for {' and '.join(conditions)}, where {' and '.join(vanish)}"
-    small = _terms(derived, {away for away, _ in limits})
-    large = _terms(derived, {stays for _, stays in limits})
+    small = _terms_growing(derived, {away for away, _ in limits})
+    large = _terms_growing(derived, {stays for _, stays in limits})
     if not small.terms or min((*small.terms.values(), *large.terms.values())) < 0:
         return text
     return f"{text}; {small} < {large} iff {where_positive(large - small).text}"
 
 
-def _terms(derived: Poly, growing: set[Growth]) -> Poly:
-    """The terms of a polynomial that grow so."""
+def _terms_growing(derived: Poly, growing: set[Growth]) -> Poly:
+    """The terms of a polynomial that have one of these growths."""
     return Poly({m: c for m, c in derived.terms.items() if Growth.of(*m) in growing})
 
 
-def _held_words(held: frozenset[str], claimed: Sequence[Growth]) -> str:
+def _held_words(fixed_sizes: frozenset[str], claimed: Sequence[Growth]) -> str:
     named = sorted(frozenset().union(*(g.letters for g in claimed)))
     where = f"in {', '.join(named)} alone" if named else "whatever the length"
-    return f"{where}, {', '.join(sorted(held))} being fixed"
+    return f"{where}, {', '.join(sorted(fixed_sizes))} being fixed"
 
 
-def _named(claimed: Sequence[Growth]) -> frozenset[str]:
-    """The sizes that a claim is about: O(1) says that the length does not matter."""
+def _sizes_named(claimed: Sequence[Growth]) -> frozenset[str]:
+    """The sizes that a claim is about; for O(1), the length."""
     return frozenset().union(*(g.letters for g in claimed)) or LENGTH
 
 
 def printed_growths(formula: Formula, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The leading growths of what stands in O(...), which may hold roots and logarithms.
+    """The leading growths of the formula in O(...), which may have roots and logarithms.
 
     Raises:
-        NoGrowth: a difference of such terms, or an exponent that names sizes.
+        NoGrowth: a difference of terms with roots or logarithms, or an exponent that names sizes.
     """
-    return leading(_grown(formula.tree, sizes), sizes)
+    return leading(_growths_of_node(formula.tree, sizes), sizes)
 
 
-def _grown(node: Node, sizes: Assumptions) -> tuple[Growth, ...]:
-    plain = _plain(node)
+def _growths_of_node(node: Node, sizes: Assumptions) -> tuple[Growth, ...]:
+    plain = _as_poly(node)
     if plain is not None:
         return growths(plain, sizes) or (ONE,)
     if isinstance(node, Call):
-        inside = [_grown(a, sizes) for a in node.arguments]
-        return leading(_called(node.name, inside, sizes), sizes)
+        inside = [_growths_of_node(a, sizes) for a in node.arguments]
+        return leading(_growths_of_call(node.name, inside, sizes), sizes)
     if isinstance(node, Binary):
-        return leading(_joined_growths(node, sizes), sizes)
+        return leading(_growths_of_binary(node, sizes), sizes)
     raise NoGrowth("a sum with an index inside O(...)")
 
 
-def _plain(node: Node) -> Poly | None:
-    """A part without roots and logarithms, as a polynomial."""
+def _as_poly(node: Node) -> Poly | None:
+    """A tree as a polynomial; None where it has roots or logarithms."""
     try:
         return poly(node, {})
     except NotPolynomial:
         return None
 
 
-def _joined_growths(node: Binary, sizes: Assumptions) -> list[Growth]:
+def _growths_of_binary(node: Binary, sizes: Assumptions) -> list[Growth]:
     if node.op == "**":
-        return _power(_grown(node.left, sizes), node.right)
-    left, right = _grown(node.left, sizes), _grown(node.right, sizes)
+        return _growths_of_power(_growths_of_node(node.left, sizes), node.right)
+    left, right = _growths_of_node(node.left, sizes), _growths_of_node(node.right, sizes)
     if node.op == "+":
         return [*left, *right]
     if node.op == "*":
@@ -203,16 +204,18 @@ def _joined_growths(node: Binary, sizes: Assumptions) -> list[Growth]:
     raise NoGrowth(f"{what} inside O(...) has no growth of its own")
 
 
-def _power(base: Sequence[Growth], exponent: Node) -> list[Growth]:
-    plain = _plain(exponent)
+def _growths_of_power(base: Sequence[Growth], exponent: Node) -> list[Growth]:
+    plain = _as_poly(exponent)
     power = None if plain is None else plain.constant()
     if power is None or power <= 0:
         raise NoGrowth("inside O(...) an exponent is a positive number")
     return [one ** Fraction(power) for one in base]
 
 
-def _called(name: str, inside: Sequence[Sequence[Growth]], sizes: Assumptions) -> list[Growth]:
-    """The growth of a function of growths."""
+def _growths_of_call(
+    name: str, inside: Sequence[Sequence[Growth]], sizes: Assumptions
+) -> list[Growth]:
+    """The growths of a function, from those of its arguments."""
     (first, *others) = inside
     if name == "sqrt":
         return [one ** Fraction(1, 2) for one in first]

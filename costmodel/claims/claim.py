@@ -1,8 +1,6 @@
-"""How is a printed claim written down, and how is a file of claims read?
+"""How does a data file state a printed claim, and the values that a rounded figure stands for?
 
 A file is JSON or TOML; its keys are listed in tables/published/README.md.
-
-Which values does a printed figure stand for, rounded as it is?
 """
 
 from __future__ import annotations
@@ -31,16 +29,16 @@ RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 COMPARED = ("ratio", "difference", "percent")
-"""What may be printed of two values a and b: a/b, a - b, 100*(a - b)/b."""
+"""What a claim may print of two values a and b: a/b, a - b, 100*(a - b)/b."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One printed statement, as the data files hold it. `claimed` is verbatim, `gloss` English.
+    """One printed statement, as a data file holds it. `claimed` is verbatim, `gloss` English.
 
-    A claim with `unchecked` (the reason) is kept and not checked; `beside` is a quantity that is
-    derived and shown beside it, such as operations beside a measured time. `misprint` holds the
-    reason and the derived value of a disagreement that is known.
+    A claim with `unchecked` (the reason) is listed but not checked; `beside` is a quantity that is
+    derived and shown beside such a claim, as operations beside a measured time. `misprint` holds
+    the reason and the derived value of a known disagreement.
     """
 
     id: str
@@ -78,7 +76,7 @@ class Claim:
 
 
 KEYS = ("id", "place", "kind", "claimed")
-"""What every claim has."""
+"""The keys that every claim has."""
 
 
 ABOUT = "mixer or model"
@@ -97,7 +95,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "intersection": ("claims",),
     "value": ("formula", "value"),
 }
-"""Kind of claim -> the keys that it needs."""
+"""Kind of claim -> the further keys that it needs."""
 
 
 TYPES: Mapping[str, tuple[type[Any], str]] = {
@@ -106,15 +104,15 @@ TYPES: Mapping[str, tuple[type[Any], str]] = {
     "claims": (list, "a list"),
     "convention": (list, "a list"),
 }
-"""The keys whose values are no texts."""
+"""The keys whose values are no texts, with their types."""
 
 
 def load(path: Path) -> list[Claim]:
-    """The claims of one file, TOML where its name ends so, else JSON.
+    """The claims of one file: TOML where its name ends in .toml, else JSON.
 
     Raises:
-        PublishedError: neither, an unknown or missing key, a value of another type, an unknown
-            kind, a bad formula.
+        PublishedError: a file that is neither, an unknown or missing key, a value of another type,
+            an unknown kind, a bad formula.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -135,11 +133,12 @@ def load(path: Path) -> list[Claim]:
     if not isinstance(data["claims"], list):
         raise PublishedError(f"{path}: 'claims' is a list of claims")
     common = {"source": source, "convention": tuple(names), "citation": citation}
-    return [_claim(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
+    return [_claim_of_entry(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
 
 
-def _entry(where: str, entry: Any) -> Mapping[str, Any]:
-    """The keys of a claim, each known, each of its type, none that every claim has missing."""
+def _checked_entry(where: str, entry: Any) -> Mapping[str, Any]:
+    """The keys and values of one claim, lists as tuples; refused where a key is unknown, lacks, or
+    has a value of another type."""
     if not isinstance(entry, dict):
         raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
     missing = [key for key in KEYS if key not in entry]
@@ -159,10 +158,10 @@ def _entry(where: str, entry: Any) -> Mapping[str, Any]:
     return {**entry, **lists}
 
 
-def _claim(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
+def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
     name = entry.get("id") if isinstance(entry, dict) else None
     where = f"{path.name}, claim {name or f'number {number}'}"
-    claim = Claim(**{**common, **_entry(where, entry)})
+    claim = Claim(**{**common, **_checked_entry(where, entry)})
     try:
         validate(claim)
     except ValueError as reason:
@@ -171,17 +170,17 @@ def _claim(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Cl
 
 
 def validate(claim: Claim) -> None:
-    """Refuse a claim that lacks what its kind needs, or holds what cannot be read.
+    """Refuse a claim that lacks a key that its kind needs, or has a value that cannot be read.
 
     Raises:
-        ValueError: one sentence.
+        ValueError: one sentence that names the key or the value.
     """
     if claim.kind not in REQUIRED:
         raise ValueError(f"kind '{claim.kind}' is none of {', '.join(REQUIRED)}")
     if claim.beside and not claim.unchecked:
         raise ValueError("'beside' is for a claim that is not checked: it lacks 'unchecked'")
     if claim.beside or not claim.unchecked:
-        missing = [key for key in REQUIRED[claim.kind] if not _given(claim, key)]
+        missing = [key for key in REQUIRED[claim.kind] if not _has_key(claim, key)]
         if missing:
             raise ValueError(f"a claim of kind {claim.kind} needs {', '.join(missing)}")
     if claim.relation and claim.relation not in RELATIONS:
@@ -194,12 +193,12 @@ def validate(claim: Claim) -> None:
         if text:
             parse(text, growing=claim.kind == "order")
     if claim.value and not claim.unchecked:
-        printed(claim.value, claim.unit, claim.rounding)
+        printed_figure(claim.value, claim.unit, claim.rounding)
     list(instances(claim))
     convention(claim.convention)
 
 
-def _given(claim: Claim, key: str) -> bool:
+def _has_key(claim: Claim, key: str) -> bool:
     if key == ABOUT:
         return bool(claim.mixer or claim.model)
     if key == "sizes":
@@ -208,7 +207,7 @@ def _given(claim: Claim, key: str) -> bool:
 
 
 def instances(claim: Claim) -> Iterator[dict[str, int]]:
-    """The sizes that a claim speaks about: a list of values stands for each of them."""
+    """The sizes that a claim gives: all combinations, where sizes have lists of values."""
     values = [v if isinstance(v, list) else [v] for v in claim.sizes.values()]
     for chosen in product(*values):
         yield checked(dict(zip(claim.sizes, chosen, strict=True)))
@@ -218,36 +217,36 @@ _LITERAL = re.compile(r"[+-]?\d+(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 
 
 PRINTED = "printed"
-"""Rounded to the last digit that is printed."""
+"""The rounding of a figure that is rounded to its last printed digit."""
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A printed figure: its value, and the step to which it is rounded (0: it is exact)."""
+class PrintedFigure:
+    """A printed figure: its value, and the step to which the value is rounded (0: exact)."""
 
     value: Fraction
     step: Fraction = Fraction(0)
 
     @property
     def low(self) -> Fraction:
-        """The least value that rounds to it; a value half way may be rounded either way."""
+        """The least value that rounds to the figure; half a step may be rounded up or down."""
         return self.value - self.step / 2
 
     @property
     def high(self) -> Fraction:
-        """The largest value that rounds to it."""
+        """The largest value that rounds to the figure."""
         return self.value + self.step / 2
 
     def holds(self, value: Fraction) -> bool:
-        """Whether a value is rounded to this figure.
+        """Whether a value rounds to this figure.
 
-        >>> printed("3.3959", "1e6", "printed").holds(Fraction(3395924))
+        >>> printed_figure("3.3959", "1e6", "printed").holds(Fraction(3395924))
         True
         """
         return self.low <= value <= self.high
 
     def otherwise(self, value: Fraction) -> str:
-        """In which other way a value would have been rounded to this figure, or ""."""
+        """The other rounding that gives this figure, "rounded down" or "rounded up"; else ""."""
         if self.step and floor(value / self.step) * self.step == self.value:
             return "rounded down"
         if self.step and ceil(value / self.step) * self.step == self.value:
@@ -255,13 +254,13 @@ class Figure:
         return ""
 
 
-def printed(value: str, unit: str = "", rounding: str = "") -> Figure:
+def printed_figure(value: str, unit: str = "", rounding: str = "") -> PrintedFigure:
     """Read a figure as it is printed.
 
     Args:
         value: a number, or a formula without sizes.
-        unit: what it is a multiple of, such as 1e6 for millions; 1 if empty.
-        rounding: `printed` (to its last digit), a step in the same unit, or empty: exact.
+        unit: the number that the value is a multiple of, such as 1e6 for millions; 1 if empty.
+        rounding: `printed` (to its last digit), a step in the same unit, or empty (exact).
 
     Raises:
         ValueError: what was expected and what came.
@@ -269,7 +268,7 @@ def printed(value: str, unit: str = "", rounding: str = "") -> Figure:
     scale = parse(unit).at({}) if unit else Fraction(1)
     number = parse(value).at({}) * scale
     if not rounding:
-        return Figure(number)
+        return PrintedFigure(number)
     if rounding != PRINTED:
         step = parse(rounding).at({})
     elif literal := _LITERAL.fullmatch(value):
@@ -279,4 +278,4 @@ def printed(value: str, unit: str = "", rounding: str = "") -> Figure:
         raise ValueError(f"rounding '{PRINTED}' needs a value in digits, got '{value}'")
     if step <= 0:
         raise ValueError(f"rounding needs a positive step, got '{rounding}'")
-    return Figure(number, step * abs(scale))
+    return PrintedFigure(number, step * abs(scale))

@@ -1,4 +1,4 @@
-"""Does a printed formula, path or relation hold, read in one way, and where does it first fail?"""
+"""Does a printed formula, critical path or relation hold, and at which sizes does it first fail?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from costmodel.claims.claim import RELATIONS, Claim, instances
 from costmodel.claims.findings import Finding, Sizes, answers, fits
 from costmodel.claims.identities import SEARCHED, compare
-from costmodel.claims.interpretations import Reading
+from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer, derive
 from costmodel.errors import Unanswered
 from costmodel.symbolic.constraints import Constraints
@@ -19,23 +19,23 @@ from costmodel.symbolic.printing import conditions_words
 from costmodel.symbolic.thresholds import Condition, least, points, where_positive, where_zero
 
 
-def formula(claim: Claim, reading: Reading) -> Finding:
-    """The formula, and the simplification printed behind it, equal the derived count."""
-    (answer,) = answers(claim, reading)
+def formula(claim: Claim, interpretation: Interpretation) -> Finding:
+    """Check that a formula, and the simplification printed behind it, equal the derived count."""
+    (answer,) = answers(claim, interpretation)
     note = ""
     for what, text in (("the expression", claim.formula), ("its simplification", claim.equals)):
         for sizes in instances(claim) if text else ():
             given = answer.substitute(sizes)
             found = compare(parse(text).given(sizes), given, lambda s: fits(claim, s))
             note = found.text
-            if parting := found.parting:
+            if disagreement := found.disagreement:
                 return Finding(
                     False,
                     answer.text,
-                    {**sizes, **parting.sizes},
+                    {**sizes, **disagreement.sizes},
                     f"{what} {note}",
                     apart=found.apart,
-                    there=parting.there,
+                    there=disagreement.there,
                     parted=f"{what} {note}",
                 )
     return Finding(True, answer.text, {}, note)
@@ -50,10 +50,10 @@ _STEP = re.compile(r"\(([^()]+)\)\s*\*\s*\(([^()]+)\)|([^\s()]+)")
 
 
 def path_steps(text: str) -> tuple[str, ...]:
-    """The steps of a path as claims write them, `(l - 1)*(mul sum)` being repeated steps.
+    """The steps of a path as claims write them; `(l - 1)*(mul sum)` are repeated steps.
 
     Raises:
-        ValueError: parentheses that are no repeated steps.
+        ValueError: parentheses that do not enclose repeated steps.
 
     >>> path_steps("mul - sum - (-1 + l)*(mul sum) - sum")
     ('mul', 'sum', '(l - 1)*(mul sum)', 'sum')
@@ -76,9 +76,9 @@ def _words(text: str) -> list[str]:
     return [word for word in text.split() if word != "-"]
 
 
-def path(claim: Claim, reading: Reading) -> Finding:
-    """A critical path has exactly these steps."""
-    derived = derive(claim.mixer, "critical_path", reading).steps
+def path(claim: Claim, interpretation: Interpretation) -> Finding:
+    """Check that a critical path has exactly the printed steps."""
+    derived = derive(claim.mixer, "critical_path", interpretation).steps
     printed = path_steps(claim.steps)
     if derived == printed:
         return Finding(True, path_text(derived))
@@ -88,31 +88,32 @@ def path(claim: Claim, reading: Reading) -> Finding:
     return Finding(False, path_text(derived), {"step": step}, note)
 
 
-def ordering(claim: Claim, reading: Reading) -> Finding:
-    """One quantity is larger than, smaller than or equal to another, at its sizes or at all."""
-    left, right = answers(claim, reading)
+def ordering(claim: Claim, interpretation: Interpretation) -> Finding:
+    """Check that one quantity is larger than, smaller than or equal to another: at the sizes that
+    the claim gives, or at all values of sizes that it leaves open."""
+    left, right = answers(claim, interpretation)
     if left.steps and not (left.letters | right.letters):
         return _shorter(claim, len(left.steps), len(right.steps))
-    condition = _condition(claim, left, right)
+    condition = _where_true(claim, left, right)
     chosen = list(instances(claim))
     if any((left.letters | right.letters) - sizes.keys() for sizes in chosen):
         return _ordering_at_all(claim, left, right, chosen)
     values = [(left.at(s), right.at(s)) for s in chosen]
-    failing = next((s for s in chosen if not _holds(claim, left, right, s)), None)
+    failing = next((s for s in chosen if not _is_true(claim, left, right, s)), None)
     note = f"holds {condition.text}" if condition.always else f"in general iff {condition.text}"
     factors = ", ".join(f"{float(max(pair) / min(pair)):.3f}" for pair in values if min(pair))
     note += f"; '{claim.vague}' has no number: a factor of {factors}" if claim.vague else ""
-    text = ", ".join(f"{a} {_sign(a, b)} {b}" for a, b in values)
+    text = ", ".join(f"{a} {_relation_sign(a, b)} {b}" for a, b in values)
     return Finding(failing is None, text, failing or {}, note)
 
 
 def _ordering_at_all(claim: Claim, left: Answer, right: Answer, chosen: Sequence[Sizes]) -> Finding:
-    """The relation at all values of the sizes that the claim leaves open."""
+    """Check a relation at all values of the sizes that the claim leaves open."""
     parts: list[str] = []
     proven = True
     for sizes in chosen:
         some, other = left.substitute(sizes), right.substitute(sizes)
-        condition = _condition(claim, some, other)
+        condition = _where_true(claim, some, other)
         where = "" if condition.always else "iff "
         parts.append(f"{some.text} {claim.relation} {other.text}, {where}{condition.text}")
         proven = proven and condition.always
@@ -124,20 +125,20 @@ def _ordering_at_all(claim: Claim, left: Answer, right: Answer, chosen: Sequence
 
 
 def _shorter(claim: Claim, left: int, right: int) -> Finding:
-    """Critical paths whose number of steps depends on no size."""
-    text = f"{left} steps {_sign(left, right)} {right} steps"
+    """Check a relation between critical paths whose numbers of steps depend on no size."""
+    text = f"{left} steps {_relation_sign(left, right)} {right} steps"
     note = f"'{claim.vague}' has no number" if claim.vague else ""
     return Finding(RELATIONS[claim.relation](left, right), text, {}, note)
 
 
-def threshold(claim: Claim, reading: Reading) -> Finding:
-    """A relation claimed for most sizes: where it holds is solved for, not typed."""
-    left, right = answers(claim, reading)
-    condition = _condition(claim, left, right)
+def threshold(claim: Claim, interpretation: Interpretation) -> Finding:
+    """Check a relation that is claimed for most sizes: the sizes at which it holds are derived."""
+    left, right = answers(claim, interpretation)
+    condition = _where_true(claim, left, right)
     if condition.always:
         return Finding(True, condition.text)
-    letter = "t" if reading.phase == "inference" else "l"
-    cases = _excess(claim, left, right)
+    letter = "t" if interpretation.phase == "inference" else "l"
+    cases = _positive_where_true(claim, left, right)
     if len(cases) > 1:
         raise Unanswered("a piecewise count: its threshold is not solved")
     ((_, larger),) = cases
@@ -150,32 +151,34 @@ def threshold(claim: Claim, reading: Reading) -> Finding:
         f"{given}from {letter} = {start} on" if start else f"{given}not for good"
         for given, start in starts.items()
     )
-    holds = all(_holds(claim, left, right, sizes) for sizes in instances(claim))
+    holds = all(_is_true(claim, left, right, sizes) for sizes in instances(claim))
     failing = _first_failure(claim, left, right) or {}
     in_limit = holds and None not in starts.values()
     return Finding(False, f"iff {condition.text}", failing, note, in_limit)
 
 
-def _holds(claim: Claim, left: Answer, right: Answer, sizes: Sizes) -> bool:
+def _is_true(claim: Claim, left: Answer, right: Answer, sizes: Sizes) -> bool:
     return RELATIONS[claim.relation](left.at(sizes), right.at(sizes))
 
 
 def _first_failure(claim: Claim, left: Answer, right: Answer) -> dict[str, int] | None:
-    """The smallest sizes at which the relation does not hold; None where none is found."""
+    """The smallest sizes at which the relation does not hold; None if none is found."""
     searched = islice(points(left.letters | right.letters), SEARCHED)
-    return next((s for s in searched if not _holds(claim, left, right, s)), None)
+    return next((s for s in searched if not _is_true(claim, left, right, s)), None)
 
 
-def _excess(claim: Claim, left: Answer, right: Answer) -> list[tuple[Constraints, Poly]]:
+def _positive_where_true(
+    claim: Claim, left: Answer, right: Answer
+) -> list[tuple[Constraints, Poly]]:
     """Polynomials that are positive exactly where the relation (not "=") holds, case by case."""
     apart = right.exact - left.exact if claim.relation == "<" else left.exact - right.exact
     return apart.chambers()
 
 
-def _condition(claim: Claim, left: Answer, right: Answer) -> Condition:
-    """Where the relation holds, case by case where counts have cases."""
+def _where_true(claim: Claim, left: Answer, right: Answer) -> Condition:
+    """The sizes at which the relation holds, case by case where the counts have cases."""
     solve = where_zero if claim.relation == "=" else where_positive
-    cases = [(guards, solve(poly)) for guards, poly in _excess(claim, left, right)]
+    cases = [(guards, solve(poly)) for guards, poly in _positive_where_true(claim, left, right)]
     if len(cases) == 1:
         return cases[0][1]
     parts = [f"{condition.text} where {conditions_words(guards)}" for guards, condition in cases]
@@ -183,5 +186,5 @@ def _condition(claim: Claim, left: Answer, right: Answer) -> Condition:
     return Condition("at every size" if every else "; ".join(parts), always=every)
 
 
-def _sign(left: object, right: object) -> str:
+def _relation_sign(left: object, right: object) -> str:
     return next(sign for sign in "=><" if RELATIONS[sign](left, right))

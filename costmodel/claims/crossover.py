@@ -1,4 +1,4 @@
-"""For exactly which sizes does one form of a mixer take fewer operations than another one?"""
+"""For exactly which sizes does one form of a mixer take fewer operations than another form?"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Crossover:
 
     @property
     def answers(self) -> tuple[Answers, Answers]:
-        """Every question about the form, and about the other one."""
+        """Every answer about the form, and about the other form."""
         own, its = (
             answers(self.mixer, name, self.phase, self.convention)
             for name in (self.form, self.other)
@@ -44,7 +44,7 @@ class Crossover:
 
     @cached_property
     def totals(self) -> tuple[Exact, Exact]:
-        """All operations of the form and of the other one, for b sequences.
+        """All operations of the form and of the other form, for b sequences.
 
         Raises:
             Unanswered: one of the forms has no such phase, or its operations are not derived.
@@ -59,7 +59,7 @@ class Crossover:
 
     @cached_property
     def saved(self) -> Poly:
-        """What the other form takes beyond this one.
+        """The operations of the other form minus those of the form.
 
         Raises:
             Unanswered: one of the forms has no such phase, or its operations are not derived.
@@ -73,12 +73,12 @@ class Crossover:
 
     @property
     def fewer(self) -> Condition:
-        """Where the form takes fewer operations than the other one; errors as `saved`."""
+        """The sizes at which the form takes fewer operations than the other; errors as `saved`."""
         return where_positive(self.saved)
 
     @property
     def equal(self) -> Condition:
-        """Where both take as many; errors as `saved`."""
+        """The sizes at which both forms take equally many operations; errors as `saved`."""
         return where_zero(self.saved)
 
     @property
@@ -133,7 +133,7 @@ class Crossover:
         return f"{self.form} takes fewer operations than {self.other} {listed}"
 
     def at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
-        """Both totals at sizes, batch included; Unanswered as `totals`."""
+        """The operations of both forms at integer sizes, b among them; Unanswered as `totals`."""
         own, its = (int(rational(total, sizes)) for total in self.totals)
         return own, its
 

@@ -1,4 +1,4 @@
-"""What is found when a claim is checked, and which answers does it ask for?"""
+"""What do all checks of claims share: the answers compared, the sizes tried, the outcome?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from costmodel.claims.claim import Claim
-from costmodel.claims.interpretations import Reading
+from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer, derive, derive_network, mixer_of
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
@@ -20,11 +20,11 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check of a claim, read in one way.
+    """The outcome of one check of a claim under one interpretation.
 
-    `in_limit`: it holds from some size on, or as some sizes grow beyond others, but not everywhere.
-    `under`: it holds in this further way, such as "rounded down". `apart` is derived - claimed.
-    `there`: what each gives at the counterexample.
+    `in_limit`: the claim holds from some size on, or as some sizes outgrow others, but not at all
+    sizes. `under`: the claim holds in this further way, such as "rounded down". `apart` is derived
+    - claimed. `there`: the values of both at the counterexample.
     """
 
     holds: bool
@@ -39,28 +39,33 @@ class Finding:
     """The part of the note that says what `there` holds."""
 
 
-def answers(claim: Claim, reading: Reading) -> tuple[Answer, ...]:
-    """The claim's quantity for its mixer or network, then for what it is compared with.
+def join_notes(*notes: str) -> str:
+    """The notes that are not empty, as one."""
+    return "; ".join(filter(None, notes))
 
-    Of one sequence, unless the claim names the batch.
+
+def answers(claim: Claim, interpretation: Interpretation) -> tuple[Answer, ...]:
+    """The answer for the claim's mixer or network, then for the one that it is compared with.
+
+    Both are for one sequence, unless the claim names the batch.
     """
-    found = [_answer(claim.model, claim.mixer, claim, reading)]
+    found = [_answer(claim.model, claim.mixer, claim, interpretation)]
     if claim.against:
         other = (claim.against, claim.against_mixer) if claim.model else ("", claim.against)
-        found.append(_answer(*other, claim, reading))
+        found.append(_answer(*other, claim, interpretation))
     if "b" not in letters(claim):
         found = [answer.substitute({"b": 1}) for answer in found]
     return tuple(found)
 
 
-def _answer(model: str, mixer: str, claim: Claim, reading: Reading) -> Answer:
+def _answer(model: str, mixer: str, claim: Claim, interpretation: Interpretation) -> Answer:
     if model:
         given = {(k, v) for k, v in claim.sizes.items() if isinstance(v, int) and k != claim.letter}
         left_open = letters(claim) - {letter for letter, _ in given}
         return derive_network(
-            model, mixer, claim.quantity, reading, frozenset(given), frozenset(left_open)
+            model, mixer, claim.quantity, interpretation, frozenset(given), frozenset(left_open)
         )
-    return derive(mixer, claim.quantity, reading)
+    return derive(mixer, claim.quantity, interpretation)
 
 
 def letters(claim: Claim) -> frozenset[str]:
@@ -71,18 +76,18 @@ def letters(claim: Claim) -> frozenset[str]:
 
 
 def fits(claim: Claim, sizes: Sizes) -> bool:
-    """Whether the claim's mixer can have such sizes."""
+    """Whether the claim's mixer can have these sizes; True for claims about networks."""
     return (
         not claim.mixer or bool(claim.model) or completed(mixer_of(claim.mixer), sizes) is not None
     )
 
 
 MOST_TRIED = 400
-"""Values of the sizes that are not given that are tried before a mixer is said not to fit."""
+"""How many values of the missing sizes are tried before a mixer is said not to fit."""
 
 
 def completed(mixer: Mixer, sizes: Sizes) -> dict[str, int] | None:
-    """The sizes with the smallest values for those that a mixer needs besides; None: none fit."""
+    """The sizes, with the smallest values that fit for the mixer's other sizes; None: none fit."""
     missing = [x for x in dict.fromkeys(("l", *mixer.letters)) if x not in sizes]
     values = sorted({1, *sizes.values()})
     for chosen in islice(product(values, repeat=len(missing)), MOST_TRIED):

@@ -1,8 +1,8 @@
-"""Are a printed formula and a derived answer equal for all sizes, and where do they first part?
+"""Are a printed formula and a derived answer equal for all sizes, and where do they first differ?
 
-Both are sums of polynomials under conditions (a maximum is one of its arguments); they are equal
-for all sizes where every case of their difference is the polynomial 0. That is the proof; besides,
-and where there is none, both are evaluated at the smallest sizes.
+Both are sums of polynomials under conditions (a maximum is one of its arguments, where that is the
+largest). The proof that they are equal: every case of their difference is the polynomial 0. Both
+are also evaluated at the smallest sizes, which is all there is where no proof succeeds.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from costmodel.symbolic.printing import formula_words
 from costmodel.symbolic.thresholds import points
 
 POINTS = 60
-"""Sizes at which an identity is evaluated besides its proof, every sum run term by term."""
+"""Sizes at which a proven identity is evaluated too, every sum run term by term."""
 
 SEARCHED = 5000
 """Sizes tried, in increasing order, before a search for a counterexample gives up."""
 
 MOST_CASES = 64
-"""A difference of more cases than this is not printed, and proves nothing."""
+"""A difference with more cases than this is neither printed nor used as a proof."""
 
 
 @dataclass(frozen=True)
-class Parting:
-    """The smallest sizes at which two values part, and both; `claimed` is None without a value."""
+class Disagreement:
+    """The smallest sizes at which a formula and an answer differ, with the values of both; where
+    the formula has no value, `claimed` is None and `reason` says why."""
 
     sizes: Mapping[str, int]
     derived: Fraction
@@ -42,33 +43,33 @@ class Parting:
 
     @property
     def text(self) -> str:
-        """What each gives there."""
+        """The two values as a phrase that follows the name of the formula."""
         if self.claimed is None:
             return f"has no value there: {self.reason}"
         return f"gives {self.claimed} there, the equations {self.derived}"
 
     @property
     def there(self) -> dict[str, str]:
-        """The values by who gives them."""
+        """The values under `derived` and `claimed`."""
         given = {} if self.claimed is None else {"claimed": str(self.claimed)}
         return {"derived": str(self.derived), **given}
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How a formula and an answer compare; `apart` is derived - claimed, where that is a sum of
-    polynomials."""
+class IdentityCheck:
+    """How a formula and an answer compare; `apart` is derived - claimed, None where that is no sum
+    of polynomials."""
 
     proven: bool
     tried: int
     apart: Exact | None = None
-    parting: Parting | None = None
+    disagreement: Disagreement | None = None
 
     @property
     def text(self) -> str:
-        """What was found, as a phrase that follows the name of what was compared."""
-        if self.parting is not None:
-            return self.parting.text
+        """The result as a phrase that follows the name of the formula."""
+        if self.disagreement is not None:
+            return self.disagreement.text
         if self.proven:
             return "equal for all sizes (polynomial identity)"
         return f"equal at the {self.tried} smallest sizes; no proof for all"
@@ -76,38 +77,40 @@ class Comparison:
 
 def compare(
     formula: Formula, answer: Answer, fits: Callable[[Mapping[str, int]], bool] = lambda _: True
-) -> Comparison:
+) -> IdentityCheck:
     """Compare a formula with what the equations give.
 
     Args:
-        fits: whether sizes are possible at all; others are passed over.
+        fits: whether a mixer can have some sizes; sizes that do not fit are not tried.
     """
     apart = difference(formula, answer)
-    proven = apart is not None and _zero(apart)
+    proven = apart is not None and _is_zero(apart)
     tried = 0
     most = POINTS if proven else SEARCHED
     for sizes in islice(points(formula.letters | answer.letters), most):
         if fits(sizes):
             tried += 1
-            if parting := parting_at(formula, answer, sizes):
-                return Comparison(proven, tried, apart, parting)
-    return Comparison(proven, tried, apart)
+            if disagreement := disagreement_at(formula, answer, sizes):
+                return IdentityCheck(proven, tried, apart, disagreement)
+    return IdentityCheck(proven, tried, apart)
 
 
-def parting_at(formula: Formula, answer: Answer, sizes: Mapping[str, int]) -> Parting | None:
-    """What the two give at some sizes, where that is not the same."""
+def disagreement_at(
+    formula: Formula, answer: Answer, sizes: Mapping[str, int]
+) -> Disagreement | None:
+    """The values of formula and answer at some sizes, if they differ; else None."""
     derived = answer.at(sizes)
     try:
         claimed = formula.at(sizes)
     except FormulaError as reason:
-        return Parting(sizes, derived, None, str(reason))
-    return None if claimed == derived else Parting(sizes, derived, claimed)
+        return Disagreement(sizes, derived, None, str(reason))
+    return None if claimed == derived else Disagreement(sizes, derived, claimed)
 
 
 def difference(formula: Formula, answer: Answer) -> Exact | None:
     """Derived minus claimed, split into cases; None where the formula is no polynomial."""
     try:
-        return _split(answer.exact) - _split(Exact.of(formula.poly()))
+        return _without_extrema(answer.exact) - _without_extrema(Exact.of(formula.poly()))
     except (NotPolynomial, _TooManyCases):
         return None
 
@@ -116,8 +119,8 @@ class _TooManyCases(Exception):
     pass
 
 
-def _zero(apart: Exact) -> bool:
-    """Whether every case of a difference is 0, which proves that there is none."""
+def _is_zero(apart: Exact) -> bool:
+    """Whether every case of a difference is 0, which proves that both sides are equal."""
     try:
         return not any(_at_equalities(*case).terms for case in apart.chambers())
     except Unsupported:
@@ -125,7 +128,7 @@ def _zero(apart: Exact) -> bool:
 
 
 def _at_equalities(guards: Constraints, value: Poly) -> Poly:
-    """The value where guards that pin a size to others are used: l = w."""
+    """The value with sizes put in that the guards fix: l = w where l - w >= 0 and w - l >= 0."""
     for guard in sorted(guards, key=str):
         pinned = sorted(x for x in guard.atoms if abs(guard.terms.get(((x, 1),), 0)) == 1)
         if -guard in guards and pinned and guard.atoms == guard.letters:
@@ -135,7 +138,7 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
 
 
 def in_words(apart: Exact | None) -> str:
-    """A difference in the notation of the formats, cases with their conditions; "" if unknown."""
+    """A difference as a formula, or as cases with their conditions; "" where it is not known."""
     if apart is None:
         return ""
     try:
@@ -144,8 +147,12 @@ def in_words(apart: Exact | None) -> str:
         return ""
 
 
-def _split(value: Exact) -> Exact:
-    """The same without `Max` and `Min`: the argument that is largest, where it is."""
+def _without_extrema(value: Exact) -> Exact:
+    """An equal sum without `Max` and `Min`: each argument in the case where it is the result.
+
+    Raises:
+        _TooManyCases: more than `MOST_CASES`.
+    """
     waiting, done = list(value.pieces), Exact()
     for tried in range(MOST_CASES + 1):
         if not waiting:
@@ -160,23 +167,23 @@ def _split(value: Exact) -> Exact:
             others = [x for j, x in enumerate(atom.args) if j != k]
             ties = [int(j < k) for j in range(len(atom.args)) if j != k]
             best = {(chosen - x) * sign - tie for x, tie in zip(others, ties, strict=True)}
-            kept = simplified(frozenset(best | {_with(g, atom, chosen) for g in guards}))
+            kept = simplified(frozenset(best | {_with_chosen(g, atom, chosen) for g in guards}))
             if kept is not None:
-                waiting.append((kept, _with(poly, atom, chosen)))
+                waiting.append((kept, _with_chosen(poly, atom, chosen)))
         if tried + len(waiting) > MOST_CASES:
             break
     raise _TooManyCases
 
 
-def _with(poly: Poly, atom: Fn, chosen: Poly) -> Poly:
-    """The polynomial with `chosen` for a function, inside other functions too."""
+def _with_chosen(poly: Poly, atom: Fn, chosen: Poly) -> Poly:
+    """The polynomial with `chosen` in place of a function, inside other functions too."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)
         for one, power in monomial:
             base = chosen if one == atom else Poly.atom(one)
             if isinstance(one, Fn) and one != atom:
-                base = call(one.function, *(_with(x, atom, chosen) for x in one.args))
+                base = call(one.function, *(_with_chosen(x, atom, chosen) for x in one.args))
             term = term * base**power
         result = result + term
     return result

@@ -1,7 +1,7 @@
-"""How often does a mixer do what a claim counts, when its equations are run entry by entry?
+"""What does a claimed quantity come to when the equations are run entry by entry?
 
-The equations are executed with numbers that remember what was done to them; nothing of what the
-derivation uses takes part.
+The oracle executes the equations with numbers that record their operations; it shares no rule with
+the derivation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 
 from costmodel.claims.claim import Claim
 from costmodel.claims.findings import Sizes, completed
-from costmodel.claims.interpretations import Reading
+from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import mixer_of
 from costmodel.errors import OracleError
 from costmodel.language.equations import JOINED, STEP, Mixer
@@ -20,48 +20,52 @@ from costmodel.questions.registry import CLAIMED
 from costmodel.questions.subject import system_of
 
 LARGEST_RUN = 200_000
-"""Sizes whose product, with the length once more, is larger are not run."""
+"""The equations are not run at sizes whose product, times the length once more, is larger."""
 
 
-def instrumented(claim: Claim, reading: Reading, sizes: Sizes) -> int | None:
-    """The number of the claim's quantity that is counted while the equations run at some sizes.
+def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> int | None:
+    """The claim's quantity as counted while the equations run at some sizes.
 
-    None where that says nothing: no mixer, a quantity that is not executed, another tool's
-    counter, sizes that are too large.
+    None for claims about no mixer, quantities that an execution does not count, another tool's
+    counter, and sizes that are too large.
     """
     asked = CLAIMED.get(claim.quantity)
-    if asked is None or claim.model or not claim.mixer or reading.read.peer:
+    if asked is None or claim.model or not claim.mixer or interpretation.parsed_convention.peer:
         return None
     mixer = mixer_of(claim.mixer)
     whole = completed(mixer, {k: v for k, v in sizes.items() if k != "b"})
     if whole is None or _work(whole) > LARGEST_RUN:
         return None
-    form = mixer.forms[reading.form or mixer.default_form]
+    form = mixer.forms[interpretation.form or mixer.default_form]
     token = whole.get("t", whole["l"])
     length = whole["l"] + max(whole.values()) + 2 if claim.quantity == "state" else None
     given = {letter: value for letter, value in whole.items() if letter != "t"}
-    if reading.phase in TRAINING_STEP:
-        run = _training_step(mixer, reading, given)
+    if interpretation.phase in TRAINING_STEP:
+        run = _training_step(mixer, interpretation, given)
     else:
-        run = execute(form, given, rewrites=reading.read.rewrites,
-                      accounting=reading.read.accounting, length=length)  # fmt: skip
+        names = interpretation.parsed_convention
+        run = execute(
+            form, given, rewrites=names.rewrites, accounting=names.accounting, length=length
+        )
     try:
-        return _tally(run, claim.quantity, reading.phase, token, sizes.get("b", 1))
+        return _executed_quantity(
+            run, claim.quantity, interpretation.phase, token, sizes.get("b", 1)
+        )
     except (OracleError, ArithmeticError):
         return None
 
 
-def _training_step(mixer: Mixer, reading: Reading, sizes: Sizes) -> Execution:
-    """A run of the equations of the gradients, those of the forward pass being ready before them
-    where the backward pass alone is asked for."""
-    names = reading.read
-    system = system_of(mixer, reading.form or None, names.rewrites, reading.phase)
+def _training_step(mixer: Mixer, interpretation: Interpretation, sizes: Sizes) -> Execution:
+    """A run of the forward pass and its gradients; for the phase `backward` the values of the
+    forward pass are given and not counted."""
+    names = interpretation.parsed_convention
+    system = system_of(mixer, interpretation.form or None, names.rewrites, interpretation.phase)
     return run_system(
         system,
         sizes,
         accounting=names.accounting,
         dense="dense" in names.rewrites,
-        ready=system.forward.equations if reading.phase == "backward" else (),
+        ready=system.forward.equations if interpretation.phase == "backward" else (),
     )
 
 
@@ -72,7 +76,9 @@ def _work(sizes: Sizes) -> int:
     return product
 
 
-def _tally(run: Execution, quantity: str, phase: str, token: int, batch: int) -> int | None:
+def _executed_quantity(
+    run: Execution, quantity: str, phase: str, token: int, batch: int
+) -> int | None:
     """One quantity of a run."""
     one_token = phase == "inference"
     if quantity == "parameters":
@@ -84,15 +90,17 @@ def _tally(run: Execution, quantity: str, phase: str, token: int, batch: int) ->
         return run.span_inference(token) if one_token else run.span()
     if CLAIMED[quantity].unit != "operations":
         return None
-    counts, once = (run.counts_inference(token), {}) if one_token else _operations(run)
+    counts, once = (
+        (run.counts_inference(token), {}) if one_token else _operations_each_and_once(run)
+    )
     names = {*counts, *once} if quantity == "total" else {quantity}
-    joined = _joined(run) * (batch - 1) if "add" in names else 0
+    joined = _batch_additions(run) * (batch - 1) if "add" in names else 0
     return sum(counts.get(name, 0) * batch + once.get(name, 0) for name in names) + joined
 
 
-def _operations(run: Execution) -> tuple[Counter[str], Counter[str]]:
-    """Operations by class that each sequence takes, and those that are done once a step: on weights
-    alone, or on their gradients once these are added up."""
+def _operations_each_and_once(run: Execution) -> tuple[Counter[str], Counter[str]]:
+    """Operations by class of each sequence, and of the whole batch once: those on weights alone, or
+    on gradients of weights after these are added up over the batch."""
     each, once = Counter[str](), Counter[str]()
     for instance in run.instances:
         kind = run.system.backward.get(run.system.equations[instance.equation])
@@ -101,8 +109,8 @@ def _operations(run: Execution) -> tuple[Counter[str], Counter[str]]:
     return each, once
 
 
-def _joined(run: Execution) -> int:
-    """The entries that each further sequence of a batch is added to: gradients of weights."""
+def _batch_additions(run: Execution) -> int:
+    """The entries of gradients of weights, to which each further sequence of a batch is added."""
     kinds = run.system.backward
     of_weights = {k for k, e in enumerate(run.system.equations) if kinds.get(e) == JOINED}
     written = [entry for i in run.instances if i.equation in of_weights for entry in i.writes]

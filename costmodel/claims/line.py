@@ -20,7 +20,7 @@ _ORDER = re.compile(r"O\s*\((.*)\)", re.DOTALL)
 def claims_of(
     texts: Sequence[str], mixer: str, phase: str, form: str = "", names: Sequence[str] = ("strict",)
 ) -> list[Claim]:
-    """The claims about a mixer that some lines make.
+    """The claims about a mixer that lines of text state.
 
     Args:
         mixer: a name, or FILE.py:NAME.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 
-from costmodel.claims.claim import RELATIONS, Claim, Figure, instances, printed
+from costmodel.claims.claim import RELATIONS, Claim, PrintedFigure, instances, printed_figure
 from costmodel.claims.findings import Finding, answers
 from costmodel.claims.identities import SEARCHED
-from costmodel.claims.interpretations import Reading
+from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer
 from costmodel.errors import Unanswered
 from costmodel.symbolic.formulas import parse
@@ -40,14 +40,14 @@ class Interval:
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
 
-def interval_of(claim: Claim, reading: Reading) -> tuple[Interval, Answer]:
-    """The values of the claim's letter at which its figure holds, and the answer in that letter.
+def interval_of(claim: Claim, interpretation: Interpretation) -> tuple[Interval, Answer]:
+    """The values of the claim's letter at which the answer rounds to the figure, and the answer.
 
     Raises:
-        ValueError: a size is not given.
-        Unanswered: the answer does not grow with the letter all along.
+        ValueError: a size other than the letter is not given.
+        Unanswered: the answer is not proven to grow with the letter at all values.
     """
-    (answer,) = answers(claim, reading)
+    (answer,) = answers(claim, interpretation)
     (sizes,) = instances(claim)
     given = answer.substitute({k: v for k, v in sizes.items() if k != claim.letter})
     if missing := sorted(given.letters - {claim.letter}):
@@ -56,19 +56,19 @@ def interval_of(claim: Claim, reading: Reading) -> tuple[Interval, Answer]:
     if given.poly is None or not _grows(given, claim.letter):
         raise Unanswered(f"{claim.quantity} does not grow with {claim.letter} all along: its "
                          f"interval is not solved")  # fmt: skip
-    figure = printed(claim.value, claim.unit, claim.rounding)
-    low = _first(given, claim.letter, figure.low)
-    return Interval(low, _last(given, claim.letter, figure.high)), given
+    figure = printed_figure(claim.value, claim.unit, claim.rounding)
+    low = _smallest_reaching(given, claim.letter, figure.low)
+    return Interval(low, _largest_not_exceeding(given, claim.letter, figure.high)), given
 
 
 def _grows(answer: Answer, letter: str) -> bool:
-    """Whether a polynomial in one letter grows with it: no negative term but the constant."""
+    """Whether a polynomial in one letter grows with the letter: only its constant is negative."""
     assert answer.poly is not None
     parts = [(dict(m).get(letter, 0), c) for m, c in answer.poly.terms.items()]
     return any(p > 0 for p, _ in parts) and all(p >= 0 and (c > 0 or not p) for p, c in parts)
 
 
-def _first(answer: Answer, letter: str, bound: Fraction) -> int:
+def _smallest_reaching(answer: Answer, letter: str, bound: Fraction) -> int:
     """The smallest value of the letter at which the answer reaches a bound."""
     low, high = 1, LARGEST + 1
     while low < high:
@@ -80,16 +80,16 @@ def _first(answer: Answer, letter: str, bound: Fraction) -> int:
     return low
 
 
-def _last(answer: Answer, letter: str, bound: Fraction) -> int:
+def _largest_not_exceeding(answer: Answer, letter: str, bound: Fraction) -> int:
     """The largest value of the letter at which the answer does not exceed a bound."""
-    first = _first(answer, letter, bound)
+    first = _smallest_reaching(answer, letter, bound)
     meets = first <= LARGEST and answer.at({letter: first}) == bound
     return first if meets else first - 1
 
 
-def interval(claim: Claim, reading: Reading) -> Finding:
-    """The printed figure holds for some value of a size, or for the one that is printed."""
-    found, answer = interval_of(claim, reading)
+def interval(claim: Claim, interpretation: Interpretation) -> Finding:
+    """Check that a figure holds at the printed value of a size, or at some value if none is."""
+    found, answer = interval_of(claim, interpretation)
     derived = f"{claim.letter} = {found}"
     value = claim.sizes.get(claim.letter)
     if not isinstance(value, int):
@@ -101,8 +101,10 @@ def interval(claim: Claim, reading: Reading) -> Finding:
     return Finding(value in found, derived, {} if value in found else at, note, there=there)
 
 
-def intersection(claim: Claim, reading: Reading, known: Mapping[str, Claim]) -> Finding:
-    """One value of a size makes several printed figures hold."""
+def intersection(
+    claim: Claim, interpretation: Interpretation, known: Mapping[str, Claim]
+) -> Finding:
+    """Check that several printed figures hold at one and the same value of a size."""
     parts: dict[str, Interval] = {}
     named = set()
     for name in claim.claims:
@@ -110,7 +112,9 @@ def intersection(claim: Claim, reading: Reading, known: Mapping[str, Claim]) -> 
             what = f"a claim of kind {known[name].kind}" if name in known else "no claim"
             raise ValueError(f"'{name}' is {what}: an intersection names claims of kind interval")
         other = known[name]
-        parts[name], _ = interval_of(other, Reading(other.convention, other.phase, other.form))
+        parts[name], _ = interval_of(
+            other, Interpretation(other.convention, other.phase, other.form)
+        )
         named.add(other.letter)
     if len(named) > 1:
         raise ValueError(f"intervals of different sizes: {', '.join(sorted(named))}")
@@ -124,13 +128,13 @@ def intersection(claim: Claim, reading: Reading, known: Mapping[str, Claim]) -> 
 
 
 DIGITS = 6
-"""Significant digits to which a quotient that is not printed exactly is shown."""
+"""Significant digits of a quotient that is no whole number."""
 
 
-def number(claim: Claim, reading: Reading) -> Finding:
-    """One value, or what is printed of two, at the sizes that the claim gives."""
-    found = answers(claim, reading)
-    figure = printed(claim.value, claim.unit, claim.rounding)
+def number(claim: Claim, interpretation: Interpretation) -> Finding:
+    """Check one value, or the ratio, difference or percentage of two, at the claim's sizes."""
+    found = answers(claim, interpretation)
+    figure = printed_figure(claim.value, claim.unit, claim.rounding)
     sizes = list(instances(claim))
     open_letters = frozenset().union(*(a.letters for a in found)) - set(claim.sizes)
     if open_letters:
@@ -138,13 +142,13 @@ def number(claim: Claim, reading: Reading) -> Finding:
     shown, notes, under = [], [], []
     for at in sizes:
         values = [answer.at(at) for answer in found]
-        value = _compared(claim, values)
-        shown.append(_shown(claim, values, value))
-        notes.append(_note(claim, values, value))
+        value = _combined_value(claim, values)
+        shown.append(_value_text(claim, values, value))
+        notes.append(_note_on_value(claim, values, value))
         if not _agrees(claim, figure, value):
             under.append(figure.otherwise(value))
             if not under[-1]:
-                there = {"derived": _text(value), "claimed": _text(figure.value)}
+                there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}
                 return Finding(False, shown[-1], at, notes[-1], there=there)
     return Finding(
         not under, ", ".join(shown), {}, "; ".join(filter(None, notes)), under=_either(under)
@@ -155,15 +159,15 @@ def _either(under: Sequence[str]) -> str:
     return " and ".join(dict.fromkeys(under))
 
 
-def _kind(claim: Claim) -> str:
-    """What is printed: one value, or a ratio, a difference or a percentage of two."""
+def _combination(claim: Claim) -> str:
+    """What the figure is of two values: "ratio", "difference" or "percent"; "": of one value."""
     if not claim.against:
         return ""
     return claim.compare or ("ratio" if claim.kind == "ratio" else "difference")
 
 
-def _compared(claim: Claim, values: Sequence[Fraction]) -> Fraction:
-    kind = _kind(claim)
+def _combined_value(claim: Claim, values: Sequence[Fraction]) -> Fraction:
+    kind = _combination(claim)
     if not kind:
         return values[0]
     left, right = values
@@ -174,48 +178,57 @@ def _compared(claim: Claim, values: Sequence[Fraction]) -> Fraction:
     return left / right if kind == "ratio" else 100 * (left - right) / right
 
 
-def _agrees(claim: Claim, figure: Figure, value: Fraction) -> bool:
-    """An inequality, a rounded figure, or "about 1/N": its reciprocal rounds to N."""
+def _agrees(claim: Claim, figure: PrintedFigure, value: Fraction) -> bool:
+    """Whether a value satisfies the claim's inequality, or rounds to the figure; a ratio claimed as
+    "about 1/N" agrees where its reciprocal rounds to N."""
     if claim.relation in ("<", ">"):
         return RELATIONS[claim.relation](value, figure.value)
-    inverse = _kind(claim) == "ratio" and figure.value.numerator == 1 and not figure.step
+    inverse = _combination(claim) == "ratio" and figure.value.numerator == 1 and not figure.step
     if inverse and value:
         return round(1 / value) == figure.value.denominator
     return figure.holds(value)
 
 
-def _shown(claim: Claim, values: Sequence[Fraction], value: Fraction) -> str:
-    kind = _kind(claim)
+def _value_text(claim: Claim, values: Sequence[Fraction], value: Fraction) -> str:
+    kind = _combination(claim)
     if kind == "ratio":
         exact = f" = {claim.value}" if parse(claim.value).at({}) == value else ""
-        return f"{_text(values[0])}/{_text(values[1])}{exact}"
-    return _text(value, sign=bool(kind)) + (" %" if kind == "percent" else "")
+        return f"{_number_text(values[0])}/{_number_text(values[1])}{exact}"
+    return _number_text(value, sign=bool(kind)) + (" %" if kind == "percent" else "")
 
 
-def _note(claim: Claim, values: Sequence[Fraction], value: Fraction) -> str:
-    kind = _kind(claim)
+def _note_on_value(claim: Claim, values: Sequence[Fraction], value: Fraction) -> str:
+    kind = _combination(claim)
     if kind == "ratio" and value and parse(claim.value).at({}) != value:
-        return f"a ratio of 1/{float(1 / value):.3f}" if value < 1 else f"a ratio of {_text(value)}"
-    return f"{_text(values[0])} against {_text(values[1])}" if kind not in ("", "ratio") else ""
+        return (
+            f"a ratio of 1/{float(1 / value):.3f}"
+            if value < 1
+            else f"a ratio of {_number_text(value)}"
+        )
+    return (
+        f"{_number_text(values[0])} against {_number_text(values[1])}"
+        if kind not in ("", "ratio")
+        else ""
+    )
 
 
-def _text(value: Fraction, *, sign: bool = False) -> str:
-    """A whole number in full, a quotient to a few digits."""
+def _number_text(value: Fraction, *, sign: bool = False) -> str:
+    """A whole number with all digits, a quotient with `DIGITS`."""
     plus = "+" if sign and value > 0 else ""
     return plus + (str(value) if value.denominator == 1 else f"{float(value):.{DIGITS}g}")
 
 
 def _at_all(
-    claim: Claim, found: Sequence[Answer], figure: Figure, sizes: Sequence[Mapping[str, int]]
+    claim: Claim, found: Sequence[Answer], figure: PrintedFigure, sizes: Sequence[Mapping[str, int]]
 ) -> Finding:
-    """A claim that leaves sizes open speaks of all their values."""
+    """Check a claim at all values of the sizes that it leaves open."""
     if figure.step:
         missing = sorted(frozenset().union(*(a.letters for a in found)) - set(claim.sizes))
         raise ValueError(f"a rounded figure needs every size: give {', '.join(missing)} in sizes")
     shown = []
     for at in sizes:
         given = [answer.substitute(at) for answer in found]
-        excess = _excess(claim, [a.exact for a in given], figure.value)
+        excess = _excess_over_figure(claim, [a.exact for a in given], figure.value)
         solve = where_zero if claim.relation in ("", "=") else where_positive
         cases = [solve(poly) for _, poly in excess.chambers()]
         always = all(condition.always for condition in cases)
@@ -226,7 +239,7 @@ def _at_all(
                 (
                     s
                     for s in islice(points(open_letters), SEARCHED)
-                    if not _agrees(claim, figure, _compared(claim, [a.at(s) for a in given]))
+                    if not _agrees(claim, figure, _combined_value(claim, [a.at(s) for a in given]))
                 ),
                 {},
             )
@@ -235,9 +248,10 @@ def _at_all(
     return Finding(True, "; ".join(shown), {}, "proven for all other sizes")
 
 
-def _excess(claim: Claim, exact: Sequence[Exact], value: Fraction) -> Exact:
-    """Positive where the relation holds, 0 where the printed value is met exactly."""
-    kind, left = _kind(claim), exact[0]
+def _excess_over_figure(claim: Claim, exact: Sequence[Exact], value: Fraction) -> Exact:
+    """An answer that is positive where the claimed inequality holds, and 0 where the printed value
+    is met exactly."""
+    kind, left = _combination(claim), exact[0]
     right = exact[1] if kind else Exact()
     apart = {
         "": lambda: left - Exact.of(Poly.of(value)),
@@ -248,12 +262,12 @@ def _excess(claim: Claim, exact: Sequence[Exact], value: Fraction) -> Exact:
     return apart * -1 if claim.relation == "<" else apart
 
 
-def arithmetic(claim: Claim, reading: Reading) -> Finding:
-    """A formula of numbers, such as 12*3600*8*9.5e12, has the printed value."""
-    figure = printed(claim.value, claim.unit, claim.rounding)
+def arithmetic(claim: Claim, interpretation: Interpretation) -> Finding:
+    """Check that a formula of numbers, such as 12*3600*8*9.5e12, has the printed value."""
+    figure = printed_figure(claim.value, claim.unit, claim.rounding)
     (sizes,) = instances(claim)
     value = parse(claim.formula).at(sizes)
     holds = _agrees(claim, figure, value)
     under = "" if holds else figure.otherwise(value)
-    there = {"derived": _text(value), "claimed": _text(figure.value)}
-    return Finding(holds, _text(value), {} if holds else sizes, under=under, there=there)
+    there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}
+    return Finding(holds, _number_text(value), {} if holds else sizes, under=under, there=there)

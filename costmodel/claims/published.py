@@ -1,15 +1,13 @@
-"""Which check belongs to a kind of claim, and under which other readings does a claim hold?
-
-Which printed figures and claims agree with what the equations give, and where do they part?
+"""Does each published claim agree with what the equations give, and at which sizes does it not?
 
 The claims are data, one file a source, under `tables/published/`. Each gets one verdict:
 
-- agrees: equal for all sizes, or true at the sizes that it speaks about;
-- agrees-under: only as counted or read otherwise, which is named;
-- agrees-in-limit: a claim about most sizes that holds from some length on, with its exact
-  threshold and the smallest sizes at which it fails; or an O(...) that holds as some sizes outgrow
-  others;
-- disagrees: with the derived value and the smallest sizes at which the two part;
+- agrees: equal for all sizes, or true at the sizes that the claim gives;
+- agrees-under: true only under another convention or interpretation, which is named;
+- agrees-in-limit: a claim about most sizes that holds from some length on, with the exact
+  threshold and the smallest sizes at which the claim fails; or an O(...) that holds as some sizes
+  outgrow others;
+- disagrees: with the derived value and the smallest sizes at which claim and derivation differ;
 - not-checkable: with the reason.
 """
 
@@ -24,9 +22,9 @@ from pathlib import Path
 from costmodel.claims.asymptotics import growth
 from costmodel.claims.claim import Claim, load
 from costmodel.claims.comparisons import formula, ordering, path, path_steps, path_text, threshold
-from costmodel.claims.findings import Finding, letters
+from costmodel.claims.findings import Finding, join_notes, letters
 from costmodel.claims.identities import in_words
-from costmodel.claims.interpretations import Reading, Scope, alternatives, of_others
+from costmodel.claims.interpretations import Interpretation, LeftOpen, alternatives, of_others
 from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
 from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
@@ -34,7 +32,7 @@ from costmodel.errors import PublishedError, Unanswered, Unsupported
 from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
 
-CHECKS: Mapping[str, Callable[[Claim, Reading], Finding]] = {
+CHECKS: Mapping[str, Callable[[Claim, Interpretation], Finding]] = {
     "formula": formula,
     "number": number,
     "path": path,
@@ -46,69 +44,80 @@ CHECKS: Mapping[str, Callable[[Claim, Reading], Finding]] = {
     "interval": interval,
     "value": arithmetic,
 }
-"""Kind of claim -> its check; intersections need the other claims besides."""
+"""Kind of claim -> its check; `intersection`, which also needs other claims, is not among them."""
 
 
-def evaluate(claim: Claim, reading: Reading, known: Mapping[str, Claim] | None = None) -> Finding:
-    """Check a claim as it is read, by its kind.
+def evaluate(
+    claim: Claim, interpretation: Interpretation, known: Mapping[str, Claim] | None = None
+) -> Finding:
+    """Check a claim under one interpretation, by the check of its kind.
 
     Args:
-        known: claims that it may name, by id.
+        known: claims that an intersection may name, by id.
 
     Raises:
         Unanswered, Unsupported: the question has no answer for what the claim is about.
-        PublishedError: the claim cannot be read; the message names it.
+        PublishedError: the claim cannot be read; the message names the claim.
     """
     try:
         if claim.kind == "intersection":
-            return intersection(claim, reading, known or {})
-        return CHECKS[claim.kind](claim, reading)
+            return intersection(claim, interpretation, known or {})
+        return CHECKS[claim.kind](claim, interpretation)
     except (Unanswered, Unsupported):
         raise
     except ValueError as reason:
         raise PublishedError(f"claim {claim.id}: {reason}") from None
 
 
-def own_reading(claim: Claim) -> Reading:
-    """How a claim says that it is to be read."""
-    return Reading(claim.convention, PHASES.get(claim.phase, claim.phase), claim.form)
+def own_interpretation(claim: Claim) -> Interpretation:
+    """The interpretation that a claim states: its convention, phase and form."""
+    return Interpretation(claim.convention, PHASES.get(claim.phase, claim.phase), claim.form)
 
 
 @dataclass(frozen=True)
-class Found:
-    """Readings under which a claim holds, the least different ones, and the first one's finding."""
+class HoldingUnder:
+    """The interpretations under which a claim holds that differ least from the claim's own, with
+    what the check finds under the first of them."""
 
-    readings: Sequence[Reading]
+    interpretations: Sequence[Interpretation]
     finding: Finding
 
 
-def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> Found | None:
-    """The other readings of a claim's own phase under which it holds; None: it holds under none."""
-    own = own_reading(claim)
-    return _least(claim, own, alternatives(own, scope(claim)), known)
+def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
+    """Interpretations in the claim's own phase under which the claim holds; None: there is none."""
+    own = own_interpretation(claim)
+    return _nearest(claim, own, alternatives(own, left_open(claim)), known)
 
 
-def elsewhere(claim: Claim, known: Mapping[str, Claim] | None = None) -> Found | None:
-    """The readings of another phase, or of a variant of the mixer, under which a claim holds."""
-    own = own_reading(claim)
-    return _least(claim, own, of_others(own, scope(claim)), known)
+def elsewhere(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
+    """Interpretations in another phase, or of a variant of the mixer, under which a claim holds."""
+    own = own_interpretation(claim)
+    return _nearest(claim, own, of_others(own, left_open(claim)), known)
 
 
-def _least(
-    claim: Claim, own: Reading, tried: Sequence[Reading], known: Mapping[str, Claim] | None
-) -> Found | None:
-    """Of these readings, in order of difference, the first ones under which the claim holds."""
-    for _, group in groupby(tried, key=lambda reading: reading.changes(own)):
-        holding = [(r, f) for r in group if (f := _tried(claim, r, known)) and f.holds]
+def _nearest(
+    claim: Claim,
+    own: Interpretation,
+    tried: Sequence[Interpretation],
+    known: Mapping[str, Claim] | None,
+) -> HoldingUnder | None:
+    """The interpretations under which the claim holds, of those with the fewest changes that have
+    any; `tried` is sorted by the number of changes."""
+    for _, group in groupby(tried, key=lambda interpretation: interpretation.changes(own)):
+        holding = [
+            (r, f) for r in group if (f := _finding_if_answered(claim, r, known)) and f.holds
+        ]
         if holding:
-            return Found([reading for reading, _ in holding], holding[0][1])
+            return HoldingUnder([interpretation for interpretation, _ in holding], holding[0][1])
     return None
 
 
-def _tried(claim: Claim, reading: Reading, known: Mapping[str, Claim] | None) -> Finding | None:
-    """What is found, or None where a question has no answer under a reading."""
+def _finding_if_answered(
+    claim: Claim, interpretation: Interpretation, known: Mapping[str, Claim] | None
+) -> Finding | None:
+    """What the check finds, or None where the question has no answer under the interpretation."""
     try:
-        return evaluate(claim, reading, known)
+        return evaluate(claim, interpretation, known)
     except (Unanswered, Unsupported, PublishedError):
         return None
 
@@ -117,17 +126,17 @@ ONE_SIDED = ("formula", "number", "order", "path")
 """Kinds of claims that are about one mixer."""
 
 
-def scope(claim: Claim) -> Scope:
-    """How else a claim may be read."""
+def left_open(claim: Claim) -> LeftOpen:
+    """What a claim leaves open, in which other interpretations may differ."""
     name = "critical_path" if claim.kind == "path" else claim.quantity
     asked = CLAIMED.get(name)
     if asked is None or claim.kind in ("interval", "intersection", "value"):
-        return Scope(conventions=False)
+        return LeftOpen(conventions=False)
     one = claim.kind in ONE_SIDED and not claim.model
     mixer = mixer_of(claim.mixer) if claim.mixer and not claim.model else None
     own = claim.form or (mixer.default_form if mixer else "")
-    phase, formed = own_reading(claim).phase, "form" in asked.varies
-    return Scope(
+    phase, formed = own_interpretation(claim).phase, "form" in asked.varies
+    return LeftOpen(
         forms=tuple(f for f in mixer.forms if f != own) if mixer and one and formed else (),
         options=tuple(o for o in mixer.offers if o not in mixer.options) if mixer and one else (),
         phases=_other_phases(phases_of(asked), phase),
@@ -140,8 +149,8 @@ def scope(claim: Claim) -> Scope:
 
 
 def _other_phases(known: Sequence[str], own: str) -> tuple[str, ...]:
-    """The other phases of which a claim may be true; gradients are derived for it only where it is
-    about them itself."""
+    """The other phases in which a claim may be true; phases with gradients are tried only for a
+    claim about such a phase."""
     others = (p for p in known if own in TRAINING_STEP or p not in TRAINING_STEP)
     return tuple(p for p in others if p != own) if len(known) > 1 else ()
 
@@ -157,11 +166,11 @@ VERDICTS = ("agrees", "agrees-under", "agrees-in-limit", "disagrees", "not-check
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one claim.
+    """The verdict on one claim, with its evidence.
 
-    `counterexample` holds the smallest sizes at which claim and derivation part (or `step`, the
-    first step of a path at which they do), and `there` what each gives at it. `difference` is what
-    is derived minus what is claimed. `alternatives` are the readings under which a claim that does
+    `counterexample` holds the smallest sizes at which claim and derivation differ (or `step`, the
+    first step of a path that differs), and `there` the values of both at these sizes. `difference`
+    is derived minus claimed. `alternatives` are the interpretations under which a claim that does
     not agree would hold, `conventions` the first of them, or the claim's own. `misprint` is "", or
     "recorded" (a known disagreement, counted openly), or "stale" (the record no longer fits what is
     derived: an error of the data).
@@ -215,7 +224,7 @@ def verify(paths: Sequence[Path] | None = None, *, run: bool = False) -> list[Ve
 
 
 def unrecorded(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """What must fail a run: disagreements that no misprint records, and stale misprints."""
+    """The verdicts that must fail a run: unrecorded disagreements, and stale misprints."""
     return [
         v
         for v in verdicts
@@ -224,7 +233,7 @@ def unrecorded(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def summary(verdicts: Sequence[Verdict]) -> dict[str, int]:
-    """How many claims got which verdict; and of all, recorded misprints, stale ones, errors."""
+    """The number of claims with each verdict, and of recorded, stale and unrecorded misprints."""
     found = Counter(v.verdict for v in verdicts)
     return {
         "claims": len(verdicts),
@@ -236,11 +245,11 @@ def summary(verdicts: Sequence[Verdict]) -> dict[str, int]:
 
 
 def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool = False) -> Verdict:
-    """The verdict on one claim; one that fails is tried under every other reading too.
+    """The verdict on one claim; a claim that fails is tried under all other interpretations.
 
     Args:
-        known: claims that it may name, by id.
-        run: execute the equations at its counterexample, and say what is counted there.
+        known: claims that an intersection may name, by id.
+        run: execute the equations at the counterexample, and say what is counted there.
 
     >>> claim = Claim("x", "a paper", "Table 1", "formula", "l", mixer="me",
     ...               quantity="parameters", formula="l + 1")
@@ -248,9 +257,11 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
     >>> verdict.verdict, verdict.derived, verdict.difference, verdict.counterexample
     ('disagrees', 'l', '-1', {'l': 1})
     """
-    finding, name, found = _judged(claim, known)
-    own = own_reading(claim)
-    readings = [reading.names(own) for reading in found.readings] if found else []
+    finding, name, found = _finding_and_verdict(claim, known)
+    own = own_interpretation(claim)
+    interpretations = (
+        [interpretation.names(own) for interpretation in found.interpretations] if found else []
+    )
     verdict = Verdict(
         id=claim.id,
         source=claim.source,
@@ -259,101 +270,106 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         claimed=claimed(claim),
         derived=finding.derived,
         verdict=name,
-        conventions=_conventions(claim, name, finding, readings),
+        conventions=_verdict_conventions(claim, name, finding, interpretations),
         counterexample=dict(finding.counterexample),
-        note=_joined(finding.note, claim.remark),
+        note=join_notes(finding.note, claim.remark),
         mixer=claim.mixer,
         model=claim.model,
         phase=claim.phase,
         own=claim.convention,
         citation=claim.citation,
         difference=in_words(finding.apart),
-        there={**finding.there, **(_counted(claim, finding) if run else {})},
-        alternatives=tuple(readings),
+        there={**finding.there, **(_instrumented_count(claim, finding) if run else {})},
+        alternatives=tuple(interpretations),
         parted=finding.parted,
     )
     return _with_misprint(verdict, claim.misprint) if claim.misprint else verdict
 
 
-def _conventions(
-    claim: Claim, name: str, finding: Finding, readings: Sequence[tuple[str, ...]]
+def _verdict_conventions(
+    claim: Claim, name: str, finding: Finding, interpretations: Sequence[tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """The names under which the verdict stands."""
+    """The names of the convention, and of other changes, that the verdict is about."""
     if name == "not-checkable":
         return ()
-    if name == "agrees-under" and readings:
-        return readings[0]
+    if name == "agrees-under" and interpretations:
+        return interpretations[0]
     return (*claim.convention, finding.under) if finding.under else claim.convention
 
 
-def _judged(claim: Claim, known: Mapping[str, Claim] | None) -> tuple[Finding, str, Found | None]:
-    """What was found, the verdict's name, and the readings under which it would be another one."""
+def _finding_and_verdict(
+    claim: Claim, known: Mapping[str, Claim] | None
+) -> tuple[Finding, str, HoldingUnder | None]:
+    """What the check finds, the verdict's name, and other interpretations under which a claim that
+    does not agree holds."""
     if claim.unchecked:
         return _not_checkable(claim), "not-checkable", None
     try:
-        finding = evaluate(claim, own_reading(claim), known)
+        finding = evaluate(claim, own_interpretation(claim), known)
     except (Unanswered, Unsupported) as reason:
         return Finding(False, "", {}, str(reason)), "not-checkable", None
     if finding.holds or finding.in_limit:
         return finding, "agrees" if finding.holds else "agrees-in-limit", None
     if finding.under:
         return finding, "agrees-under", None
-    own = own_reading(claim)
+    own = own_interpretation(claim)
     if found := under(claim, known):
-        words = found.readings[0].words(own)
-        there = _joined(f"under {words}: {found.finding.derived}", found.finding.note)
-        note = _joined(f"not under {','.join(claim.convention)}", finding.note)
+        words = found.interpretations[0].words(own)
+        there = join_notes(f"under {words}: {found.finding.derived}", found.finding.note)
+        note = join_notes(f"not under {','.join(claim.convention)}", finding.note)
         return replace(finding, note=f"{there}; {note}"), "agrees-under", found
     if found := elsewhere(claim, known):
-        true = f"true of {found.readings[0].words(own)}"
-        return replace(finding, note=_joined(finding.note, true)), "disagrees", found
+        true = f"true of {found.interpretations[0].words(own)}"
+        return replace(finding, note=join_notes(finding.note, true)), "disagrees", found
     return finding, "disagrees", None
 
 
 def _not_checkable(claim: Claim) -> Finding:
-    """Nothing is compared but our own reconstruction, where there is one."""
+    """The finding for an unchecked claim: the reason, with the quantity derived beside it, or with
+    the check of our own reconstruction of its formula, where there is either."""
     if claim.beside:
-        return _beside(claim)
+        return _quantity_beside(claim)
     if not claim.reconstruction:
         return Finding(False, "", {}, claim.unchecked)
-    ours = evaluate(replace(claim, formula=claim.reconstruction), own_reading(claim))
+    ours = evaluate(replace(claim, formula=claim.reconstruction), own_interpretation(claim))
     result = "equals" if ours.holds else "does not equal"
     note = f"{claim.unchecked}. {claim.reconstruction} {result} the derived count"
     return Finding(False, ours.derived, ours.counterexample, note)
 
 
-def _beside(claim: Claim) -> Finding:
-    """What is derived of another quantity, which the claim is not compared with."""
+def _quantity_beside(claim: Claim) -> Finding:
+    """The derived value of the quantity `beside`, which is shown and not compared."""
     words = f"beside it, {claim.beside} under {','.join(claim.convention)}"
     try:
-        found = evaluate(replace(claim, quantity=claim.beside), own_reading(claim))
+        found = evaluate(replace(claim, quantity=claim.beside), own_interpretation(claim))
     except (Unanswered, Unsupported) as reason:
-        return Finding(False, "", {}, _joined(claim.unchecked, f"{words}: {reason}"))
+        return Finding(False, "", {}, join_notes(claim.unchecked, f"{words}: {reason}"))
     shown = f"{words}: {found.derived}"
-    return Finding(False, found.derived, {}, _joined(claim.unchecked, shown, found.note))
+    return Finding(False, found.derived, {}, join_notes(claim.unchecked, shown, found.note))
 
 
-def _counted(claim: Claim, finding: Finding) -> dict[str, str]:
-    """What running the equations at the counterexample counts."""
+def _instrumented_count(claim: Claim, finding: Finding) -> dict[str, str]:
+    """The number that running the equations at the counterexample counts, under `instrumented`."""
     if not finding.there or claim.kind != "formula":
         return {}
     from costmodel.claims.instrumented import instrumented
 
-    counted = instrumented(claim, own_reading(claim), finding.counterexample)
+    counted = instrumented(claim, own_interpretation(claim), finding.counterexample)
     return {} if counted is None else {"instrumented": str(counted)}
 
 
 def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
-    """A recorded misprint stands while the claim disagrees with the value recorded for it."""
+    """The verdict with its misprint: recorded while the claim disagrees and the derived value is
+    the one on record, else stale."""
     if verdict.verdict == "disagrees" and verdict.derived == record["derived"]:
-        note = _joined(f"misprint: {record['reason']}", verdict.note)
+        note = join_notes(f"misprint: {record['reason']}", verdict.note)
         return replace(verdict, misprint="recorded", note=note)
     note = f"stale misprint: it records '{record['derived']}' as the derived value"
-    return replace(verdict, misprint="stale", note=_joined(note, verdict.note))
+    return replace(verdict, misprint="stale", note=join_notes(note, verdict.note))
 
 
 def claimed(claim: Claim) -> str:
-    """One line that says what is claimed: in the grammar where there is a formula."""
+    """The claim in one line: its formula or path where it has one, else its words."""
     if claim.kind == "value" and claim.formula:
         unit = f"*{claim.unit}" if claim.unit else ""
         return f"{claim.formula} {claim.relation or '='} {claim.value}{unit}"
@@ -363,7 +379,3 @@ def claimed(claim: Claim) -> str:
     if claim.steps:
         return path_text(path_steps(claim.steps))
     return claim.gloss or claim.claimed
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))

@@ -1,6 +1,6 @@
-"""What do the equations give for a figure that a claim names, in the way that it is read?
+"""What do the equations give for a quantity that a claim names, under one interpretation?
 
-Of a mixer, the figures of the registry of questions; of a network, those of its parts together.
+For a mixer these are figures of the registry of questions, for a network the sums over its parts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from costmodel.claims.interpretations import Reading
+from costmodel.claims.interpretations import Interpretation
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
@@ -62,11 +62,11 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The value in the notation of the formats; cases with their conditions."""
+        """The value as a formula, or as cases with their conditions."""
         return formula_words(self.exact) if self.poly is None else str(self.poly)
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
-        """The value at given sizes; ValueError where a number that is no quotient is not whole."""
+        """The value at given sizes; ValueError where a value that is no quotient is not whole."""
         if not self.divided:
             return Fraction(self.exact.at(sizes))
         pieces = (p.rational(sizes) for gs, p in self.exact.pieces if _hold(gs, sizes))
@@ -101,14 +101,14 @@ def _hint(name: str) -> str:
 
 
 def phases_of(asked: Figure) -> tuple[str, ...]:
-    """The phases of which a claim about a figure may be; none where it is the same in all."""
+    """The phases that a claim about a figure may name; () where the figure has no phase."""
     if "phase" in asked.varies:
         return asked.phases
     return () if "training" in asked.phases else asked.phases[-1:]
 
 
 def _phase(asked: Figure, phase: str) -> str:
-    """The phase that a claim about a figure means; "" where there is none."""
+    """The phase that a claim about a figure means; "" where the figure has no phase."""
     known = phases_of(asked)
     if len(known) < 2:
         return "".join(known)
@@ -124,34 +124,39 @@ def mixer_of(name: str, option: str = "") -> Mixer:
 
 
 @cache
-def derive(mixer: str, quantity_name: str, reading: Reading) -> Answer:
-    """A figure of a mixer for b sequences, as a claim is read.
+def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> Answer:
+    """A figure of a mixer for b sequences, under one interpretation of a claim.
 
     Raises:
         ValueError: an unknown mixer, phase, form, convention or quantity.
         Unanswered: the question has no answer for this mixer; the message is the reason.
     """
-    asked, found = quantity(quantity_name), mixer_of(mixer, reading.option)
-    if reading.form and reading.form not in found.forms:
+    asked, found = quantity(quantity_name), mixer_of(mixer, interpretation.option)
+    if interpretation.form and interpretation.form not in found.forms:
         forms = ", ".join(found.forms)
-        raise ValueError(f"{found.name} has no form '{reading.form}': expected one of {forms}")
-    form = reading.form or found.default_form
-    phase = _phase(asked, reading.phase) or "training"
-    case = Case(answers(found, form, phase, reading.read), adding=_adding(reading))
-    answer = _read(asked, _exact(case.answer(asked)), reading)
-    if reading.position:
-        after = {"t = l": L, "t = l + 1": L + 1}[reading.position]
+        raise ValueError(
+            f"{found.name} has no form '{interpretation.form}': expected one of {forms}"
+        )
+    form = interpretation.form or found.default_form
+    phase = _phase(asked, interpretation.phase) or "training"
+    case = Case(
+        answers(found, form, phase, interpretation.parsed_convention),
+        adding=_adding(interpretation),
+    )
+    answer = _read(asked, _exact(case.answer(asked)), interpretation)
+    if interpretation.position:
+        after = {"t = l": L, "t = l + 1": L + 1}[interpretation.position]
         answer = answer.substitute({"t": after})
     return answer
 
 
-def _adding(reading: Reading) -> Adding:
-    return Adding(reading.weighting, reading.once)
+def _adding(interpretation: Interpretation) -> Adding:
+    return Adding(interpretation.weighting, interpretation.once)
 
 
-def _read(asked: Figure, answer: Answer, reading: Reading) -> Answer:
-    """Operations per token where a claim is read so."""
-    if not (asked.unit == "operations" and reading.per_token):
+def _read(asked: Figure, answer: Answer, interpretation: Interpretation) -> Answer:
+    """The answer, divided by l where the interpretation counts operations per token."""
+    if not (asked.unit == "operations" and interpretation.per_token):
         return answer
     return Answer(answer.exact * (Poly.of(1) / L), divided=True)
 
@@ -171,64 +176,66 @@ def _exact(found: Derived) -> Answer:
 
 
 def _step(step: str | Mapping[str, Any]) -> str:
-    """A step, or a chain of steps that is repeated, as one word: `(l - 1)*(mul sum)`."""
+    """A step, or repeated steps as one word, `(l - 1)*(mul sum)`."""
     if isinstance(step, str):
         return step
     return f"({step['times']})*({' '.join(step['steps'])})"
 
 
-def _parameters(network: Network, reading: Reading) -> Exact:
+def _parameters(network: Network, interpretation: Interpretation) -> Exact:
     return Exact.of(network.parameters().poly)
 
 
-def _without_tables(network: Network, reading: Reading) -> Exact:
+def _without_tables(network: Network, interpretation: Interpretation) -> Exact:
     return Exact.of(network.parameters().without_tables.poly)
 
 
-def _state(network: Network, reading: Reading) -> Exact:
+def _state(network: Network, interpretation: Interpretation) -> Exact:
     return network.state() * BATCH
 
 
-def _activations(network: Network, reading: Reading) -> Exact:
+def _activations(network: Network, interpretation: Interpretation) -> Exact:
     from costmodel.networks.memory_budget import Holding, Holdings
     from costmodel.networks.part_costs import counting
 
-    found = Holdings(network, counting(reading.convention), Holding(), None).kept
+    found = Holdings(network, counting(interpretation.convention), Holding(), None).kept
     if isinstance(found, Missing):
         raise Unanswered(found.reason)
     return found
 
 
-def _memory(network: Network, reading: Reading) -> Exact:
-    """Bytes at 4 an element: parameters, their gradients, two numbers of AdamW for each, and what
-    is kept for the backward pass."""
+def _memory(network: Network, interpretation: Interpretation) -> Exact:
+    """Bytes of fp32, 4 an element: parameters, their gradients, the two numbers that AdamW keeps
+    for each parameter, and the activations kept for the backward pass."""
     from costmodel.networks.memory_budget import Holding, Holdings
     from costmodel.networks.part_costs import counting
 
-    held = Holdings(network, counting(reading.convention), Holding("adamw", "fp32"), None)
+    held = Holdings(network, counting(interpretation.convention), Holding("adamw", "fp32"), None)
     apart, size = held.apart, held.holding.bytes_each
     if isinstance(apart, Missing):
         raise Unanswered(apart.reason)
     assert size is not None
-    return (apart + _activations(network, reading)) * size
+    return (apart + _activations(network, interpretation)) * size
 
 
-OF_NETWORKS: Mapping[str, Callable[[Network, Reading], Exact]] = {
+OF_NETWORKS: Mapping[str, Callable[[Network, Interpretation], Exact]] = {
     "parameters": _parameters,
     "parameters_without_tables": _without_tables,
     "state": _state,
     "activations": _activations,
     "memory": _memory,
 }
-"""Quantity -> the rule for networks, beside operations; tables are those of embeddings."""
+"""Quantity of networks, operations apart -> its rule; tables are those of embeddings."""
 
 
-def _of_network(network: Network, name: str, reading: Reading) -> Answer:
+def _of_network(network: Network, name: str, interpretation: Interpretation) -> Answer:
     asked = CLAIMED.get(name)
     if asked is None or asked.unit != "operations":
-        return Answer(OF_NETWORKS[name](network, reading))
-    counts = network.count(phase_name(reading.phase or "training"), ",".join(reading.convention))
-    return _read(asked, Answer(operations(counts, name, _adding(reading))), reading)
+        return Answer(OF_NETWORKS[name](network, interpretation))
+    counts = network.count(
+        phase_name(interpretation.phase or "training"), ",".join(interpretation.convention)
+    )
+    return _read(asked, Answer(operations(counts, name, _adding(interpretation))), interpretation)
 
 
 @cache
@@ -236,7 +243,7 @@ def derive_network(
     model: str,
     mixer: str,
     quantity: str,
-    reading: Reading,
+    interpretation: Interpretation,
     given: frozenset[tuple[str, int]] = frozenset(),
     left_open: frozenset[str] = frozenset(),
 ) -> Answer:
@@ -261,4 +268,4 @@ def derive_network(
     changed = {"mixers": (mixer,)} if mixer else {}
     network = network_of(model, sizes=dict(given), **changed)
     own = {letter: v for letter, v in network.sizes.items() if letter not in left_open}
-    return _of_network(network, quantity, reading).substitute(own)
+    return _of_network(network, quantity, interpretation).substitute(own)
