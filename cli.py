@@ -511,7 +511,7 @@ def proven(name: str, format_: str) -> None:
     from profiler.commands import measuring
     from profiler.proofs import equality as proofs
 
-    found = proofs.check(load_mixer(name))
+    found = proofs.prove_mixer(load_mixer(name))
     width, colour = screen(None)
     emit(measuring.proofs(name, found, format_, width, colour=colour), None, False)
     if any(proof.passed is False for proof in found):

@@ -24,9 +24,9 @@ from benchmarks.timing import environment
 from profiler.compare.verdict import LEVEL, Rounds, Verdict, location, log_ratios, verdicts
 from profiler.host.device import default_device
 from profiler.meters.disturbances import PREEMPTED
-from profiler.meters.rounds import Visitor, as_long, switches
+from profiler.meters.rounds import Visitor, equal_regions, involuntary_switches
 from profiler.meters.timers import timer_for
-from profiler.run.prepare import Work
+from profiler.run.prepare import PreparedCall
 
 REPEATS = 20
 ROUNDS = 12
@@ -40,7 +40,7 @@ CALIBRATING = 60
 Pair = tuple[Visitor, Visitor]
 
 
-def call(products: int, device: torch.device) -> Work:
+def call(products: int, device: torch.device) -> PreparedCall:
     """So many products of (96, 96) matrices."""
     x = torch.randn(96, 96, device=device) / math.sqrt(96)
 
@@ -50,7 +50,7 @@ def call(products: int, device: torch.device) -> Work:
             y = y @ x
         return y
 
-    return Work(nn.Identity(), several, (), None)
+    return PreparedCall(nn.Identity(), several, (), None)
 
 
 def visitor(products: int, device: torch.device) -> Visitor:
@@ -75,7 +75,7 @@ class Line:
 def line(device: torch.device) -> Line:
     """Fitted by least squares of relative distances."""
     visits = {str(n): visitor(n, device) for n in CALIBRATED}
-    as_long(visits.values())
+    equal_regions(visits.values())
     made = Rounds(visits)
     for _ in range(CALIBRATING):
         made.once()
@@ -137,11 +137,11 @@ def main() -> None:
         interrupted = 0
         for seed in range(REPEATS):
             built.append((visitor(products[0], device), visitor(products[1], device)))
-            as_long(built[-1])
-            before = switches()
+            equal_regions(built[-1])
+            before = involuntary_switches()
             found.append(in_turn(built[-1], seed))
             regions = sum(visitor.regions for visitor in built[-1])
-            interrupted += switches() - before > PREEMPTED * regions
+            interrupted += involuntary_switches() - before > PREEMPTED * regions
             others.append(one_after_the_other(built[-1]))
         ratios = [v.ratio for v in found if v.ratio is not None]
         nominal, middle = products[1] / products[0], statistics.median(ratios)

@@ -22,7 +22,7 @@ from profiler.meters.latency import latency, latency_cold
 from profiler.meters.sampler import LatencyLimits
 from profiler.modules.registry import implementations
 from profiler.records.reading import Unavailable
-from profiler.run.prepare import Work, prepare
+from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 
 ROUNDS = 9
@@ -41,10 +41,10 @@ SIZES: Mapping[str, tuple[Mapping[str, int], ...]] = {
     "cuda": ({"b": 8, "l": 256, "d": 128}, {"b": 8, "l": 1024, "d": 1024}),
 }
 
-Tool = Callable[[Work], float]
+Tool = Callable[[PreparedCall], float]
 
 
-def ours(kind: Callable[..., Any], device: str, work: Work) -> float:
+def ours(kind: Callable[..., Any], device: str, work: PreparedCall) -> float:
     """Our median, in seconds."""
     limits = LatencyLimits(max_seconds=SECONDS)
     found = kind(work.bare, device=device, reset=work.reset, limits=limits)
@@ -53,13 +53,13 @@ def ours(kind: Callable[..., Any], device: str, work: Work) -> float:
     return float(found.value)
 
 
-def torch_benchmark(work: Work) -> float:
+def torch_benchmark(work: PreparedCall) -> float:
     """The median of torch's own timer, hot, in the same number of threads."""
     timer = Timer("call()", globals={"call": work.once}, num_threads=torch.get_num_threads())
     return float(timer.blocked_autorange(min_run_time=SECONDS).median)
 
 
-def triton_benchmark(work: Work) -> float:
+def triton_benchmark(work: PreparedCall) -> float:
     """The median of Triton's, its caches flushed before each call."""
     testing = importlib.import_module("triton.testing")
     milliseconds = testing.do_bench(work.once, rep=round(SECONDS * 1e3), return_mode="median")
@@ -76,7 +76,7 @@ def pairs(device: str) -> dict[str, tuple[Tool, Tool]]:
     return found
 
 
-def in_turns(tools: tuple[Tool, Tool], work: Work) -> tuple[list[float], list[float]]:
+def in_turns(tools: tuple[Tool, Tool], work: PreparedCall) -> tuple[list[float], list[float]]:
     """Medians of both, in turns; who begins changes every round, and the first does not count."""
     found: tuple[list[float], list[float]] = ([], [])
     for round_ in range(ROUNDS + 1):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import costmodel as cm
-from profiler.meters.sampler import summary
+from profiler.meters.sampler import latency_summary
 from profiler.modules.registry import implementations
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
@@ -29,7 +29,7 @@ def latency(seconds: float, noise: float = 0.0, seed: int = 0, **details: Any) -
     """A settled latency; `noise`: the relative deviation of a sample."""
     chance = random.Random(repr((seconds, seed)))
     samples = tuple(seconds * (1 + chance.gauss(0, noise)) for _ in range(SAMPLES))
-    found = summary(samples) | {"stop_rule": "median settled", "labels": [], "cache": "hot"}
+    found = latency_summary(samples) | {"stop_rule": "median settled", "labels": [], "cache": "hot"}
     return Reading("latency", statistics.median(samples), "s", samples, found | details)
 
 

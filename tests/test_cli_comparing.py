@@ -10,7 +10,7 @@ import pytest
 import cli
 from costmodel.commands.options import FAILED, MISUSED
 from profiler.doctor import findings
-from profiler.host.probes import NO, YES, Child, Finding, Surroundings
+from profiler.host.probes import NO, YES, ChildExit, MachineFinding, Surroundings
 from profiler.records.store import read
 from tests.recorded import RUNS
 from tests.typed import Capture, printed, refused
@@ -72,9 +72,9 @@ def test_compare_tells_cut_off_lines_and_fails(tmp_path: Path, capsys: Capture) 
 
 
 @pytest.fixture
-def probes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Finding]:
+def probes(monkeypatch: pytest.MonkeyPatch) -> dict[str, MachineFinding]:
     """What probes find, by name, in place of a look at this machine."""
-    told = {"operations": Finding("operations", YES, "counted")}
+    told = {"operations": MachineFinding("operations", YES, "counted")}
     monkeypatch.setattr(findings, "disturbances", lambda around: [])
 
     def diagnose(around: Surroundings, **fields: object) -> findings.Diagnosis:
@@ -85,16 +85,16 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Finding]:
 
 
 def test_doctor_fails_only_where_it_is_asked_to(
-    capsys: Capture, probes: dict[str, Finding]
+    capsys: Capture, probes: dict[str, MachineFinding]
 ) -> None:
     printed(capsys, "doctor", "--device", "cpu", "--strict")
-    probes["energy"] = Finding("energy", NO, "no sensor", "pip install nvidia-ml-py")
+    probes["energy"] = MachineFinding("energy", NO, "no sensor", "pip install nvidia-ml-py")
     assert "pip install nvidia-ml-py" in printed(capsys, "doctor", "--device", "cpu")
     printed(capsys, "doctor", "--device", "cpu", "--strict", code=FAILED)
 
 
 def test_doctor_looks_at_this_machine(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.host.probes.run_child", lambda *_: Child(0))
+    monkeypatch.setattr("profiler.host.probes.run_child", lambda *_: ChildExit(0))
     words = ("doctor", "--device", "cpu", "--quick", "--format", "json")
     found = json.loads(printed(capsys, *words))
     assert [each["what"] for each in found["measures"]] == list(findings.PROBES)

@@ -10,7 +10,7 @@ import pytest
 import cli
 import costmodel as cm
 from costmodel.proofs.check import prove
-from profiler.proofs.equality import check
+from profiler.proofs.equality import prove_mixer
 from tests.profiler.test_reconcile import reconciled
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +54,7 @@ def test_the_mixer_of_ones_own_is_short_and_holds(tmp_path: Path) -> None:
     path = tmp_path / "decay.py"
     path.write_text(text, encoding="utf-8")
     mixer = cm.mixer(f"{path}:decay")
-    proofs = check(mixer)
+    proofs = prove_mixer(mixer)
     assert {proof.passed for proof in proofs} == {True}
     assert [proof.name for proof in proofs][-1] == "direct: step equals forward"
     assert prove(mixer) == proofs[: len(prove(mixer))]

@@ -107,7 +107,7 @@ def plot(
     import_own(own)
     records, problems = recorded(files, complain)
     wanted = tuple(name for part in listed(phase) for name in phases(part))
-    asked = plotting.Asked(along(along_), wanted, listed(dtype), listed(only))
+    asked = plotting.PlotSelection(along(along_), wanted, listed(dtype), listed(only))
     told(problems)
     told(plotting.draw(records, asked, output))
     if problems:

@@ -41,7 +41,7 @@ def trace(
     chosen(format_, "--format", ("rich", "markdown", "json"))
     lets = [part for text in let or () for part in text.split(",")]
     found = tracing.trace(target, over=over, let=lets, backend=backend)
-    apart_ = comparing.passes(found, against) if against is not None else []
+    apart_ = comparing.compare_passes(found, against) if against is not None else []
     width, colour = screen(output)
     text = {
         "rich": lambda: report.as_terminal(found, apart_, width, colour=colour),
@@ -65,5 +65,5 @@ def training(
     from profiler.tracing import training_page as pages
 
     selected, _ = selection([load_mixer(name) for name in mixers or ()], None, not mixers)
-    text = f"<!-- {regenerating(context)} -->\n{pages.page(selected, modules=modules)}"
+    text = f"<!-- {regenerating(context)} -->\n{pages.training_page(selected, modules=modules)}"
     emit(text, output, force)

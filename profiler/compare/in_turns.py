@@ -18,13 +18,13 @@ from costmodel.program.chosen_sizes import Given
 from profiler.compare.verdict import LEVEL, Rounds, Verdict, too_few, verdicts
 from profiler.host.device import on_device
 from profiler.host.environment import environment
-from profiler.meters.disturbances import Judge, Watch, watch_for
+from profiler.meters.disturbances import DisturbanceLog, Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.latency import LAUNCH_BOUND
 from profiler.meters.nvml import energies_in_turn
-from profiler.meters.rounds import VISIT, Visitor, Watched, Watching, as_long
-from profiler.meters.sampler import summary
+from profiler.meters.rounds import VISIT, Visitor, Watched, Watching, equal_regions
+from profiler.meters.sampler import latency_summary
 from profiler.meters.timers import CudaTimer, timer_for
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
@@ -35,12 +35,12 @@ from profiler.run.measure import (
     NO_STEADY_LOAD,
     dispatched_by,
     failure,
-    memory_of,
+    peak_of_call,
     require_token,
     zeros_of,
 )
 from profiler.run.plan import Plan, requests
-from profiler.run.prepare import Work, prepare
+from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 from profiler.sweep.results import writable
 from profiler.sweep.session import by_command
@@ -160,7 +160,7 @@ class Run:
     watch: Watch | None = None
     """In place of the device's own, in tests."""
     pause: Callable[[float], None] = time.sleep
-    works: dict[str, Work] = field(default_factory=dict)
+    works: dict[str, PreparedCall] = field(default_factory=dict)
     counted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Candidate -> what it dispatches."""
     failed: dict[str, str] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class Run:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise MeasureError(f"fewer than two candidates can be measured: {why}")
 
-    def visited(self) -> tuple[Rounds, dict[str, Visitor], dict[str, Judge]]:
+    def visited(self) -> tuple[Rounds, dict[str, Visitor], dict[str, DisturbanceLog]]:
         """All rounds; those that were whole where the user interrupts.
 
         A round in which the device was disturbed is taken anew once, and then kept.
@@ -222,10 +222,10 @@ class Run:
             except Exception as error:  # as above
                 self.failed[name] = failure(error)
         self.require_two(visitors)
-        as_long(visitors.values())
+        equal_regions(visitors.values())
         watch = self.watch or watch_for(self.device)
-        judges = {name: Judge(watch, VISIT.slow_clock) for name in visitors}
-        visits = {name: Watched(visitor, judges[name]) for name, visitor in visitors.items()}
+        logs = {name: DisturbanceLog(watch, VISIT.slow_clock) for name in visitors}
+        visits = {name: Watched(visitor, logs[name]) for name, visitor in visitors.items()}
         found, watching = Rounds(visits, self.seed), Watching(visits, self.pause)
         try:
             for done in range(self.rounds):
@@ -234,7 +234,7 @@ class Run:
         except KeyboardInterrupt:
             self.notes.append(f"interrupted after {len(found.orders)} of {self.rounds} rounds")
         self.failed |= found.failed
-        return found, visitors, judges
+        return found, visitors, logs
 
     def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
         """Memory and energy, unless the user interrupts."""
@@ -249,7 +249,7 @@ class Run:
     def memory(self) -> dict[str, Measured]:
         """The peak of each candidate's memory."""
         self.progress(self.rounds, self.rounds, "measuring memory")
-        return {name: memory_of(work, str(self.device)) for name, work in self.works.items()}
+        return {name: peak_of_call(work, str(self.device)) for name, work in self.works.items()}
 
     def energies(self) -> PairedEnergy | Unavailable:
         """Energy of those that run, in trials that take turns."""
@@ -275,11 +275,11 @@ def run(made: Run, output: Path | None = None) -> Comparison:
         writable(output)
     with on_device(made.device):
         made.prepare()
-        rounds, visitors, judges = made.visited()
+        rounds, visitors, logs = made.visited()
         memory, energies = made.besides()
     kept = [name for name in made.works if name in visitors and rounds.values[name]]
     records = tuple(
-        record(made, name, rounds, visitors[name], judges[name], memory, energies) for name in kept
+        record(made, name, rounds, visitors[name], logs[name], memory, energies) for name in kept
     )
     if output is not None:
         for each in records:
@@ -347,7 +347,7 @@ def record(
     name: str,
     rounds: Rounds,
     visitor: Visitor,
-    judge: Judge,
+    log: DisturbanceLog,
     memory: Mapping[str, Measured],
     energies: PairedEnergy | Unavailable,
 ) -> Measurement:
@@ -360,7 +360,7 @@ def record(
         joules = energies.readings.get(name) or Unavailable("the candidate failed before")
     readings, reasons = divide(
         {
-            "latency": made.works[name].noted(latency_reading(made, name, rounds, visitor, judge)),
+            "latency": made.works[name].noted(latency_reading(made, name, rounds, visitor, log)),
             "peak_memory": memory[name],
             "energy": made.works[name].noted(joules),
         }
@@ -389,13 +389,13 @@ def record(
 
 
 def latency_reading(
-    made: Run, name: str, rounds: Rounds, visitor: Visitor, judge: Judge
+    made: Run, name: str, rounds: Rounds, visitor: Visitor, log: DisturbanceLog
 ) -> Reading:
     """The median over rounds, with what is needed to compare the rounds again."""
     values = rounds.values[name]
     places = [order.index(name) for order in rounds.orders if name in order]
-    seen = judge.details()
-    details: dict[str, Any] = summary(values) | visitor.timer.facts(len(values)) | seen | {
+    seen = log.details()
+    details: dict[str, Any] = latency_summary(values) | visitor.timer.facts(len(values)) | seen | {
         "stop_rule": "rounds done",
         "method": METHOD,
         "comparison": made.identity,
@@ -406,9 +406,9 @@ def latency_reading(
         "left_out_regions": visitor.left_out,
         "timer": visitor.timer.name,
         "cache": "hot",
-        "labels": judge.labels,
+        "labels": log.labels,
     }  # fmt: skip
     median = statistics.median(values)
     if isinstance(visitor.timer, CudaTimer) and median < LAUNCH_BOUND * details["enqueue_s"]:
-        details |= {"launch_bound": True, "labels": [*judge.labels, "launch-bound"]}
+        details |= {"launch_bound": True, "labels": [*log.labels, "launch-bound"]}
     return Reading("latency", median, "s", tuple(values), details)

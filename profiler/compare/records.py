@@ -30,15 +30,15 @@ from profiler.compare.verdict import (
     signed_rank_p,
     too_few,
 )
-from profiler.host.environment import differences
+from profiler.host.environment import environment_differences
 from profiler.meters.effective_sample_size import (
-    independent,
+    effective_number,
     median_interval,
     no_interval,
     separate_interval,
 )
 from profiler.meters.energy.protocol import SYSTEMATIC
-from profiler.meters.repetition import apart
+from profiler.meters.repetition import samples_to_cover
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words
@@ -262,7 +262,9 @@ def environments(first: Sequence[Measurement], second: Sequence[Measurement]) ->
     found: dict[str, None] = {}
     one, other = keyed(first), keyed(second)
     for key in one.keys() & other.keys():
-        found |= dict.fromkeys(differences(one[key].environment, other[key].environment))
+        found |= dict.fromkeys(
+            environment_differences(one[key].environment, other[key].environment)
+        )
     return sorted(found)
 
 
@@ -353,7 +355,7 @@ def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
     """The interval of a reading's median, as wide as that of its repetition, too, where the two
     disagree; None where the samples of one are too few."""
     by = separate_interval if reading.name in JOULES else median_interval
-    found = [by(samples, confidence) for samples in apart(reading)]
+    found = [by(samples, confidence) for samples in samples_to_cover(reading)]
     known = [ends for ends in found if ends is not None]
     if len(known) < len(found):
         return None
@@ -362,8 +364,8 @@ def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
 
 def _too_few(x: Reading, y: Reading, confidence: float) -> str:
     """Why the samples of two readings have no interval at the confidence that is asked for."""
-    both = [samples for r in (x, y) for samples in apart(r)]
-    number = len if x.name in JOULES else independent
+    both = [samples for r in (x, y) for samples in samples_to_cover(r)]
+    number = len if x.name in JOULES else effective_number
     return no_interval(min(both, key=number), confidence)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from costmodel.report import render, typeset
 from costmodel.report.cells import Cell, Column, Grid, Line, Note
 from profiler.compare.in_turns import METHOD, Comparison, Row
-from profiler.meters.disturbances import meant
+from profiler.meters.disturbances import label_meanings
 from profiler.records.words import PHASES, scaled, sizes_words
 from profiler.run.report import Reasons
 
@@ -217,7 +217,7 @@ def _about(made: Comparison) -> list[Note]:
                 found.append(Note((f"{where}{name} is {label}",)))
         found += _disturbed(name, latency.details)
     labels = [x for r in made.records for x in r.readings["latency"].details["labels"]]
-    found += [Note((said,)) for said in meant(labels)]
+    found += [Note((said,)) for said in label_meanings(labels)]
     anew = max(r.readings["latency"].details["repeated_rounds"] for r in made.records)
     if anew:
         rounds = f"{anew} round{'s' if anew != 1 else ''}"

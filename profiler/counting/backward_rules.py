@@ -26,24 +26,34 @@ from profiler.counting.forward_rules import (
     real_only,
     reduction,
     row_count,
-    scaling,
+    scaled_entry,
     scatter_add,
     softmax,
     sum_of,
     visible_pairs,
 )
-from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations, counted, other
+from profiler.counting.operations import (
+    COMPARE,
+    FUNCTIONS,
+    NOTHING,
+    Operations,
+    named_operation,
+    operations_of_steps,
+)
 
 # elementwise derivatives
 
 
 DERIVATIVES: Mapping[str, Operations] = {
     "threshold_backward": COMPARE,  # where(x <= threshold, 0, grad)
-    "tanh_backward": counted(("mul", "add", "mul")),  # grad * (1 - y * y)
-    "sigmoid_backward": counted(("add", "mul", "mul")),  # grad * (1 - y) * y
+    "tanh_backward": operations_of_steps(("mul", "add", "mul")),  # grad * (1 - y * y)
+    "sigmoid_backward": operations_of_steps(("add", "mul", "mul")),  # grad * (1 - y) * y
     # s = sigmoid(x); grad * s * (1 + x * (1 - s))
-    "silu_backward": FUNCTIONS["sigmoid"] + counted(("add", "mul", "add", "mul", "mul")),
-    "leaky_relu_backward": counted(("mul", "compare")),  # where(x > 0, grad, grad * slope)
+    "silu_backward": FUNCTIONS["sigmoid"]
+    + operations_of_steps(("add", "mul", "add", "mul", "mul")),
+    "leaky_relu_backward": operations_of_steps(
+        ("mul", "compare")
+    ),  # where(x > 0, grad, grad * slope)
     "hardshrink_backward": COMPARE * 2,  # where(x >= -lambd and x <= lambd, 0, grad)
     "softshrink_backward": COMPARE * 2,
     "hardtanh_backward": COMPARE * 2,  # where(x <= min or x >= max, 0, grad)
@@ -55,7 +65,7 @@ GELU_BACKWARD = Operations(mul=7, add=2, exp=1, other={"erf": 1})
 kernel GeluBackward computes it."""
 
 
-def each(call: Call, operations: Operations) -> Operations:
+def at_every_entry(call: Call, operations: Operations) -> Operations:
     """`operations` at every entry of a real result."""
     real_only(call, *call.inputs, call.output)
     return operations * call.output.numel()
@@ -65,7 +75,7 @@ def gelu_backward(call: Call) -> Operations:
     """The exact derivative; that of the tanh approximation is left to torch's decomposition."""
     if call.arguments["approximate"] != "none":
         raise CountError(f"{call.name}: no rule for the tanh approximation")
-    return each(call, GELU_BACKWARD)
+    return at_every_entry(call, GELU_BACKWARD)
 
 
 def log_softmax_backward(call: Call) -> Operations:
@@ -83,7 +93,7 @@ def safe_softmax(call: Call) -> Operations:
 # sums into places that indices name
 
 
-def accumulated(call: Call, source: str) -> Operations:
+def scatter_summed(call: Call, source: str) -> Operations:
     """Every entry of `source` is added to the entry that an index names."""
     tensor = call.tensor(source)
     return sum_of(tensor) * tensor.numel()
@@ -98,7 +108,7 @@ INTO: Mapping[str, Operations] = {
 """Reduction -> the operation that combines a source entry with the entry that an index names."""
 
 
-def reduced(call: Call, source: str) -> Operations:
+def scatter_reduced(call: Call, source: str) -> Operations:
     """Every entry of `source` is combined, by `reduce`, with the entry that an index names."""
     tensor, kind = call.tensor(source), call.arguments["reduce"]
     real_only(call, tensor)
@@ -110,32 +120,32 @@ def reduced(call: Call, source: str) -> Operations:
 def index_add(call: Call) -> Operations:
     """self + alpha * source at the entries that an index names; alpha = 1 costs nothing."""
     tensor, alpha = call.tensor("source"), call.arguments["alpha"]
-    scaled = NOTHING if alpha == 1 else scaling(tensor, alpha) * tensor.numel()
-    return accumulated(call, "source") + scaled
+    scaled = NOTHING if alpha == 1 else scaled_entry(tensor, alpha) * tensor.numel()
+    return scatter_summed(call, "source") + scaled
 
 
 def embedding_backward(call: Call) -> Operations:
     """Every entry is added to the row that an index names."""
     if call.arguments["scale_grad_by_freq"]:
         raise CountError(f"{call.name}: no rule for a scale by frequency")
-    return accumulated(call, "grad_output")
+    return scatter_summed(call, "grad_output")
 
 
 def softplus_backward(call: Call) -> Operations:
     """z = exp(x); grad * z / (z + 1) where x is below the threshold."""
     if call.arguments["beta"] != 1:
         raise CountError(f"{call.name}: no rule for a factor beta")
-    return each(call, counted(("exp", "mul", "add", "div", "compare")))
+    return at_every_entry(call, operations_of_steps(("exp", "mul", "add", "div", "compare")))
 
 
 # convolutions
 
 
 @cache
-def covered(windows: int, kernel: int, stride: int, dilation: int) -> int:
+def covered_positions(windows: int, kernel: int, stride: int, dilation: int) -> int:
     """Positions along one axis that at least one of `windows` windows touches.
 
-    >>> covered(5, 3, 1, 1), covered(5, 2, 3, 1)
+    >>> covered_positions(5, 3, 1, 1), covered_positions(5, 2, 3, 1)
     (7, 10)
     """
     reach = dilation * (kernel - 1) + 1
@@ -144,26 +154,26 @@ def covered(windows: int, kernel: int, stride: int, dilation: int) -> int:
     return len({i * stride + j * dilation for i in range(windows) for j in range(kernel)})
 
 
-def touched(call: Call, windows: Sequence[int], kernel: Sequence[int]) -> int:
+def touched_positions(call: Call, windows: Sequence[int], kernel: Sequence[int]) -> int:
     """Positions over all axes that at least one window touches, positions of the padding
     included."""
     strides, dilations = call.arguments["stride"], call.arguments["dilation"]
     axes = len(kernel)
     return prod(
-        covered(n, k, s, d)
+        covered_positions(n, k, s, d)
         for n, k, s, d in zip(
-            windows, kernel, wide(strides, axes), wide(dilations, axes), strict=True
+            windows, kernel, per_axis(strides, axes), per_axis(dilations, axes), strict=True
         )
     )
 
 
-def wide(values: Any, axes: int) -> list[int]:
+def per_axis(values: Any, axes: int) -> list[int]:
     """One number per axis; a single number stands for all axes."""
     listed = [int(v) for v in values] if isinstance(values, list | tuple) else [int(values)]
     return listed * axes if len(listed) == 1 else listed
 
 
-def convolution(call: Call) -> Operations:
+def any_convolution(call: Call) -> Operations:
     """A convolution; a transposed one multiplies every input entry with every tap and sums the
     products that fall on one position, positions that padding crops included."""
     if not call.arguments["transposed"]:
@@ -173,7 +183,7 @@ def convolution(call: Call) -> Operations:
     products = x.numel() * prod(weight.shape[1:])
     if not products:
         return NOTHING
-    sums = prod(out.shape[:2]) * touched(call, x.shape[2:], weight.shape[2:])
+    sums = prod(out.shape[:2]) * touched_positions(call, x.shape[2:], weight.shape[2:])
     bias = out.numel() if call.arguments["bias"] is not None else 0
     return Operations(mul=products, add=products - sums + bias)
 
@@ -192,7 +202,7 @@ def convolution_backward(call: Call) -> Operations:
         return total
     if wanted[0]:
         spatial, kernel = grad.shape[2:], weight.shape[2:]
-        sums = x.shape[0] * x.shape[1] * touched(call, spatial, kernel)
+        sums = x.shape[0] * x.shape[1] * touched_positions(call, spatial, kernel)
         total += Operations(mul=products, add=products - (x.numel() if transposed else sums))
     if wanted[1]:
         total += Operations(mul=products, add=products - weight.numel())
@@ -207,7 +217,7 @@ def unfold_backward(call: Call) -> Operations:
     windows, size = grad.shape[axis], grad.shape[-1]
     if not grad.numel():
         return NOTHING
-    places = covered(int(windows), int(size), int(call.arguments["step"]), 1)
+    places = covered_positions(int(windows), int(size), int(call.arguments["step"]), 1)
     return sum_of(grad) * (grad.numel() - grad.numel() // (windows * size) * places)
 
 
@@ -260,27 +270,27 @@ def fused_attention_backward(call: Call) -> Operations:
 # pooling
 
 
-def taps(call: Call, axes: int) -> int:
+def window_entries(call: Call, axes: int) -> int:
     """Entries of one window."""
-    return prod(wide(call.arguments["kernel_size"], axes))
+    return prod(per_axis(call.arguments["kernel_size"], axes))
 
 
 def max_pool(call: Call, axes: int) -> Operations:
     """One comparison less than a window has entries."""
-    return COMPARE * (call.output.numel() * (taps(call, axes) - 1))
+    return COMPARE * (call.output.numel() * (window_entries(call, axes) - 1))
 
 
 def average_pool(call: Call, axes: int) -> Operations:
     """The sum of a window and one division."""
     outputs = call.output.numel()
-    return Operations(add=outputs * (taps(call, axes) - 1), div=outputs)
+    return Operations(add=outputs * (window_entries(call, axes) - 1), div=outputs)
 
 
 def average_pool_backward(call: Call, axes: int) -> Operations:
     """Each gradient is divided once and added to every entry of its window (the loop of torch's
     kernel)."""
     windows = call.tensor("grad_output").numel()
-    return Operations(add=windows * taps(call, axes), div=windows)
+    return Operations(add=windows * window_entries(call, axes), div=windows)
 
 
 @cache
@@ -334,20 +344,20 @@ def variance(call: Call, *, root: bool = False) -> Operations:
 # transforms
 
 
-def transform(call: Call, real: str | None) -> Operations:
+def any_length_transform(call: Call, real: str | None) -> Operations:
     """Transforms of length N: N ceil(log2 N) multiplications and 3/2 as many adds for a real one,
     twice both for a complex one; nominal, exact where N is a power of two. Over several axes the
     transforms run one after the other, all but the one along the last axis complex."""
     side = call.output if real == "output" else call.tensor("self")
     *others, last = call.arguments["dim"]
     half = call.tensor("self") if real == "output" else call.output
-    counts = one_axis(call, side.shape[last], side.numel(), 2 if real is None else 1)
+    counts = transforms_along(call, side.shape[last], side.numel(), 2 if real is None else 1)
     for axis in others:
-        counts += one_axis(call, half.shape[axis], half.numel(), 2)
+        counts += transforms_along(call, half.shape[axis], half.numel(), 2)
     return counts
 
 
-def one_axis(call: Call, length: int, entries: int, factor: int) -> Operations:
+def transforms_along(call: Call, length: int, entries: int, factor: int) -> Operations:
     """`entries / length` transforms of one length; `factor` is 1 for a real transform, 2 for a
     complex one."""
     if length < 1:
@@ -361,18 +371,18 @@ def one_axis(call: Call, length: int, entries: int, factor: int) -> Operations:
 # random numbers, and functions counted under their own name
 
 
-def named(call: Call, name: str) -> Operations:
+def one_per_entry(call: Call, name: str) -> Operations:
     """One operation called `name` at every entry of the result."""
-    return other(name) * call.output.numel()
+    return named_operation(name) * call.output.numel()
 
 
-def quotient(call: Call) -> Operations:
+def rounded_quotient(call: Call) -> Operations:
     """self / other, rounded where a rounding mode is given."""
     mode = call.arguments.get("rounding_mode")
     if mode is None:
         return RULES["div"](call)
     real_only(call, call.output)
-    return (Operations(div=1) + other(mode)) * call.output.numel()
+    return (Operations(div=1) + named_operation(mode)) * call.output.numel()
 
 
 DRAWN = "bernoulli exponential normal rand rand_like randn randn_like uniform"
@@ -392,22 +402,22 @@ FREE_BESIDE = """
 """
 
 LAYER_RULES: Mapping[str, Rule] = {
-    **{name: partial(each, operations=steps) for name, steps in DERIVATIVES.items()},
+    **{name: partial(at_every_entry, operations=steps) for name, steps in DERIVATIVES.items()},
     **dict.fromkeys(FREE_BESIDE.split(), free),
-    **{name: partial(named, name="random") for name in DRAWN.split()},
-    **{name: partial(named, name=name) for name in BY_NAME.split()},
+    **{name: partial(one_per_entry, name="random") for name in DRAWN.split()},
+    **{name: partial(one_per_entry, name=name) for name in BY_NAME.split()},
     "index_add": index_add,
-    "index_reduce": partial(reduced, source="source"),
-    "scatter_add": partial(accumulated, source="src"),
-    "scatter_reduce": partial(reduced, source="src"),
+    "index_reduce": partial(scatter_reduced, source="source"),
+    "scatter_add": partial(scatter_summed, source="src"),
+    "scatter_reduce": partial(scatter_reduced, source="src"),
     **{
-        f"{kind}_pad{axes}d_backward": partial(accumulated, source="grad_output")
+        f"{kind}_pad{axes}d_backward": partial(scatter_summed, source="grad_output")
         for kind in ("reflection", "replication")
         for axes in (1, 2, 3)
     },
     **{f"max_pool{a}d_with_indices": partial(max_pool, axes=a) for a in (2, 3)},
     **{
-        f"max_pool{a}d_with_indices_backward": partial(accumulated, source="grad_output")
+        f"max_pool{a}d_with_indices_backward": partial(scatter_summed, source="grad_output")
         for a in (2, 3)
     },
     **{f"avg_pool{a}d": partial(average_pool, axes=a) for a in (2, 3)},
@@ -415,12 +425,12 @@ LAYER_RULES: Mapping[str, Rule] = {
     **{f"_adaptive_avg_pool{a}d": partial(adaptive_pool, axes=a) for a in (2, 3)},
     **{f"_adaptive_avg_pool{a}d_backward": partial(adaptive_pool_backward, axes=a) for a in (2, 3)},
     **{
-        f"{kind}{a}d_backward": partial(accumulated, source="grad_output")
+        f"{kind}{a}d_backward": partial(scatter_summed, source="grad_output")
         for kind in ("upsample_nearest", "_upsample_nearest_exact")
         for a in (1, 2, 3)
     },
     **{
-        f"adaptive_max_pool{a}d_backward": partial(accumulated, source="grad_output")
+        f"adaptive_max_pool{a}d_backward": partial(scatter_summed, source="grad_output")
         for a in (2, 3)
     },
     **{
@@ -435,7 +445,7 @@ LAYER_RULES: Mapping[str, Rule] = {
     "gelu_backward": gelu_backward,
     "_log_softmax_backward_data": log_softmax_backward,
     "_safe_softmax": safe_softmax,
-    "convolution": convolution,
+    "convolution": any_convolution,
     "convolution_backward": convolution_backward,
     "unfold_backward": unfold_backward,
     "_scaled_dot_product_flash_attention_for_cpu_backward": fused_attention_backward,
@@ -444,10 +454,10 @@ LAYER_RULES: Mapping[str, Rule] = {
     "std": partial(variance, root=True),
     "var_mean": variance,
     "std_mean": partial(variance, root=True),
-    "div": quotient,
-    "_fft_r2c": partial(transform, real="self"),
-    "_fft_c2r": partial(transform, real="output"),
-    "_fft_c2c": partial(transform, real=None),
+    "div": rounded_quotient,
+    "_fft_r2c": partial(any_length_transform, real="self"),
+    "_fft_c2r": partial(any_length_transform, real="output"),
+    "_fft_c2c": partial(any_length_transform, real=None),
 }
 """Operation -> rule. Where `RULES` has a rule for the operation too, both agree on the arguments
 that `RULES` accepts, and this one accepts more."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from profiler.counting.call import Call, CountError, is_arithmetic
-from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations, other
+from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations, named_operation
 
 Rule = Callable[[Call], Operations]
 
@@ -58,15 +58,15 @@ def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations
     counts = contraction(call, left, right, axis)
     entries, alpha, beta = call.output.numel(), call.arguments["alpha"], call.arguments["beta"]
     if alpha != 1:
-        counts += scaling(call.output, alpha) * entries
+        counts += scaled_entry(call.output, alpha) * entries
     if beta != 0:
         counts += sum_of(call.output) * entries
     if beta not in (0, 1):
-        counts += scaling(call.output, beta) * entries
+        counts += scaled_entry(call.output, beta) * entries
     return counts
 
 
-def scaling(tensor: Tensor, factor: complex) -> Operations:
+def scaled_entry(tensor: Tensor, factor: complex) -> Operations:
     """The product of one entry and a Python number."""
     if isinstance(factor, complex) and tensor.is_complex():
         return COMPLEX_PRODUCT
@@ -98,7 +98,7 @@ def elementwise(call: Call, function: str) -> Operations:
 def multiply(call: Call) -> Operations:
     """self * other at every output entry; `other` a tensor or a number."""
     left, right = call.tensor("self"), call.arguments["other"]
-    each = product_of(left, right) if isinstance(right, Tensor) else scaling(left, right)
+    each = product_of(left, right) if isinstance(right, Tensor) else scaled_entry(left, right)
     return each * call.output.numel()
 
 
@@ -112,11 +112,11 @@ def divide(call: Call) -> Operations:
     return Operations(div=2 if call.output.is_complex() else 1) * call.output.numel()
 
 
-def plus(call: Call) -> Operations:
+def addition(call: Call) -> Operations:
     """self + alpha * other, or minus; alpha = 1 costs nothing."""
     entries, alpha = call.output.numel(), call.arguments.get("alpha", 1)
     counts = sum_of(call.output) * entries
-    return counts if alpha in (1, None) else counts + scaling(call.output, alpha) * entries
+    return counts if alpha in (1, None) else counts + scaled_entry(call.output, alpha) * entries
 
 
 def multiply_then_add(call: Call) -> Operations:
@@ -124,7 +124,7 @@ def multiply_then_add(call: Call) -> Operations:
     out = call.output
     counts = product_of(call.tensor("tensor1"), call.tensor("tensor2")) + sum_of(out)
     if call.arguments["value"] != 1:
-        counts += scaling(out, call.arguments["value"])
+        counts += scaled_entry(out, call.arguments["value"])
     return counts * out.numel()
 
 
@@ -146,7 +146,7 @@ def power(call: Call) -> Operations:
     exponent = call.arguments["exponent"]
     real_only(call, call.output)
     known = POWERS.get(exponent) if isinstance(exponent, int | float) else None
-    return (other("pow") if known is None else known) * call.output.numel()
+    return (named_operation("pow") if known is None else known) * call.output.numel()
 
 
 def gelu(call: Call) -> Operations:
@@ -188,7 +188,7 @@ def converted(call: Call, source: Tensor) -> Operations:
     """Entries of `source` that were converted to another floating type before anything else."""
     dtype = call.output.dtype
     changed = is_arithmetic(source.dtype) and is_arithmetic(dtype) and source.dtype != dtype
-    return other("convert") * (source.numel() if changed else 0)
+    return named_operation("convert") * (source.numel() if changed else 0)
 
 
 def reduction(call: Call, each: Operations | None = None) -> Operations:
@@ -342,7 +342,7 @@ def scatter_add(call: Call) -> Operations:
     return sum_of(call.output) * call.tensor("values").numel()
 
 
-def scatter(call: Call) -> Operations:
+def scatter_write(call: Call) -> Operations:
     """Writing is free; with `reduce` every written entry is an addition or a product."""
     each = {"add": sum_of(call.output), "multiply": product_of(call.output, call.output)}
     return each.get(call.arguments.get("reduce", ""), NOTHING) * call.tensor("index").numel()
@@ -383,10 +383,10 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("max", "min"), extreme),
     **dict.fromkeys(("amax", "amin"), partial(reduction, each=COMPARE)),
     **dict.fromkeys(("argmax", "argmin"), partial(reduction, each=COMPARE)),
-    **dict.fromkeys(("add", "sub", "rsub"), plus),
+    **dict.fromkeys(("add", "sub", "rsub"), addition),
     **dict.fromkeys(("_to_copy", "copy"), conversion),
     **dict.fromkeys(("index_put", "_index_put_impl"), scatter_add),
-    "scatter": scatter,
+    "scatter": scatter_write,
     "mm": partial(contraction, left="self", right="mat2", axis=-1),
     "bmm": partial(contraction, left="self", right="mat2", axis=-1),
     "mv": partial(contraction, left="self", right="vec", axis=-1),
@@ -442,7 +442,7 @@ def rule_for(name: str, rules: Mapping[str, Rule] = RULES) -> Rule | None:
     return rules.get(operation) or rules.get(operation.removesuffix("_"))
 
 
-def is_free(name: str) -> bool:
+def only_moves(name: str) -> bool:
     """Whether an operation only moves, fills or selects entries."""
     operation = name.removeprefix("aten::")
     return rule_for(name) is free or operation.removesuffix("_") in MOVES_BY_NAME

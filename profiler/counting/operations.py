@@ -75,15 +75,15 @@ NOTHING = Operations()
 COMPARE = Operations(other={"compare": 1})
 
 
-def other(name: str) -> Operations:
+def named_operation(name: str) -> Operations:
     """One operation that has no class of its own, by name."""
     return Operations(other={name: 1})
 
 
-def counted(steps: Iterable[str]) -> Operations:
+def operations_of_steps(steps: Iterable[str]) -> Operations:
     """The operations of a list of steps, each step named by its class.
 
-    >>> counted(("mul", "erf", "mul"))
+    >>> operations_of_steps(("mul", "erf", "mul"))
     Operations(mul=2, add=0, div=0, exp=0, other={'erf': 1})
     """
     number = Counter(steps)
@@ -92,16 +92,16 @@ def counted(steps: Iterable[str]) -> Operations:
 
 
 FUNCTIONS: Mapping[str, Operations] = {
-    **{function.name: counted(function.steps) for function in TABLE.values()},
+    **{function.name: operations_of_steps(function.steps) for function in TABLE.values()},
     "neg": NOTHING,
-    "expm1": counted(("exp", "add")),
-    "rsqrt": counted(("sqrt", "div")),
-    "reciprocal": counted(("div",)),
-    "log1p": counted(("add", "log")),
-    "floor": other("floor"),
+    "expm1": operations_of_steps(("exp", "add")),
+    "rsqrt": operations_of_steps(("sqrt", "div")),
+    "reciprocal": operations_of_steps(("div",)),
+    "log1p": operations_of_steps(("add", "log")),
+    "floor": named_operation("floor"),
     "abs": COMPARE,
-    "square": counted(("mul",)),
-    "elu": counted(("exp", "add", "compare")),
+    "square": operations_of_steps(("mul",)),
+    "elu": operations_of_steps(("exp", "add", "compare")),
     "gelu-tanh": Operations(mul=6, add=2, other={"tanh": 1}),
 }
 """Operations of one application to one real number: first the functions that equations share, then

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from profiler.counting.dispatch import DispatchRecorder
-from profiler.counting.forward_rules import is_free
+from profiler.counting.forward_rules import only_moves
 from profiler.counting.operations import NOTHING
 from profiler.records.reading import Unavailable, reason_of
 
@@ -133,8 +133,8 @@ def fvcore_count(
         total=total,
         by_op={name: int(n) for name, n in analysis.by_operator().items()},
         unit="mac",
-        uncounted={name: n for name, n in skipped.items() if not is_free(name)},
-        moved={name: n for name, n in skipped.items() if is_free(name)},
+        uncounted={name: n for name, n in skipped.items() if not only_moves(name)},
+        moved={name: n for name, n in skipped.items() if only_moves(name)},
     )
 
 

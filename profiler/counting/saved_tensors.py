@@ -10,23 +10,23 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-Key = tuple[str, int]
+StorageKey = tuple[str, int]
 """Device and address of a storage's bytes; on the meta device, where there are no bytes, the
 address of the storage object (negated)."""
 
 
-def key_of(storage: Any) -> Key:
+def storage_key(storage: Any) -> StorageKey:
     """A key that storages share exactly while they share their bytes; valid while these are
     allocated."""
     return str(storage.device), storage.data_ptr() or -storage._cdata
 
 
-def key(tensor: Tensor) -> Key:
+def tensor_key(tensor: Tensor) -> StorageKey:
     """The key of the tensor's storage."""
-    return key_of(tensor.untyped_storage())
+    return storage_key(tensor.untyped_storage())
 
 
-class Packed:
+class PackedTensor:
     """A saved tensor, detached: with its `grad_fn` the tensor would keep its own graph alive."""
 
     __slots__ = ("__weakref__", "tensor")
@@ -35,22 +35,22 @@ class Packed:
         self.tensor = tensor.detach()
 
 
-class Saved:
+class SavedTensors:
     """The tensors that autograd has saved since this object was made, and still holds."""
 
-    packs: type[Packed] = Packed
+    packs: type[PackedTensor] = PackedTensor
 
     def __init__(self) -> None:
-        self.packed: list[ref[Packed]] = []
+        self.packed: list[ref[PackedTensor]] = []
 
-    def pack(self, tensor: Tensor) -> Packed:
+    def pack(self, tensor: Tensor) -> PackedTensor:
         """Hold a tensor as autograd would: until its graph is gone."""
         made = self.packs(tensor)
         self.packed.append(ref(made))
         return made
 
     @staticmethod
-    def unpack(packed: Packed) -> Tensor:
+    def unpack(packed: PackedTensor) -> Tensor:
         """The tensor that was packed."""
         return packed.tensor
 
@@ -60,22 +60,22 @@ class Saved:
             if (packed := reference()) is not None:
                 yield packed.tensor
 
-    def storages(self) -> dict[Key, list[Tensor]]:
+    def storages(self) -> dict[StorageKey, list[Tensor]]:
         """The saved tensors that autograd still holds, by storage."""
-        found: dict[Key, list[Tensor]] = {}
+        found: dict[StorageKey, list[Tensor]] = {}
         for tensor in self.tensors():
-            found.setdefault(key(tensor), []).append(tensor)
+            found.setdefault(tensor_key(tensor), []).append(tensor)
         return found
 
 
 @contextmanager
-def saving() -> Iterator[Saved]:
+def collecting_saved() -> Iterator[SavedTensors]:
     """Collect what autograd saves while the context is open."""
-    saved = Saved()
+    saved = SavedTensors()
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
         yield saved
 
 
-def keys(tensors: Iterable[Tensor]) -> set[Key]:
+def tensor_keys(tensors: Iterable[Tensor]) -> set[StorageKey]:
     """The keys of the storages of all these tensors."""
-    return {key(tensor) for tensor in tensors}
+    return {tensor_key(tensor) for tensor in tensors}

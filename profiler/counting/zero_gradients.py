@@ -34,7 +34,7 @@ MEANING = "arithmetic with zeros that fill up the gradients of parts, which the 
 """What this difference is called as the cause of a gap."""
 
 
-class Zeros(TorchDispatchMode):
+class ZeroGradientCounter(TorchDispatchMode):
     """Follows which entries of gradients stand for a gradient, and counts the work on all others.
 
     The mask of a tensor has the tensor's shape: True where an entry stands for a gradient. A tensor
@@ -60,8 +60,8 @@ class Zeros(TorchDispatchMode):
         result = func(*args, **kwargs)
         call = bind(func, args, kwargs, result)
         if name in EMPTY:
-            mark(result, everywhere(result, there=False))
-        elif name in FILLING or any(there(t) is not None for t in call.inputs):
+            set_mask(result, uniform_mask(result, there=False))
+        elif name in FILLING or any(mask_if_any(t) is not None for t in call.inputs):
             self.follow(func, name, args, kwargs, call, moves=rule is free or func.is_view)
         return result
 
@@ -78,20 +78,20 @@ class Zeros(TorchDispatchMode):
                 total = operations_of(call, DISPATCHED_RULES) or NOTHING
             except CountError:
                 return
-            self.spent += less(total, carried)
-            mark(call.output, mask)
+            self.spent += subtracted(total, carried)
+            set_mask(call.output, mask)
 
     @staticmethod
     def moved(func: Any, args: Any, kwargs: Any, call: Call) -> None:
         """Give the results of an operation that only moves entries their masks: the masks, moved
         alike."""
-        masked = tree_map(lambda leaf: known(leaf) if isinstance(leaf, Tensor) else leaf, args)
+        masked = tree_map(lambda leaf: mask_of(leaf) if isinstance(leaf, Tensor) else leaf, args)
         try:
             masks = func(*masked, **kwargs)
         except (RuntimeError, TypeError, NotImplementedError):  # not defined for booleans
             return
         for tensor, mask in zip(tensors_in(call.result), tensors_in(masks), strict=True):
-            mark(tensor, mask.bool() if mask.dtype != torch.bool else mask)
+            set_mask(tensor, mask.bool() if mask.dtype != torch.bool else mask)
 
 
 PLACED = ("copy", "fill", "zero", "index_put", "_index_put_impl", "masked_fill", "where", "tril",
@@ -100,33 +100,33 @@ PLACED = ("copy", "fill", "zero", "index_put", "_index_put_impl", "masked_fill",
 result is taken as a number."""
 
 
-def there(tensor: Tensor) -> Tensor | None:
+def mask_if_any(tensor: Tensor) -> Tensor | None:
     """The mask of a tensor; None where it has none."""
     mask: Tensor | None = getattr(tensor, "_stands_for_a_gradient", None)
     return mask
 
 
-def known(tensor: Tensor) -> Tensor:
+def mask_of(tensor: Tensor) -> Tensor:
     """The mask of a tensor; True everywhere where it has none."""
-    mask = there(tensor)
-    return everywhere(tensor, there=True) if mask is None else mask
+    mask = mask_if_any(tensor)
+    return uniform_mask(tensor, there=True) if mask is None else mask
 
 
-def everywhere(tensor: Tensor, *, there: bool) -> Tensor:
+def uniform_mask(tensor: Tensor, *, there: bool) -> Tensor:
     """A mask of the tensor's shape that is `there` at all entries."""
     device = "cpu" if tensor.device.type == "meta" else tensor.device
     return torch.full(tensor.shape, there, dtype=torch.bool, device=device)
 
 
-def mark(tensor: Tensor, mask: Tensor | None) -> None:
+def set_mask(tensor: Tensor, mask: Tensor | None) -> None:
     """Give a tensor its mask; a mask that is True everywhere is not kept."""
     if mask is not None and mask.shape == tensor.shape and not bool(mask.all()):
         tensor._stands_for_a_gradient = mask  # type: ignore[attr-defined]  # ours
-    elif there(tensor) is not None:
+    elif mask_if_any(tensor) is not None:
         tensor._stands_for_a_gradient = None  # type: ignore[attr-defined]  # ours
 
 
-def less(total: Operations, carried: Operations) -> Operations:
+def subtracted(total: Operations, carried: Operations) -> Operations:
     """total - carried, class by class."""
     names = {*total.other, *carried.other}
     return Operations(
@@ -138,11 +138,11 @@ def less(total: Operations, carried: Operations) -> Operations:
     )
 
 
-Answer = tuple[Operations, Tensor | None]
+MaskedCount = tuple[Operations, Tensor | None]
 """The operations on entries that stand for a gradient, and the mask of the result."""
 
 
-def share(call: Call, number: int) -> Operations:
+def operations_at(call: Call, number: int) -> Operations:
     """The operations of `number` result entries, where every entry of the result costs the same."""
     total, entries = operations_of(call, DISPATCHED_RULES) or NOTHING, max(call.output.numel(), 1)
     each = Operations(
@@ -155,38 +155,38 @@ def share(call: Call, number: int) -> Operations:
     return each * number
 
 
-def factors(call: Call) -> list[Tensor]:
+def operand_masks(call: Call) -> list[Tensor]:
     """The masks of all tensor operands, expanded to the result's shape."""
-    return [known(t).expand(call.output.shape) for t in call.inputs]
+    return [mask_of(t).expand(call.output.shape) for t in call.inputs]
 
 
-def both(call: Call) -> Answer:
+def where_all(call: Call) -> MaskedCount:
     """Counted where every operand stands for a gradient; so does the result there."""
-    mask = factors(call)[0]
-    for other in factors(call)[1:]:
+    mask = operand_masks(call)[0]
+    for other in operand_masks(call)[1:]:
         mask = mask & other
-    return share(call, int(mask.sum())), mask
+    return operations_at(call, int(mask.sum())), mask
 
 
-def either(call: Call) -> Answer:
+def where_any(call: Call) -> MaskedCount:
     """An addition: counted where both operands stand for a gradient; the result does where one
     does."""
-    first, *rest = factors(call)
+    first, *rest = operand_masks(call)
     second = rest[0] if rest else torch.ones_like(first)
-    return share(call, int((first & second).sum())), first | second
+    return operations_at(call, int((first & second).sum())), first | second
 
 
-def of_gradient(call: Call) -> Answer:
+def where_gradient(call: Call) -> MaskedCount:
     """An elementwise derivative, counted at every entry where `grad_output` stands for a
     gradient."""
-    mask = known(call.tensor("grad_output"))
-    return share(call, int(mask.sum())), mask
+    mask = mask_of(call.tensor("grad_output"))
+    return operations_at(call, int(mask.sum())), mask
 
 
-def summed(call: Call) -> Answer:
+def masked_sum(call: Call) -> MaskedCount:
     """A sum: R - 1 additions for the R terms that stand for a gradient."""
     source = call.tensor("self")
-    mask = known(source)
+    mask = mask_of(source)
     axes, keep = call.arguments.get("dim"), bool(call.arguments.get("keepdim"))
     every = list(range(mask.dim()))
     terms = mask.to(torch.int64).sum(axes or every, keepdim=keep)
@@ -194,29 +194,29 @@ def summed(call: Call) -> Answer:
     return Operations(add=adds), terms > 0
 
 
-def product(call: Call) -> Answer:
+def masked_product(call: Call) -> MaskedCount:
     """A matrix product: R multiplications and R - 1 additions where R terms stand for a
     gradient."""
-    left, right = (known(t).to(torch.float64) for t in call.inputs[:2])
+    left, right = (mask_of(t).to(torch.float64) for t in call.inputs[:2])
     terms = left @ right
     adds = int((terms - 1).clamp_min(0).sum())
     return Operations(mul=int(terms.sum()), add=adds), terms > 0
 
 
-COUNTED: Mapping[str, Callable[[Call], Answer]] = {
-    **dict.fromkeys(("mul", "div", "neg"), both),
-    **dict.fromkeys(("add", "sub"), either),
-    **dict.fromkeys(DERIVATIVES, of_gradient),
-    "sum": summed,
-    "mm": product,
-    "bmm": product,
+COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
+    **dict.fromkeys(("mul", "div", "neg"), where_all),
+    **dict.fromkeys(("add", "sub"), where_any),
+    **dict.fromkeys(DERIVATIVES, where_gradient),
+    "sum": masked_sum,
+    "mm": masked_product,
+    "bmm": masked_product,
 }
 """Operation -> its operations and its mask; the result of any other operation gets no mask."""
 
 
 def spent_on_zeros(backward: Callable[[], Any]) -> Operations:
     """The operations of a backward pass on zeros that stand for no gradient."""
-    zeros = Zeros()
+    zeros = ZeroGradientCounter()
     with zeros:
         backward()
     return zeros.spent

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from profiler.host.board import IDENTITY, STATE, answers, other_users
-from profiler.host.probes import Finding, Surroundings, nvml_fault
+from profiler.host.board import IDENTITY, STATE, board_answers, other_users
+from profiler.host.probes import MachineFinding, Surroundings, nvml_fault
 from profiler.host.system import (
     NO_CONTAINER,
     SCALING,
@@ -22,7 +22,7 @@ from profiler.meters.energy.protocol import SensorError
 
 DISTURBS, LIMITS = "disturbs", "limits"
 
-Sign = Callable[[Surroundings], Iterator[Finding]]
+Sign = Callable[[Surroundings], Iterator[MachineFinding]]
 
 
 NO_CUDA = ("torch was built without CUDA", "pip install a build of torch with CUDA")
@@ -52,12 +52,12 @@ def unused_because(around: Surroundings) -> tuple[str, str]:
     return "torch cannot use it", "update the driver to what this torch's CUDA needs"
 
 
-def gpu_unused(around: Surroundings) -> Iterator[Finding]:
+def gpu_unused(around: Surroundings) -> Iterator[MachineFinding]:
     """A board that NVML sees and torch does not."""
     if around.cuda_usable() or not (boards := boards_seen(around)):
         return
     why, fix = unused_because(around)
-    yield Finding("GPU", LIMITS, f"NVML sees {boards} NVIDIA GPU(s), and {why}", fix)
+    yield MachineFinding("GPU", LIMITS, f"NVML sees {boards} NVIDIA GPU(s), and {why}", fix)
 
 
 def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
@@ -73,22 +73,22 @@ def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
     return f"torch finds no NVIDIA GPU: {', and '.join(said)}", "; ".join(filter(None, fixes))
 
 
-def old_pynvml(around: Surroundings) -> Iterator[Finding]:
+def old_pynvml(around: Surroundings) -> Iterator[MachineFinding]:
     """The package `pynvml`, which is not NVIDIA's binding any more."""
     if around.version("pynvml") is not None:
         said = "the retired package pynvml is installed: torch warns, and old ones hide NVIDIA's"
         fix = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
-        yield Finding("pynvml", LIMITS, said, fix)
+        yield MachineFinding("pynvml", LIMITS, said, fix)
 
 
-def triton(around: Surroundings) -> Iterator[Finding]:
+def triton(around: Surroundings) -> Iterator[MachineFinding]:
     """Compiling for a GPU without Triton."""
     if around.on_gpu and around.version("triton") is None:
         said = "it is not installed: torch.compile needs it on a GPU"
-        yield Finding("Triton", LIMITS, said, "pip install triton")
+        yield MachineFinding("Triton", LIMITS, said, "pip install triton")
 
 
-def board(around: Surroundings) -> Iterator[Finding]:
+def board(around: Surroundings) -> Iterator[MachineFinding]:
     """What the board says of itself."""
     if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
@@ -96,10 +96,10 @@ def board(around: Surroundings) -> Iterator[Finding]:
     try:
         handle = around.handle(nvml, around.device)
     except SensorError as error:
-        yield Finding("GPU", LIMITS, f"NVML does not find torch's device: {error}")
+        yield MachineFinding("GPU", LIMITS, f"NVML does not find torch's device: {error}")
         return
     reasons: dict[str, str] = {}
-    facts = answers({**IDENTITY, **STATE}, nvml, handle, reasons, "")
+    facts = board_answers({**IDENTITY, **STATE}, nvml, handle, reasons, "")
     facts |= other_users(nvml, handle, reasons, "")
     for name, said in BOARD.items():
         if name in facts and (found := said(facts[name])):
@@ -108,53 +108,57 @@ def board(around: Surroundings) -> Iterator[Finding]:
         yield shared(facts["compute_processes"] - 1)
 
 
-def mig(mode: str) -> Finding | None:
+def mig(mode: str) -> MachineFinding | None:
     """A board in parts."""
     said = "MIG is on: latency and memory are those of a part, energy is not told"
     fix = "take a whole GPU (sudo nvidia-smi -mig 0)"
-    return Finding("MIG", LIMITS, said, fix) if mode == "on" else None
+    return MachineFinding("MIG", LIMITS, said, fix) if mode == "on" else None
 
 
-def virtual(mode: str) -> Finding | None:
+def virtual(mode: str) -> MachineFinding | None:
     """A board that other machines may use, too."""
     if mode in ("none", "passthrough"):
         return None
     said = f"virtualisation mode '{mode}': other machines may share the board and its sensors"
-    return Finding("vGPU", LIMITS, said, "take a whole GPU (passthrough or bare metal)")
+    return MachineFinding("vGPU", LIMITS, said, "take a whole GPU (passthrough or bare metal)")
 
 
-def sharing(others: int) -> Finding | None:
+def sharing(others: int) -> MachineFinding | None:
     """Other processes on the board."""
     return shared(others) if others else None
 
 
-def shared(others: int) -> Finding:
+def shared(others: int) -> MachineFinding:
     """So many other processes."""
     said = f"{others} other process(es) compute on this GPU"
-    return Finding("shared GPU", DISTURBS, said, "stop them, or wait (nvidia-smi shows them)")
+    return MachineFinding(
+        "shared GPU", DISTURBS, said, "stop them, or wait (nvidia-smi shows them)"
+    )
 
 
-def persistence(mode: str) -> Finding | None:
+def persistence(mode: str) -> MachineFinding | None:
     """A driver that is unloaded between processes."""
     said = "persistence mode is off: the driver loads anew for each process, counters begin at 0"
-    return Finding("driver", LIMITS, said, "sudo nvidia-smi -pm 1") if mode == "off" else None
+    return (
+        MachineFinding("driver", LIMITS, said, "sudo nvidia-smi -pm 1") if mode == "off" else None
+    )
 
 
 SLOW_CLOCKS = ("slowdown", "brake", "power cap")
 
 
-def clocks(events: list[str]) -> Finding | None:
+def clocks(events: list[str]) -> MachineFinding | None:
     """Clocks that are held down at rest."""
     slow = [event for event in events if any(word in event for word in SLOW_CLOCKS)]
     said = f"clocks are held down now: {', '.join(slow)}"
     return (
-        Finding("clocks", DISTURBS, said, "let the GPU cool (nvidia-smi -q -d PERFORMANCE)")
+        MachineFinding("clocks", DISTURBS, said, "let the GPU cool (nvidia-smi -q -d PERFORMANCE)")
         if slow
         else None
     )
 
 
-BOARD: Mapping[str, Callable[[Any], Finding | None]] = {
+BOARD: Mapping[str, Callable[[Any], MachineFinding | None]] = {
     "mig_mode": mig,
     "virtualisation": virtual,
     "other_processes": sharing,
@@ -164,15 +168,15 @@ BOARD: Mapping[str, Callable[[Any], Finding | None]] = {
 """A board's fact -> what it means for measurements."""
 
 
-def load(around: Surroundings) -> Iterator[Finding]:
+def load(around: Surroundings) -> Iterator[MachineFinding]:
     """Other work on the processors."""
     now, cores = load_average(around.host), usable_cores(around.host) or around.host.cores()
     if now is not None and cores and now > cores:
         said = f"load average {now:.1f} on {cores} cores: others compete for them"
-        yield Finding("load", DISTURBS, said, "stop other work, or wait")
+        yield MachineFinding("load", DISTURBS, said, "stop other work, or wait")
 
 
-def limited(around: Surroundings) -> Iterator[Finding]:
+def limited(around: Surroundings) -> Iterator[MachineFinding]:
     """Fewer processors than the machine has."""
     limit, cores = cpu_limit(around.host), usable_cores(around.host)
     threads = around.threads()
@@ -182,34 +186,36 @@ def limited(around: Surroundings) -> Iterator[Finding]:
             f"threads: they are stopped in turns"
         )
         least = max(1, math.floor(limit))
-        yield Finding("CPU limit", DISTURBS, said, f"OMP_NUM_THREADS={least}, or raise the limit")
+        yield MachineFinding(
+            "CPU limit", DISTURBS, said, f"OMP_NUM_THREADS={least}, or raise the limit"
+        )
     if cores is not None and cores < threads:
         said = f"the process may use {cores} cores, and torch works with {threads} threads"
-        yield Finding("affinity", DISTURBS, said, f"OMP_NUM_THREADS={cores}")
+        yield MachineFinding("affinity", DISTURBS, said, f"OMP_NUM_THREADS={cores}")
     physical = physical_cores(around.host)
     if physical is not None and threads > physical:
         said = f"torch works with {threads} threads on {physical} physical cores"
-        yield Finding("threads", LIMITS, said, f"OMP_NUM_THREADS={physical}")
+        yield MachineFinding("threads", LIMITS, said, f"OMP_NUM_THREADS={physical}")
 
 
-def scaling(around: Surroundings) -> Iterator[Finding]:
+def scaling(around: Surroundings) -> Iterator[MachineFinding]:
     """Frequencies that follow the load."""
     governor = around.host.text(f"{SCALING}/scaling_governor")
     if governor is not None and governor != "performance":
         said = f"the governor '{governor}' changes the processors' frequency with the load"
         fix = "sudo cpupower frequency-set -g performance"
-        yield Finding("frequency", DISTURBS, said, fix)
+        yield MachineFinding("frequency", DISTURBS, said, fix)
     elif governor is not None and boost(around.host) == "on":
         said = "cores boost above their base frequency while they are cool"
-        yield Finding("boost", LIMITS, said)
+        yield MachineFinding("boost", LIMITS, said)
 
 
-def contained(around: Surroundings) -> Iterator[Finding]:
+def contained(around: Surroundings) -> Iterator[MachineFinding]:
     """A container, in which processes are not told by their numbers."""
     kind = container(around.host)
     if around.on_gpu and kind is not None and kind != NO_CONTAINER:
         said = f"{kind}: NVML names processes by the host's numbers, so that only their count tells"
-        yield Finding("container", LIMITS, said)
+        yield MachineFinding("container", LIMITS, said)
 
 
 SWITCHES: Mapping[str, tuple[str, str]] = {
@@ -221,12 +227,12 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
 """Variable -> whether it disturbs, and how."""
 
 
-def variables(around: Surroundings) -> Iterator[Finding]:
+def variables(around: Surroundings) -> Iterator[MachineFinding]:
     """Variables that were set for other purposes."""
     for name, (verdict, said) in SWITCHES.items():
         if around.host.variables.get(name):
             value = around.host.variables[name]
-            yield Finding("variable", verdict, f"{name}={value}: {said}", f"unset {name}")
+            yield MachineFinding("variable", verdict, f"{name}={value}: {said}", f"unset {name}")
 
 
 SIGNS: tuple[Sign, ...] = (
@@ -234,6 +240,6 @@ SIGNS: tuple[Sign, ...] = (
 )  # fmt: skip
 
 
-def disturbances(around: Surroundings) -> list[Finding]:
+def disturbances(around: Surroundings) -> list[MachineFinding]:
     """All that disturbs or limits here."""
     return [found for sign in SIGNS for found in sign(around)]

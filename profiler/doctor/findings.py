@@ -24,34 +24,36 @@ from profiler.host.probes import (
     PARTLY,
     UNTRIED,
     YES,
-    Finding,
+    MachineFinding,
     Surroundings,
     last_line,
     nvml_fault,
 )
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import asked
+from profiler.meters.nvml import ask_nvml
 from profiler.records.reading import Measured, Unavailable, reason_of
 
 COMPILE_S = 180.0
 """Seconds after which a process that tries a compiler is stopped."""
 
 
-Probe = Callable[[Surroundings], Finding]
+Probe = Callable[[Surroundings], MachineFinding]
 
 
 NEEDS_GPU = "it needs an NVIDIA GPU, and the device is a CPU"
 
 
-def operations(around: Surroundings) -> Finding:
+def operations(around: Surroundings) -> MachineFinding:
     """A product of matrices is counted: (2, 3) times (3, 5) takes 30 multiplications."""
     from profiler.counting.dispatch import count_dispatch
 
     a, b = torch.ones(2, 3, device=around.device), torch.ones(3, 5, device=around.device)
     found = count_dispatch(lambda: a @ b).to_json()["operations"]["mul"]
     if found != 30:
-        return Finding("operations", NO, f"30 multiplications were dispatched and {found} counted")
-    return Finding("operations", YES, "counted as dispatched by torch")
+        return MachineFinding(
+            "operations", NO, f"30 multiplications were dispatched and {found} counted"
+        )
+    return MachineFinding("operations", YES, "counted as dispatched by torch")
 
 
 def small_call(device: str) -> Callable[[], Any]:
@@ -60,7 +62,7 @@ def small_call(device: str) -> Callable[[], Any]:
     return lambda: x @ x
 
 
-def timed(around: Surroundings, what: str, meter: str) -> Finding:
+def timed(around: Surroundings, what: str, meter: str) -> MachineFinding:
     """A meter of latency, tried for a moment."""
     from profiler.meters import latency, sampler
 
@@ -74,23 +76,25 @@ def timed(around: Surroundings, what: str, meter: str) -> Finding:
         said = "replays of a CUDA graph"
     if isinstance(found, Unavailable):
         fix = "take a machine with an NVIDIA GPU" if not around.on_gpu else ""
-        return Finding(what, NO, found.reason, fix if meter == "latency_graph" else "")
-    return Finding(what, YES, f"{said}, by {found.details.get('timer', 'a clock')}")
+        return MachineFinding(what, NO, found.reason, fix if meter == "latency_graph" else "")
+    return MachineFinding(what, YES, f"{said}, by {found.details.get('timer', 'a clock')}")
 
 
-def memory(around: Surroundings) -> Finding:
+def memory(around: Surroundings) -> MachineFinding:
     """A tensor of 4,000 bytes is seen."""
     from profiler.meters.memory.allocator import peak_memory
 
     found = peak_memory(lambda: torch.ones(1000, device=around.device), device=around.device)
     if isinstance(found, Unavailable):
-        return Finding("peak memory", NO, found.reason)
+        return MachineFinding("peak memory", NO, found.reason)
     if found.value < 4000:
-        return Finding("peak memory", NO, f"4,000 bytes were allocated and {found.value:.0f} seen")
-    return Finding("peak memory", YES, "every allocation of torch, to the byte")
+        return MachineFinding(
+            "peak memory", NO, f"4,000 bytes were allocated and {found.value:.0f} seen"
+        )
+    return MachineFinding("peak memory", YES, "every allocation of torch, to the byte")
 
 
-def saved(around: Surroundings) -> Finding:
+def saved(around: Surroundings) -> MachineFinding:
     """torch's hooks show what a forward pass keeps for its backward pass."""
     seen: list[int] = []
 
@@ -102,8 +106,8 @@ def saved(around: Surroundings) -> Finding:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         x.exp()
     if sum(seen) != 40:
-        return Finding("saved tensors", NO, f"exp keeps 40 bytes, and {sum(seen)} were seen")
-    return Finding("saved tensors", YES, "torch's hooks on what autograd keeps")
+        return MachineFinding("saved tensors", NO, f"exp keeps 40 bytes, and {sum(seen)} were seen")
+    return MachineFinding("saved tensors", YES, "torch's hooks on what autograd keeps")
 
 
 COMPILED = (
@@ -133,44 +137,48 @@ COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
 """What the failing process says -> the cause in words, and what to do."""
 
 
-def compiling(around: Surroundings) -> Finding:
+def compiling(around: Surroundings) -> MachineFinding:
     """torch.compile makes a function, in a process of its own and with no cache of earlier ones."""
     for name in OFF:
         if around.host.variables.get(name, "0") not in ("", "0"):
-            return Finding("compile", NO, f"{name} switches torch.compile off", f"unset {name}")
+            return MachineFinding(
+                "compile", NO, f"{name} switches torch.compile off", f"unset {name}"
+            )
     words = (around.python, "-c", COMPILED.format(device=around.device))
     done = around.child(words, COMPILE_S, {"TORCHINDUCTOR_CACHE_DIR": "{folder}"})
     if done.status == 0:
-        return Finding("compile", YES, "torch.compile made a function and it ran")
+        return MachineFinding("compile", YES, "torch.compile made a function and it ran")
     if done.status is None:
-        return Finding("compile", NO, f"nothing was compiled within {COMPILE_S:.0f} s")
+        return MachineFinding("compile", NO, f"nothing was compiled within {COMPILE_S:.0f} s")
     for words_, (cause, fix) in COMPILE_FAULTS.items():
         if words_ in done.text:
-            return Finding("compile", NO, cause, fix)
-    return Finding("compile", NO, f"torch.compile fails: {last_line(done)}")
+            return MachineFinding("compile", NO, cause, fix)
+    return MachineFinding("compile", NO, f"torch.compile fails: {last_line(done)}")
 
 
-def without_board(around: Surroundings, what: str) -> Finding | None:
+def without_board(around: Surroundings, what: str) -> MachineFinding | None:
     """Why a board's sensors cannot be read at all."""
     if fault := nvml_fault(around):
-        return Finding(what, NO, *fault)
+        return MachineFinding(what, NO, *fault)
     if not around.on_gpu:
-        return Finding(what, NO, "NVML reads NVIDIA GPUs, and the device is a CPU", "--device cuda")
+        return MachineFinding(
+            what, NO, "NVML reads NVIDIA GPUs, and the device is a CPU", "--device cuda"
+        )
     return None
 
 
-def energy(around: Surroundings) -> Finding:
+def energy(around: Surroundings) -> MachineFinding:
     """The board's energy counter, or the integral of its power."""
     if found := without_board(around, "energy"):
         return found
     sensor = around.sensor(around.device)
     if isinstance(sensor, Unavailable):
-        return Finding("energy", NO, sensor.reason, sharing_fix(sensor.reason))
+        return MachineFinding("energy", NO, sensor.reason, sharing_fix(sensor.reason))
     labels = f" ({', '.join(sensor.labels)})" if sensor.labels else ""
     if sensor.counter:
         verdict = PARTLY if labels else YES
-        return Finding("energy", verdict, f"the board's energy counter{labels}")
-    return Finding("energy", PARTLY, f"no energy counter: the integral of power{labels}")
+        return MachineFinding("energy", verdict, f"the board's energy counter{labels}")
+    return MachineFinding("energy", PARTLY, f"no energy counter: the integral of power{labels}")
 
 
 def sharing_fix(reason: str) -> str:
@@ -188,19 +196,19 @@ POWERS = {
 }
 
 
-def power(around: Surroundings) -> Finding:
+def power(around: Surroundings) -> MachineFinding:
     """The board's power sensor."""
     if found := without_board(around, "power"):
         return found
     sensor = around.sensor(around.device)
     if isinstance(sensor, Unavailable):
-        return Finding("power", NO, sensor.reason, sharing_fix(sensor.reason))
+        return MachineFinding("power", NO, sensor.reason, sharing_fix(sensor.reason))
     if sensor.power is None:
-        return Finding("power", NO, "this board has no power sensor")
-    return Finding("power", *POWERS[sensor.power])
+        return MachineFinding("power", NO, "this board has no power sensor")
+    return MachineFinding("power", *POWERS[sensor.power])
 
 
-def gpm(around: Surroundings) -> Finding:
+def gpm(around: Surroundings) -> MachineFinding:
     """NVML's utilisation of DRAM and tensor cores, which Hopper and later boards have."""
     what = "GPM utilisation"
     if found := without_board(around, what):
@@ -208,29 +216,29 @@ def gpm(around: Surroundings) -> Finding:
     nvml = around.nvml()
     try:
         board = around.handle(nvml, around.device)
-        support = asked(nvml, nvml.nvmlGpmQueryDeviceSupport, board)
+        support = ask_nvml(nvml, nvml.nvmlGpmQueryDeviceSupport, board)
     except (SensorError, AttributeError) as error:
-        return Finding(what, NO, f"NVML: {reason_of(error)}")
+        return MachineFinding(what, NO, f"NVML: {reason_of(error)}")
     if not support.isSupportedDevice:
-        return Finding(what, NO, "this board has none: it needs Hopper or later", "")
-    return Finding(what, YES, "DRAM bandwidth and tensor cores in percent, by NVML")
+        return MachineFinding(what, NO, "this board has none: it needs Hopper or later", "")
+    return MachineFinding(what, YES, "DRAM bandwidth and tensor cores in percent, by NVML")
 
 
-def counters(around: Surroundings) -> Finding:
+def counters(around: Surroundings) -> MachineFinding:
     """ncu on a process with one kernel: counters, or at least instructions by patched code."""
     what = "hardware counters"
     if not around.on_gpu:
-        return Finding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")
+        return MachineFinding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")
     ncu = around.which(NCU)
     if ncu is None:
-        return Finding(what, NO, "ncu is not on PATH", INSTALL)
+        return MachineFinding(what, NO, "ncu is not on PATH", INSTALL)
     found = ability(ncu, around.device, around.child, around.python, around.host)
     if found.counters is None:
-        return Finding(what, YES, "ncu reads them (profile --counters)")
+        return MachineFinding(what, YES, "ncu reads them (profile --counters)")
     cause, fix = found.counters.cause, found.counters.fix
     if found.opcodes is None:
-        return Finding(what, PARTLY, f"instructions by opcode alone: {cause}", fix)
-    return Finding(what, NO, cause, fix)
+        return MachineFinding(what, PARTLY, f"instructions by opcode alone: {cause}", fix)
+    return MachineFinding(what, NO, cause, fix)
 
 
 PROBES: Mapping[str, Probe] = {
@@ -258,8 +266,8 @@ class Diagnosis:
     """What can be measured, and what disturbs."""
 
     device: str
-    findings: tuple[Finding, ...]
-    disturbances: tuple[Finding, ...]
+    findings: tuple[MachineFinding, ...]
+    disturbances: tuple[MachineFinding, ...]
 
     @property
     def healthy(self) -> bool:
@@ -280,33 +288,33 @@ def diagnose(
     """
     found, disturbing = [], tuple(disturbances(around))  # before the probes make a load themselves
     if around.on_gpu and (fault := cuda_fault(around)):
-        nothing = tuple(Finding(name, NO, *fault) for name in probes)
+        nothing = tuple(MachineFinding(name, NO, *fault) for name in probes)
         return Diagnosis(around.device, nothing, disturbing)
     for done, (name, probe) in enumerate(probes.items()):
         progress(done, len(probes), name)
         if quick and name in SLOW:
-            found.append(Finding(name, UNTRIED, "left out by --quick"))
+            found.append(MachineFinding(name, UNTRIED, "left out by --quick"))
             continue
         found.append(tried(name, probe, around))
     return Diagnosis(around.device, tuple(found), disturbing)
 
 
-def tried(name: str, probe: Probe, around: Surroundings) -> Finding:
+def tried(name: str, probe: Probe, around: Surroundings) -> MachineFinding:
     """What a probe finds; its own failure is a finding, too."""
     try:
         return probe(around)
     except Exception as error:  # the very thing that is looked for
-        return Finding(
+        return MachineFinding(
             name, NO, f"it was tried and failed: {type(error).__name__}: {reason_of(error)}"
         )
 
 
-def merged(findings: Sequence[Finding]) -> list[Finding]:
+def merged(findings: Sequence[MachineFinding]) -> list[MachineFinding]:
     """Findings of one cause as one."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for each in findings:
         found.setdefault((each.verdict, each.said, each.fix), []).append(each.what)
-    return [Finding(", ".join(names), *rest) for rest, names in found.items()]
+    return [MachineFinding(", ".join(names), *rest) for rest, names in found.items()]
 
 
 def as_json(found: Diagnosis) -> str:
@@ -334,7 +342,7 @@ def grids(found: Diagnosis) -> list[Grid]:
     return [measured, _grid("What disturbs or limits measurements", "it", found.disturbances)]
 
 
-def _grid(title: str, verdict: str, findings: Sequence[Finding]) -> Grid:
+def _grid(title: str, verdict: str, findings: Sequence[MachineFinding]) -> Grid:
     fixes = any(each.fix for each in findings)
     columns = (
         Column("what", "what", numeric=False, wide=True),

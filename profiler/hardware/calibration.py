@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from profiler.hardware.metrics import OPCODES, Chip, executed_by, special_functions, whole
+from profiler.hardware.metrics import OPCODES, Chip, complete_counts, executed_by, special_functions
 from profiler.hardware.ncu import RANGE, Ran, Refused
 from profiler.hardware.operations import PAIR, classes_of
 from profiler.host.device import DTYPES
@@ -62,29 +62,29 @@ def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]
     """Name of a kernel -> what makes its call."""
     kind = DTYPES[dtype]
     return {
-        GEMM: lambda: product(device, kind),
-        COPY: lambda: copy(device),
-        EX2: lambda: function("exp", device, torch.float32),
-        HALVES: lambda: chain(device),
-        **{name: partial(function, name, device, kind) for name in FUNCTIONS},
+        GEMM: lambda: product_kernel(device, kind),
+        COPY: lambda: copy_kernel(device),
+        EX2: lambda: function_kernel("exp", device, torch.float32),
+        HALVES: lambda: chain_kernel(device),
+        **{name: partial(function_kernel, name, device, kind) for name in FUNCTIONS},
     }
 
 
-def product(device: torch.device, kind: torch.dtype) -> Call:
+def product_kernel(device: torch.device, kind: torch.dtype) -> Call:
     """A product of square matrices of random numbers."""
     a, b = (torch.randn(SIDE, SIDE, device=device).to(kind) for _ in range(2))
     out = torch.empty_like(a)
     return lambda: torch.mm(a, b, out=out)
 
 
-def copy(device: torch.device) -> Call:
+def copy_kernel(device: torch.device) -> Call:
     """A kernel that reads and writes every byte (a negation: torch may copy without a kernel)."""
     source = torch.randn(COPIED // 4, device=device)
     target = torch.empty_like(source)
     return lambda: torch.neg(source, out=target)
 
 
-def chain(device: torch.device) -> Call:
+def chain_kernel(device: torch.device) -> Call:
     """Multiply-adds on pairs of halves in assembly, so that no compiler changes their number."""
     from torch.cuda.jiterator import _create_jit_fn
 
@@ -93,7 +93,7 @@ def chain(device: torch.device) -> Call:
     return lambda: run(entries)
 
 
-def function(name: str, device: torch.device, kind: torch.dtype) -> Call:
+def function_kernel(name: str, device: torch.device, kind: torch.dtype) -> Call:
     """A function of numbers near 1, of two operands where it takes two."""
     entries = (torch.randn(ENTRIES, device=device).abs() + 0.5).to(kind)
     out = torch.empty_like(entries)
@@ -172,7 +172,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Found:
+class KernelCounts:
     """What was counted of one kernel; None for what was not read."""
 
     executed: Mapping[str, int] | None
@@ -186,7 +186,7 @@ def calibrated(
     """The calibration from two runs of its kernels, one of counters and one of instructions by
     opcode."""
 
-    def found(name: str) -> Found:
+    def found(name: str) -> KernelCounts:
         return counted_of(name, counters, opcodes, chip, dtype)
 
     why = "; ".join(run.reason for run in (counters, opcodes) if isinstance(run, Refused))
@@ -195,12 +195,19 @@ def calibrated(
     halves = PAIR * ENTRIES * CHAIN / half.expected if half.holds else None
     checks = (
         product_check(found(GEMM), dtype, halves, why),
-        Check(COPY, "B", 2 * COPIED, bytes_of(found(COPY)), 0.03, l2_bytes, why),
-        Check("exp", "MUFU.EX2", ENTRIES, exponentials(found(EX2)), 0.01, reason=why),
-        Check("pairs of halves", "HFMA2", ENTRIES * CHAIN, pairs(found(HALVES)), 0.01, reason=why),
+        Check(COPY, "B", 2 * COPIED, bytes_moved(found(COPY)), 0.03, l2_bytes, why),
+        Check("exp", "MUFU.EX2", ENTRIES, executed_exponentials(found(EX2)), 0.01, reason=why),
+        Check(
+            "pairs of halves",
+            "HFMA2",
+            ENTRIES * CHAIN,
+            executed_pairs(found(HALVES)),
+            0.01,
+            reason=why,
+        ),
         half,
     )
-    functions = {name: classes(found(name), dtype, halves) for name in FUNCTIONS}
+    functions = {name: kernel_classes(found(name), dtype, halves) for name in FUNCTIONS}
     commands = tuple(run.command for run in (counters, opcodes) if isinstance(run, Ran))
     known = {name: counts for name, counts in functions.items() if counts}
     return Calibration(checks, halves, known, commands)
@@ -208,18 +215,18 @@ def calibrated(
 
 def counted_of(
     name: str, counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str
-) -> Found:
+) -> KernelCounts:
     """What the kernels in one NVTX range did."""
     executed = moved = by_opcode = None
     if isinstance(counters, Ran) and (own := counters.within(range_of(name))).kernels:
         names = chip.executed(dtype)
-        executed, moved = whole(own.totals(names), names), own.totals(chip.moved)
+        executed, moved = complete_counts(own.totals(names), names), own.totals(chip.moved)
     if isinstance(opcodes, Ran) and (own := opcodes.within(range_of(name))).kernels:
         by_opcode = own.parts(OPCODES)
-    return Found(executed, moved, by_opcode)
+    return KernelCounts(executed, moved, by_opcode)
 
 
-def classes(found: Found, dtype: str, halves: float | None) -> Mapping[str, int]:
+def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Mapping[str, int]:
     """Operations by class; {} where multiplications are unknown."""
     if found.opcodes is None:
         return {}
@@ -227,7 +234,7 @@ def classes(found: Found, dtype: str, halves: float | None) -> Mapping[str, int]
     return {} if "mul" in executed.reasons else executed.known
 
 
-def product_check(found: Found, dtype: str, halves: float | None, why: str) -> Check:
+def product_check(found: KernelCounts, dtype: str, halves: float | None, why: str) -> Check:
     """The check of the matrix product: multiplications and additions together."""
     counted = classes_of(found.executed, found.opcodes, dtype, halves, why)
     known = counted.known
@@ -235,22 +242,22 @@ def product_check(found: Found, dtype: str, halves: float | None, why: str) -> C
     return Check(GEMM, "op", 2 * SIDE**3, both, 0.01, reason=counted.reasons.get("mul", ""))
 
 
-def bytes_of(found: Found) -> int | None:
+def bytes_moved(found: KernelCounts) -> int | None:
     """Bytes read and written; None unless both were read."""
     return None if not found.moved or len(found.moved) < 2 else sum(found.moved.values())
 
 
-def exponentials(found: Found) -> int | None:
+def executed_exponentials(found: KernelCounts) -> int | None:
     """Executed MUFU.EX2 instructions."""
     return None if found.opcodes is None else special_functions(found.opcodes).get("EX2", 0)
 
 
-def pairs(found: Found) -> int | None:
+def executed_pairs(found: KernelCounts) -> int | None:
     """Executed multiply-adds on pairs of halves."""
     return None if found.opcodes is None else executed_by(found.opcodes).get("hfma", 0)
 
 
-def half_counts(found: Found, why: str) -> Check:
+def half_counts(found: KernelCounts, why: str) -> Check:
     """The check of counted half-precision multiply-adds: one per pair of halves, or one per
     half."""
     chained = ENTRIES * CHAIN

@@ -23,7 +23,7 @@ WARMUPS = 3
 """Calls before the one that is counted: libraries choose and allocate in the first calls."""
 
 
-def counted(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
+def count_call(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
     """Make one call within a range, after warm-up calls."""
     for _ in range(WARMUPS):
         reset()
@@ -38,7 +38,7 @@ def counted(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambd
         torch.cuda.nvtx.range_end(started)
 
 
-def run(asked: Mapping[str, Any]) -> None:
+def run_asked(asked: Mapping[str, Any]) -> None:
     """Run what the JSON asks for on its `device`: one call, or the kernels of a calibration for a
     `dtype`.
 
@@ -48,14 +48,14 @@ def run(asked: Mapping[str, Any]) -> None:
     """
     with on_device(asked["device"]):
         if "make" in asked:
-            counted(RANGE, *pkgutil.resolve_name(asked["make"])(asked["of"]))
+            count_call(RANGE, *pkgutil.resolve_name(asked["make"])(asked["of"]))
             return
         for name, make in makers(torch.device(asked["device"]), asked["dtype"]).items():
             try:
-                counted(range_of(name), make())
+                count_call(range_of(name), make())
             except Exception as error:  # a library that compiles kernels may be missing
                 print(f"{name}: {reason_of(error)}")
 
 
 if __name__ == "__main__":
-    run(json.loads(sys.argv[1]))
+    run_asked(json.loads(sys.argv[1]))

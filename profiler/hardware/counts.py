@@ -16,8 +16,17 @@ from typing import Any
 import torch
 
 from profiler.hardware.calibration import NAMES, Calibration, calibrated, range_of
-from profiler.hardware.metrics import CHIPS, OPCODES, OPERATIONS, Chip, whole
-from profiler.hardware.ncu import NCU, Ability, Ran, Refused, Run, abilities, execute, version_of
+from profiler.hardware.metrics import CHIPS, OPCODES, OPERATIONS, Chip, complete_counts
+from profiler.hardware.ncu import (
+    NCU,
+    Ability,
+    NcuRun,
+    Ran,
+    Refused,
+    abilities,
+    ncu_version,
+    run_ncu,
+)
 from profiler.hardware.ncu_csv import absent
 from profiler.hardware.result import (
     COLD,
@@ -38,7 +47,7 @@ NEEDS = (
 )
 
 
-def hardware_counts(
+def counts_of_call(
     device: str, dtype: str, call: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
     """What a call executed and moved, or one sentence on why that is unknown.
@@ -46,31 +55,31 @@ def hardware_counts(
     `call` says how a separate process makes the call: `make` and `of` (see `child.run`).
     """
     ncu = shutil.which(NCU)
-    if missing := lacking(device, ncu):
+    if missing := missing_tools(device, ncu):
         return Unavailable(f"hardware counters were not read: {missing}; {NEEDS}")
     assert ncu is not None
     chip = chip_of(device)
     if isinstance(chip, Unavailable):
         return chip
     note("reading hardware counters")
-    runs = executed(ncu, chip, dtype, {"device": device, **call}, abilities(ncu, device))
+    runs = counter_runs(ncu, chip, dtype, {"device": device, **call}, abilities(ncu, device))
     refused = [run.reason for run in runs.values() if isinstance(run, Refused)]
     if len(refused) == len(runs):
         return Unavailable(f"hardware counters were not read: {refused[0]}")
     note("calibrating hardware counters")
     known = calibration(ncu, device, dtype)
-    return merged(chip, dtype, known, version_of(ncu) or "unknown", runs)
+    return merged_runs(chip, dtype, known, ncu_version(ncu) or "unknown", runs)
 
 
 def not_asked() -> Unavailable:
     """Why counters were not read: nobody asked, or this machine lacks what reading them needs."""
-    missing = lacking("cuda", shutil.which(NCU))
+    missing = missing_tools("cuda", shutil.which(NCU))
     if not missing:
         return Unavailable("hardware counters were not asked for (--counters reads them)")
     return Unavailable(f"hardware counters were not read: {missing}; {NEEDS}")
 
 
-def lacking(device: str, ncu: str | None) -> str:
+def missing_tools(device: str, ncu: str | None) -> str:
     """What this machine lacks for reading counters; "" where nothing is missing."""
     found = []
     if not torch.cuda.is_available():
@@ -94,7 +103,7 @@ def chip_of(device: str) -> Chip | Unavailable:
     )
 
 
-def runs_of(chip: Chip, dtype: str) -> tuple[Run, Run, Run]:
+def runs_of(chip: Chip, dtype: str) -> tuple[NcuRun, NcuRun, NcuRun]:
     """The three runs: counters with the bytes of cold caches, bytes in sequence, opcodes.
 
     Bytes in sequence are read alone, in one pass: a second pass would find in the caches what the
@@ -102,9 +111,9 @@ def runs_of(chip: Chip, dtype: str) -> tuple[Run, Run, Run]:
     """
     moved = tuple(chip.moved.values())
     return (
-        Run(COUNTERS, (*chip.executed(dtype).values(), *moved)),
-        Run(IN_SEQUENCE, moved, "none"),
-        Run(OPCODES_READ, (OPCODES,), "none"),
+        NcuRun(COUNTERS, (*chip.executed(dtype).values(), *moved)),
+        NcuRun(IN_SEQUENCE, moved, "none"),
+        NcuRun(OPCODES_READ, (OPCODES,), "none"),
     )
 
 
@@ -116,15 +125,15 @@ def calibration(ncu: str, device: str, dtype: str) -> Calibration:
     asked = {"device": device, "dtype": dtype}
     ranges = tuple(map(range_of, NAMES))
     return calibrated(
-        able.counters or execute(ncu, counters, asked, ranges),
-        able.opcodes or execute(ncu, opcodes, asked, ranges),
+        able.counters or run_ncu(ncu, counters, asked, ranges),
+        able.opcodes or run_ncu(ncu, opcodes, asked, ranges),
         chip,
         dtype,
         l2_bytes(torch.cuda.get_device_properties(device)) or 0,
     )
 
 
-def executed(
+def counter_runs(
     ncu: str, chip: Chip, dtype: str, asked: Mapping[str, Any], able: Ability
 ) -> dict[str, Ran | Refused]:
     """The three runs of a call, by name; where the first one fails the others are not tried."""
@@ -132,14 +141,14 @@ def executed(
     failed: Refused | None = None
     for run in runs_of(chip, dtype):
         refused = (able.opcodes if run.name == OPCODES_READ else able.counters) or failed
-        found = refused or execute(ncu, run, asked)
+        found = refused or run_ncu(ncu, run, asked)
         if isinstance(found, Refused) and refused is None and not runs:
             failed = found
         runs[run.name] = found
     return runs
 
 
-def merged(
+def merged_runs(
     chip: Chip, dtype: str, known: Calibration, version: str, runs: Mapping[str, Ran | Refused]
 ) -> HardwareCounts:
     """The counts of a call from its runs; a run whose kernels differ from the first run's is left
@@ -149,7 +158,7 @@ def merged(
     counted, moved = None, {}
     if COUNTERS in read:
         totals = read[COUNTERS].totals(names)
-        counted = whole(totals, names)
+        counted = complete_counts(totals, names)
         reasons |= {name: absent(names[name]) for name in names if name not in totals}
         if counted is None:
             reasons[EXECUTED] = absent(*[names[name] for name in OPERATIONS if name in reasons])
@@ -164,7 +173,7 @@ def merged(
     opcodes = read[OPCODES_READ].parts(OPCODES) if OPCODES_READ in read else None
     if opcodes is None:
         reasons.setdefault(OPCODES_READ, absent(OPCODES))
-    launched = launches(next(iter(read.values())))
+    launched = launches_of_run(next(iter(read.values())))
     return HardwareCounts(
         chip=chip.name,
         version=version,
@@ -188,15 +197,15 @@ def alike(runs: Mapping[str, Ran | Refused]) -> tuple[dict[str, Ran], dict[str, 
         if isinstance(run, Refused):
             reasons[name] = run.reason
             continue
-        first = launches(next(iter(read.values()), run))
-        if why := unlike(first, launches(run)):
+        first = launches_of_run(next(iter(read.values()), run))
+        if why := unlike(first, launches_of_run(run)):
             reasons[name] = why
         else:
             read[name] = run
     return read, reasons
 
 
-def launches(run: Ran) -> list[Launch]:
+def launches_of_run(run: Ran) -> list[Launch]:
     """Name, grid and block of every kernel, in order."""
     return [kernel.launch for kernel in run.kernels]
 

@@ -98,12 +98,14 @@ CHIPS: Mapping[tuple[int, int], Chip] = {
 """Compute capability -> chip; the counters' names of other chips are unknown here."""
 
 
-def whole(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | None:
+def complete_counts(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | None:
     """The counters that were read: None where an arithmetic one has no value; without totals of
     tensor cores where one of them has none, since a sum of some is not their sum.
 
-    >>> whole({"fadd": 1}, ["fadd", "fmul"]), whole({"fadd": 1, "fmul": 2}, ["fadd", "fmul"])
-    (None, {'fadd': 1, 'fmul': 2})
+    >>> complete_counts({"fadd": 1, "fmul": 2}, ["fadd", "fmul"])
+    {'fadd': 1, 'fmul': 2}
+    >>> complete_counts({"fadd": 1}, ["fadd", "fmul"]) is None
+    True
     """
     absent = {*names} - {*read}
     if not absent.isdisjoint(OPERATIONS):
@@ -112,14 +114,14 @@ def whole(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | N
     return {name: n for name, n in read.items() if not (part and name.startswith(TENSOR))}
 
 
-def operations_of(executed: Mapping[str, int], kinds: str) -> dict[str, int]:
+def operations_in_counters(executed: Mapping[str, int], kinds: str) -> dict[str, int]:
     """Multiplications and additions in counted instructions of some precisions, without those of
     tensor cores.
 
     A multiply-add is one of each, so that of single precision their sum is fadd + fmul + 2 ffma + 2
     fadd2 + 2 fmul2 + 4 ffma2.
 
-    >>> operations_of({"fadd": 1, "ffma": 10, "hmul": 100, "xu": 5}, "f")
+    >>> operations_in_counters({"fadd": 1, "ffma": 10, "hmul": 100, "xu": 5}, "f")
     {'mul': 10, 'add': 11}
     """
     found = {"mul": 0, "add": 0}

@@ -22,7 +22,7 @@ from typing import Any
 
 from profiler.hardware.metrics import OPCODES
 from profiler.hardware.ncu_csv import Kernel, ReportError, absent, kernels
-from profiler.host.probes import Child, last_line, run_child
+from profiler.host.probes import ChildExit, last_line, run_child
 from profiler.host.system import NO_CONTAINER, Host, container
 
 NCU = "ncu"
@@ -48,7 +48,7 @@ LOG = "ncu.csv"
 
 
 @dataclass(frozen=True)
-class Run:
+class NcuRun:
     """One process under ncu: the metrics to read, and whether caches are flushed before each
     kernel."""
 
@@ -106,7 +106,7 @@ class Refused:
         return f"{self.cause}: {self.fix}" if self.fix else self.cause
 
 
-def options(run: Run, ranges: Sequence[str] = (), log: str | None = None) -> list[str]:
+def options(run: NcuRun, ranges: Sequence[str] = (), log: str | None = None) -> list[str]:
     """The options of ncu; without `log` it reports on stdout, and without ranges it counts
     everything."""
     included = [word for name in ranges for word in ("--nvtx-include", name)]
@@ -123,20 +123,20 @@ INJECTED = "CUDA_INJECTION64_PATH"
 """Names a tool that CUDA loads into every process; ncu cannot connect beside such a tool."""
 
 
-def plain() -> dict[str, str]:
+def plain_variables() -> dict[str, str]:
     """Variables of a process under ncu: numbers with points, and no other injected tool."""
     return {"LC_ALL": "C"} | ({INJECTED: "none"} if INJECTED in os.environ else {})
 
 
-def variables() -> dict[str, str]:
+def child_variables() -> dict[str, str]:
     """The same, and a path on which the process finds the modules that this process finds."""
     path = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    return {**plain(), "PYTHONPATH": path}
+    return {**plain_variables(), "PYTHONPATH": path}
 
 
-def execute(
+def run_ncu(
     ncu: str,
-    run: Run,
+    run: NcuRun,
     asked: Mapping[str, Any],
     ranges: Sequence[str] = (RANGE,),
     *,
@@ -153,7 +153,7 @@ def execute(
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / LOG
         words = [ncu, *options(run, ranges, str(log)), sys.executable, *program]
-        done = run_child(words, limit_s, variables())
+        done = run_child(words, limit_s, child_variables())
         text = log.read_text("utf-8", "replace") if log.is_file() else ""
     shown = shlex.join([NCU, *options(run, ranges, LOG), "python", *program])
     found = understood(done, text, run, limit_s, host or Host())
@@ -161,7 +161,7 @@ def execute(
 
 
 def understood(
-    done: Child, report: str, run: Run, limit_s: float, host: Host
+    done: ChildExit, report: str, run: NcuRun, limit_s: float, host: Host
 ) -> tuple[Kernel, ...] | Refused:
     """The kernels of a report, or why there are none."""
     if done.status is None:
@@ -177,7 +177,7 @@ def understood(
         return Refused(str(error))
 
 
-def version_of(ncu: str) -> str | None:
+def ncu_version(ncu: str) -> str | None:
     """The version that ncu prints, such as 2025.3.1.0; None where it prints none."""
     done = run_child((ncu, "--version"), VERSION_S, {})
     found = re.search(r"[Vv]ersion\s+([\d.]*\d)", done.text)
@@ -260,7 +260,7 @@ METRIC = "smsp__inst_executed.sum"
 ONE_KERNEL = "import torch; torch.ones(8, device={device!r}).add_(1); torch.cuda.synchronize()"
 
 
-Start = Callable[[Sequence[str], float, Mapping[str, str]], Child]
+Start = Callable[[Sequence[str], float, Mapping[str, str]], ChildExit]
 """Runs a command for at most so many seconds, with environment variables."""
 
 
@@ -283,9 +283,9 @@ def ability(
     count."""
 
     def refused(metric: str) -> Refused | None:
-        run = Run("probe", (metric,), "none")
+        run = NcuRun("probe", (metric,), "none")
         program = (python, "-c", ONE_KERNEL.format(device=device))
-        done = start((ncu, *options(run), *program), PROBE_S, plain())
+        done = start((ncu, *options(run), *program), PROBE_S, plain_variables())
         found = understood(done, done.text, run, PROBE_S, host or Host())
         if isinstance(found, Refused):
             return found

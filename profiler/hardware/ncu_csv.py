@@ -54,7 +54,7 @@ def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
     Raises:
         ReportError: no table, no kernel, a missing column, or a value that is no number.
     """
-    rows = table(text)
+    rows = table_rows(text)
     header = next(rows, None)
     if header is None:
         raise ReportError("ncu wrote no table")
@@ -74,7 +74,7 @@ def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
     return tuple(found)
 
 
-def table(text: str) -> Iterator[list[str]]:
+def table_rows(text: str) -> Iterator[list[str]]:
     """The rows from the header on; ncu's own lines, which begin with ==, are left out."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     start = next((k for k, line in enumerate(lines) if line.startswith(('"ID"', "ID,"))), None)
@@ -89,7 +89,7 @@ def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str,
         text = cells[name].strip()
         if text in (NOT_THERE, ""):
             continue
-        values[name], parts[name] = valued(name, text, scale(name, units[name]))
+        values[name], parts[name] = metric_value(name, text, scale(name, units[name]))
     ranges = " ".join(v for k, v in cells.items() if any(part in k for part in RANGES))
     return Kernel(
         cells["Kernel Name"], cells["Grid Size"], cells["Block Size"], values,
@@ -97,11 +97,11 @@ def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str,
     )  # fmt: skip
 
 
-def valued(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
+def metric_value(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
     """A metric's value, and its parts by opcode where it has some: they must add up to the
     value."""
     whole, _, inside = text.partition("(")
-    value = number(name, whole, factor)
+    value = counted_number(name, whole, factor)
     if not inside:
         return value, {}
     parts: dict[str, int] = {}
@@ -110,7 +110,7 @@ def valued(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
         if not colon or not key.strip():
             raise ReportError(f"ncu gives {name} without its opcodes: {text[:40]!r}")
         opcode = key.strip()
-        parts[opcode] = parts.get(opcode, 0) + number(name, figure, factor)
+        parts[opcode] = parts.get(opcode, 0) + counted_number(name, figure, factor)
     if sum(parts.values()) != value:
         raise ReportError(f"ncu's parts of {name} add up to {sum(parts.values()):,}, not {value:,}")
     return value, parts
@@ -128,10 +128,10 @@ def scale(name: str, unit: str) -> int:
     return SCALES[found[1]]
 
 
-def number(name: str, text: str, factor: int = 1) -> int:
+def counted_number(name: str, text: str, factor: int = 1) -> int:
     """A whole number, printed with commas at thousands.
 
-    >>> number("bytes", "1,048,576"), number("bytes", "1.5", 1000)
+    >>> counted_number("bytes", "1,048,576"), counted_number("bytes", "1.5", 1000)
     (1048576, 1500)
     """
     stripped = text.strip()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from profiler.hardware.metrics import TENSOR, executed_by, operations_of, special_functions
+from profiler.hardware.metrics import TENSOR, executed_by, operations_in_counters, special_functions
 
 FUNCTIONS: Mapping[str, str] = {
     "EX2": "exp", "RCP": "div", "RCP64H": "div", "RSQ": "sqrt", "RSQ64H": "sqrt", "SQRT": "sqrt",
@@ -32,7 +32,7 @@ UNTOLD: Mapping[str, str] = {"convert": "conversions are not told from shifts"}
 
 
 @dataclass(frozen=True)
-class Executed:
+class ExecutedClasses:
     """Operations by class; `reasons` has every class that is unknown, and why."""
 
     known: Mapping[str, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ def classes_of(
     dtype: str,
     halves: float | None,
     without: str = "",
-) -> Executed:
+) -> ExecutedClasses:
     """The operations of a call by class, from counters and opcodes.
 
     Args:
@@ -63,7 +63,7 @@ def classes_of(
         known |= arithmetic
     if opcodes is None:
         reasons |= dict.fromkeys(("div", "exp", "other"), NO_OPCODES)
-        return Executed(known, reasons)
+        return ExecutedClasses(known, reasons)
     known |= {"div": 0, "exp": 0}
     for function, number in special_functions(opcodes).items():
         name = FUNCTIONS.get(function, f"MUFU.{function}")
@@ -71,7 +71,7 @@ def classes_of(
     compared = sum(
         n * COMPARISONS.get(opcode.partition(".")[0], 0) for opcode, n in opcodes.items()
     )
-    return Executed(known | ({"compare": compared} if compared else {}), reasons)
+    return ExecutedClasses(known | ({"compare": compared} if compared else {}), reasons)
 
 
 def arithmetic_of(
@@ -90,7 +90,7 @@ def arithmetic_of(
         return without or "neither totals of tensor cores nor opcodes were read"
     if executed is None:
         executed, halves = executed_by(opcodes or {}), PAIR
-    plain, half = operations_of(executed, "fd"), operations_of(executed, "h")
+    plain, half = operations_in_counters(executed, "fd"), operations_in_counters(executed, "h")
     if dtype in HALF and halves is None and any(half.values()):
         return "what a counted instruction of half precision stands for was not calibrated"
     scale = halves or 0 if dtype in HALF else 0

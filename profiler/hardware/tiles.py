@@ -58,14 +58,17 @@ class Product:
         """
         down, across, deep = tile
         return Product(
-            self.batch, whole(self.rows, across), whole(self.columns, down), whole(self.terms, deep)
+            self.batch,
+            whole_tiles(self.rows, across),
+            whole_tiles(self.columns, down),
+            whole_tiles(self.terms, deep),
         )
 
 
-def whole(extent: int, tile: int) -> int:
+def whole_tiles(extent: int, tile: int) -> int:
     """The extent rounded up to whole tiles.
 
-    >>> whole(5, 4), whole(8, 4)
+    >>> whole_tiles(5, 4), whole_tiles(8, 4)
     (8, 8)
     """
     return -(-extent // tile) * tile
@@ -94,11 +97,11 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if places := OPERANDS.get(func._schema.name):
-            self.found.append(product_of(*(args[place] for place in places)))
+            self.found.append(product_shape(*(args[place] for place in places)))
         return func(*args, **(kwargs or {}))
 
 
-def product_of(left: Tensor, right: Tensor) -> Product:
+def product_shape(left: Tensor, right: Tensor) -> Product:
     """The shape of a matrix product."""
     batch = left.shape[0] if left.dim() > 2 else 1
     return Product(batch, left.shape[-2], right.shape[-1], left.shape[-1])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import NOT_LISTED, asked
+from profiler.meters.nvml import NOT_LISTED, ask_nvml
 from profiler.records.reading import reason_of
 
 Question = Callable[[Any, Any], Any]
@@ -29,12 +29,12 @@ EVENTS: Mapping[int, str] = {
 """Bits of nvmlDeviceGetCurrentClocksEventReasons."""
 
 
-def text(value: str | bytes) -> str:
+def decoded(value: str | bytes) -> str:
     """NVML's strings, which older bindings give as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-def named(names: Mapping[int, str], number: int) -> str:
+def mode_name(names: Mapping[int, str], number: int) -> str:
     """The name of a mode, or its number where it has none."""
     return names.get(number, f"mode {number}")
 
@@ -45,12 +45,12 @@ def events(nvml: Any, handle: Any) -> list[str]:
     try:
         if question is None:
             raise SensorError("this NVML has no such call")
-        bits = int(asked(nvml, question, handle))
+        bits = int(ask_nvml(nvml, question, handle))
     except SensorError:
         older = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
         if older is None:
             raise
-        bits = int(asked(nvml, older, handle))
+        bits = int(ask_nvml(nvml, older, handle))
     unknown = bits & ~sum(EVENTS)
     named_ = [name for bit, name in EVENTS.items() if bits & bit]
     return named_ + ([f"0x{unknown:x}"] if unknown else [])
@@ -62,15 +62,15 @@ def power_limit_W(nvml: Any, handle: Any) -> float:
 
 
 IDENTITY: Mapping[str, Question] = {
-    "uuid": lambda nvml, board: text(nvml.nvmlDeviceGetUUID(board)),
-    "driver": lambda nvml, board: text(nvml.nvmlSystemGetDriverVersion()),
+    "uuid": lambda nvml, board: decoded(nvml.nvmlDeviceGetUUID(board)),
+    "driver": lambda nvml, board: decoded(nvml.nvmlSystemGetDriverVersion()),
     "power_limit_W": power_limit_W,
-    "mig_mode": lambda nvml, board: named(SWITCH, nvml.nvmlDeviceGetMigMode(board)[0]),
-    "virtualisation": lambda nvml, board: named(
+    "mig_mode": lambda nvml, board: mode_name(SWITCH, nvml.nvmlDeviceGetMigMode(board)[0]),
+    "virtualisation": lambda nvml, board: mode_name(
         VIRTUAL, nvml.nvmlDeviceGetVirtualizationMode(board)
     ),
-    "ecc": lambda nvml, board: named(SWITCH, nvml.nvmlDeviceGetEccMode(board)[0]),
-    "persistence": lambda nvml, board: named(SWITCH, nvml.nvmlDeviceGetPersistenceMode(board)),
+    "ecc": lambda nvml, board: mode_name(SWITCH, nvml.nvmlDeviceGetEccMode(board)[0]),
+    "persistence": lambda nvml, board: mode_name(SWITCH, nvml.nvmlDeviceGetPersistenceMode(board)),
     "max_sm_clock_MHz": lambda nvml, board: nvml.nvmlDeviceGetMaxClockInfo(board, 1),
     "max_memory_clock_MHz": lambda nvml, board: nvml.nvmlDeviceGetMaxClockInfo(board, 2),
     "memory_bus_bits": lambda nvml, board: nvml.nvmlDeviceGetMemoryBusWidth(board),
@@ -89,7 +89,7 @@ STATE: Mapping[str, Question] = {
 """Facts that vary from run to run; sensor 0 is NVML_TEMPERATURE_GPU."""
 
 
-def answers(
+def board_answers(
     questions: Mapping[str, Question], nvml: Any, board: Any, reasons: dict[str, str], prefix: str
 ) -> dict[str, Any]:
     """The facts that the board answers; `reasons` gains a sentence for each fact that it
@@ -97,7 +97,7 @@ def answers(
     found = {}
     for name, question in questions.items():
         try:
-            found[name] = asked(nvml, question, nvml, board)
+            found[name] = ask_nvml(nvml, question, nvml, board)
         except (SensorError, AttributeError) as error:
             reasons[f"{prefix}{name}"] = reason_of(error)
     return found
@@ -112,7 +112,7 @@ def other_users(
     cannot be told which of them it is, and only that reason is given.
     """
     try:
-        listed = asked(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, board)
+        listed = ask_nvml(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, board)
     except (SensorError, AttributeError) as error:
         reasons[f"{prefix}other_processes"] = reason_of(error)
         return {}

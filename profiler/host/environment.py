@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from profiler.host.board import IDENTITY, STATE, answers, cuda_facts, other_users
+from profiler.host.board import IDENTITY, STATE, board_answers, cuda_facts, other_users
 from profiler.host.system import Host, host_facts, host_state, speed_variables
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.nvml import handle_of, load_nvml
@@ -62,14 +62,14 @@ def environment(device: str | torch.device = "cpu", host: Host | None = None) ->
     return facts | {"state": state | now, "reasons": reasons}
 
 
-def state_of(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
+def current_state(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
     """The current values of what varies from run to run; what is unknown is absent."""
     reasons: dict[str, str] = {}
     return host_state(host or Host(), reasons) | board_facts(torch.device(device), reasons)[1]
 
 
 @cache
-def version_of(package: str) -> str | None:
+def package_version(package: str) -> str | None:
     """The installed version of a package, looked up once: what is loaded stays."""
     try:
         return metadata.version(package)
@@ -82,7 +82,7 @@ def versions(reasons: dict[str, str]) -> dict[str, str]:
     loads."""
     found: dict[str, str] = {}
     for fact, package in PACKAGES.items():
-        version = version_of(package)
+        version = package_version(package)
         if version is None:
             reasons[fact] = f"{package} is not installed as a package"
         else:
@@ -157,9 +157,9 @@ def board_facts(
     except SensorError as error:
         reasons["gpu"] = f"NVML: {error}"
         return {}, {}
-    state = answers(STATE, nvml, board, reasons, "state.")
+    state = board_answers(STATE, nvml, board, reasons, "state.")
     state |= other_users(nvml, board, reasons, "state.")
-    return answers(IDENTITY, nvml, board, reasons, "gpu."), state
+    return board_answers(IDENTITY, nvml, board, reasons, "gpu."), state
 
 
 VARYING = ("state", "state_before", "command", "ceilings", "reasons")
@@ -172,7 +172,9 @@ BOARDS = ("gpu.uuid", "variables.CUDA_VISIBLE_DEVICES")
 """Facts that tell one board from another of the same kind."""
 
 
-def differences(a: Mapping[str, Any], b: Mapping[str, Any], *, boards: bool = False) -> list[str]:
+def environment_differences(
+    a: Mapping[str, Any], b: Mapping[str, Any], *, boards: bool = False
+) -> list[str]:
     """A sentence for each fact of machine and software in which two environments differ; [] where
     none.
 
@@ -189,7 +191,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], *, boards: bool = Fa
         whole = head in WHOLE and head in a and head in b
         one, other = first.get(name), second.get(name)
         if one != other and (whole or not (one is None or other is None)):
-            found.append(f"{name}: {words(one)} and {words(other)}")
+            found.append(f"{name}: {fact_words(one)} and {fact_words(other)}")
     return found
 
 
@@ -206,6 +208,6 @@ def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def words(value: Any) -> str:
+def fact_words(value: Any) -> str:
     """A fact's value in a sentence."""
     return "not set" if value is None else str(value)

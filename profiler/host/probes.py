@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from profiler.host.device import default_device
-from profiler.host.environment import version_of
+from profiler.host.environment import package_version
 from profiler.host.system import Host, pathless
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.nvml import INSTALL, NvmlSensor, handle_of, load_nvml, open_sensor
@@ -28,14 +28,14 @@ YES, PARTLY, NO, UNTRIED = "yes", "partly", "no", "not tried"
 
 
 @dataclass(frozen=True)
-class Child:
+class ChildExit:
     """How a child process ended: its exit status, None where it was stopped, and its output."""
 
     status: int | None
     text: str = ""
 
 
-def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> Child:
+def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> ChildExit:
     """Run a command for at most `seconds`; then kill it and all that it started."""
     with tempfile.TemporaryDirectory() as folder:
         own = {name: value.replace("{folder}", folder) for name, value in variables.items()}
@@ -51,15 +51,15 @@ def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]
                 start_new_session=True,
             )
         except OSError as error:
-            return Child(127, error.strerror or "it cannot be started")
+            return ChildExit(127, error.strerror or "it cannot be started")
         try:
             text, _ = started.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            return Child(None, stopped(started))
+            return ChildExit(None, stopped(started))
         except BaseException:  # an interrupt from the keyboard reaches this process alone
             stopped(started)
             raise
-        return Child(started.returncode, text)
+        return ChildExit(started.returncode, text)
 
 
 LAST_WORDS_S = 5.0
@@ -79,7 +79,7 @@ def stopped(started: subprocess.Popen[str]) -> str:
         return ""
 
 
-def last_line(done: Child) -> str:
+def last_line(done: ChildExit) -> str:
     """The last error, or else the last line, of a process's output, without paths."""
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
@@ -105,9 +105,9 @@ class Surroundings:
     nvml: Callable[[], Any] = load_nvml
     handle: Callable[[Any, str], Any] = board_handle
     sensor: Callable[[str], NvmlSensor | Unavailable] = open_sensor
-    version: Callable[[str], str | None] = version_of
+    version: Callable[[str], str | None] = package_version
     which: Callable[[str], str | None] = shutil.which
-    child: Callable[[Sequence[str], float, Mapping[str, str]], Child] = run_child
+    child: Callable[[Sequence[str], float, Mapping[str, str]], ChildExit] = run_child
     python: str = sys.executable
     threads: Callable[[], int] = torch.get_num_threads
 
@@ -118,7 +118,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFinding:
     """Whether one thing can be measured, or disturbs: verdict, explanation, and what to do."""
 
     what: str

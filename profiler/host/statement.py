@@ -15,20 +15,20 @@ from typing import Any
 
 from costmodel.report.typeset import escaped
 from costmodel.symbolic.sizes import LETTERS
-from profiler.host.environment import differences, flat
-from profiler.host.statement_groups import Group, groups
-from profiler.host.statement_hardware import counters
+from profiler.host.environment import environment_differences, flat
+from profiler.host.statement_groups import Group, machine_groups
+from profiler.host.statement_hardware import counters_sentences
 from profiler.host.statement_words import (
-    after,
-    counted,
-    ends,
+    comma_list,
+    counted_range,
     gibibytes,
-    listed,
     mebibytes,
     mode,
+    named_value,
+    noun_range,
     plural,
     relative,
-    span,
+    value_range,
     whole_ends,
 )
 from profiler.meters.ceilings import ceilings_words
@@ -63,12 +63,12 @@ def statement(records: Sequence[Measurement], format_: str = "plain") -> str:
     """
     if not records:
         raise ValueError("expected one record or more, got none")
-    found = groups(records)
+    found = machine_groups(records)
     paragraphs = []
     for number, group in enumerate(found, start=1):
         said = sentences(group)
         if len(found) > 1:
-            said = [*apart(number, found), *said]
+            said = [*environment_difference(number, found), *said]
         paragraphs.append(" ".join(said))
     return SET[format_]([*paragraphs, OUTSIDE])
 
@@ -92,13 +92,13 @@ def as_latex(paragraphs: Sequence[str]) -> str:
 SET = {"plain": as_plain, "markdown": as_markdown, "latex": as_latex}
 
 
-def apart(number: int, found: Sequence[Group]) -> list[str]:
+def environment_difference(number: int, found: Sequence[Group]) -> list[str]:
     """Which environment a paragraph is about, and in what it differs from the first."""
     group = found[number - 1]
     said = f"Environment {number} of {len(found)}"
     if number == 1:
         return [f"{said}."]
-    apart_ = differences(found[0].facts, group.facts)
+    apart_ = environment_differences(found[0].facts, group.facts)
     return [f"{said}, which differs from the first in {'; '.join(apart_) or 'unknown facts'}."]
 
 
@@ -106,19 +106,19 @@ def sentences(group: Group) -> list[str]:
     """Everything that is said about a group of records."""
     return [
         device(group),
-        *state(group),
+        *state_sentences(group),
         runs(group),
-        *compiled(group),
-        *times(group),
+        *compiled_sentences(group),
+        *latency_sentences(group),
         spent(group),
-        memory(group),
-        energy(group),
-        *counters(group),
+        memory_sentence(group),
+        energy_sentence(group),
+        *counters_sentences(group),
         *bars(group),
-        labels(group),
-        *reached(group),
+        labels_sentence(group),
+        *ceilings_sentence(group),
         software(group),
-        *settings(group),
+        *settings_sentence(group),
     ]
 
 
@@ -135,15 +135,15 @@ def gpu(group: Group) -> str:
         with_unit(group, "device_memory_bytes", gibibytes, "memory"),
         with_unit(group, "multiprocessors", str, "multiprocessors"),
         with_unit(group, "l2_bytes", mebibytes, "L2 cache"),
-        after("compute capability", group.fact("compute_capability")),
-        after("power limit", group.fact("gpu.power_limit_W"), " W"),
-        after("driver", group.fact("gpu.driver")),
-        after("ECC", group.fact("gpu.ecc")),
-        after("MIG", mode(group.fact("gpu.mig_mode"))),
-        after("virtualisation", group.fact("gpu.virtualisation")),
+        named_value("compute capability", group.fact("compute_capability")),
+        named_value("power limit", group.fact("gpu.power_limit_W"), " W"),
+        named_value("driver", group.fact("gpu.driver")),
+        named_value("ECC", group.fact("gpu.ecc")),
+        named_value("MIG", mode(group.fact("gpu.mig_mode"))),
+        named_value("virtualisation", group.fact("gpu.virtualisation")),
     ]
     name = group.fact("device_name") or "an NVIDIA GPU whose name is not recorded"
-    return f"Measurements ran on {number}{name} ({listed(facts)}); host: {host(group)}."
+    return f"Measurements ran on {number}{name} ({comma_list(facts)}); host: {host(group)}."
 
 
 def cpu(group: Group) -> str:
@@ -164,11 +164,11 @@ def host(group: Group) -> str:
         with_unit(group, "caches.L3", mebibytes, "L3 cache") if "L3" in caches else None,
         with_unit(group, "host_memory_bytes", gibibytes, "main memory")
         or "main memory not recorded",
-        after("governor", group.fact("cpu_governor")),
+        named_value("governor", group.fact("cpu_governor")),
         f"limited to {kept:g} processors" if isinstance(kept, int | float) else None,
         f"in a container ({container})" if container not in (None, "none found") else None,
     ]
-    return f"{name} ({listed(facts)})"
+    return f"{name} ({comma_list(facts)})"
 
 
 STATES = {
@@ -182,19 +182,19 @@ STATES = {
 """Fact that varies from run to run -> its words and its unit."""
 
 
-def state(group: Group) -> list[str]:
+def state_sentences(group: Group) -> list[str]:
     """Temperature, clocks and other users as far as they were recorded: when the records were
     written, and before anything ran where the values differ."""
     last, first = (
         {
-            name: span(group.states(name, when), unit, words)
+            name: noun_range(group.states(name, when), unit, words)
             for name, (words, unit) in STATES.items()
         }
         for when in ("state", "state_before")
     )
     other = [text for name, text in first.items() if text != last[name]]
     said = {"When the records were written": last.values(), "Before anything ran": other}
-    return [f"{when}: {text}." for when, facts in said.items() if (text := listed(facts))]
+    return [f"{when}: {text}." for when, facts in said.items() if (text := comma_list(facts))]
 
 
 def runs(group: Group) -> str:
@@ -230,7 +230,7 @@ def sizes(records: Sequence[Measurement]) -> str:
     return "; ".join(found) or "not recorded"
 
 
-def compiled(group: Group) -> list[str]:
+def compiled_sentences(group: Group) -> list[str]:
     """Which runs were of compiled calls, how long compiling took, and where it failed."""
     asked = [record for record in group.records if record.compiled]
     if not asked:
@@ -245,8 +245,8 @@ def compiled(group: Group) -> list[str]:
     if readings:
         values = [reading.value for reading in readings]
         found.append(
-            f"Compiling took {ends(values, 's')} a call, {scaled(sum(values), 's')} in all, which "
-            f"is in no latency."
+            f"Compiling took {value_range(values, 's')} a call, {scaled(sum(values), 's')} in all, "
+            f"which is in no latency."
         )
     lost = [record for record in asked if "compile" in record.reasons]
     if lost:
@@ -254,7 +254,7 @@ def compiled(group: Group) -> list[str]:
     return found
 
 
-def times(group: Group) -> list[str]:
+def latency_sentences(group: Group) -> list[str]:
     """The range of each kind of latency, or that none was measured."""
     found = []
     for name, said in LATENCIES.items():
@@ -265,8 +265,8 @@ def times(group: Group) -> list[str]:
             rules = Counter(r.details.get("stop_rule", "not recorded") for r in readings)
             how = ", ".join(f"{rule} {number}" for rule, number in rules.most_common())
             found.append(
-                f"Medians of {said}: {ends(values, 's')} in {plural(len(readings), 'run')}, "
-                f"{counted(numbers, 'sample')} each (why sampling stopped: {how})."
+                f"Medians of {said}: {value_range(values, 's')} in {plural(len(readings), 'run')}, "
+                f"{counted_range(numbers, 'sample')} each (why sampling stopped: {how})."
             )
     if not found:
         return [f"Latency was not measured{why(group, 'latency')}."]
@@ -306,7 +306,7 @@ def timed_s(reading: Reading) -> float | None:
     return float(sum(reading.samples)) * int(reading.details["block"])
 
 
-def memory(group: Group) -> str:
+def memory_sentence(group: Group) -> str:
     """Peak memory of calls."""
     readings = group.readings("peak_memory")
     if not readings:
@@ -320,7 +320,7 @@ def memory(group: Group) -> str:
     )
 
 
-def energy(group: Group) -> str:
+def energy_sentence(group: Group) -> str:
     """Joules per call, with trials and systematic error, or why there are none."""
     readings = group.readings("energy")
     missing = len(group.records) - len(readings)
@@ -340,12 +340,12 @@ def energy(group: Group) -> str:
         else ""
     )
     net = group.readings("energy_net")
-    beside = f" (net of idle power {ends([r.value for r in net], 'J')})" if net else ""
+    beside = f" (net of idle power {value_range([r.value for r in net], 'J')})" if net else ""
     methods = ", ".join(sorted({str(r.details.get("method", "not recorded")) for r in readings}))
     return (
-        f"Gross energy a call: {ends([r.value for r in readings], 'J')}{beside} in "
-        f"{plural(len(readings), 'run')}, {counted(trials, 'trial')} each, method: {methods}; "
-        f"{systematic}.{rest}"
+        f"Gross energy a call: {value_range([r.value for r in readings], 'J')}{beside} in "
+        f"{plural(len(readings), 'run')}, {counted_range(trials, 'trial')} each, "
+        f"method: {methods}; {systematic}.{rest}"
     )
 
 
@@ -401,7 +401,7 @@ def half_width(reading: Reading) -> float | None:
     return float(max(high - reading.value, reading.value - low) / abs(reading.value))
 
 
-def labels(group: Group) -> str:
+def labels_sentence(group: Group) -> str:
     """The labels of readings, with how often each occurs."""
     told = [
         reading.details["labels"]
@@ -416,7 +416,7 @@ def labels(group: Group) -> str:
     return f"Labels of readings: {listed_}." if found else "No reading is labelled as disturbed."
 
 
-def reached(group: Group) -> list[str]:
+def ceilings_sentence(group: Group) -> list[str]:
     """The measured ceilings of the device."""
     said = ceilings_words(record.environment for record in group.records)
     return [f"At best the device reached, in the same processes: {said}."] if said else []
@@ -446,7 +446,7 @@ def software(group: Group) -> str:
     return f"Software: {', '.join(known)}{at}{on}.{rest}"
 
 
-def settings(group: Group) -> list[str]:
+def settings_sentence(group: Group) -> list[str]:
     """Settings and variables that change speed or precision."""
     chosen = [f"{name} = {value}" for name, value in (group.facts.get("settings") or {}).items()]
     set_ = [f"{name}={value}" for name, value in (group.facts.get("variables") or {}).items()]

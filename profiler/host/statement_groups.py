@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiler.host.environment import differences, flat
+from profiler.host.environment import environment_differences, flat
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 
@@ -40,20 +40,20 @@ class Group:
         return [value for value in found if isinstance(value, int | float)]
 
 
-def groups(records: Sequence[Measurement]) -> list[Group]:
+def machine_groups(records: Sequence[Measurement]) -> list[Group]:
     """The records by machine and software, in the order in which these first occur."""
     found: list[list[Measurement]] = []
     for record in records:
         for group in found:
-            if not any(differences(record.environment, r.environment) for r in group):
+            if not any(environment_differences(record.environment, r.environment) for r in group):
                 group.append(record)
                 break
         else:
             found.append([record])
-    return [Group(joined([r.environment for r in group]), tuple(group)) for group in found]
+    return [Group(facts_together([r.environment for r in group]), tuple(group)) for group in found]
 
 
-def joined(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def facts_together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The facts of several environments together; where several have a fact, the first one's
     value."""
     facts: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from profiler.host.statement_groups import Group
 from profiler.host.statement_words import plural
 
 
-def counters(group: Group) -> list[str]:
+def counters_sentences(group: Group) -> list[str]:
     """With what hardware counters were read, how, and whether known kernels were counted correctly;
     nothing where none were read."""
     read = [record.counts["hardware"] for record in group.records if "hardware" in record.counts]

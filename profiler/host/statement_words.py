@@ -8,12 +8,12 @@ from typing import Any
 from profiler.records.words import scaled
 
 
-def listed(facts: Iterable[str | None]) -> str:
+def comma_list(facts: Iterable[str | None]) -> str:
     """The known facts, separated by commas."""
     return ", ".join(fact for fact in facts if fact)
 
 
-def after(name: str, value: Any, unit: str = "") -> str | None:
+def named_value(name: str, value: Any, unit: str = "") -> str | None:
     """`driver 575.1`; None where the value is unknown."""
     if value is None:
         return None
@@ -40,7 +40,7 @@ def plural(number: int, noun: str, several: str = "") -> str:
     return f"{number} {noun if number == 1 else several or noun + 's'}"
 
 
-def ends(values: Sequence[float], unit: str) -> str:
+def value_range(values: Sequence[float], unit: str) -> str:
     """`1.2 ms to 3.4 ms`, or one value where both are equal."""
     low, high = scaled(min(values), unit), scaled(max(values), unit)
     return low if low == high else f"{low} to {high}"
@@ -52,12 +52,12 @@ def whole_ends(values: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def counted(values: Sequence[int], noun: str) -> str:
+def counted_range(values: Sequence[int], noun: str) -> str:
     """`5 to 30 samples`, `1 sample`."""
     return f"{whole_ends(values)} {noun}{'' if max(values) == 1 else 's'}"
 
 
-def span(values: Sequence[float], unit: str, noun: str) -> str | None:
+def noun_range(values: Sequence[float], unit: str, noun: str) -> str | None:
     """`GPU temperature 41 to 43 C`; None where there are no values."""
     if not values:
         return None

@@ -35,7 +35,7 @@ NO_CONTAINER = "none found"
 SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
-def _load() -> tuple[float, float, float]:
+def _load_averages() -> tuple[float, float, float]:
     return os.getloadavg()
 
 
@@ -50,7 +50,7 @@ class Host:
 
     root: Path = Path("/")
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    load: Callable[[], tuple[float, float, float]] = _load
+    load: Callable[[], tuple[float, float, float]] = _load_averages
     usable: Callable[[], int] = _usable
     cores: Callable[[], int | None] = os.cpu_count
 
@@ -90,7 +90,7 @@ def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
         "cpu_boost": boost(host),
         "container": container(host),
     }
-    return known(found, WHY, reasons)
+    return known_facts(found, WHY, reasons)
 
 
 def host_state(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def host_state(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
         "load_average": load_average(host),
         "cpu_MHz": megahertz(host, f"{SCALING}/scaling_cur_freq"),
     }
-    return known(found, WHY, reasons, "state.")
+    return known_facts(found, WHY, reasons, "state.")
 
 
 WHY = {
@@ -120,7 +120,7 @@ WHY = {
 """Fact -> the reason why it may be missing."""
 
 
-def known(
+def known_facts(
     found: Mapping[str, Any], why: Mapping[str, str], reasons: dict[str, str], prefix: str = ""
 ) -> dict[str, Any]:
     """The facts that are not None; for the others `reasons` gains a sentence."""

@@ -101,8 +101,8 @@ def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
         dtype: the name of `kind`.
     """
     place = torch.device(device)
-    found = {product_name(dtype): product(place, dtype, kind)}
-    found |= {**elementwise(place, dtype, kind), **moving_and_launching(place)}
+    found = {product_name(dtype): product_ceiling(place, dtype, kind)}
+    found |= {**elementwise_ceilings(place, dtype, kind), **moving_and_launching(place)}
     readings, reasons = divide(found)
     return {
         "readings": {name: reading.to_json() for name, reading in readings.items()},
@@ -110,7 +110,7 @@ def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
     }
 
 
-def rate(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> Measured:
+def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> Measured:
     """`amount` over the seconds of a timing; the fast end of the interval becomes its upper end."""
     if isinstance(timed, Unavailable):
         return timed
@@ -123,7 +123,7 @@ def rate(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> 
 
 
 @cache
-def product(
+def product_ceiling(
     place: torch.device,
     dtype: str,
     kind: torch.dtype,
@@ -147,7 +147,9 @@ def product(
         tried[str(side)] = found.value
         if not isinstance(best, Reading) or found.value > best.value:
             best = found
-        if 8 * operations(side) / max(found.samples) > LONGEST_S:  # by the least disturbed sample
+        if (
+            8 * product_operations(side) / max(found.samples) > LONGEST_S
+        ):  # by the least disturbed sample
             break
     assert best is not None
     if isinstance(best, Unavailable):
@@ -163,10 +165,10 @@ def sides(largest: int) -> Iterator[int]:
         side *= 2
 
 
-def operations(side: int) -> int:
+def product_operations(side: int) -> int:
     """Multiplications and additions in the product of two square matrices.
 
-    >>> operations(2)  # 4 entries of 2 products and 1 sum
+    >>> product_operations(2)  # 4 entries of 2 products and 1 sum
     12
     """
     return side * side * (2 * side - 1)
@@ -182,15 +184,15 @@ def product_at(
     """The rate of the product of two square matrices of one side."""
     try:
         chance = torch.Generator(device=place).manual_seed(side)
-        a, b = (randomly(side, place, kind, chance) for _ in range(2))
+        a, b = (random_matrix(side, place, kind, chance) for _ in range(2))
         out = torch.empty_like(a)
         timed = timing(lambda: torch.mm(a, b, out=out), device=place, limits=BRIEF)
     except (RuntimeError, MemoryError) as error:
         return Unavailable(why_failed(error, f"in a product of {side} x {side}", place))
-    return rate(timed, product_name(dtype), operations(side), "op/s", side=side)
+    return rate_reading(timed, product_name(dtype), product_operations(side), "op/s", side=side)
 
 
-def randomly(
+def random_matrix(
     side: int, place: torch.device, kind: torch.dtype, chance: torch.Generator
 ) -> torch.Tensor:
     """A matrix of random numbers, scaled so that products of such matrices have the same scale."""
@@ -226,7 +228,7 @@ ENTRYWISE = (
 
 
 @cache
-def elementwise(
+def elementwise_ceilings(
     place: torch.device,
     dtype: str,
     kind: torch.dtype,
@@ -240,12 +242,14 @@ def elementwise(
         return {operation.name(dtype): why for operation in ENTRYWISE}
     facts = {"cache_bytes": held, "cache_source": source}
     return {
-        operation.name(dtype): entrywise(place, dtype, kind, operation, held, timing, facts)
+        operation.name(dtype): elementwise_ceiling(
+            place, dtype, kind, operation, held, timing, facts
+        )
         for operation in ENTRYWISE
     }
 
 
-def entrywise(
+def elementwise_ceiling(
     place: torch.device,
     dtype: str,
     kind: torch.dtype,
@@ -278,7 +282,7 @@ def entrywise(
         except (RuntimeError, MemoryError, AttributeError) as error:  # a private part of torch
             timed = Unavailable(why_failed(error, f"for {count} entries {how}", place))
         about = {**facts, "entries": count, "how": how}
-        found = rate(timed, name, operation.counted * times * count, "op/s", **about)
+        found = rate_reading(timed, name, operation.counted * times * count, "op/s", **about)
         if isinstance(found, Unavailable):
             missing[how] = found.reason
             best = best if isinstance(best, Reading) else found
@@ -353,7 +357,7 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
     found: dict[str, Measured] = {}
     for name, (call, times) in calls.items():
         timed = timing(call, device=place, limits=BRIEF)
-        found[name] = rate(timed, name, times * size, "B/s", **facts)
+        found[name] = rate_reading(timed, name, times * size, "B/s", **facts)
     return found
 
 
@@ -374,10 +378,13 @@ def launching(place: torch.device, timing: Callable[..., Measured]) -> dict[str,
 
     alone = timing(smallest, device=place, limits=BRIEF)
     graph = latency_graph(many, device=place, limits=BRIEF)
-    return {LAUNCH: kept(alone, LAUNCH, 1), LAUNCH_GRAPH: kept(graph, LAUNCH_GRAPH, GRAPHED)}
+    return {
+        LAUNCH: per_operation(alone, LAUNCH, 1),
+        LAUNCH_GRAPH: per_operation(graph, LAUNCH_GRAPH, GRAPHED),
+    }
 
 
-def kept(timed: Measured, name: str, times: int) -> Measured:
+def per_operation(timed: Measured, name: str, times: int) -> Measured:
     """Seconds per operation of a timing of `times` operations."""
     if isinstance(timed, Unavailable):
         return timed

@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from profiler.meters.sampler import LatencyLimits
-from profiler.meters.timers import Call, Timer, nothing, timer_for
+from profiler.meters.timers import Call, Timer, do_nothing, timer_for
 from profiler.records.reading import Reading, Unavailable, reason_of
 
 CALLS = 50
@@ -51,18 +51,18 @@ def compile_call(
     """
     place = torch.device(device)
     steady = (limits or LatencyLimits()).warmup_steady
-    prepare = reset or nothing
+    prepare = reset or do_nothing
     try:
         prepare()
-        expected = [leaf.detach().clone() for leaf in numbers(fn(*args))]
+        expected = [leaf.detach().clone() for leaf in float_tensors(fn(*args))]
         with compiling_anew() as facts:
             clock = timer or timer_for(place)
             compiled = (compiler or torch.compile)(fn)
             durations = until_settled(clock, lambda: compiled(*args), prepare, steady)
             prepare()
-            found = numbers(compiled(*args))
+            found = float_tensors(compiled(*args))
     except Exception as error:  # whatever compilers raise
-        return Unavailable(f"torch.compile: {cause(error)}")
+        return Unavailable(f"torch.compile: {innermost_reason(error)}")
     if durations is None:
         return Unavailable(
             f"torch.compile: no three calls in a row agreed within {steady:.0%} in {CALLS} calls"
@@ -72,7 +72,7 @@ def compile_call(
     details = facts | {
         "calls": len(durations) - 2,
         "settled_call_s": settled,
-        "difference": difference(expected, found),
+        "difference": relative_difference(expected, found),
         "labels": [],
     }
     return Compiled(compiled, Reading("compile", seconds, "s", (seconds,), details))
@@ -125,13 +125,13 @@ def without_disk_caches(facts: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def numbers(result: Any) -> list[torch.Tensor]:
+def float_tensors(result: Any) -> list[torch.Tensor]:
     """The floating-point tensors of a result."""
     tensors = (leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
     return [leaf for leaf in tensors if leaf.is_floating_point()]
 
 
-def difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | None:
+def relative_difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | None:
     """The largest difference between two lists of tensors, relative to the largest entry; None
     where there is nothing to compare."""
     pairs = [(a.double(), b.detach().double()) for a, b in zip(expected, found, strict=False)]
@@ -143,7 +143,7 @@ def difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float
     return apart / scale if scale > 0 else apart
 
 
-def cause(error: BaseException) -> str:
+def innermost_reason(error: BaseException) -> str:
     """The reason of the innermost error: the compiler's, not that of dynamo, which wraps it."""
     while error.__cause__ is not None:
         error = error.__cause__

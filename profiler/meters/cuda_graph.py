@@ -128,25 +128,31 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
     """
     used = graphs or TorchGraphs(device)
     try:
-        expected = copied(used.rehearse(fn))
+        expected = copied_tensors(used.rehearse(fn))
     except Exception as error:  # a module of a user's own may raise anything
-        raise after(used, f"cannot be captured as a CUDA graph: {first(error)}") from error
+        raise failure_after(
+            used, f"cannot be captured as a CUDA graph: {first_reason(error)}"
+        ) from error
     try:
         replay, release, result = used.record(fn)
     except Exception as error:
-        raise after(used, f"failed while a CUDA graph was captured: {first(error)}") from error
+        raise failure_after(
+            used, f"failed while a CUDA graph was captured: {first_reason(error)}"
+        ) from error
     try:
-        spoil(result)
+        fill_with_nan(result)
         replay()
         used.probe()
     except Exception as error:
-        raise after(used, f"gives a CUDA graph that does not run: {first(error)}") from error
-    same = agree(expected, result)
+        raise failure_after(
+            used, f"gives a CUDA graph that does not run: {first_reason(error)}"
+        ) from error
+    same = results_agree(expected, result)
     labels = () if same in (True, None) else ("graph differs from the call",)
     return Captured(replay, release, {"graph_agrees": same}, labels)
 
 
-def after(graphs: Graphs, sentence: str) -> RuntimeError:
+def failure_after(graphs: Graphs, sentence: str) -> RuntimeError:
     """The error for a failed attempt: GraphError with the reason, or ContextLost."""
     gc.collect()
     try:
@@ -159,36 +165,36 @@ def after(graphs: Graphs, sentence: str) -> RuntimeError:
     return GraphError(f"the call {sentence}")
 
 
-def first(error: BaseException) -> str:
+def first_reason(error: BaseException) -> str:
     """The reason of the error that came first: ending a broken capture raises another error."""
     while error.__context__ is not None:
         error = error.__context__
     return reason_of(error)
 
 
-def copied(result: Any) -> list[torch.Tensor]:
+def copied_tensors(result: Any) -> list[torch.Tensor]:
     """Copies of the tensors of a result."""
-    return [leaf.detach().clone() for leaf in tensors_of(result)]
+    return [leaf.detach().clone() for leaf in tensor_leaves(result)]
 
 
-def spoil(result: Any) -> None:
+def fill_with_nan(result: Any) -> None:
     """Overwrite the result with NaN, so that a replay must write it again."""
-    for leaf in tensors_of(result):
+    for leaf in tensor_leaves(result):
         if leaf.is_floating_point():
             leaf.detach().fill_(float("nan"))
 
 
-def agree(expected: list[torch.Tensor], result: Any) -> bool | None:
+def results_agree(expected: list[torch.Tensor], result: Any) -> bool | None:
     """Whether a replay gave the call's result, to a thousandth of the largest entry; None where the
     call returns no tensor of floating-point numbers."""
-    found = tensors_of(result)
+    found = tensor_leaves(result)
     pairs = [(a, b) for a, b in zip(expected, found, strict=False) if a.is_floating_point()]
     if not pairs:
         return None
-    return all(close(a, b) for a, b in pairs)
+    return all(tensors_close(a, b) for a, b in pairs)
 
 
-def close(expected: torch.Tensor, found: torch.Tensor) -> bool:
+def tensors_close(expected: torch.Tensor, found: torch.Tensor) -> bool:
     """Whether two tensors have one shape and are equal up to the rounding of half precision."""
     if expected.shape != found.shape:
         return False
@@ -197,6 +203,6 @@ def close(expected: torch.Tensor, found: torch.Tensor) -> bool:
     return bool(torch.allclose(expected.float(), found.float(), rtol=0.0, atol=tolerance))
 
 
-def tensors_of(result: Any) -> list[torch.Tensor]:
+def tensor_leaves(result: Any) -> list[torch.Tensor]:
     """Every tensor in a nest of containers."""
     return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]

@@ -17,7 +17,15 @@ from typing import Any, Protocol
 import torch
 
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import SHARED, SLOWDOWNS, asked, field_of, handle_of, load_nvml, others_on
+from profiler.meters.nvml import (
+    SHARED,
+    SLOWDOWNS,
+    ask_nvml,
+    field_of,
+    handle_of,
+    load_nvml,
+    others_on,
+)
 from profiler.records.reading import reason_of
 
 POWER_CAP_REASON = 0x4
@@ -44,7 +52,7 @@ MEANT: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class RoundObservation:
     """What happened between `before()` and `after()`."""
 
     clock_MHz: float | None = None
@@ -75,7 +83,7 @@ class Watch(Protocol):
         """Note the counters."""
         ...
 
-    def after(self) -> Seen:
+    def after(self) -> RoundObservation:
         """What the counters and sensors show since `before()`."""
         ...
 
@@ -113,7 +121,7 @@ class NvmlWatch:
             if function is None:
                 continue
             try:
-                bits = int(asked(self.nvml, function, self.handle))
+                bits = int(ask_nvml(self.nvml, function, self.handle))
             except SensorError as error:
                 self.reasons["event_reasons"] = reason_of(error)
                 continue
@@ -125,7 +133,7 @@ class NvmlWatch:
     def clock(self) -> float | None:
         """The clock of the multiprocessors in MHz."""
         try:
-            read = asked(self.nvml, self.nvml.nvmlDeviceGetClockInfo, self.handle, SM_CLOCK)
+            read = ask_nvml(self.nvml, self.nvml.nvmlDeviceGetClockInfo, self.handle, SM_CLOCK)
         except (SensorError, AttributeError) as error:
             self.reasons["clock"] = reason_of(error)
             return None
@@ -142,13 +150,13 @@ class NvmlWatch:
         """Note the counters."""
         self.counters = self.fields()
 
-    def after(self) -> Seen:
+    def after(self) -> RoundObservation:
         """What happened since `before()`; the clock is read first, before the board can rest."""
         clock, bits, now = self.clock(), self.event_reasons(), self.fields()
         moved = {SLOWDOWNS[n] for n in now if now[n] != self.counters.get(n, now[n])}
         slowed = [words for bit, words in SLOWDOWN_REASONS.items() if bits & bit]
         slowed += ["a thermal counter moved"] if "throttled" in moved else []
-        return Seen(
+        return RoundObservation(
             clock_MHz=clock,
             slowed=tuple(slowed),
             power_capped=bool(bits & POWER_CAP_REASON or CAPPED in moved),
@@ -173,7 +181,7 @@ class CpuWatch:
     ) -> None:
         self.frequency = frequency or cpu_frequency_MHz
         self.counted: Callable[[], tuple[int, int]] = counted or switches_and_faults
-        self.load = load or load_average
+        self.load = load or load_last_minute
         self.reasons: dict[str, str] = {}
         self.first = (0, 0)
 
@@ -189,7 +197,7 @@ class CpuWatch:
             self.reasons["involuntary_switches"] = "this system does not count them"
             self.counted = lambda: (0, 0)
 
-    def after(self) -> Seen:
+    def after(self) -> RoundObservation:
         """Clock and load as they are now, and the interruptions since `before()`."""
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
@@ -202,7 +210,7 @@ class CpuWatch:
             notes["load_average"] = self.load()
         except OSError as error:
             self.reasons["load_average"] = reason_of(error)
-        return Seen(clock_MHz=clock, switches=switches, page_faults=faults, notes=notes)
+        return RoundObservation(clock_MHz=clock, switches=switches, page_faults=faults, notes=notes)
 
     def missing(self) -> Mapping[str, str]:
         """What the system does not tell -> why."""
@@ -223,9 +231,9 @@ class NoWatch:
     def before(self) -> None:
         """Nothing to note."""
 
-    def after(self) -> Seen:
+    def after(self) -> RoundObservation:
         """Nothing seen."""
-        return Seen()
+        return RoundObservation()
 
     def missing(self) -> Mapping[str, str]:
         """Why nothing is watched."""
@@ -257,7 +265,7 @@ def switches_and_faults() -> tuple[int, int]:
     return usage.ru_nivcsw, usage.ru_minflt
 
 
-def load_average() -> float:
+def load_last_minute() -> float:
     """The load average of the last minute; OSError where the system keeps none."""
     return os.getloadavg()[0]
 
@@ -292,13 +300,13 @@ def number_in(path: Path) -> float | None:
         return None
 
 
-def meant(labels: Iterable[str]) -> list[str]:
+def label_meanings(labels: Iterable[str]) -> list[str]:
     """A sentence for each of these labels that needs one."""
     there = set(labels)
     return [f"{label}: {words}" for label, words in MEANT.items() if label in there]
 
 
-class Judge:
+class DisturbanceLog:
     """The watched rounds of one measurement: which were disturbed, which kept, with which labels.
 
     Whether a clock was low is judged by the clocks of all rounds so far.
@@ -309,9 +317,9 @@ class Judge:
         self.slow_clock = slow_clock
         self.clocks: list[float] = []
         self.repeated = 0
-        self.kept: list[tuple[Seen, int, str]] = []
+        self.kept: list[tuple[RoundObservation, int, str]] = []
 
-    def disturbance(self, seen: Seen) -> str:
+    def disturbance(self, seen: RoundObservation) -> str:
         """What held the device back in a round; "" where nothing did."""
         if seen.slowed:
             return ", ".join(seen.slowed)
@@ -323,7 +331,7 @@ class Judge:
             return ""
         return f"clock at {seen.clock_MHz:.0f} of {usual:.0f} MHz"
 
-    def keep(self, seen: Seen, samples: int, disturbance: str) -> None:
+    def keep(self, seen: RoundObservation, samples: int, disturbance: str) -> None:
         """Count the round's samples, disturbed or not."""
         self.kept.append((seen, samples, disturbance))
 

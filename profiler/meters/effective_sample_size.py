@@ -56,7 +56,7 @@ def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | No
     return (k, n + 1 - k) if k else None
 
 
-def summed(samples: Sequence[float]) -> tuple[float, int]:
+def variance_factor(samples: Sequence[float]) -> tuple[float, int]:
     """The factor, at least 1, by which dependence multiplies the variance of the median, and the
     number of autocorrelations in its sum: 0 where there are fewer samples than `LEAST`, or all lie
     on one side."""
@@ -82,16 +82,16 @@ def summed(samples: Sequence[float]) -> tuple[float, int]:
     return max(2 * total - 1, 1.0), last
 
 
-def independent(samples: Sequence[float]) -> float:
+def effective_number(samples: Sequence[float]) -> float:
     """The effective sample size of samples in the order taken; at most their number.
 
-    >>> independent([1, 2] * 20), round(independent([1] * 20 + [2] * 20), 1)
+    >>> effective_number([1, 2] * 20), round(effective_number([1] * 20 + [2] * 20), 1)
     (40.0, 3.0)
     """
-    return len(samples) / summed(samples)[0]
+    return len(samples) / variance_factor(samples)[0]
 
 
-def surely_independent(samples: Sequence[float]) -> float:
+def cautious_effective_number(samples: Sequence[float]) -> float:
     """A lower estimate of the effective sample size, which allows for the error of the estimate
     itself; for deciding when to stop, and for samples that stopped because their interval was
     narrow.
@@ -102,7 +102,7 @@ def surely_independent(samples: Sequence[float]) -> float:
     for more samples, in the ratio of Student's quantile to the normal one, as approximated, for few
     degrees of freedom from above, by Wallace (1959).
     """
-    factor, lags = summed(samples)
+    factor, lags = variance_factor(samples)
     number = len(samples) / factor
     if lags == 0:
         return number
@@ -135,7 +135,7 @@ def median_interval(
 ) -> tuple[float, float] | None:
     """The interval of the median of samples in the order taken; None where they are worth less than
     six independent samples (for 95 %)."""
-    return median_ends(samples, independent(samples), confidence)
+    return median_ends(samples, effective_number(samples), confidence)
 
 
 def separate_interval(
@@ -167,7 +167,7 @@ def no_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> str
         return f"{number} sample{'s are' if number != 1 else ' is'} too few: {least} are needed"
     return (
         f"{number} samples that resemble the ones before them tell as much as "
-        f"{int(independent(samples))} independent ones: {least} are needed"
+        f"{int(effective_number(samples))} independent ones: {least} are needed"
     )
 
 

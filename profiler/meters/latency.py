@@ -17,19 +17,19 @@ from profiler.meters.caches import CacheError, Flush, flush_for
 from profiler.meters.cuda_graph import Captured, ContextLost, GraphError, capture
 from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.failure import why_failed
-from profiler.meters.sampler import BLOCK_TICKS, LatencyLimits, Setting, sampled
+from profiler.meters.sampler import BLOCK_TICKS, Instruments, LatencyLimits, sample_latency
 from profiler.meters.timers import (
     AheadTimer,
     Call,
     CudaTimer,
     Timer,
     ahead_timer_for,
-    nothing,
+    do_nothing,
     timer_for,
 )
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
-__all__ = ["LatencyLimits", "latencies", "latency", "latency_cold", "latency_graph"]
+__all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
 
 LAUNCH_BOUND = 1.3  # a GPU that needs less than this times what enqueueing takes waits for the host
 GRAPH_GAIN = 1.2  # so much slower than its graph, and a call is bound by its launches
@@ -69,14 +69,16 @@ def latency(
     place = torch.device(device)
     alone = reset is not None and not reset_is_trivial
     try:
-        setting = Setting(
+        setting = Instruments(
             limits or LatencyLimits(),
             timer or timer_for(place, clock),
             watch or watch_for(place),
             pause,
         )
-        work = fn if reset is None or alone else in_turn(reset, fn)
-        found = sampled(setting, work, (reset or nothing) if alone else nothing, alone=alone)
+        work = fn if reset is None or alone else calls_in_turn(reset, fn)
+        found = sample_latency(
+            setting, work, (reset or do_nothing) if alone else do_nothing, alone=alone
+        )
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(why_failed(error, "while it was timed", place))
     details = found.details | setting.timer.facts(len(found.samples)) | {
@@ -88,7 +90,7 @@ def latency(
         bound = statistics.median(found.samples) < LAUNCH_BOUND * details["enqueue_s"]
         details["launch_bound"] = bound
         details["labels"] += ["launch-bound"] if bound else []
-    return reading("latency", found.samples, details)
+    return median_reading("latency", found.samples, details)
 
 
 def latency_cold(
@@ -114,15 +116,15 @@ def latency_cold(
     """
     place = torch.device(device)
     try:
-        setting = Setting(
+        setting = Instruments(
             limits or LatencyLimits(),
             timer or ahead_timer_for(place),
             watch or watch_for(place),
             pause,
         )
         caches = flush or flush_for(place)
-        before = caches if reset is None else in_turn(reset, caches)
-        found = sampled(setting, fn, before, alone=True)
+        before = caches if reset is None else calls_in_turn(reset, caches)
+        found = sample_latency(setting, fn, before, alone=True)
     except CacheError as error:
         return Unavailable(f"caches cannot be flushed: {error}")
     except Exception as error:  # a module of a user's own may raise anything
@@ -139,7 +141,7 @@ def latency_cold(
         details["labels"].append("not queued ahead")
     if statistics.median(found.samples) < BLOCK_TICKS * setting.timer.tick_s:
         details["labels"].append("near the clock's step")
-    return reading("latency_cold", found.samples, details)
+    return median_reading("latency_cold", found.samples, details)
 
 
 def latency_graph(
@@ -175,14 +177,14 @@ def latency_graph(
             "no CUDA graph of the call alone: what must be done before every call would be in it"
         )
     try:
-        captured = (capturing or capture)(fn if reset is None else in_turn(reset, fn), place)
+        captured = (capturing or capture)(fn if reset is None else calls_in_turn(reset, fn), place)
     except GraphError as error:
         return Unavailable(str(error))
     try:
-        setting = Setting(
+        setting = Instruments(
             limits or LatencyLimits(), timer or timer_for(place), watch or watch_for(place), pause
         )
-        found = sampled(setting, captured.replay, nothing, alone=False)
+        found = sample_latency(setting, captured.replay, do_nothing, alone=False)
     except Exception as error:  # a replay fails as any call may
         return Unavailable(why_failed(error, "while its graph was replayed", place))
     finally:
@@ -195,7 +197,7 @@ def latency_graph(
         "cache": "hot",
     }  # fmt: skip
     details["labels"] += captured.labels
-    return reading("latency_graph", found.samples, details)
+    return median_reading("latency_graph", found.samples, details)
 
 
 STATIC = "a CUDA graph replays the buffers that it was captured with"
@@ -204,7 +206,7 @@ KINDS = ("latency", "latency_cold", "latency_graph")
 """The readings of one call, by name: hot, cold, as a graph."""
 
 
-def latencies(
+def latency_readings(
     fn: Call,
     *,
     device: str | torch.device = "cpu",
@@ -248,12 +250,12 @@ def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]
     return dict(found) | {"latency": replace(hot, details=details)}
 
 
-def reading(name: str, samples: Sequence[float], details: Mapping[str, Any]) -> Reading:
+def median_reading(name: str, samples: Sequence[float], details: Mapping[str, Any]) -> Reading:
     """A reading of the samples' median, in seconds."""
     return Reading(name, statistics.median(samples), "s", tuple(samples), dict(details))
 
 
-def in_turn(*calls: Call) -> Call:
+def calls_in_turn(*calls: Call) -> Call:
     """One call that makes these calls one after the other and returns the last one's result."""
 
     def all_of_them() -> Any:

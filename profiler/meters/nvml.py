@@ -96,11 +96,11 @@ def load_nvml() -> Any:
         raise SensorError(
             f"another package named pynvml hides NVIDIA's (pip uninstall pynvml; {INSTALL})"
         )
-    asked(pynvml, pynvml.nvmlInit)
+    ask_nvml(pynvml, pynvml.nvmlInit)
     return pynvml
 
 
-def asked(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
+def ask_nvml(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
     """The function's value; an error of NVML becomes a SensorError with one sentence."""
     try:
         return function(*args)
@@ -121,16 +121,16 @@ def handle_of(nvml: Any, properties: Any) -> Any:
             f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}"
             f":{properties.pci_device_id:02x}.0"
         )
-        return asked(nvml, nvml.nvmlDeviceGetHandleByPciBusId, address.encode())
+        return ask_nvml(nvml, nvml.nvmlDeviceGetHandleByPciBusId, address.encode())
     text = str(uuid)
     names = [text] if text.startswith(("GPU-", "MIG-")) else [f"GPU-{text}", f"MIG-{text}"]
     for name in names[:-1]:
         try:
-            return asked(nvml, nvml.nvmlDeviceGetHandleByUUID, name.encode())
+            return ask_nvml(nvml, nvml.nvmlDeviceGetHandleByUUID, name.encode())
         except SensorError as error:
             if error.code not in NOT_FOUND:
                 raise
-    return asked(nvml, nvml.nvmlDeviceGetHandleByUUID, names[-1].encode())
+    return ask_nvml(nvml, nvml.nvmlDeviceGetHandleByUUID, names[-1].encode())
 
 
 def field_of(nvml: Any, handle: Any, number: int, scope: int = BOARD) -> float | None:
@@ -272,7 +272,7 @@ class NvmlSensor:
 
     def energy_mJ(self) -> int:
         """Millijoules since the driver was loaded."""
-        return int(asked(self.nvml, self.nvml.nvmlDeviceGetTotalEnergyConsumption, self.handle))
+        return int(ask_nvml(self.nvml, self.nvml.nvmlDeviceGetTotalEnergyConsumption, self.handle))
 
     def power_mW(self) -> float | None:
         """Milliwatts now where the board tells that, else averaged by its driver (over up to 1
@@ -283,7 +283,7 @@ class NvmlSensor:
 
     def power_mW_averaged(self) -> float:
         """The driver's default reading: a mean over 1 s on most boards since Ampere."""
-        return float(asked(self.nvml, self.nvml.nvmlDeviceGetPowerUsage, self.handle))
+        return float(ask_nvml(self.nvml, self.nvml.nvmlDeviceGetPowerUsage, self.handle))
 
     def temperature_C(self) -> float | None:
         """The chip's temperature."""

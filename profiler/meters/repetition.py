@@ -58,10 +58,10 @@ def widened(reading: Reading, other: Reading, record: Mapping[str, str]) -> Read
     Args:
         record: identifies the record of the repetition, as JSON values.
     """
-    own, theirs = ends(reading), ends(other)
+    own, theirs = interval_ends(reading), interval_ends(other)
     details: dict[str, Any] = {
         **reading.details,
-        REPETITION: {**record, **other.to_json(), BEYOND: beyond(reading, other)},
+        REPETITION: {**record, **other.to_json(), BEYOND: exceeds_noise(reading, other)},
     }
     if own is None or theirs is None or own[0] <= other.value <= own[1]:
         return replace(reading, details=details)
@@ -74,10 +74,10 @@ def widened(reading: Reading, other: Reading, record: Mapping[str, str]) -> Read
     return replace(reading, details=details | ({"agree": False} if reading.unit == "B" else {}))
 
 
-def beyond(reading: Reading, other: Reading) -> bool | None:
+def exceeds_noise(reading: Reading, other: Reading) -> bool | None:
     """Whether two values differ by more than the noise of both explains; None where one of them has
     no interval."""
-    own, theirs = ends(reading), ends(other)
+    own, theirs = interval_ends(reading), interval_ends(other)
     if own is None or theirs is None:
         return None
     (low, lower), (high, higher) = sorted(
@@ -86,7 +86,7 @@ def beyond(reading: Reading, other: Reading) -> bool | None:
     return high - low > math.hypot(lower[1] - low, high - higher[0])
 
 
-def ends(reading: Reading) -> tuple[float, float] | None:
+def interval_ends(reading: Reading) -> tuple[float, float] | None:
     """The ends of a reading's interval, None where it has none; for bytes without an interval, the
     least and the most that was read."""
     low, high = (reading.details.get(end) for end in ("ci_low", "ci_high"))
@@ -113,7 +113,7 @@ def beyond_chance(reading: Reading) -> bool:
     return bool(again and again.get(BEYOND))
 
 
-def apart(reading: Reading) -> list[Sequence[float]]:
+def samples_to_cover(reading: Reading) -> list[Sequence[float]]:
     """The samples of every measurement that an interval must cover: those of the reading, and those
     of its repetition where the two disagree."""
     again = repetition_in(reading)

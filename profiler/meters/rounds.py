@@ -16,10 +16,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from profiler.meters.disturbances import Judge, NoWatch, Seen, switches_and_faults
-from profiler.meters.latency import in_turn
-from profiler.meters.sampler import COOLING_S, LatencyLimits, Setting, block_size, repeated, warm_up
-from profiler.meters.timers import CudaTimer, Timer, nothing
+from profiler.meters.disturbances import (
+    DisturbanceLog,
+    NoWatch,
+    RoundObservation,
+    switches_and_faults,
+)
+from profiler.meters.latency import calls_in_turn
+from profiler.meters.sampler import (
+    COOLING_S,
+    Instruments,
+    LatencyLimits,
+    block_size,
+    calls_as_one,
+    warm_up,
+)
+from profiler.meters.timers import CudaTimer, Timer, do_nothing
 
 VISIT = LatencyLimits(min_samples=20, max_samples=40, min_seconds=0.02, max_seconds=0.1)
 """A visit is the median of twenty regions, or of as many as begin within a tenth of a second.
@@ -31,7 +43,7 @@ each, whatever is timed, so that ratios shrink towards 1 by far more than their 
 """
 
 
-def switches() -> int:
+def involuntary_switches() -> int:
     """How often the system has taken a processor away from this process so far; 0 where it does not
     count."""
     try:
@@ -63,24 +75,24 @@ class Visitor:
         work: Timeable,
         timer: Timer,
         limits: LatencyLimits = VISIT,
-        switched: Callable[[], int] = switches,
+        switched: Callable[[], int] = involuntary_switches,
     ) -> None:
         """`switched()` counts how often the processor was given to others."""
         self.alone = work.reset is not None and not work.trivial
         timed, restored = work.timed()
-        reset = restored or nothing
-        self.call = timed if self.alone or restored is None else in_turn(reset, timed)
-        self.prepare = reset if self.alone else nothing
+        reset = restored or do_nothing
+        self.call = timed if self.alone or restored is None else calls_in_turn(reset, timed)
+        self.prepare = reset if self.alone else do_nothing
         self.timer, self.limits, self.switched = timer, limits, switched
         self.regions = self.left_out = 0
-        setting = Setting(limits, timer, NoWatch("a warm-up is not watched"))
+        setting = Instruments(limits, timer, NoWatch("a warm-up is not watched"))
         self.call_s = max(min(warm_up(setting, self.call, self.prepare)), timer.tick_s)
         self.in_regions_of(block_size(setting, [self.call_s], alone=self.alone))
 
     def in_regions_of(self, block: int) -> None:
         """Let `block` calls share a timed region."""
         self.block = block
-        self.region = self.call if block == 1 else repeated(self.call, block)
+        self.region = self.call if block == 1 else calls_as_one(self.call, block)
 
     def __call__(self) -> float:
         began = self.timer.now_s()
@@ -113,7 +125,7 @@ class Visitor:
         return kept
 
 
-def as_long(visitors: Iterable[Visitor]) -> None:
+def equal_regions(visitors: Iterable[Visitor]) -> None:
     """Let the regions of all candidates last about as long as those of the fastest, or one call.
 
     Disturbances then hit as many regions of one candidate as of another. Were calls of equal cost
@@ -142,31 +154,33 @@ class Watched:
     """The visits of a candidate, the device observed before and after each."""
 
     visit: Timed
-    judge: Judge
-    seen: list[Seen] = field(default_factory=list)
+    log: DisturbanceLog
+    seen: list[RoundObservation] = field(default_factory=list)
     """What was seen since the last round that was kept or dropped."""
     counted: int = 0
     """Regions that were timed until then."""
 
     def __call__(self) -> float:
-        self.judge.watch.before()
+        self.log.watch.before()
         value = self.visit()
-        self.seen.append(self.judge.watch.after())
+        self.seen.append(self.log.watch.after())
         return value
 
     def disturbance(self) -> str:
         """What held the device back in the visits of this round; "" where nothing did."""
-        return ", ".join(dict.fromkeys(filter(None, map(self.judge.disturbance, self.seen))))
+        return ", ".join(dict.fromkeys(filter(None, map(self.log.disturbance, self.seen))))
 
     def drop(self) -> None:
         """Forget the visits of this round, which is taken anew."""
-        self.judge.repeated += 1
+        self.log.repeated += 1
         self.forget()
 
     def keep(self, disturbance: str) -> None:
         """Count this round, unless the candidate failed before its visit."""
         if self.seen:
-            self.judge.keep(together(self.seen), self.visit.regions - self.counted, disturbance)
+            self.log.keep(
+                observed_together(self.seen), self.visit.regions - self.counted, disturbance
+            )
         self.forget()
 
     def forget(self) -> None:
@@ -197,10 +211,10 @@ class Watching:
         return self.anew
 
 
-def together(seen: Sequence[Seen]) -> Seen:
+def observed_together(seen: Sequence[RoundObservation]) -> RoundObservation:
     """Several observations as one: the lowest clock, and the sum of what is counted."""
     clocks = [one.clock_MHz for one in seen if one.clock_MHz is not None]
-    return Seen(
+    return RoundObservation(
         clock_MHz=min(clocks, default=None),
         slowed=tuple(dict.fromkeys(what for one in seen for what in one.slowed)),
         power_capped=any(one.power_capped for one in seen),

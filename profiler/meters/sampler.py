@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.meters.disturbances import Judge, Watch
+from profiler.meters.disturbances import DisturbanceLog, Watch
 from profiler.meters.effective_sample_size import (
-    independent,
+    cautious_effective_number,
+    effective_number,
     median_ends,
     median_interval,
     no_interval,
-    surely_independent,
 )
 from profiler.meters.timers import Call, CudaTimer, Timer
 
@@ -36,7 +36,7 @@ COOLING_S = 0.05  # the pause before a disturbed round is repeated; half as long
 
 
 @dataclass(frozen=True)
-class Setting:
+class Instruments:
     """The instruments and limits of a measurement of latency; tests bring their own."""
 
     limits: LatencyLimits
@@ -87,7 +87,7 @@ class Sampled:
     samples: list[float]
     rule: str
     sampled_s: float
-    judge: Judge
+    log: DisturbanceLog
     block: int
     labels: list[str] = field(default_factory=list)
     warmup: int = 0
@@ -100,19 +100,19 @@ class Sampled:
     @property
     def details(self) -> dict[str, Any]:
         """JSON values for the reading."""
-        return summary(self.samples, self.rule) | {
+        return latency_summary(self.samples, self.rule) | {
             "stop_rule": self.rule,
             "sampled_s": self.sampled_s,
             "warmup": self.warmup,
             "warmup_extended": self.extended,
             **self.clock,
             "block": self.block,
-            "labels": [*self.labels, *self.judge.labels],
-            **self.judge.details(),
+            "labels": [*self.labels, *self.log.labels],
+            **self.log.details(),
         }
 
 
-def sampled(setting: Setting, work: Call, prepare: Call, *, alone: bool) -> Sampled:
+def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bool) -> Sampled:
     """Warm up and take samples until a rule stops; with `alone`, one call per region.
 
     Where the first sample is more than five medians long, it contains compiling or tuning that
@@ -125,7 +125,7 @@ def sampled(setting: Setting, work: Call, prepare: Call, *, alone: bool) -> Samp
         durations = warm_up(setting, work, prepare, clock)
         warmup += len(durations)
         block = block_size(setting, durations[-3:], alone=alone)
-        found = take(setting, work, prepare, block, patient=extended < limits.retries)
+        found = take_rounds(setting, work, prepare, block, patient=extended < limits.retries)
         if found is not None:
             found.warmup, found.extended = warmup, extended
             found.clock = clock.details if isinstance(setting.timer, CudaTimer) else {}
@@ -138,7 +138,9 @@ def is_late(samples: Sequence[float], late: float) -> bool:
     return len(samples) >= 3 and samples[0] > late * statistics.median(samples)
 
 
-def warm_up(setting: Setting, work: Call, prepare: Call, clock: Clock | None = None) -> list[float]:
+def warm_up(
+    setting: Instruments, work: Call, prepare: Call, clock: Clock | None = None
+) -> list[float]:
     """Call until three calls in a row agree, or a cap is reached; the durations, in seconds.
 
     A GPU continues until it has worked for a second and its clock, where known, has settled; for at
@@ -169,7 +171,7 @@ def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
     return len(last) == 3 and max(last) - min(last) <= limits.warmup_steady * max(last)
 
 
-def block_size(setting: Setting, durations: Sequence[float], *, alone: bool) -> int:
+def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool) -> int:
     """How many calls share a timed region: one, unless a call is too short for the clock, or so
     short that the most samples allowed would not fill the least time."""
     if alone:
@@ -180,16 +182,16 @@ def block_size(setting: Setting, durations: Sequence[float], *, alone: bool) -> 
     return max(1, math.ceil(needed / typical - 1e-9))
 
 
-def take(
-    setting: Setting, work: Call, prepare: Call, block: int, *, patient: bool
+def take_rounds(
+    setting: Instruments, work: Call, prepare: Call, block: int, *, patient: bool
 ) -> Sampled | None:
     """Rounds of samples until a rule stops; None where the first sample belongs to the warm-up.
 
     Where not `patient`, such a sample is kept with a label.
     """
     limits, timer = setting.limits, setting.timer
-    judge, rules = Judge(setting.watch, limits.slow_clock), Rules(limits)
-    region = work if block == 1 else repeated(work, block)
+    log, rules = DisturbanceLog(setting.watch, limits.slow_clock), Rules(limits)
+    region = work if block == 1 else calls_as_one(work, block)
     samples: list[float] = []
     sampled_s = 0.0
     began = timer.now_s()
@@ -200,7 +202,7 @@ def take(
     while True:
         first, size = not samples, round_size(len(samples), limits)
         several = partial(timer.several_s, region, size, capped, prepare)
-        taken, spent = one_round(setting, judge, several, capped)
+        taken, spent = one_round(setting, log, several, capped)
         samples.extend(region_s / block for region_s in taken)
         sampled_s += spent
         late = first and is_late(samples, limits.late)
@@ -209,11 +211,14 @@ def take(
         rule = rules.that_stops(samples, sampled_s, timer.now_s() - began)
         labels = ["first call slow"] if late else []
         if rule is not None:
-            return Sampled(samples, rule, sampled_s, judge, block, labels)
+            return Sampled(samples, rule, sampled_s, log, block, labels)
 
 
 def one_round(
-    setting: Setting, judge: Judge, several: Callable[[], list[float]], capped: Callable[[], bool]
+    setting: Instruments,
+    log: DisturbanceLog,
+    several: Callable[[], list[float]],
+    capped: Callable[[], bool],
 ) -> tuple[list[float], float]:
     """The regions of one round and the seconds that they took. A disturbed round is repeated after
     a pause, at most three times; the last attempt is kept, and so are all later rounds."""
@@ -224,16 +229,16 @@ def one_round(
         regions = several()
         spent = setting.timer.now_s() - began
         seen = setting.watch.after()
-        disturbance = judge.disturbance(seen)
-        if not disturbance or judge.gave_up or tries == setting.limits.retries or capped():
-            judge.keep(seen, len(regions), disturbance)
+        disturbance = log.disturbance(seen)
+        if not disturbance or log.gave_up or tries == setting.limits.retries or capped():
+            log.keep(seen, len(regions), disturbance)
             return regions, spent
         setting.pause(COOLING_S * 1.5**tries)
         tries += 1
-        judge.repeated += 1
+        log.repeated += 1
 
 
-def repeated(work: Call, times: int) -> Call:
+def calls_as_one(work: Call, times: int) -> Call:
     """One call that makes `times` calls."""
 
     def region() -> None:
@@ -312,7 +317,7 @@ class LatencyLimits:
 def is_settled(samples: Sequence[float], tolerance: float) -> bool:
     """Whether both ends of the median's interval lie within `tolerance` of the median, allowing for
     more dependence between samples than they show."""
-    interval = median_ends(samples, surely_independent(samples))
+    interval = median_ends(samples, cautious_effective_number(samples))
     if interval is None:
         return False
     middle = statistics.median(samples)
@@ -391,7 +396,7 @@ def quantile(samples: Sequence[float], part: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def summary(samples: Sequence[float], rule: str = "") -> dict[str, Any]:
+def latency_summary(samples: Sequence[float], rule: str = "") -> dict[str, Any]:
     """Spread of the samples, in seconds, and how well their median is known.
 
     `n_independent` is the effective sample size (`effective_sample_size.py`). The interval's ends
@@ -401,7 +406,7 @@ def summary(samples: Sequence[float], rule: str = "") -> dict[str, Any]:
         rule: why sampling stopped. Where it stopped because the interval was narrow, the ends given
             are those of the interval that the rule saw.
     """
-    as_many = (surely_independent if rule == SETTLED else independent)(samples)
+    as_many = (cautious_effective_number if rule == SETTLED else effective_number)(samples)
     ends = median_ends(samples, as_many)
     low, high = ends or (None, None)
     return {

@@ -23,7 +23,7 @@ MOST_SLEEP_S = 0.1
 CALIBRATED_CYCLES = 1_000_000
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """The `prepare` of a region that needs none."""
 
 
@@ -38,13 +38,13 @@ class Timer(Protocol):
         """Seconds of a monotonic clock, for the caps."""
         ...
 
-    def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
+    def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
         """Seconds from the start of `work` to the end of everything that it started; `prepare()`
         runs before, untimed."""
         ...
 
     def several_s(
-        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
         """Seconds of each of up to `count` regions, at least one; none is begun once `stop()` is
         true."""
@@ -68,7 +68,7 @@ class ClockTimer:
         """The clock in seconds."""
         return self.clock() * 1e-9
 
-    def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
+    def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
         """Seconds between two readings of the clock, one on each side of `work`."""
         prepare()
         start = self.clock()
@@ -76,7 +76,7 @@ class ClockTimer:
         return (self.clock() - start) * 1e-9
 
     def several_s(
-        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
         """One region after the other."""
         found = [self.elapsed_s(work, prepare)]
@@ -163,7 +163,7 @@ class CudaTimer:
         work()
         return start, self.stream.event()
 
-    def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
+    def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
         """Seconds between the two events."""
         prepare()
         self.stream.wait()
@@ -173,7 +173,7 @@ class CudaTimer:
         return between_s(start, end)
 
     def several_s(
-        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
         """Seconds between the events of each region, `QUEUED_REGIONS` of them in the queue."""
         found: list[float] = []
@@ -231,7 +231,7 @@ class AheadTimer(CudaTimer):
         if self.cycle_s > 0:
             self.stream.sleep(round(min(seconds, MOST_SLEEP_S) / self.cycle_s))
 
-    def elapsed_s(self, work: Call, prepare: Call = nothing) -> float:
+    def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
         """Seconds between the two events, the GPU asleep while the host enqueues."""
         self.stream.wait()
         called = self.stream.clock_ns()
@@ -244,7 +244,7 @@ class AheadTimer(CudaTimer):
         return between_s(start, end)
 
     def several_s(
-        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = nothing
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
         """One call after the other, each on an empty queue."""
         found = [self.elapsed_s(work, prepare)]

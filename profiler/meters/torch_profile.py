@@ -17,7 +17,7 @@ from profiler.records.reading import Reading, Unavailable, reason_of
 
 
 @contextmanager
-def traced(*, memory: bool = False, cuda: bool = False) -> Iterator[profile]:
+def torch_profiled(*, memory: bool = False, cuda: bool = False) -> Iterator[profile]:
     """Run the body under torch's profiler, without the lines that it prints on stderr."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read once, when the profiler first starts
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
@@ -76,7 +76,7 @@ BEFORE = "before the call"
 """The name under which the profiler records what precedes a call."""
 
 
-def restored(reset: Callable[[], Any] | None) -> None:
+def run_reset(reset: Callable[[], Any] | None) -> None:
     """Run `reset` under the name `BEFORE`, which separates it from the call that follows."""
     if reset is not None:
         with torch.profiler.record_function(BEFORE):
@@ -97,15 +97,15 @@ def operation_times(
     """
     device = on_cuda(args) if cuda is None else cuda
     try:
-        restored(reset)
+        run_reset(reset)
         start = perf_counter()
         fn(*args)
         if device:
             torch.cuda.synchronize()
         repeats = min(AT_MOST, 1 + int(ENOUGH_S / (perf_counter() - start)))
-        with traced(cuda=device) as trace:
+        with torch_profiled(cuda=device) as trace:
             for _ in range(repeats):
-                restored(reset)
+                run_reset(reset)
                 fn(*args)
             if device:
                 torch.cuda.synchronize()
@@ -160,7 +160,7 @@ def count_kernels(
         if reset is not None:
             reset()
         torch.cuda.synchronize()
-        with traced(cuda=True) as trace:
+        with torch_profiled(cuda=True) as trace:
             fn(*args)
             torch.cuda.synchronize()
     except RuntimeError as error:

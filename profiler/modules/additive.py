@@ -28,7 +28,7 @@ class ScoredAttention(Mixer):
     MIXER: ClassVar[str]
     STATE: ClassVar[tuple[str, ...]] = ("x",)
     KERNELS: ClassVar[tuple[str, ...]] = ()
-    pairs: ClassVar[Pairs]
+    pairs: ClassVar[PairOrder]
 
     def queries(self, x: Tensor) -> Tensor:
         """The queries (..., q) of rows (..., d)."""
@@ -67,7 +67,7 @@ class ScoredAttention(Mixer):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairOrder:
     """A way to go through the pairs of queries and keys, and the rewrites of the equations that it
     means."""
 
@@ -92,13 +92,13 @@ def row_by_row(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tenso
     return torch.cat(rows, dim=1)
 
 
-MASKED = Pairs("explicit", masked, ("dense", "safe-softmax"))
-ROW_BY_ROW = Pairs("rows", row_by_row)
+MASKED = PairOrder("explicit", masked, ("dense", "safe-softmax"))
+ROW_BY_ROW = PairOrder("rows", row_by_row)
 
 _Class = TypeVar("_Class", bound=type[ScoredAttention])
 
 
-def going(pairs: Pairs) -> Callable[[_Class], _Class]:
+def going(pairs: PairOrder) -> Callable[[_Class], _Class]:
     """Give the decorated class its way through the pairs, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:

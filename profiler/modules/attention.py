@@ -36,7 +36,7 @@ class Attention:
     kernels: dict[str, str] = field(hash=False)
 
 
-def dense(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
+def dense_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
     """Every score is computed and divided, then those of later tokens are masked.
 
     Keys (b, 1, t, w) serve all heads.
@@ -57,7 +57,7 @@ def products(q: Tensor, k: Tensor) -> Tensor:
     return rows.view(*q.shape[:-1], -1)
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
+def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
     """One call of PyTorch's scaled_dot_product_attention: masked pairs are skipped.
 
     Counted by the reference arithmetic in that function's documentation, which multiplies each
@@ -91,13 +91,13 @@ def _has_fused_kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
 
 EXPLICIT = Attention(
     "explicit",
-    dense,
+    dense_attention,
     ("dense", "safe-softmax"),
     {"Z": "contraction", "A": "softmax", "R": "contraction"},
 )
 SDPA = Attention(
     "sdpa",
-    fused,
+    sdpa_attention,
     ("safe-softmax", "scale=mul"),
     dict.fromkeys(("Z", "A", "R"), "fused-attention"),
 )

@@ -22,7 +22,7 @@ Apply = Callable[[Tensor, Tensor, int], Tensor]
 taps that read later rows: the sums (b, s, d)."""
 
 
-def padded(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
+def padded_convolution(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
     """One convolution over the rows and zeros around them; the taps are permuted to (out, in,
     tap)."""
     around = F.pad(x.transpose(1, 2), (len(taps) - 1 - ahead, ahead))
@@ -43,7 +43,7 @@ def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class ConvolutionAlgorithm:
     """A way to compute whole sequences, the rewrites that it means, its kernel class, and the
     parameters whose slices one operation takes."""
 
@@ -54,15 +54,15 @@ class Algorithm:
     unbound: tuple[str, ...] = ()
 
 
-CONVOLUTION = Algorithm("conv", padded, "convolution", rewrites=("dense",))
-TAPS = Algorithm("direct", tap_by_tap, "contraction", unbound=("W",))
+CONVOLUTION = ConvolutionAlgorithm("conv", padded_convolution, "convolution", rewrites=("dense",))
+TAPS = ConvolutionAlgorithm("direct", tap_by_tap, "contraction", unbound=("W",))
 
 
 class Convolution(SequenceMixer):
     """y[i] = the sum over taps of rows times W[tap]; W is (k, d, d)."""
 
     MIXER: ClassVar[str]
-    algorithm: ClassVar[Algorithm]
+    algorithm: ClassVar[ConvolutionAlgorithm]
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class CentredConvolution(Convolution):
 _Class = TypeVar("_Class", bound=type[Convolution])
 
 
-def computed_by(algorithm: Algorithm) -> Callable[[_Class], _Class]:
+def computed_by(algorithm: ConvolutionAlgorithm) -> Callable[[_Class], _Class]:
     """Give the decorated class its algorithm, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:

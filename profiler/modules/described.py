@@ -53,7 +53,7 @@ def gradient_rewrites(kernels: Mapping[str, str], rewrites: Sequence[str]) -> tu
     return tuple(name for name in REWRITES if name in (*OF_AUTOGRAD, *own, *padding))
 
 
-def described(mixer: Mixer, implementation: Implementation, phase: str) -> Described:
+def description_of(mixer: Mixer, implementation: Implementation, phase: str) -> Described:
     """What an implementation executes in a phase: `forward`, its backward pass, or `step`."""
     if phase == "inference":
         form, rewrites = implementation.step_form, implementation.step_rewrites
@@ -74,7 +74,7 @@ def described(mixer: Mixer, implementation: Implementation, phase: str) -> Descr
     return Described(form, rewrites, kernels or {}, implementation.unbound)
 
 
-def classes(counts: CountsAt) -> Classes:
+def classes_at(counts: CountsAt) -> Classes:
     """Operations per class, work common to all sequences once; classes with 0 are kept only where
     papers have a column for them."""
     found = counts.by_class()
@@ -83,19 +83,21 @@ def classes(counts: CountsAt) -> Classes:
     return {name: n for name, n in found.items() if n or name in ("mul", "add", "div", "exp")}
 
 
-def difference(larger: Classes, smaller: Classes) -> Classes:
+def class_differences(larger: Classes, smaller: Classes) -> Classes:
     """larger - smaller per class; classes with difference 0 are left out."""
     names = dict.fromkeys([*larger, *smaller])
     return {n: d for n in names if (d := larger.get(n, 0) - smaller.get(n, 0))}
 
 
-def executed(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Classes:
+def executed_classes(
+    mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
+) -> Classes:
     """Level 2 of a reconciliation: the equations, counted as the implementation is described to
     execute them."""
-    return classes(count(mixer, phase, does.form, ("strict", *does.rewrites)).at(**sizes))
+    return classes_at(count(mixer, phase, does.form, ("strict", *does.rewrites)).at(**sizes))
 
 
-def steps(
+def switches_to(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """The switches that lead from the default form to a description: name, meaning, and the form
@@ -111,7 +113,7 @@ def held_steps(mixer: Mixer, does: Described) -> list[tuple[str, str, str, tuple
     """The switches that change which bytes are held; zeros around arrays are left out, for they are
     measured, as copies."""
     rewrites = [name for name in does.rewrites if name not in PADDINGS]
-    return list(steps(mixer, does.form, rewrites))
+    return list(switches_to(mixer, does.form, rewrites))
 
 
 def dispatched_classes(operations: Mapping[str, Any]) -> Classes:

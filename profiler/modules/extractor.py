@@ -112,7 +112,7 @@ def _transform_length(u: Tensor) -> int:
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class LagSumAlgorithm:
     """A way to compute the causal sum of whole sequences, and its kernel classes.
 
     `product` is the kernel class of the complex product between the transforms; None without
@@ -127,25 +127,25 @@ class Algorithm:
     product: str | None = None
 
 
-MATRIX_DIRECT = Algorithm("direct", matrix_direct, "contraction")
+MATRIX_DIRECT = LagSumAlgorithm("direct", matrix_direct, "contraction")
 
 
-MATRIX_CONVOLUTION = Algorithm("conv", matrix_convolution, "convolution", rewrites=("dense",))
+MATRIX_CONVOLUTION = LagSumAlgorithm("conv", matrix_convolution, "convolution", rewrites=("dense",))
 
 
-MATRIX_FFT = Algorithm("fft", matrix_fft, "fft", form="fft", product="complex-contraction")
+MATRIX_FFT = LagSumAlgorithm("fft", matrix_fft, "fft", form="fft", product="complex-contraction")
 
 
-VECTOR_TOEPLITZ = Algorithm("toeplitz", vector_toeplitz, "convolution", rewrites=("dense",))
+VECTOR_TOEPLITZ = LagSumAlgorithm("toeplitz", vector_toeplitz, "convolution", rewrites=("dense",))
 
 
-VECTOR_FFT = Algorithm("fft", vector_fft, "fft", form="fft", product="complex-elementwise")
+VECTOR_FFT = LagSumAlgorithm("fft", vector_fft, "fft", form="fft", product="complex-elementwise")
 
 
-SCALAR_TOEPLITZ = Algorithm("toeplitz", scalar_toeplitz, "contraction", rewrites=("dense",))
+SCALAR_TOEPLITZ = LagSumAlgorithm("toeplitz", scalar_toeplitz, "contraction", rewrites=("dense",))
 
 
-SCALAR_FFT = Algorithm("fft", scalar_fft, "fft", form="fft", product="complex-elementwise")
+SCALAR_FFT = LagSumAlgorithm("fft", scalar_fft, "fft", form="fft", product="complex-elementwise")
 
 
 class Extractor(Mixer):
@@ -161,7 +161,7 @@ class Extractor(Mixer):
     KERNEL: ClassVar[str]
     PARTS: ClassVar[tuple[str, ...]] = ()
     STEP_KERNEL: ClassVar[str]
-    algorithm: ClassVar[Algorithm]
+    algorithm: ClassVar[LagSumAlgorithm]
 
     W_in_ext: nn.Parameter
     W_adj: nn.Parameter
@@ -223,7 +223,7 @@ class Extractor(Mixer):
 _Class = TypeVar("_Class", bound=type[Extractor])
 
 
-def computed_by(algorithm: Algorithm) -> Callable[[_Class], _Class]:
+def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
     """Give the decorated mixer class its algorithm, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:
@@ -249,7 +249,7 @@ def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
     return dict.fromkeys([*before, *chain], "contraction") | {chain[0]: of_sum}
 
 
-def _transforms(mixer: type[Extractor], algorithm: Algorithm) -> dict[str, str]:
+def _transforms(mixer: type[Extractor], algorithm: LagSumAlgorithm) -> dict[str, str]:
     """Kernel class of the transforms and of the product between them."""
     if algorithm.product is None:
         return {}

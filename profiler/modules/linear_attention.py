@@ -13,10 +13,10 @@ from profiler.modules.base import State, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import (
     AllRows,
-    Chunks,
+    ChunkedSums,
     ChunkState,
-    Pairs,
     RowByRow,
+    ScoredPairs,
     Summing,
     summing,
 )
@@ -78,7 +78,7 @@ class LinearAttentionCumsum(LinearAttention):
     """Linear attention, the sums of all rows at once."""
 
 
-@summing(Pairs(weighted=True))
+@summing(ScoredPairs(weighted=True))
 class LinearAttentionParallel(LinearAttention):
     """Linear attention over scored pairs."""
 
@@ -87,13 +87,13 @@ class LinearAttentionParallel(LinearAttention):
     "linear-attention",
     "chunked",
     form="chunked",
-    kernels={**PROJECTIONS, **Chunks.computes},
-    step_kernels={**PROJECTIONS, **Chunks.computes},
+    kernels={**PROJECTIONS, **ChunkedSums.computes},
+    step_kernels={**PROJECTIONS, **ChunkedSums.computes},
 )
 class LinearAttentionChunked(LinearAttention):
     """Linear attention, one chunk of C tokens after another."""
 
-    sums: Chunks
+    sums: ChunkedSums
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class LinearAttentionChunked(LinearAttention):
     ) -> None:
         super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
         require_sizes(C=C)
-        self.sums = Chunks(C)
+        self.sums = ChunkedSums(C)
 
     def initial_state(self, batch: int, length: int | None = None) -> ChunkState:
         """The rows of one chunk and the sums of the chunks before; any length has room."""

@@ -26,7 +26,7 @@ Held = tuple[Tensor, ...]
 """The arrays that the next row reads, (b, d) each, the output row first."""
 
 
-def plus(one: Tensor, two: Tensor | None) -> Tensor:
+def plus_optional(one: Tensor, two: Tensor | None) -> Tensor:
     """one + two; `one` where `two` is None."""
     return one if two is None else one + two
 
@@ -105,7 +105,7 @@ class Explicit(Recurrence):
         without b_U."""
         product = None if state is None else state @ U[:, columns]
         bias = self.b_U.flatten()[columns] if "two-biases" in self.options else None
-        return bias if product is None else plus(product, bias)
+        return bias if product is None else plus_optional(product, bias)
 
 
 @implementation(
@@ -122,7 +122,7 @@ class RecurrentExplicit(Explicit):
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
         """The state after a row."""
         carried = self.of_state(None if before is None else before[0], U)
-        return (torch.tanh(plus(own, carried)),)
+        return (torch.tanh(plus_optional(own, carried)),)
 
 
 LSTM_KERNELS = dict.fromkeys("IFOG", "contraction") | dict.fromkeys("Cy", "elementwise")
@@ -144,26 +144,26 @@ class LstmExplicit(Explicit):
 
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
         """The output and the cell after a row."""
-        inside = plus(own, self.of_state(None if before is None else before[0], U))
+        inside = plus_optional(own, self.of_state(None if before is None else before[0], U))
         i, f, o = torch.sigmoid(inside[:, : 3 * self.d]).chunk(3, dim=1)
         g = torch.tanh(inside[:, 3 * self.d :])
         c = i * g if before is None else f * before[1] + i * g
         return o * torch.tanh(c), c
 
 
-def printed(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
+def printed_update(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
     """z h + (1 - z) n, (b, d) each; None stands for the zero row before the first."""
     return (1 - z) * n if h is None else z * h + (1 - z) * n
 
 
-def interpolated(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
+def interpolated_update(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
     """n + z (h - n)."""
     return n - z * n if h is None else n + z * (h - n)
 
 
 UPDATES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
-    "recurrent": printed,
-    "interpolated": interpolated,
+    "recurrent": printed_update,
+    "interpolated": interpolated_update,
 }
 """Form -> the new row from update gate, candidate and the row before."""
 
@@ -182,9 +182,9 @@ class Gru(Explicit):
         h = None if before is None else before[0]
         carried = self.carried(h, U)
         gates = slice(None, 2 * self.d)
-        inside = plus(own[:, gates], None if carried is None else carried[..., gates])
+        inside = plus_optional(own[:, gates], None if carried is None else carried[..., gates])
         r, z = torch.sigmoid(inside).chunk(2, dim=1)
-        n = torch.tanh(plus(own[:, 2 * self.d :], self.reset(r, h, carried, U)))
+        n = torch.tanh(plus_optional(own[:, 2 * self.d :], self.reset(r, h, carried, U)))
         return (UPDATES[self.form](z, n, h),)
 
     @abstractmethod

@@ -120,7 +120,7 @@ def implementation(
         step_rewrites = tuple(rewrite for rewrite in rewrites if rewrite != "dense")
 
     def register(module: _Module) -> _Module:
-        _add(
+        _register(
             Implementation(
                 mixer=mixer,
                 name=form if name is None else name,
@@ -151,10 +151,10 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
         mixer = builtin(mixer)
     name, home = (mixer, "") if isinstance(mixer, str) else (mixer.name, mixer.home)
     base, options = split(name)
-    _load(base)
+    _import_file(base)
     found = {
         own: described
-        for entry, taken in _entries(base, options)
+        for entry, taken in _registered_names(base, options)
         for (place, own), described in _registry[entry].items()
         if (not home or place == home) and taken <= {*described.takes}
     }
@@ -165,7 +165,7 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     return {own: replace(it, mixer=name, options=options) for own, it in found.items()}
 
 
-def _entries(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
+def _registered_names(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
     """The registered names under which a mixer with these options may be found, those with fewest
     options first, each with the options that the class must then accept."""
     named = {entry: split(entry) for entry in _registry}
@@ -276,16 +276,16 @@ def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
             slab.copy_(torch.randn(slab.shape, generator=generator, dtype=torch.float64) * scale)
 
 
-def _load(mixer: str) -> None:
+def _import_file(mixer: str) -> None:
     """Import the file that holds the implementations of a built-in mixer."""
     for file, mixers in FILES.items():
         if split(mixer)[0] in mixers:
             importlib.import_module(f"profiler.modules.{file}")
 
 
-def _add(new: Implementation) -> None:
+def _register(new: Implementation) -> None:
     """Register an implementation; a file that is executed again replaces its own classes."""
-    _load(new.mixer)
+    _import_file(new.mixer)
     named = _registry.setdefault(new.mixer, {})
     old = named.get((new.home, new.name))
     if old is not None and _origin(old.module) != _origin(new.module):

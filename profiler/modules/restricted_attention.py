@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
-from profiler.modules.attention import EXPLICIT, dense
+from profiler.modules.attention import EXPLICIT, dense_attention
 from profiler.modules.base import Mixer, State, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.self_attention import PROJECTIONS, Heads
@@ -47,7 +47,7 @@ def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ScoreLayout:
     """A layout of the scores, and the form of the equations with this layout."""
 
     name: str
@@ -55,15 +55,15 @@ class Layout:
     spread: Spread
 
 
-SQUARE = Layout("explicit", "direct", square)
-BAND = Layout("banded", "banded", band)
+SQUARE = ScoreLayout("explicit", "direct", square)
+BAND = ScoreLayout("banded", "banded", band)
 
 
 class Restricted(Heads):
     """n heads of width h = d/n; a token attends to at most w positions, its own included."""
 
     MIXER: ClassVar[str]
-    layout: ClassVar[Layout]
+    layout: ClassVar[ScoreLayout]
 
     def __init__(
         self,
@@ -129,14 +129,14 @@ class CausalRestricted(Restricted, Mixer):
             for name, row in (("K", k_t), ("V", v_t))
         )
         state.append(K=k_t, V=v_t)
-        row = dense(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
+        row = dense_attention(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
         return row.flatten(1) @ self.W_out
 
 
 _Class = TypeVar("_Class", bound=type[Restricted])
 
 
-def laid_out(layout: Layout) -> Callable[[_Class], _Class]:
+def laid_out(layout: ScoreLayout) -> Callable[[_Class], _Class]:
     """Give the decorated class its layout, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:

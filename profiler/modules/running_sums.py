@@ -26,7 +26,7 @@ WEIGHTS = ("Z", "D")
 """The arrays of the weights."""
 
 
-class Sums(ABC):
+class RunningSums(ABC):
     """A way to sum: the form of the equations that it computes, and the state between tokens.
 
     With weights, an array Z or the scores' sum D exists beside S or the scores A.
@@ -69,7 +69,7 @@ class Sums(ABC):
         """Array -> width of a held row of one head."""
 
 
-class Recurrent(Sums):
+class RecurrentSums(RunningSums):
     """The sums S of k v^T, (h, h), and Z of k, (h), are carried from row to row."""
 
     form = "recurrent"
@@ -100,7 +100,7 @@ class Recurrent(Sums):
         return reads, (q * Z).sum(-1) if self.weighted else q.new_empty(0)
 
 
-class RowByRow(Recurrent):
+class RowByRow(RecurrentSums):
     """One row after another, holding one S at a time."""
 
     name = "recurrent"
@@ -119,12 +119,12 @@ class RowByRow(Recurrent):
         return torch.stack(reads, dim=2), torch.stack(weights, dim=-1)
 
 
-class AllRows(Recurrent):
+class AllRows(RecurrentSums):
     """The sums of all rows at once, by a running sum: b n s h h numbers are in memory."""
 
     name = "cumsum"
     computes: ClassVar[Mapping[str, str]] = {
-        **Recurrent.computes,
+        **RecurrentSums.computes,
         "S": "running-sum",
         "Z": "running-sum",
     }
@@ -132,7 +132,7 @@ class AllRows(Recurrent):
     @property
     def step_kernels(self) -> dict[str, str]:
         """For one token: one term is added to each sum."""
-        return self._named(Recurrent.computes)
+        return self._named(RecurrentSums.computes)
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
         """One running sum for each of S and Z, then one product with all queries."""
@@ -140,7 +140,7 @@ class AllRows(Recurrent):
         return self._read(q, S, k.cumsum(2) if self.weighted else k)
 
 
-class Pairs(Sums):
+class ScoredPairs(RunningSums):
     """Every query is scored against every key; the scores of later tokens are zeroed."""
 
     name = "parallel"
@@ -216,7 +216,7 @@ CARRIED = ("S", "Z")
 """The arrays of sums that are carried from chunk to chunk."""
 
 
-class Chunks(Sums):
+class ChunkedSums(RunningSums):
     """Chunks of C tokens: pairs within a chunk, row by row, and the sums of the chunks before.
 
     A chunk is added to the sums when it is complete. No pair that the mask forbids is scored.
@@ -249,13 +249,13 @@ class Chunks(Sums):
         for start in range(0, q.shape[2], self.C):
             queries, keys, values = (rows[:, :, start : start + self.C] for rows in (q, k, v))
             rows = [
-                _within(queries[:, :, e - 1 : e], keys[:, :, :e], values)
+                _read_chunk(queries[:, :, e - 1 : e], keys[:, :, :e], values)
                 for e in range(1, queries.shape[2] + 1)
             ]
-            found.append(_beyond(queries, *_joined(rows), before))
+            found.append(_with_sums(queries, *_concatenated(rows), before))
             if keys.shape[2] == self.C:
-                before = _ended(keys, values, before)
-        return _joined(found)
+                before = _sums_after(keys, values, before)
+        return _concatenated(found)
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
         """The pairs of the newest token, and the sums of the chunks before its own."""
@@ -263,9 +263,9 @@ class Chunks(Sums):
         before = self._sums(state)
         state.append(K=k, V=v)
         keys, values, query = state.chunk("K"), state.chunk("V"), q.unsqueeze(2)
-        reads, weights = _beyond(query, *_within(query, keys, values), before)
+        reads, weights = _with_sums(query, *_read_chunk(query, keys, values), before)
         if not state.rows:
-            S, Z = _ended(keys, values, before)
+            S, Z = _sums_after(keys, values, before)
             state.complete(S=S.flatten(-2), Z=Z)
         return reads.squeeze(2), weights.squeeze(-1)
 
@@ -277,20 +277,20 @@ class Chunks(Sums):
         return S.view(*S.shape[:2], Z.shape[-1], Z.shape[-1]), Z.squeeze(-2)
 
 
-def _joined(parts: Sequence[Read]) -> Read:
+def _concatenated(parts: Sequence[Read]) -> Read:
     """Reads (b, n, s, h) and weights (b, n, s) of consecutive rows, or chunks, concatenated."""
     reads, weights = zip(*parts, strict=True)
     return torch.cat(reads, dim=2), torch.cat(weights, dim=2)
 
 
-def _within(q: Tensor, k: Tensor, v: Tensor) -> Read:
+def _read_chunk(q: Tensor, k: Tensor, v: Tensor) -> Read:
     """Reads N and weights D of one query (b, n, 1, h) within its chunk: over the keys up to its own
     row and as many of the chunk's values."""
     scores = q @ k.transpose(-2, -1)
     return scores @ v[:, :, : k.shape[2]], scores.sum(-1)
 
 
-def _beyond(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
+def _with_sums(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
     """Reads and weights of queries (b, n, s, h) within their chunk, plus those of the sums before
     it."""
     if before is None:
@@ -300,7 +300,7 @@ def _beyond(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Re
     return reads + q @ S, weights
 
 
-def _ended(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
+def _sums_after(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
     """The sums at the end of a complete chunk with keys and values (b, n, C, h)."""
     S = (k.unsqueeze(-1) * v.unsqueeze(-2)).sum(-3)
     if before is None:
@@ -312,7 +312,7 @@ class Summing(Headed, Mixer):
     """A mixer of n heads whose queries read running sums."""
 
     MIXER: ClassVar[str]
-    sums: Sums
+    sums: RunningSums
 
     @classmethod
     @abstractmethod
@@ -332,7 +332,7 @@ class Summing(Headed, Mixer):
 _Class = TypeVar("_Class", bound=type[Summing])
 
 
-def summing(sums: Sums) -> Callable[[_Class], _Class]:
+def summing(sums: RunningSums) -> Callable[[_Class], _Class]:
     """Give the decorated class its way to sum, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:

@@ -19,7 +19,7 @@ Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Order:
+class ProductOrder:
     """An order of the products of q, k and v (b, n, s, h), and the array between the two."""
 
     form: str
@@ -27,8 +27,8 @@ class Order:
     between: str
 
 
-KV_FIRST = Order("kv-first", lambda q, k, v: q @ (k.transpose(-2, -1) @ v), "M")
-QK_FIRST = Order("qk-first", lambda q, k, v: (q @ k.transpose(-2, -1)) @ v, "Z")
+KV_FIRST = ProductOrder("kv-first", lambda q, k, v: q @ (k.transpose(-2, -1) @ v), "M")
+QK_FIRST = ProductOrder("qk-first", lambda q, k, v: (q @ k.transpose(-2, -1)) @ v, "Z")
 
 
 class Simple(Headed):
@@ -40,7 +40,7 @@ class Simple(Headed):
     MIXER: ClassVar[str]
     RESIDUAL: ClassVar[bool] = False
     OUTPUT: ClassVar[bool] = False
-    order: ClassVar[Order]
+    order: ClassVar[ProductOrder]
 
     def declare(self) -> None:
         """Queries, keys and values with their biases, and the linear layer, if any."""
@@ -83,7 +83,7 @@ class Simple(Headed):
 _Class = TypeVar("_Class", bound=type[Simple])
 
 
-def multiplied(order: Order) -> Callable[[_Class], _Class]:
+def multiplied(order: ProductOrder) -> Callable[[_Class], _Class]:
     """Give the decorated class its order of products, and register it as an implementation."""
 
     def register(mixer: _Class) -> _Class:

@@ -10,7 +10,7 @@ import math
 from torch import Tensor
 
 from profiler.modules.base import State
-from profiler.modules.running_sums import AllRows, Pairs, RowByRow, Summing, summing
+from profiler.modules.running_sums import AllRows, RowByRow, ScoredPairs, Summing, summing
 from profiler.modules.simple import Simple
 
 
@@ -64,7 +64,7 @@ class SimpleCausalCumsum(SimpleCausalAlone):
     """Simple, the sums of all rows at once."""
 
 
-@summing(Pairs(weighted=False))
+@summing(ScoredPairs(weighted=False))
 class SimpleCausalParallel(SimpleCausalAlone):
     """Simple, over scored pairs."""
 
@@ -79,7 +79,7 @@ class SimpleCausalResCumsum(SimpleCausalRes):
     """Simple-Res, the sums of all rows at once."""
 
 
-@summing(Pairs(weighted=False))
+@summing(ScoredPairs(weighted=False))
 class SimpleCausalResParallel(SimpleCausalRes):
     """Simple-Res, over scored pairs."""
 
@@ -94,6 +94,6 @@ class SimpleCausalResLCumsum(SimpleCausalResL):
     """Simple-ResL, the sums of all rows at once."""
 
 
-@summing(Pairs(weighted=False))
+@summing(ScoredPairs(weighted=False))
 class SimpleCausalResLParallel(SimpleCausalResL):
     """Simple-ResL, over scored pairs."""

@@ -38,7 +38,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def weight(*shape: int, std: float, made: Made) -> nn.Parameter:
+def normal_parameter(*shape: int, std: float, made: Made) -> nn.Parameter:
     """A parameter of normally distributed numbers."""
     parameter = nn.Parameter(torch.empty(shape, **made))
     nn.init.normal_(parameter, std=std)
@@ -53,7 +53,7 @@ class Dense(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.W = weight(d, f, std=d**-0.5, made=made)
+        self.W = normal_parameter(d, f, std=d**-0.5, made=made)
         self.b = nn.Parameter(torch.zeros(f, **made)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,15 +97,15 @@ class Embedding(nn.Module):
         super().__init__()
         self.one_hot, self.u, self.l, self.made = c.embedding == "one-hot", u, l, made
         self.factor = d**0.5 if c.scale != "none" else None
-        self.E = weight(u, d, std=d**-0.5, made=made) if E is None else E
+        self.E = normal_parameter(u, d, std=d**-0.5, made=made) if E is None else E
         self.learned = c.positions == "learned"
         self.bounded = c.positions != "none"
         self.rows_factor = d**0.5 if self.learned and c.scale == "all" else None
         if self.learned:
-            self.P = weight(l, d, std=d**-0.5, made=made)
+            self.P = normal_parameter(l, d, std=d**-0.5, made=made)
         elif self.bounded:
             self.register_buffer("P", sinusoids(l, d, made), persistent=False)
-        self.S = weight(c.segments, d, std=d**-0.5, made=made) if c.segments else None
+        self.S = normal_parameter(c.segments, d, std=d**-0.5, made=made) if c.segments else None
         norm = LayerNorm(d, bias=c.norm_bias, eps=c.norm_eps, made=made)
         self.norm = norm if c.embedding_norm else None
 
@@ -152,7 +152,7 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         self.tied = E is not None
-        self.W = weight(d, u, std=d**-0.5, made=made) if E is None else E
+        self.W = normal_parameter(d, u, std=d**-0.5, made=made) if E is None else E
         self.b = nn.Parameter(torch.zeros(u, **made)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Head(nn.Module):
         return y if self.b is None else y + self.b
 
 
-def named(rows: Tensor, targets: Tensor) -> Tensor:
+def at_targets(rows: Tensor, targets: Tensor) -> Tensor:
     """The entry of each row (..., u) at the row's target (...)."""
     return rows.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
@@ -169,7 +169,7 @@ def named(rows: Tensor, targets: Tensor) -> Tensor:
 def loss_of_scores(scores: Tensor, targets: Tensor, *, smoothed: bool) -> Tensor:
     """The mean over all rows of the targets' negative log-softmax; label smoothing as asked."""
     logs = torch.log_softmax(scores, -1)
-    row = named(logs, targets)
+    row = at_targets(logs, targets)
     if smoothed:
         row = row * float(1 - SMOOTHING) + logs.sum(-1) * (float(SMOOTHING) / logs.shape[-1])
     return -row.mean()
@@ -177,4 +177,4 @@ def loss_of_scores(scores: Tensor, targets: Tensor, *, smoothed: bool) -> Tensor
 
 def loss_of_probabilities(probabilities: Tensor, targets: Tensor) -> Tensor:
     """The mean over all rows of the targets' negative logarithm."""
-    return -named(probabilities, targets).log().mean()
+    return -at_targets(probabilities, targets).log().mean()

@@ -30,7 +30,7 @@ BATCH = 2
 
 
 @dataclass(frozen=True)
-class Case:
+class ModuleCase:
     """A module in float64, and the equations' arrays with the same weights."""
 
     mixer: Mixer
@@ -61,7 +61,7 @@ class Case:
         return self.module.step(self.x[:, t - 1], state)  # type: ignore[operator]
 
 
-def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> Case:
+def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> ModuleCase:
     """The module at these sizes and random sequences."""
     given = dict(sizes) | {"b": BATCH}
     module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
@@ -73,14 +73,14 @@ def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int])
 
     x = random(mixer.role("input"))
     contexts = {array.name: random(array) for array in mixer.contexts}
-    return Case(mixer, sizes, module, x, contexts)
+    return ModuleCase(mixer, sizes, module, x, contexts)
 
 
 def prove_cases(
     name: str,
     mixer: Mixer,
     implementation: Implementation,
-    compare: Callable[[Case], str],
+    compare: Callable[[ModuleCase], str],
     done: str = f"to {TOLERANCE:g} in float64",
 ) -> Proof:
     """A proof that fails at the smallest sizes at which `compare` returns a sentence; `done` is
@@ -93,7 +93,7 @@ def prove_cases(
         except Unsupported:
             raise
         except Exception as error:  # a module of a user's own may raise anything
-            return f"it does not run: {_named(error)}"
+            return f"it does not run: {_reason_with_kind(error)}"
         proven.append(sizes)
         return said
 
@@ -108,7 +108,7 @@ def prove_cases(
     return Proof(name, True, f"{done} at {len(proven)} sets of sizes")
 
 
-def _named(error: Exception) -> str:
+def _reason_with_kind(error: Exception) -> str:
     """An error's reason, led by the error's type where the reason alone says too little."""
     reason = reason_of(error)
     plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__

@@ -27,13 +27,13 @@ from profiler.counting.call import tensors_in
 from profiler.counting.dispatch import DispatchCounts, count_dispatch
 from profiler.modules.described import (
     Described,
-    described,
-    difference,
+    class_differences,
+    description_of,
     dispatched_classes,
-    executed,
+    executed_classes,
 )
 from profiler.modules.registry import Implementation, implementations, without_token
-from profiler.proofs.cases import BATCH, TOLERANCE, Case, prove_cases
+from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, prove_cases
 from profiler.records.words import signed_words
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from profiler.proofs.cases import Values
 
 
-def check(mixer: Mixer) -> list[Proof]:
+def prove_mixer(mixer: Mixer) -> list[Proof]:
     """Every proof of a mixer's equations, then of each of its modules."""
     proofs = prove(mixer)
     if any(proof.passed is False for proof in proofs):
@@ -69,14 +69,14 @@ def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """`forward` gives the equations' result, with parameters of the same names and shapes."""
 
-    def apart(found: Case) -> str:
+    def apart(found: ModuleCase) -> str:
         return _parameters_apart(found) or _forward_apart(found, implementation.form)
 
     name = f"{implementation.name}: module equals equations"
     return prove_cases(name, mixer, implementation, apart)
 
 
-def _parameters_apart(case: Case) -> str:
+def _parameters_apart(case: ModuleCase) -> str:
     declared = {a.name: tuple(e.at(case.sizes) for e in a.shape) for a in case.mixer.parameters}
     held = {name: tuple(p.shape) for name, p in case.module.named_parameters()}
     parts = [
@@ -95,7 +95,7 @@ def _parameters_apart(case: Case) -> str:
     return "; ".join(sorted(parts))
 
 
-def _forward_apart(case: Case, form: str) -> str:
+def _forward_apart(case: ModuleCase, form: str) -> str:
     recorder = _Recorder()
     with torch.no_grad(), recorder:
         y = case.forward()
@@ -162,8 +162,8 @@ def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor)
     right.
     """
     equations = mixer.forms[form].equations
-    right = {e.name for e in equations if _among(expected[e.name].ravel(), seen)}
-    excused = _read_by(equations, right)
+    right = {e.name for e in equations if _all_seen(expected[e.name].ravel(), seen)}
+    excused = _sources_of(equations, right)
     for equation in equations:
         if equation.name not in right | excused:
             where = f"equation {equation.array.cite} " if equation.array.cite else "equation "
@@ -173,7 +173,7 @@ def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor)
     return "it computes every equation's values, and returns others"
 
 
-def _among(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
+def _all_seen(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
     """Whether every nonzero number occurs, up to rounding, among the sorted `seen`."""
     values = torch.from_numpy(wanted[wanted != 0])
     at = torch.searchsorted(seen, values).clamp(1, len(seen) - 1) if len(seen) > 1 else None
@@ -183,7 +183,7 @@ def _among(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
     return bool((nearest <= TOLERANCE * values.abs().clamp(min=1.0)).all())
 
 
-def _read_by(equations: Iterable[Equation], right: set[str]) -> set[str]:
+def _sources_of(equations: Iterable[Equation], right: set[str]) -> set[str]:
     """The arrays from which the arrays `right` are computed, directly or indirectly."""
     reads: dict[str, set[str]] = {}
     for equation in equations:
@@ -213,7 +213,7 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     return prove_cases(name, mixer, implementation, lambda found: _step_apart(found, form))
 
 
-def _step_apart(case: Case, form: str) -> str:
+def _step_apart(case: ModuleCase, form: str) -> str:
     with torch.no_grad():
         whole = case.forward()
         state = case.initial_state()
@@ -233,7 +233,7 @@ def _step_apart(case: Case, form: str) -> str:
 
 
 def _step_or_forward(
-    case: Case, form: str, token: int, row: torch.Tensor, seen: torch.Tensor
+    case: ModuleCase, form: str, token: int, row: torch.Tensor, seen: torch.Tensor
 ) -> str:
     """Whether `step` or `forward` differs from the equations, and from which equation on."""
     expected = evaluate_all(case.mixer, case.arrays(), case.sizes, form)
@@ -243,7 +243,7 @@ def _step_or_forward(
     return f"in step, {_first_unseen(case.mixer, form, _values_of(case, form, token + 1), seen)}"
 
 
-def _values_of(case: Case, form: str, t: int) -> Values:
+def _values_of(case: ModuleCase, form: str, t: int) -> Values:
     """Equation -> the values of its entries that belong to token t."""
     import numpy as np
 
@@ -262,21 +262,21 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}
 
-    def apart(case: Case) -> str:
+    def apart(case: ModuleCase) -> str:
         for phase in phases:
-            does = described(mixer, implementation, phase)
+            does = description_of(mixer, implementation, phase)
             for t, dispatched in _dispatched(case, phase):
                 left.update((f"no counting rule for {op}", None) for op in dispatched.unknown)
                 if left:
                     return ""
                 sizes = dict(case.sizes) | {"b": BATCH} | ({"t": t} if t else {})
                 try:
-                    counted = executed(mixer, does, phase, sizes)
+                    counted = executed_classes(mixer, does, phase, sizes)
                 except (Unsupported, Unanswered) as reason:
                     left[f"not counted: {reason}"] = None
                     return ""
                 found = dispatched_classes(dispatched.operations.to_json())
-                if gap := difference(found, counted):
+                if gap := class_differences(found, counted):
                     return _unexplained(does, phase, t, signed_words(gap))
         return ""
 
@@ -285,7 +285,7 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
     return Proof(name, None, "; ".join(left)) if left and proof.passed else proof
 
 
-def _dispatched(case: Case, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
+def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
     """What `forward` dispatches (t = 0), or `step` at every token t."""
     with torch.no_grad():
         if phase == "training":
@@ -316,7 +316,7 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
         return Proof(name, None, f"not derived: {reason}")
     left: dict[str, None] = {}
 
-    def apart(case: Case) -> str:
+    def apart(case: ModuleCase) -> str:
         state = case.initial_state()
         if not hasattr(state, "elements"):
             left["its state has no `elements`"] = None

@@ -11,7 +11,7 @@ from profiler.meters.repetition import repetition_in
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Unavailable
 from profiler.run.caveats import contention, idleness
-from profiler.run.lower_bounds import bandwidth, below, ceiling
+from profiler.run.lower_bounds import bandwidth, ceiling, readings_below
 
 READ = {
     "weights_bytes": "weights",
@@ -79,7 +79,7 @@ def cost_of(
         else:
             value = readings[name].value
             cost[key] = round(value) if key in WHOLE else value
-    beneath = "; ".join(below(measurement, mixer, form).values())
+    beneath = "; ".join(readings_below(measurement, mixer, form).values())
     verdict = beneath or contention(measurement) or idleness(measurement)
     cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or "comparable"}
     cost |= dict.fromkeys(RATES)

@@ -25,13 +25,13 @@ from profiler.counting.zero_gradients import MEANING
 from profiler.hardware.result import hardware
 from profiler.modules.described import (
     Described,
-    described,
-    difference,
+    class_differences,
+    description_of,
     dispatched_classes,
-    executed,
+    executed_classes,
     held_steps,
-    steps,
     sum_classes,
+    switches_to,
 )
 from profiler.modules.registry import Implementation
 from profiler.reconcile.cost import cost_of
@@ -49,11 +49,11 @@ def recounts(
 
     The last re-count is rung 2, so that nothing is left between the causes and it.
     """
-    first = current = executed(mixer, Described(mixer.default_form, ()), phase, sizes)
+    first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
     causes: list[Cause] = []
-    for name, meaning, form, rewrites in steps(mixer, does.form, does.rewrites):
-        after = executed(mixer, Described(form, rewrites), phase, sizes)
-        causes.append(Cause(1, 2, name, difference(after, current), meaning))
+    for name, meaning, form, rewrites in switches_to(mixer, does.form, does.rewrites):
+        after = executed_classes(mixer, Described(form, rewrites), phase, sizes)
+        causes.append(Cause(1, 2, name, class_differences(after, current), meaning))
         current = after
     return first, current, tuple(c for c in causes if c.counts)
 
@@ -61,7 +61,7 @@ def recounts(
 def zeros(measurement: Measurement) -> tuple[Cause, ...]:
     """What the backward pass did with zeros that stand for no gradient, counted again without."""
     counted = measurement.counts.get("zeros")
-    found = difference(dispatched_classes(counted), {}) if counted else {}
+    found = class_differences(dispatched_classes(counted), {}) if counted else {}
     return (Cause(2, 3, "zeros", found, MEANING),) if found else ()
 
 
@@ -74,7 +74,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
     phase = phase_name(measurement.phase)
     wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
     sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
-    does = described(mixer, implementation, phase)
+    does = description_of(mixer, implementation, phase)
     first, second, causes = recounts(mixer, does, phase, sizes)
     if "dispatch" not in measurement.counts:
         raise ValueError(f"record {measurement.id} holds no dispatched operations")
@@ -99,8 +99,8 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         rungs={"1": first, "2": second, "3": third, "4": counts, "5": cost},
         causes=(*causes, *executing),
         unexplained={
-            "1-2": difference(difference(second, first), explained[1]),
-            "2-3": difference(difference(third, second), explained[2]),
+            "1-2": class_differences(class_differences(second, first), explained[1]),
+            "2-3": class_differences(class_differences(third, second), explained[2]),
         }
         | ({} if fourth is None else {"3-4": beyond(third, fourth, executing)}),
         peers=tuple(
@@ -222,7 +222,7 @@ def predict(
     """A peer's figure from kernel classes, with the steps that lead to it from rung 2's total;
     `known` are the classes that this version of it was seen to have a formula for."""
     system = system_of(mixer, does.form, does.rewrites, phase)
-    total = sum(executed(mixer, does, phase, sizes).values())
+    total = sum(executed_classes(mixer, does, phase, sizes).values())
     causes: list[tuple[str, int]] = []
     inside = predicted = 0
     for name, part in contraction_counts(system, phase).items():

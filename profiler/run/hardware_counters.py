@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profiler.hardware.counts import hardware_counts as counts_of_call, not_asked
+from profiler.hardware.counts import counts_of_call, not_asked
 from profiler.hardware.result import HardwareCounts
 from profiler.records.reading import Unavailable
 from profiler.run.plan import request_of
 from profiler.run.prepare import prepare
-from profiler.run.request import Request, described
+from profiler.run.request import Request, request_json
 
 
 def made(asked: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -29,5 +29,5 @@ def hardware_counts(
     """What a request's call executed and moved, or one sentence on why that is unknown."""
     if not request.counters:
         return not_asked()
-    call = {"make": MAKE, "of": described(request)}
+    call = {"make": MAKE, "of": request_json(request)}
     return counts_of_call(request.device, request.dtype, call, note)

@@ -49,13 +49,13 @@ def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[
     """
     if len(sets) < 2:
         raise ValueError(f"expected at least two sets of inputs to rotate, got {len(sets)}")
-    if len({tuple(map(layout, arguments)) for arguments in sets}) > 1:
+    if len({tuple(map(input_layout, arguments)) for arguments in sets}) > 1:
         raise ValueError("expected sets of inputs of the same shapes and types, got different ones")
     ring = cycle([tuple(arguments) for arguments in sets])
     return lambda: fn(*next(ring))
 
 
-def layout(value: Any) -> Any:
+def input_layout(value: Any) -> Any:
     """What the sets of inputs must have in common: shape, stride, dtype and device of a tensor."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.stride(), value.dtype, value.device

@@ -48,14 +48,16 @@ PER_CYCLE = 2
 
 
 @dataclass(frozen=True)
-class Floor:
+class LowerBound:
     """The least possible value of a reading, in its unit, and why."""
 
     value: float
     why: str
 
 
-def floors(measurement: Measurement, mixer: Mixer, form: str | None = None) -> Mapping[str, Floor]:
+def lower_bounds(
+    measurement: Measurement, mixer: Mixer, form: str | None = None
+) -> Mapping[str, LowerBound]:
     """The known floors, by the name of the reading."""
     chosen = form or measurement.form
     try:
@@ -68,12 +70,12 @@ def floors(measurement: Measurement, mixer: Mixer, form: str | None = None) -> M
         return {}
 
 
-def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Floor]:
+def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
     """The bytes that the call leaves."""
     if phase_name(measurement.phase) == "inference":
         return {}
     number = left_bytes(measurement, mixer, form)
-    return {"peak_memory": Floor(number, f"what the call leaves takes {number:,} B")}
+    return {"peak_memory": LowerBound(number, f"what the call leaves takes {number:,} B")}
 
 
 def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
@@ -81,10 +83,10 @@ def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
     phase = phase_name(measurement.phase)
     system = system_of(mixer, form, (), phase)
     left = [a for a in system.results(phase) if phase == "training" or a.role != "output"]
-    return bytes_of(left, system.weights, measurement)
+    return array_bytes(left, system.weights, measurement)
 
 
-def bytes_of(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
+def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
     """Bytes of arrays: those in `once` (weights, their gradients, tables) once, the others per
     sequence."""
     sizes = dict(measurement.sizes)
@@ -95,7 +97,7 @@ def bytes_of(arrays: Iterable[Array], once: Container[Array], measurement: Measu
     return entries * BYTES[measurement.dtype]
 
 
-def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Floor]:
+def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
     """Seconds to move what the cache cannot hold; no floor where the board does not tell its
     bandwidth."""
     rate, held = bandwidth(measurement.environment), measurement.environment.get("l2_bytes")
@@ -108,7 +110,7 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
         f"to move {moved:,} B beyond its cache takes {scaled(moved / rate, 's')} at "
         f"{scaled(rate, 'B/s')}"
     )
-    return dict.fromkeys(KINDS, Floor(moved / rate / CLOSE, why))
+    return dict.fromkeys(KINDS, LowerBound(moved / rate / CLOSE, why))
 
 
 def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
@@ -117,10 +119,10 @@ def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
     sizes: dict[str, Any] = dict(measurement.sizes)
     moved = traffic(mixer, phase, form).at(dtype=measurement.dtype, **sizes)["compulsory"]
     tables = [array for array in mixer.arrays.values() if array.role == "buffer"]
-    return moved - bytes_of(tables, tables, measurement)
+    return moved - array_bytes(tables, tables, measurement)
 
 
-def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Floor]:
+def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
     """Bytes that a GPU's memory moves at least; no floor where its cache may hold them all."""
     held = measurement.environment.get("l2_bytes")
     if held is None or "hardware" not in measurement.counts:
@@ -128,11 +130,11 @@ def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
     moved = least_moved(measurement, mixer, form)
     token = phase_name(measurement.phase) == "inference"
     written = moved if token else left_bytes(measurement, mixer, form)
-    found: dict[str, Floor] = {}
+    found: dict[str, LowerBound] = {}
     for caches, may_stay in ((COLD, min(held, written)), (IN_SEQUENCE, held)):
         if moved > may_stay:
             why = f"{moved:,} B must move, and its cache may hold {may_stay:,} B of them"
-            found[MOVED[caches]] = Floor(COUNTED * (moved - may_stay), why)
+            found[MOVED[caches]] = LowerBound(COUNTED * (moved - may_stay), why)
     return found
 
 
@@ -165,10 +167,12 @@ def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
     return Unavailable(held.get("reasons", {}).get(name, f"no ceiling '{name}' was measured"))
 
 
-def below(measurement: Measurement, mixer: Mixer, form: str | None = None) -> dict[str, str]:
+def readings_below(
+    measurement: Measurement, mixer: Mixer, form: str | None = None
+) -> dict[str, str]:
     """The readings that are below their floor, each with a sentence."""
     found: dict[str, str] = {}
-    for name, floor in floors(measurement, mixer, form).items():
+    for name, floor in lower_bounds(measurement, mixer, form).items():
         reading = measurement.readings.get(name)
         if reading is not None and reading.value < floor.value:
             said = scaled(reading.value, reading.unit)
@@ -179,7 +183,7 @@ def below(measurement: Measurement, mixer: Mixer, form: str | None = None) -> di
 def flagged(measurement: Measurement, mixer: Mixer) -> Measurement:
     """The measurement, with a label on each reading that is below its floor."""
     readings = dict(measurement.readings)
-    for name, sentence in below(measurement, mixer).items():
+    for name, sentence in readings_below(measurement, mixer).items():
         details = readings[name].details
         labels = [*details.get("labels", ()), BELOW]
         more = {**details, "labels": labels, "floor": sentence}

@@ -21,12 +21,12 @@ from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcor
 from profiler.counting.zero_gradients import spent_on_zeros
 from profiler.hardware.tiles import products_of
 from profiler.host.device import DTYPES, on_device
-from profiler.host.environment import environment, state_of
+from profiler.host.environment import current_state, environment
 from profiler.meters.ceilings import ceilings
 from profiler.meters.compilation import compile_call
-from profiler.meters.energy.protocol import EnergyLimits, split
+from profiler.meters.energy.protocol import EnergyLimits, energy_readings
 from profiler.meters.failure import failure_words
-from profiler.meters.latency import KINDS, latencies as latency_kinds, latency
+from profiler.meters.latency import KINDS, latency, latency_readings as latency_kinds
 from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.memory.keeping import held_at_most, kept_by
 from profiler.meters.memory.saved_bytes import saved_bytes
@@ -46,7 +46,7 @@ from profiler.records.reading import (
 from profiler.records.words import PHASES
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.lower_bounds import flagged
-from profiler.run.prepare import Work, prepare
+from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 
 
@@ -68,16 +68,16 @@ def measure(
     note("building")
     require_token(request)
     with on_device(request.device):
-        before = state_of(request.device)
+        before = current_state(request.device)
         try:
             work = prepare(request)
             work.once()
         except Exception as error:  # a module of a user's own may raise anything
-            raise MeasureError(_named(request, failure(error))) from error
+            raise MeasureError(_with_candidate(request, failure(error))) from error
         try:
-            found = _measured(request, work, limits, note)
+            found = _assembled(request, work, limits, note)
         except RuntimeError as error:  # the device ran out of memory meanwhile, for one
-            raise MeasureError(_named(request, failure(error))) from error
+            raise MeasureError(_with_candidate(request, failure(error))) from error
     return replace(found, environment={**found.environment, "state_before": before})
 
 
@@ -105,21 +105,21 @@ def require_token(request: Request) -> None:
         return
     if reason := without_token(request.mixer, request.implementation):
         sentence = f"{reason}, so that one new token cannot be measured"
-        own = _named(request, sentence)
+        own = _with_candidate(request, sentence)
         raise MeasureError(own if reason == STEPLESS else f"{request.mixer.name}: {sentence}")
 
 
-def _measured(
-    request: Request, work: Work, limits: LatencyLimits | None, note: Callable[[str], None]
+def _assembled(
+    request: Request, work: PreparedCall, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
     counts: dict[str, Any] = {"seed": request.seed, "call": dict(work.details)}
     measured: dict[str, Measured] = {}
     dispatched: DispatchCounts | None = None
     if not request.repetition:
-        dispatched, told, measured = counted(work, request, note)
+        dispatched, told, measured = counted_once(work, request, note)
         counts = told | counts
     note("measuring memory")
-    measured = {"peak_memory": memory_of(work, request.device)} | measured
+    measured = {"peak_memory": peak_of_call(work, request.device)} | measured
     measured |= metered(work, request, dispatched, limits, note)
     readings, reasons = divide(measured)
     found = Measurement(
@@ -138,8 +138,8 @@ def _measured(
     return flagged(found, request.mixer)
 
 
-def counted(
-    work: Work, request: Request, note: Callable[[str], None]
+def counted_once(
+    work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
     """What does not vary between repetitions: the dispatched operations; these and other counters'
     figures as JSON values; bytes held and saved, kernels, and why a counter has no figure."""
@@ -167,7 +167,7 @@ def counted(
 
 
 def hardware_of(
-    work: Work, request: Request, note: Callable[[str], None]
+    work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
     """What the hardware executed, as JSON values, beside the matrix products that the call
     dispatches, and the bytes moved; or why it is unknown."""
@@ -180,7 +180,7 @@ def hardware_of(
 
 
 def metered(
-    work: Work,
+    work: PreparedCall,
     request: Request,
     dispatched: DispatchCounts | None,
     limits: LatencyLimits | None,
@@ -194,17 +194,17 @@ def metered(
     measured: dict[str, Measured] = {}
     if request.compile:
         note("compiling")
-        work, measured["compile"] = compiled(work, request, limits)
+        work, measured["compile"] = compiled_work(work, request, limits)
     launches = () if dispatched is None else ("launch_estimate",)
     if isinstance(failed := measured.get("compile"), Unavailable):
         return measured | dict.fromkeys((*KINDS, *launches, *ENERGIES), failed)
     note("measuring latency")
-    measured |= latencies(work, request, dispatched, limits)
+    measured |= latencies_of_work(work, request, dispatched, limits)
     if request.compile:
         measured |= dict.fromkeys(launches, Unavailable(OF_ITS_OWN))
     note("measuring energy")
     lost = lost_in(measured)
-    return measured | (dict.fromkeys(ENERGIES, lost) if lost else energies(work, request))
+    return measured | (dict.fromkeys(ENERGIES, lost) if lost else energies_of_work(work, request))
 
 
 def tools(counts: Mapping[str, Any]) -> dict[str, str]:
@@ -222,17 +222,17 @@ def _form(request: Request) -> str:
     return (chosen.step_form or "") if phase_name(request.phase) == "inference" else chosen.form
 
 
-def _named(request: Request, reason: str) -> str:
+def _with_candidate(request: Request, reason: str) -> str:
     return f"{request.mixer.name} {request.implementation.name} ({request.dtype}): {reason}"
 
 
-def dispatched_by(work: Work) -> DispatchCounts:
+def dispatched_by(work: PreparedCall) -> DispatchCounts:
     """What the call itself dispatches, without what restores its state."""
     work.restore()
     return count_dispatch(work.bare)
 
 
-def zeros_of(work: Work) -> Operations:
+def zeros_of(work: PreparedCall) -> Operations:
     """The arithmetic of the backward pass with zeros that stand for no gradient; nothing without
     one."""
     if work.halves is None:
@@ -246,7 +246,7 @@ def zeros_of(work: Work) -> Operations:
 FORWARD_ONLY = "fvcore traces forward passes alone: it counts no gradient"
 
 
-def peers_of(work: Work) -> dict[str, PeerCount | Unavailable]:
+def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
     """What other counters print for the same call."""
 
     def call(*_: torch.Tensor) -> Any:
@@ -273,7 +273,7 @@ def weight_bytes(module: nn.Module) -> Reading:
     return Reading("weights", held, "B", (float(held),))
 
 
-def state_bytes(work: Work, phase: str = "training") -> Measured:
+def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
     """Bytes of the rows held once the token is in the state; allocated bytes are in details."""
     if work.state is None:
         return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
@@ -287,7 +287,7 @@ def state_bytes(work: Work, phase: str = "training") -> Measured:
     return Reading("state", valid, "B", (float(valid),), {"allocated": allocated})
 
 
-def owned(work: Work) -> list[torch.Tensor]:
+def owned(work: PreparedCall) -> list[torch.Tensor]:
     """Parameters and buffers."""
     return [*work.module.parameters(), *work.module.buffers()]
 
@@ -298,14 +298,14 @@ RELEASES_UNSEEN = (
 )
 
 
-def memory_of(work: Work, device: str) -> Measured:
+def peak_of_call(work: PreparedCall, device: str) -> Measured:
     """The peak of the call, or why it is unknown."""
     if not (work.trivial or device.startswith("cuda")):
         return Unavailable(RELEASES_UNSEEN)
     return peak_memory(work.bare, device=device, reset=work.reset)
 
 
-def tensors_at_peak(work: Work, phase: str) -> Measured:
+def tensors_at_peak(work: PreparedCall, phase: str) -> Measured:
     """The most bytes that tensors made in the call hold at once; how many fewer they are without
     each class of bytes is in details."""
     if phase == "inference":
@@ -321,7 +321,7 @@ def tensors_at_peak(work: Work, phase: str) -> Measured:
     return Reading("tensors_at_peak", found.total, "B", (float(found.total),), details)
 
 
-def activation_bytes(work: Work) -> Measured:
+def activation_bytes(work: PreparedCall) -> Measured:
     """Bytes that the forward pass keeps for the backward pass, parameters left out; their classes
     are in details."""
     if work.forward is None:
@@ -336,7 +336,7 @@ def activation_bytes(work: Work) -> Measured:
     return Reading("activations", held, "B", (float(held),), details)
 
 
-def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
+def kernels_of(work: PreparedCall, device: str, dispatched: DispatchCounts) -> Measured:
     """Kernels launched: by CUPTI on a GPU; on a CPU the dispatched operations that are not
     views."""
     if device.startswith("cuda"):
@@ -345,8 +345,11 @@ def kernels_of(work: Work, device: str, dispatched: DispatchCounts) -> Measured:
     return Reading("kernels", number, "1", (number,), {"method": "dispatched non-view operations"})
 
 
-def latencies(
-    work: Work, request: Request, dispatched: DispatchCounts | None, limits: LatencyLimits | None
+def latencies_of_work(
+    work: PreparedCall,
+    request: Request,
+    dispatched: DispatchCounts | None,
+    limits: LatencyLimits | None,
 ) -> dict[str, Measured]:
     """The call's latency, hot, cold and as a graph; and, where its dispatched operations were
     counted, an estimate of the time to launch them."""
@@ -397,7 +400,9 @@ def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = N
 OF_ITS_OWN = "a compiled call launches operations of its own, whose number is not counted"
 
 
-def compiled(work: Work, request: Request, limits: LatencyLimits | None) -> tuple[Work, Measured]:
+def compiled_work(
+    work: PreparedCall, request: Request, limits: LatencyLimits | None
+) -> tuple[PreparedCall, Measured]:
     """The call compiled by torch.compile, and how long compiling took; or the call itself and why
     not."""
     made = compile_call(work.fn, work.args, device=request.device, reset=work.reset, limits=limits)
@@ -418,7 +423,7 @@ ENERGIES = ("energy", "energy_net", "power")
 NO_ENERGY = Unavailable("energy was not asked for (--no-energy)")
 
 
-def energies(work: Work, request: Request) -> dict[str, Measured]:
+def energies_of_work(work: PreparedCall, request: Request) -> dict[str, Measured]:
     """Gross and net energy and mean power, each a reading or the reason why there is none."""
     if not request.energy:
         return dict.fromkeys(ENERGIES, NO_ENERGY)
@@ -430,4 +435,4 @@ def energies(work: Work, request: Request) -> dict[str, Measured]:
     measured = work.noted(found)
     if isinstance(measured, Unavailable):
         return dict.fromkeys(ENERGIES, measured)
-    return {reading.name: reading for reading in split(measured)}
+    return {reading.name: reading for reading in energy_readings(measured)}

@@ -113,12 +113,12 @@ def chosen_implementations(
         if is_class(name):
             found[name] = users_class(mixer, name)
             continue
-        known = described(mixer)
+        known = implementations_of(mixer)
         if name == "all":
             found |= known
         elif name in known:
             found[name] = known[name]
-        elif not any(name in described(other) for other in mixers):
+        elif not any(name in implementations_of(other) for other in mixers):
             near = difflib.get_close_matches(name, [*known, "all"], 1)
             hint = f"did you mean '{near[0]}'? " if near else ""
             raise MeasureError(
@@ -128,7 +128,7 @@ def chosen_implementations(
     return list(found.values())
 
 
-def described(mixer: Mixer) -> dict[str, Implementation]:
+def implementations_of(mixer: Mixer) -> dict[str, Implementation]:
     """The implementations of a mixer by name; MeasureError where it has none."""
     try:
         return implementations(mixer)
@@ -161,7 +161,7 @@ def implementation_of(
     """
     if is_class(name):
         return users_class(mixer, name, load)
-    known = described(mixer)
+    known = implementations_of(mixer)
     if name not in known:
         raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
     return known[name]
@@ -191,7 +191,7 @@ def users_class(
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise MeasureError(f"{path} has no class '{name}' that is a torch.nn.Module")
-    claimed = _described(mixer, found, wanted)
+    claimed = _users_implementation(mixer, found, wanted)
     shown_equal(mixer, claimed, wanted, ("training", "inference"))
     return claimed
 
@@ -206,7 +206,7 @@ def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Seque
             raise MeasureError(f"{named} is not {mixer.name}: {failed} fails {proof.detail}")
 
 
-def _described(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
+def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
     try:
         for implementation in implementations(mixer).values():
             if implementation.module is found:
@@ -241,7 +241,7 @@ def candidate_of(description: Mapping[str, Any]) -> tuple[Mixer, Implementation]
 def request_of(
     description: Mapping[str, Any], candidate: tuple[Mixer, Implementation] | None = None
 ) -> Request:
-    """The request that `described` gave; its candidate is looked up where it is not given."""
+    """The request that `request_json` gave; its candidate is looked up where it is not given."""
     return Request(
         *(candidate or candidate_of(description)),
         description["sizes"],

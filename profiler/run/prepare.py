@@ -21,7 +21,7 @@ from profiler.run.request import Request
 
 
 @dataclass(frozen=True)
-class Work:
+class PreparedCall:
     """A call to measure: `fn(*args)` after `reset()`.
 
     What is counted is the call on `args` alone. The timed call, also the load for energy, takes
@@ -93,7 +93,7 @@ class Work:
         return replace(measured, details={**facts, **measured.details})
 
 
-def prepare(request: Request) -> Work:
+def prepare(request: Request) -> PreparedCall:
     """Build the module with random parameters, and the call that a phase times.
 
     Inference fills the state with t-1 random tokens, and every call is the t-th. A backward pass
@@ -105,7 +105,7 @@ def prepare(request: Request) -> Work:
     return PREPARED[phase](request)
 
 
-def _module(request: Request, sizes: dict[str, int], *, train: bool) -> nn.Module:
+def _built_module(request: Request, sizes: dict[str, int], *, train: bool) -> nn.Module:
     """The module with random parameters, in train mode where gradients are wanted."""
     dtype = DTYPES[request.dtype]
     module = build(
@@ -114,9 +114,9 @@ def _module(request: Request, sizes: dict[str, int], *, train: bool) -> nn.Modul
     return module.train(train)
 
 
-def _given(request: Request, sizes: Mapping[str, int], turn: int = 0) -> tuple[torch.Tensor, ...]:
+def _inputs(request: Request, sizes: Mapping[str, int], turn: int = 0) -> tuple[torch.Tensor, ...]:
     """x (b, l, d), then every context; `turn` selects the set of inputs."""
-    x = random((sizes["b"], sizes["l"], sizes["d"]), request, 1 + turn * STREAMS)
+    x = random_values((sizes["b"], sizes["l"], sizes["d"]), request, 1 + turn * STREAMS)
     return (x, *_contexts(request, sizes, turn))
 
 
@@ -126,12 +126,12 @@ def _contexts(
     """The contexts, which exist whole before the first token, (b, ...) each."""
     shapes = [tuple(extent.at(sizes) for extent in a.shape) for a in request.mixer.contexts]
     first = 100 + turn * STREAMS
-    return tuple(random((sizes["b"], *s), request, first + k) for k, s in enumerate(shapes))
+    return tuple(random_values((sizes["b"], *s), request, first + k) for k, s in enumerate(shapes))
 
 
 def with_turns(
-    work: Work, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
-) -> Work:
+    work: PreparedCall, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
+) -> PreparedCall:
     """The work with further sets of inputs, `made(turn)`, or with the reason why it has none."""
     held = () if work.state is None else tuple(work.state.arrays.values())
     beside = (*work.module.parameters(), *work.module.buffers(), *held)
@@ -140,35 +140,35 @@ def with_turns(
     return replace(work, others=tuple(made(turn) for turn in range(1, SETS)))
 
 
-def _forward_work(request: Request) -> Work:
+def _forward_work(request: Request) -> PreparedCall:
     sizes = dict(request.sizes)
-    module = _module(request, sizes, train=False)
+    module = _built_module(request, sizes, train=False)
 
     @torch.no_grad()
     def forward(*args: torch.Tensor) -> Any:
         return module(*args)
 
-    work = Work(module, forward, _given(request, sizes), None, details=mode_of(module))
-    return with_turns(work, request, lambda turn: _given(request, sizes, turn))
+    work = PreparedCall(module, forward, _inputs(request, sizes), None, details=mode_of(module))
+    return with_turns(work, request, lambda turn: _inputs(request, sizes, turn))
 
 
 def _bounded(request: Request) -> bool:
     return bool(getattr(request.implementation.module, "bounded", False))
 
 
-def _step_work(request: Request) -> Work:
+def _step_work(request: Request) -> PreparedCall:
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
     if not _bounded(request):
         sizes["l"] = max(sizes["l"], t)
-    module = _module(request, sizes, train=False)
+    module = _built_module(request, sizes, train=False)
     contexts = _contexts(request, sizes)
     state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
     for k, name in enumerate(sorted(state.arrays)):
-        state.arrays[name].copy_(random(tuple(state.arrays[name].shape), request, 2 + k))
+        state.arrays[name].copy_(random_values(tuple(state.arrays[name].shape), request, 2 + k))
 
     def row(turn: int = 0) -> tuple[torch.Tensor, ...]:
-        return (random((sizes["b"], sizes["d"]), request, 1 + turn * STREAMS),)
+        return (random_values((sizes["b"], sizes["d"]), request, 1 + turn * STREAMS),)
 
     def reset() -> None:
         state.position = t - 1
@@ -177,7 +177,7 @@ def _step_work(request: Request) -> Work:
     def step(x_t: torch.Tensor) -> Any:
         return module.step(x_t, state)  # type: ignore[operator]
 
-    work = Work(module, step, row(), reset, state, details=mode_of(module))
+    work = PreparedCall(module, step, row(), reset, state, details=mode_of(module))
     return with_turns(work, request, row)
 
 
@@ -232,15 +232,15 @@ class Trained:
         y.backward(self.cotangent)
 
 
-def trained(request: Request) -> Trained:
+def trained_module(request: Request) -> Trained:
     """The module of a request, ready for a forward and a backward pass.
 
     Raises:
         MeasureError: its result is not a tensor through which gradients flow.
     """
     sizes = dict(request.sizes)
-    module = _module(request, sizes, train=True)
-    made = Trained(module, wanting(_given(request, sizes)))
+    module = _built_module(request, sizes, train=True)
+    made = Trained(module, wanting(_inputs(request, sizes)))
     made.forward()
     if not isinstance(made.y, torch.Tensor) or made.y.grad_fn is None:
         raise MeasureError(
@@ -248,7 +248,7 @@ def trained(request: Request) -> Trained:
             f"{request.implementation.name} returns: expected one tensor that depends on x by "
             f"differentiable operations"
         )
-    made.cotangent = random(tuple(made.y.shape), request, 200).to(made.y.dtype)
+    made.cotangent = random_values(tuple(made.y.shape), request, 200).to(made.y.dtype)
     made.forget()
     return made
 
@@ -258,41 +258,41 @@ def wanting(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(tensor.requires_grad_() for tensor in given)
 
 
-def _with_trained_turns(work: Work, request: Request, made: Trained) -> Work:
+def _with_trained_turns(work: PreparedCall, request: Request, made: Trained) -> PreparedCall:
     sizes = dict(request.sizes)
-    return with_turns(work, request, lambda turn: made.another(_given(request, sizes, turn)))
+    return with_turns(work, request, lambda turn: made.another(_inputs(request, sizes, turn)))
 
 
-def _backward_work(request: Request) -> Work:
-    made = trained(request)
+def _backward_work(request: Request) -> PreparedCall:
+    made = trained_module(request)
 
     def backward(*_: torch.Tensor) -> None:
         made.backward()
 
     details = mode_of(made.module) | {"before": "a forward pass, outside the call"}
-    work = Work(
+    work = PreparedCall(
         made.module, backward, made.given, made.anew,
         trivial=False, forward=made.result, halves=made.halves, details=details, lead=made.anew,
     )  # fmt: skip
     return _with_trained_turns(work, request, made)
 
 
-def _training_step_work(request: Request) -> Work:
-    made = trained(request)
+def _training_step_work(request: Request) -> PreparedCall:
+    made = trained_module(request)
 
     def step(*given: torch.Tensor) -> None:
         made.forward(*given)
         made.backward()
 
     details = mode_of(made.module)
-    work = Work(
+    work = PreparedCall(
         made.module, step, made.given, made.forget,
         forward=made.result, halves=made.halves, details=details,
     )  # fmt: skip
     return _with_trained_turns(work, request, made)
 
 
-PREPARED: Mapping[str, Callable[[Request], Work]] = {
+PREPARED: Mapping[str, Callable[[Request], PreparedCall]] = {
     "training": _forward_work,
     "inference": _step_work,
     "backward": _backward_work,
@@ -311,7 +311,7 @@ STREAMS = 400
 equal."""
 
 
-def random(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
+def random_values(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
     """Normal numbers of a shape, in the request's dtype, equal for equal seeds on every device."""
     generator = torch.Generator().manual_seed(request.seed * 1000 + stream)
     values = torch.randn(shape, generator=generator, dtype=torch.float32)

@@ -15,7 +15,7 @@ from costmodel.report.cells import Cell, Column, Dash, Grid, Line, Note
 from profiler.hardware.operations import UNTOLD
 from profiler.hardware.result import MOVED, hardware
 from profiler.meters.ceilings import ceilings_words
-from profiler.meters.disturbances import meant
+from profiler.meters.disturbances import label_meanings
 from profiler.meters.effective_sample_size import markedly_fewer
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -284,7 +284,9 @@ def _labelled(found: Sequence[Measurement]) -> list[Note]:
         for label, rows in carried.items()
     ]
     latencies = (m.readings["latency"] for m in found if "latency" in m.readings)
-    said = meant(label for reading in latencies for label in reading.details.get("labels", ()))
+    said = label_meanings(
+        label for reading in latencies for label in reading.details.get("labels", ())
+    )
     return [*told, *(Note((words,)) for words in said)]
 
 

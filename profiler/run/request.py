@@ -75,7 +75,7 @@ def form_of(implementation: Implementation, phase: str) -> str:
     return (implementation.step_form or "") if token else implementation.form
 
 
-def described(request: Request) -> dict[str, Any]:
+def request_json(request: Request) -> dict[str, Any]:
     """A request as JSON values, for another process."""
     return {
         "mixer": request.mixer.origin,

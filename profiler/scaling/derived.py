@@ -23,13 +23,13 @@ from costmodel.questions.question import element_bytes
 from costmodel.questions.traffic import Elements, traffic
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly
-from profiler.modules.described import Described, described, held_steps
+from profiler.modules.described import Described, description_of, held_steps
 from profiler.reconcile.memory import APART
 from profiler.run.plan import candidate_in_record
 from profiler.scaling.series import Series
 
 Sizes = Mapping[str, int]
-Derive = Callable[["Executed"], Exact]
+Derive = Callable[["ExecutedMixer"], Exact]
 
 OPERATIONS, UNFUSED, COMPULSORY, LIVE, EXPONENTIALS = (
     "operations",
@@ -57,7 +57,7 @@ class NotSmooth(ValueError):
 
 
 @dataclass(frozen=True)
-class Executed:
+class ExecutedMixer:
     """What a derived quantity is a quantity of: a mixer as one implementation executes it in one
     phase."""
 
@@ -132,14 +132,14 @@ def atom_letters(atom: str) -> frozenset[str]:
     return Poly.atom(atom).letters
 
 
-def counted(of: Executed) -> Counts:
+def executed_counts(of: ExecutedMixer) -> Counts:
     """The operation counts of the equations as the implementation executes them."""
     return count(of.mixer, of.phase, of.does.form, ("strict", *of.does.rewrites))
 
 
-def operations(of: Executed) -> Exact:
+def executed_operations(of: ExecutedMixer) -> Exact:
     """Operations for b sequences; work common to all sequences counts once."""
-    found = counted(of)
+    found = executed_counts(of)
     total = Exact()
     for each in found.classes.values():
         total = total + each
@@ -148,17 +148,17 @@ def operations(of: Executed) -> Exact:
     return total * b + once + found.joined * (b - 1)
 
 
-def exponentials(of: Executed) -> Exact:
+def executed_exponentiations(of: ExecutedMixer) -> Exact:
     """The exponentiations among the operations."""
-    found = counted(of)
+    found = executed_counts(of)
     once = found.once.classes.get("exp", Exact()) if found.once else Exact()
     return found.classes.get("exp", Exact()) * of.sizes["b"] + once
 
 
-def moved(which: str) -> Derive:
+def moved_bytes(which: str) -> Derive:
     """Bytes moved, `unfused` or `compulsory`, for b sequences."""
 
-    def bytes_(of: Executed) -> Exact:
+    def bytes_(of: ExecutedMixer) -> Exact:
         rules = convention(("strict", *of.does.rewrites))
         elements: Elements = getattr(traffic(of.mixer, of.phase, of.does.form, rules), which)
         total = Exact()
@@ -169,7 +169,7 @@ def moved(which: str) -> Derive:
     return bytes_
 
 
-def live(of: Executed) -> Exact:
+def live_set_bytes(of: ExecutedMixer) -> Exact:
     """The largest live set in bytes at these sizes, without what existed before the call."""
     if reason := APART.get(of.phase):
         raise Unanswered(reason)
@@ -184,11 +184,11 @@ def live(of: Executed) -> Exact:
 
 
 RULES: Mapping[str, Derive] = {
-    OPERATIONS: operations,
-    EXPONENTIALS: exponentials,
-    UNFUSED: moved("unfused"),
-    COMPULSORY: moved("compulsory"),
-    LIVE: live,
+    OPERATIONS: executed_operations,
+    EXPONENTIALS: executed_exponentiations,
+    UNFUSED: moved_bytes("unfused"),
+    COMPULSORY: moved_bytes("compulsory"),
+    LIVE: live_set_bytes,
 }
 """Derived quantity -> how it is derived."""
 
@@ -202,7 +202,7 @@ class Predictions:
     @cached_property
     def _mixer(self) -> tuple[Mixer, Described]:
         mixer, chosen = candidate_in_record(self.series.mixer, self.series.implementation)
-        return mixer, described(mixer, chosen, self.series.phase)
+        return mixer, description_of(mixer, chosen, self.series.phase)
 
     @property
     def kernels(self) -> frozenset[str]:
@@ -221,7 +221,9 @@ class Predictions:
             return str(error)
 
         def asked(sizes: Sizes) -> Exact:
-            return RULES[name](Executed(mixer, does, self.series.phase, self.series.dtype, sizes))
+            return RULES[name](
+                ExecutedMixer(mixer, does, self.series.phase, self.series.dtype, sizes)
+            )
 
         found = Derived(name, self.series, asked)
         try:

@@ -34,7 +34,7 @@ NORMAL = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Value:
+class MeasuredValue:
     """A measured value at one size, with the 95 % interval of its median."""
 
     size: int
@@ -61,7 +61,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Line:
+class FittedLine:
     """A weighted straight line through (x, y)."""
 
     slope: float
@@ -106,7 +106,7 @@ class Unsettled:
     reason: str
 
 
-def line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[float]) -> Line:
+def fit_line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[float]) -> FittedLine:
     """The line of weighted least squares; ValueError for fewer than two different x."""
     weights = [deviation**-2 for deviation in deviations]
     total = math.fsum(weights)
@@ -116,24 +116,24 @@ def line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[float]) 
     if not spread > 0:
         raise ValueError("expected values at two sizes or more")
     together = math.fsum(w * (a - x) * (b - y) for w, a, b in zip(weights, xs, ys, strict=True))
-    return Line(together / spread, x, y, spread**-0.5, total**-0.5)
+    return FittedLine(together / spread, x, y, spread**-0.5, total**-0.5)
 
 
-def line_through(values: Sequence[Value]) -> Line:
+def line_through(values: Sequence[MeasuredValue]) -> FittedLine:
     """The line through the logarithms of measured values."""
-    return line(
+    return fit_line(
         [each.x for each in values], [each.y for each in values], [v.deviation for v in values]
     )
 
 
-def settled(values: Sequence[Value]) -> tuple[list[Value], str]:
+def settled_range(values: Sequence[MeasuredValue]) -> tuple[list[MeasuredValue], str]:
     """The part of a curve, from its largest size down, whose local slopes agree, and what ends it.
 
     The next smaller size belongs to it while its value lies on the line through the values above:
     within their uncertainty, or so near that the local slope differs by at most `AGREE`. A value
     bound by launches ends the range.
     """
-    found: list[Value] = []
+    found: list[MeasuredValue] = []
     for each in sorted(values, key=lambda v: -v.size):
         if each.cut:
             return found[::-1], f"{each.cut} at {each.size}"
@@ -143,7 +143,7 @@ def settled(values: Sequence[Value]) -> tuple[list[Value], str]:
     return found[::-1], ""
 
 
-def follows(value: Value, above: Sequence[Value]) -> bool:
+def follows(value: MeasuredValue, above: Sequence[MeasuredValue]) -> bool:
     """Whether a value lies on the line through the values at larger sizes, within their
     uncertainty."""
     fitted = line_through(above)
@@ -152,13 +152,13 @@ def follows(value: Value, above: Sequence[Value]) -> bool:
     return abs(value.y - fitted.at(value.x)) <= uncertain + bend
 
 
-def exponent(values: Sequence[Value]) -> Exponent | Unsettled:
+def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
     """The power with which the values grow over their settled range."""
     if len({v.size for v in values}) != len(values):
         raise ValueError("expected one value a size")
     if bad := [v.size for v in values if not 0 < v.low <= v.value <= v.high]:
         raise ValueError(f"expected 0 < low <= value <= high, and it is not so at {bad[0]}")
-    found, ended = settled(values)
+    found, ended = settled_range(values)
     if len(found) < LEAST:
         because = f" ({ended})" if ended else ""
         return Unsettled(
@@ -166,14 +166,14 @@ def exponent(values: Sequence[Value]) -> Exponent | Unsettled:
             f"exponent needs {LEAST}: measure more sizes, or larger ones"
         )
     fitted = line_through(found)
-    half = max(NORMAL * fitted.slope_deviation, scatter(found, fitted))
+    half = max(NORMAL * fitted.slope_deviation, scatter_half_width(found, fitted))
     return Exponent(
         fitted.slope, fitted.slope - half, fitted.slope + half,
         found[0].size, found[-1].size, len(found), ended,
     )  # fmt: skip
 
 
-def scatter(values: Sequence[Value], fitted: Line) -> float:
+def scatter_half_width(values: Sequence[MeasuredValue], fitted: FittedLine) -> float:
     """The half-width of the slope's interval that the scatter about the line gives."""
     free = len(values) - 2
     chi2 = math.fsum(((v.y - fitted.at(v.x)) / v.deviation) ** 2 for v in values)
@@ -193,13 +193,13 @@ def student(free: int) -> float:
 
 
 def power_of(
-    function: Callable[[int], float], values: Sequence[Value], first: int, last: int
+    function: Callable[[int], float], values: Sequence[MeasuredValue], first: int, last: int
 ) -> float:
     """The power of a known function over a settled range: the slope of the same weighted line
     through its values at the same sizes."""
     kept = [v for v in values if first <= v.size <= last]
     ys = [math.log(function(v.size)) for v in kept]
-    return line([v.x for v in kept], ys, [v.deviation for v in kept]).slope
+    return fit_line([v.x for v in kept], ys, [v.deviation for v in kept]).slope
 
 
 def pooled(rounds: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:

@@ -22,8 +22,8 @@ from profiler.records.reading import Reading
 from profiler.records.words import scaled
 from profiler.run.lower_bounds import bandwidth, ceiling
 from profiler.scaling.derived import COMPULSORY, EXPONENTIALS, LIVE, OPERATIONS, UNFUSED, Derived
-from profiler.scaling.exponents import Value
-from profiler.scaling.series import Quantity, Series, readings_of
+from profiler.scaling.exponents import MeasuredValue
+from profiler.scaling.series import MeasuredQuantity, Series, readings_of
 
 LAUNCHES, TRAFFIC, ARITHMETIC = "launch overhead", "memory traffic", "arithmetic"
 EXPONENTIATION = "exponentials"
@@ -65,7 +65,7 @@ counts."""
 
 
 @dataclass(frozen=True)
-class Floor:
+class ScaledFloor:
     """A floor at every size of a series, in the measured quantity's unit."""
 
     name: str
@@ -80,8 +80,8 @@ class Floor:
 class Departure:
     """Where a series is explained by its floors and where it is not."""
 
-    floors: tuple[Floor, ...]
-    values: tuple[Value, ...]
+    floors: tuple[ScaledFloor, ...]
+    values: tuple[MeasuredValue, ...]
     highest: Mapping[int, str] = field(default_factory=dict)
     """Explained size -> its highest floor."""
     above: Mapping[int, float] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def regimes(highest: Mapping[int, str]) -> str:
     return ", ".join(said)
 
 
-def departure(floors: Sequence[Floor], values: Sequence[Value]) -> Departure:
+def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) -> Departure:
     """Which values are at most `NEAR` times the sum of all floors, by the low ends of their
     intervals."""
     highest: dict[int, str] = {}
@@ -151,7 +151,7 @@ def departure(floors: Sequence[Floor], values: Sequence[Value]) -> Departure:
     return Departure(tuple(floors), tuple(values), highest, above)
 
 
-def best(derived: Derived, values: Sequence[Value], unit: str) -> Floor:
+def best_floor(derived: Derived, values: Sequence[MeasuredValue], unit: str) -> ScaledFloor:
     """A derived quantity scaled by the best rate of the series, so that the floor touches one
     value."""
     numbers = {value.size: derived.at(value.size) for value in values}
@@ -161,14 +161,14 @@ def best(derived: Derived, values: Sequence[Value], unit: str) -> Floor:
 
 def scaled_by(
     rate: float, source: str, derived: Derived, numbers: Mapping[int, float], unit: str
-) -> Floor:
+) -> ScaledFloor:
     """The numbers of a derived quantity divided by a rate."""
     words = f"{scaled(rate, RATES[unit][derived.name])}, {source}"
     at = {size: number / rate for size, number in numbers.items()}
-    return Floor(DERIVED[derived.name], at, words, source)
+    return ScaledFloor(DERIVED[derived.name], at, words, source)
 
 
-def reached(series: Series, name: str) -> Reading | None:
+def measured_ceiling(series: Series, name: str) -> Reading | None:
     """The highest of the ceilings that bound the rate of a derived quantity, as measured beside any
     record of a series; None where none was measured."""
     found = [
@@ -180,35 +180,37 @@ def reached(series: Series, name: str) -> Reading | None:
     return max(known, key=lambda reading: reading.value, default=None)
 
 
-def sheet(series: Series) -> float | None:
+def sheet_bandwidth(series: Series) -> float | None:
     """The most bytes per second in the data sheet of a series' device."""
     found = [bandwidth(record.environment) for record in series.records]
     return max((rate for rate in found if rate is not None), default=None)
 
 
 def in_time(
-    series: Series, values: Sequence[Value], derived: Derived, apart: Derived | None
-) -> Floor:
+    series: Series, values: Sequence[MeasuredValue], derived: Derived, apart: Derived | None
+) -> ScaledFloor:
     """A floor in seconds, by the best-known rate.
 
     `apart`: operations that have a floor of their own and are taken out of this one.
     """
     numbers: dict[int, float] = {value.size: derived.at(value.size) for value in values}
-    if (top := reached(series, derived.name)) is not None:
+    if (top := measured_ceiling(series, derived.name)) is not None:
         if derived.name == OPERATIONS and apart is not None:
             numbers = {size: number - apart.at(size) for size, number in numbers.items()}
         return scaled_by(top.value, f"{MEASURED} ({top.name})", derived, numbers, "s")
-    if DERIVED[derived.name] == TRAFFIC and (rate := sheet(series)) is not None:
+    if DERIVED[derived.name] == TRAFFIC and (rate := sheet_bandwidth(series)) is not None:
         return scaled_by(rate, SHEET, derived, numbers, "s")
-    return best(derived, values, "s")
+    return best_floor(derived, values, "s")
 
 
-def launches(series: Series, values: Sequence[Value]) -> Floor | None:
+def launch_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:
     """The time of launching the operations alone; None where a size has no estimate."""
-    return averaged(series, values, LAUNCHES, "launch_estimate", 1.0, "as estimated by the records")
+    return reading_floor(
+        series, values, LAUNCHES, "launch_estimate", 1.0, "as estimated by the records"
+    )
 
 
-def idle(series: Series, values: Sequence[Value]) -> Floor | None:
+def idle_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:
     """The board's power without work, for the duration of a call; None where the power is
     unknown."""
     net = [record.readings.get("energy_net") for record in series.records]
@@ -216,12 +218,19 @@ def idle(series: Series, values: Sequence[Value]) -> Floor | None:
     if not watts:
         return None
     mean = statistics.fmean(watts)
-    return averaged(series, values, IDLE, "latency", mean, f"{scaled(mean, 'W')} over the latency")
+    return reading_floor(
+        series, values, IDLE, "latency", mean, f"{scaled(mean, 'W')} over the latency"
+    )
 
 
-def averaged(
-    series: Series, values: Sequence[Value], name: str, reading: str, factor: float, words: str
-) -> Floor | None:
+def reading_floor(
+    series: Series,
+    values: Sequence[MeasuredValue],
+    name: str,
+    reading: str,
+    factor: float,
+    words: str,
+) -> ScaledFloor | None:
     """A floor from a reading of the records themselves."""
     found: dict[int, float] = {}
     for value in values:
@@ -229,24 +238,24 @@ def averaged(
         if not read:
             return None
         found[value.size] = factor * statistics.fmean(read)
-    return Floor(name, found, words)
+    return ScaledFloor(name, found, words)
 
 
 OWN: Mapping[str, tuple[object, ...]] = {
-    "latency": (launches,),
-    "latency_cold": (launches,),
-    "energy": (idle,),
+    "latency": (launch_floor,),
+    "latency_cold": (launch_floor,),
+    "energy": (idle_floor,),
 }
 """Reading -> its floors besides those of derived quantities."""
 
 
 def floors_of(
     series: Series,
-    quantity: Quantity,
-    values: Sequence[Value],
+    quantity: MeasuredQuantity,
+    values: Sequence[MeasuredValue],
     derived: Sequence[Derived],
     exponentials: Derived | None = None,
-) -> list[Floor]:
+) -> list[ScaledFloor]:
     """Every known floor of a measured quantity along a series.
 
     `exponentials`: their number, which has a floor of its own where the device's ceiling of
@@ -255,8 +264,8 @@ def floors_of(
     own = [rule(series, values) for rule in OWN.get(quantity.reading, ())]  # type: ignore[operator]  # the functions above
     known = [*filter(None, own)]
     if quantity.unit != "s":
-        return [*known, *(best(each, values, quantity.unit) for each in derived)]
-    both = all(reached(series, name) is not None for name in (EXPONENTIALS, OPERATIONS))
+        return [*known, *(best_floor(each, values, quantity.unit) for each in derived)]
+    both = all(measured_ceiling(series, name) is not None for name in (EXPONENTIALS, OPERATIONS))
     apart = exponentials if both else None
     timed = [*derived, *([apart] if apart else [])]
     return [*known, *(in_time(series, values, each, apart) for each in timed)]

@@ -18,9 +18,9 @@ from profiler.scaling.derived import (
     Derived,
     Predictions,
 )
-from profiler.scaling.exponents import Exponent, Unsettled, Value, exponent, power_of
+from profiler.scaling.exponents import Exponent, MeasuredValue, Unsettled, exponent, power_of
 from profiler.scaling.floors import Departure, departure, floors_of
-from profiler.scaling.series import LAUNCH_BOUND, QUANTITIES, Quantity, Series, series_of
+from profiler.scaling.series import LAUNCH_BOUND, QUANTITIES, MeasuredQuantity, Series, series_of
 
 LETTERS = ("l", "d")
 
@@ -36,7 +36,7 @@ FUSED = "fused-attention"
 
 
 @dataclass(frozen=True)
-class Growth:
+class DerivedGrowth:
     """How a derived quantity grows over the range of a measured exponent."""
 
     name: str
@@ -67,10 +67,10 @@ class Scaling:
     """One measured quantity along one series."""
 
     series: Series
-    quantity: Quantity
-    values: tuple[Value, ...]
+    quantity: MeasuredQuantity
+    values: tuple[MeasuredValue, ...]
     measured: Exponent | Unsettled
-    derived: Mapping[str, Growth | str] = field(default_factory=dict)
+    derived: Mapping[str, DerivedGrowth | str] = field(default_factory=dict)
     """Name -> growth, or why there is none."""
     departure: Departure | str = ""
     """Where the quantity leaves its floors; or why that is unknown."""
@@ -80,7 +80,7 @@ class Scaling:
         """The derived quantities whose exponent lies in the measured interval."""
         if isinstance(self.measured, Unsettled):
             return []
-        known = [g for g in self.derived.values() if isinstance(g, Growth)]
+        known = [g for g in self.derived.values() if isinstance(g, DerivedGrowth)]
         return [growth.name for growth in known if self.measured.contains(growth.power)]
 
     def to_json(self) -> dict[str, Any]:
@@ -137,12 +137,15 @@ def scalings(
         for series in along:
             predicted = Predictions(series)
             known: dict[str, Derived | str] = {}
-            found += [scaling(series, q, predicted, known) for q in QUANTITIES.values()]
+            found += [scaling_along(series, q, predicted, known) for q in QUANTITIES.values()]
     return found, problems
 
 
-def scaling(
-    series: Series, quantity: Quantity, predicted: Predictions, known: dict[str, Derived | str]
+def scaling_along(
+    series: Series,
+    quantity: MeasuredQuantity,
+    predicted: Predictions,
+    known: dict[str, Derived | str],
 ) -> Scaling:
     """One quantity along one series.
 
@@ -161,27 +164,29 @@ def scaling(
     first, last = values[0].size, values[-1].size
     if isinstance(measured, Exponent):
         first, last = measured.first, measured.last
-    growths = {name: growth(each, values, first, last) for name, each in derived.items()}
+    growths = {name: derived_growth(each, values, first, last) for name, each in derived.items()}
     if EXPONENTIALS not in known:
         known[EXPONENTIALS] = predicted.of(EXPONENTIALS)
-    left = departs(series, quantity, values, derived, predicted.kernels, known[EXPONENTIALS])
+    left = departure_of(series, quantity, values, derived, predicted.kernels, known[EXPONENTIALS])
     return Scaling(series, quantity, tuple(values), measured, growths, left)
 
 
-def growth(derived: Derived | str, values: Sequence[Value], first: int, last: int) -> Growth | str:
+def derived_growth(
+    derived: Derived | str, values: Sequence[MeasuredValue], first: int, last: int
+) -> DerivedGrowth | str:
     """How a derived quantity grows between two sizes."""
     if isinstance(derived, str):
         return derived
     if first == last:
         return f"one size has no growth: {first}"
     low, high, how = derived.between(first, last)
-    return Growth(derived.name, power_of(derived.at, values, first, last), low, high, how)
+    return DerivedGrowth(derived.name, power_of(derived.at, values, first, last), low, high, how)
 
 
-def departs(
+def departure_of(
     series: Series,
-    quantity: Quantity,
-    values: Sequence[Value],
+    quantity: MeasuredQuantity,
+    values: Sequence[MeasuredValue],
     derived: Mapping[str, Derived | str],
     kernels: frozenset[str],
     exponentials: Derived | str,

@@ -19,9 +19,9 @@ from profiler.host.device import dtype_name
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.scaling.derived import LIVE, OPERATIONS, Predictions
-from profiler.scaling.exponents import Value
-from profiler.scaling.floors import Floor, best
-from profiler.scaling.series import NO_INTERVAL, QUANTITIES, Quantity, Series, series_of
+from profiler.scaling.exponents import MeasuredValue
+from profiler.scaling.floors import ScaledFloor, best_floor
+from profiler.scaling.series import NO_INTERVAL, QUANTITIES, MeasuredQuantity, Series, series_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,7 @@ STYLE: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlotSelection:
     """Which records are drawn; an empty field excludes none."""
 
     along: tuple[str, ...] = ("l", "d")
@@ -113,15 +113,15 @@ class Asked:
 class Panel:
     """One quantity in one setting: the series that have it, and why other series do not."""
 
-    quantity: Quantity
+    quantity: MeasuredQuantity
     letter: str
     setting: str
-    drawn: tuple[tuple[Series, tuple[Value, ...]], ...]
+    drawn: tuple[tuple[Series, tuple[MeasuredValue, ...]], ...]
     missing: Mapping[str, frozenset[str]]
     """Reason why a series is not drawn -> the ids of its records."""
 
 
-def draw(records: Sequence[Measurement], asked: Asked, output: Path) -> list[str]:
+def draw(records: Sequence[Measurement], asked: PlotSelection, output: Path) -> list[str]:
     """Write a figure; returns a sentence for whatever is not in it.
 
     Equal records give equal files, byte by byte, with one version of matplotlib.
@@ -141,7 +141,7 @@ def draw(records: Sequence[Measurement], asked: Asked, output: Path) -> list[str
 
     suffix = output.suffix.lower().lstrip(".")
     with mpl.rc_context(cast(Any, dict(STYLE))):
-        figure = drawn(columns, Colours(panel for column in columns for panel in column))
+        figure = drawn_figure(columns, Colours(panel for column in columns for panel in column))
         figure.savefig(output, format=suffix, dpi=150, metadata=UNDATED[suffix])
     return [*problems, *not_drawn([panel for column in columns for panel in column])]
 
@@ -171,7 +171,7 @@ def panels(
         groups: dict[str, list[Series]] = {}
         along = series_of(records, letter)
         for series in along:
-            groups.setdefault(series.setting_at(shared(along, series)), []).append(series)
+            groups.setdefault(series.setting_at(shared_sizes(along, series)), []).append(series)
         if not groups:
             problems.append(f"no two records differ in {letter} alone: no panel against {letter}")
         columns += [
@@ -181,7 +181,7 @@ def panels(
     return columns, problems
 
 
-def shared(along: Sequence[Series], series: Series) -> frozenset[str]:
+def shared_sizes(along: Sequence[Series], series: Series) -> frozenset[str]:
     """The sizes that all comparable series have fixed, which decide which series share a panel: the
     series of the same phase in which the same letters vary (where t is fixed, t is among the
     sizes)."""
@@ -189,7 +189,7 @@ def shared(along: Sequence[Series], series: Series) -> frozenset[str]:
     return frozenset.intersection(*(frozenset(dict(each.fixed)) for each in like))
 
 
-def panel(quantity: Quantity, letter: str, setting: str, group: Sequence[Series]) -> Panel:
+def panel(quantity: MeasuredQuantity, letter: str, setting: str, group: Sequence[Series]) -> Panel:
     """What one panel shows."""
     found = []
     missing: dict[str, frozenset[str]] = {}
@@ -223,24 +223,24 @@ class Colours:
         }
 
 
-def drawn(columns: Sequence[Sequence[Panel]], look: Colours) -> Figure:
+def drawn_figure(columns: Sequence[Sequence[Panel]], look: Colours) -> Figure:
     """The figure; it belongs to no window."""
     from matplotlib.figure import Figure
 
-    across = min(range(1, len(columns) + 1), key=lambda n: max(inches(rows_of(columns, n))))
-    rows = rows_of(columns, across)
+    across = min(range(1, len(columns) + 1), key=lambda n: max(inches(rows_of_panels(columns, n))))
+    rows = rows_of_panels(columns, across)
     figure = Figure(figsize=inches(rows), layout="constrained")
     grid = figure.subplots(len(rows), across, squeeze=False, height_ratios=list(map(height, rows)))
     for j, row in enumerate(rows):
         for k, axes in enumerate(grid[j]):
             if k < len(row):
-                filled(axes, row[k], look, title=j % len(DRAWN) == 0)
+                draw_panel(axes, row[k], look, title=j % len(DRAWN) == 0)
             else:
                 axes.remove()
     return figure
 
 
-def rows_of(columns: Sequence[Sequence[Panel]], across: int) -> list[list[Panel]]:
+def rows_of_panels(columns: Sequence[Sequence[Panel]], across: int) -> list[list[Panel]]:
     """The rows of panels, with `across` columns side by side and the others in bands below."""
     bands = [columns[k : k + across] for k in range(0, len(columns), across)]
     return [[column[j] for column in band] for band in bands for j in range(len(DRAWN))]
@@ -257,7 +257,7 @@ def inches(rows: Sequence[Sequence[Panel]]) -> tuple[float, float]:
     return WIDTH * max(map(len, rows)), sum(map(height, rows)) + ENTRY * entries
 
 
-def filled(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
+def draw_panel(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
     """Draw one panel; write the reasons where it would be empty."""
     if title:
         axes.set_title(folded(panel.setting, 56), fontsize=8)
@@ -273,8 +273,8 @@ def filled(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for series, values in panel.drawn:
-        measured(axes, series, values, look.of(series.name))
-        theory(axes, series, panel.quantity, values, look.of(series.name))
+        draw_measured(axes, series, values, look.of(series.name))
+        draw_theory(axes, series, panel.quantity, values, look.of(series.name))
     sizes = sorted({value.size for _, values in panel.drawn for value in values})
     axes.set_xticks(sizes, [str(size) for size in sizes], minor=False)
     axes.set_xticks([], minor=True)
@@ -283,10 +283,15 @@ def filled(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(0, BELOW), borderaxespad=0, frameon=False)
 
 
-def measured(axes: Axes, series: Series, values: Sequence[Value], look: dict[str, Any]) -> None:
+def draw_measured(
+    axes: Axes, series: Series, values: Sequence[MeasuredValue], look: dict[str, Any]
+) -> None:
     """Draw values with their intervals; values that do not show the work are hollow."""
     xs, ys = [v.size for v in values], [v.value for v in values]
-    bars = [[bar(v, v.value - v.low) for v in values], [bar(v, v.high - v.value) for v in values]]
+    bars = [
+        [bar_length(v, v.value - v.low) for v in values],
+        [bar_length(v, v.high - v.value) for v in values],
+    ]
     cuts = dict.fromkeys(v.cut.partition(" (")[0] for v in values if v.cut)
     label = series.name + (f" (hollow: {' or '.join(cuts)})" if cuts else "")
     axes.errorbar(xs, ys, yerr=bars, label=label, markersize=3.5, capsize=2, linewidth=1, **look)
@@ -299,13 +304,17 @@ def measured(axes: Axes, series: Series, values: Sequence[Value], look: dict[str
         )  # fmt: skip
 
 
-def bar(value: Value, length: float) -> float:
+def bar_length(value: MeasuredValue, length: float) -> float:
     """The length of a bar; 0 where the value has no interval."""
     return 0.0 if value.cut.startswith(NO_INTERVAL) else length
 
 
-def theory(
-    axes: Axes, series: Series, quantity: Quantity, values: Sequence[Value], look: dict[str, Any]
+def draw_theory(
+    axes: Axes,
+    series: Series,
+    quantity: MeasuredQuantity,
+    values: Sequence[MeasuredValue],
+    look: dict[str, Any],
 ) -> None:
     """Draw the derived quantity, scaled by one constant; only its reason in the legend where there
     is none."""
@@ -321,7 +330,9 @@ def theory(
     )  # fmt: skip
 
 
-def scaled_theory(series: Series, quantity: Quantity, values: Sequence[Value]) -> Floor | str:
+def scaled_theory(
+    series: Series, quantity: MeasuredQuantity, values: Sequence[MeasuredValue]
+) -> ScaledFloor | str:
     """The derived quantity of a panel at the measured sizes, or why there is none.
 
     Bytes are not scaled: the equations' live set is in bytes already.
@@ -331,8 +342,8 @@ def scaled_theory(series: Series, quantity: Quantity, values: Sequence[Value]) -
         return derived
     if quantity.unit == "B":
         held = {value.size: float(derived.at(value.size)) for value in values}
-        return Floor(LIVE, held, "1 B/B, not scaled")
-    return best(derived, values, quantity.unit)
+        return ScaledFloor(LIVE, held, "1 B/B, not scaled")
+    return best_floor(derived, values, quantity.unit)
 
 
 def folded(text: str, width: int) -> str:

@@ -13,7 +13,7 @@ from profiler.run.report import Reasons
 from profiler.scaling.derived import LOCAL, MEANINGS
 from profiler.scaling.exponents import AGREE, LEAST, Exponent, Unsettled
 from profiler.scaling.floors import BEST, MEASURED, NEAR, SHEET, Departure
-from profiler.scaling.growth import COMPARED, Growth, Scaling
+from profiler.scaling.growth import COMPARED, DerivedGrowth, Scaling
 
 FIELDS = (
     "quantity", "along", "mixer", "implementation", "form", "phase", "dtype", "device", "fixed",
@@ -124,7 +124,7 @@ def grid_of(group: Sequence[Scaling], last: Sequence[Note]) -> Grid:
     ends = "in brackets its local exponents at both ends, where they are others"
     notes = [Note((f"{name}: {MEANINGS[name]}; {ends}",), (name,)) for name in names]
     steps = sorted({g.how for each in group for g in each.derived.values()
-                    if isinstance(g, Growth) and g.how != LOCAL})  # fmt: skip
+                    if isinstance(g, DerivedGrowth) and g.how != LOCAL})  # fmt: skip
     notes += [Note((f"some derived exponents are those {how}",)) for how in steps]
     notes += last
     title = f"Scaling of {quantity.title}, in {letter}"

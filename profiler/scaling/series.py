@@ -9,11 +9,11 @@ from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, options_words, sizes_words
 from profiler.run.caveats import idleness
-from profiler.scaling.exponents import Value, pooled
+from profiler.scaling.exponents import MeasuredValue, pooled
 
 
 @dataclass(frozen=True)
-class Quantity:
+class MeasuredQuantity:
     """A reading that is followed over sizes."""
 
     reading: str
@@ -25,15 +25,15 @@ class Quantity:
     """Whether the reading repeats to the byte, so that its samples need no interval."""
 
 
-QUANTITIES: Mapping[str, Quantity] = {
+QUANTITIES: Mapping[str, MeasuredQuantity] = {
     entry.reading: entry
     for entry in (
-        Quantity("latency", "latency, hot", "s", launches=True),
-        Quantity("latency_cold", "latency, cold", "s", launches=True),
-        Quantity("latency_graph", "latency, graph", "s", launches=False),
-        Quantity("peak_memory", "peak memory", "B", launches=False, exact=True),
-        Quantity("energy", "energy, gross", "J", launches=True),
-        Quantity("energy_net", "energy, net", "J", launches=True),
+        MeasuredQuantity("latency", "latency, hot", "s", launches=True),
+        MeasuredQuantity("latency_cold", "latency, cold", "s", launches=True),
+        MeasuredQuantity("latency_graph", "latency, graph", "s", launches=False),
+        MeasuredQuantity("peak_memory", "peak memory", "B", launches=False, exact=True),
+        MeasuredQuantity("energy", "energy, gross", "J", launches=True),
+        MeasuredQuantity("energy_net", "energy, net", "J", launches=True),
     )
 }
 """Reading -> the followed quantity."""
@@ -111,11 +111,11 @@ class Series:
         letters = set(self.records[0].sizes)
         return frozenset(letters - {letter for letter, _ in self.fixed})
 
-    def values(self, quantity: Quantity) -> list[Value]:
+    def values(self, quantity: MeasuredQuantity) -> list[MeasuredValue]:
         """The values of a quantity, one per size, where it was measured and is above zero."""
-        return [v for size in self.sizes if (v := value_of(self.at(size), size, quantity))]
+        return [v for size in self.sizes if (v := pooled_value(self.at(size), size, quantity))]
 
-    def missing(self, quantity: Quantity) -> str:
+    def missing(self, quantity: MeasuredQuantity) -> str:
         """Why no record has the quantity; "" where one has."""
         if any(quantity.reading in record.readings for record in self.records):
             return ""
@@ -136,13 +136,13 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
         options = repr(sorted(record.sweep.get("options", {}).items()))
         names = (record.mixer, record.implementation, record.form, record.phase, record.dtype)
         for fixed in fixed_of(record, letter):
-            key = (*names, kind_of(record), letter, fixed)
+            key = (*names, device_kind(record), letter, fixed)
             groups.setdefault((*key, options), (key, []))[1].append(record)
     found = [Series(*key, tuple(group)) for key, group in groups.values()]
     return [series for series in found if len(series.sizes) > 1]
 
 
-def kind_of(record: Measurement) -> str:
+def device_kind(record: Measurement) -> str:
     """The kind of device: boards of one machine are interchangeable."""
     return record.device.partition(":")[0]
 
@@ -161,17 +161,19 @@ def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
     return [tuple((x, n) for x, n in others if x != "t"), others]
 
 
-def value_of(records: Sequence[Measurement], size: int, quantity: Quantity) -> Value | None:
+def pooled_value(
+    records: Sequence[Measurement], size: int, quantity: MeasuredQuantity
+) -> MeasuredValue | None:
     """The rounds at one size as one value; None where no round has a value above zero."""
     read = [(r, r.readings[quantity.reading]) for r in records if quantity.reading in r.readings]
     rounds = [reading for _, reading in read if reading.value > 0]
     if not rounds:
         return None
-    found = pooled([interval_of(reading) for reading in rounds])
+    found = pooled([reading_interval(reading) for reading in rounds])
     if not quantity.exact and not all(map(has_interval, rounds)):
-        return Value(size, *found, cut=f"{NO_INTERVAL} ({why_none(rounds)})")
-    bound = quantity.launches and any(waits(record) for record, _ in read)
-    return Value(size, *found, cut=LAUNCH_BOUND if bound else "")
+        return MeasuredValue(size, *found, cut=f"{NO_INTERVAL} ({why_none(rounds)})")
+    bound = quantity.launches and any(waits_for_launches(record) for record, _ in read)
+    return MeasuredValue(size, *found, cut=LAUNCH_BOUND if bound else "")
 
 
 def has_interval(reading: Reading) -> bool:
@@ -188,7 +190,7 @@ def why_none(rounds: Sequence[Reading]) -> str:
     return said[0] if said else f"{fewest} sample{'s' if fewest != 1 else ''}"
 
 
-def interval_of(reading: Reading) -> tuple[float, float, float]:
+def reading_interval(reading: Reading) -> tuple[float, float, float]:
     """Value and interval of the median; where there is no interval, the least and the largest of
     the samples above zero."""
     ends = [reading.details["ci_low"], reading.details["ci_high"]] if has_interval(reading) else []
@@ -196,7 +198,7 @@ def interval_of(reading: Reading) -> tuple[float, float, float]:
     return reading.value, min([*ends, reading.value]), max([*ends, reading.value])
 
 
-def waits(record: Measurement) -> bool:
+def waits_for_launches(record: Measurement) -> bool:
     """Whether the device waits for launches most of the time."""
     return "latency" in record.readings and bool(idleness(record))
 

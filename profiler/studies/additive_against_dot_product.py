@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from costmodel.report.cells import Column, Grid, Note
 from profiler.records.measurement import Measurement
 from profiler.scaling.derived import OPERATIONS
-from profiler.scaling.growth import Growth, Scaling, scalings
+from profiler.scaling.growth import DerivedGrowth, Scaling, scalings
 from profiler.studies.grid import GridStudy, Scale
 from profiler.studies.page import count_words, grids
 from profiler.studies.pairs import Pair, by_setting, pairs, with_energy
@@ -46,7 +46,7 @@ def similar(found: Sequence[Pair], growths: Sequence[Scaling]) -> str:
     powers: dict[str, list[float]] = {}
     for each in growths:
         growth = each.derived.get(OPERATIONS)
-        if each.series.letter == "l" and isinstance(growth, Growth):
+        if each.series.letter == "l" and isinstance(growth, DerivedGrowth):
             powers.setdefault(each.series.mixer, []).append(growth.power)
     grown = [
         f"{name}'s grow with the power {min(p):.2f} to {max(p):.2f} of l"

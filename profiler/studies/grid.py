@@ -13,12 +13,12 @@ from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.chosen_sizes import values
 from costmodel.program.phases import phase_name
 from costmodel.symbolic.piecewise import Exact
-from profiler.modules.described import described
+from profiler.modules.described import description_of
 from profiler.records.measurement import Measurement
 from profiler.records.words import PHASES, sizes_words
 from profiler.run.plan import Plan, requests
 from profiler.run.request import OF_ENERGY, Request
-from profiler.scaling.derived import Executed, live, operations
+from profiler.scaling.derived import ExecutedMixer, executed_operations, live_set_bytes
 from profiler.studies.study import (
     Done,
     Manner,
@@ -229,9 +229,9 @@ def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple
     long: list[Request] = []
     large: list[Request] = []
     for request in found:
-        if derived(operations, request) > scale.operations:
+        if derived(executed_operations, request) > scale.operations:
             long.append(request)
-        elif scale.live_bytes is not None and derived(live, request) > scale.live_bytes:
+        elif scale.live_bytes is not None and derived(live_set_bytes, request) > scale.live_bytes:
             large.append(request)
         else:
             kept.append(request)
@@ -250,12 +250,12 @@ def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple
     return kept, tuple(said)
 
 
-def derived(rule: Callable[[Executed], Exact], request: Request) -> int:
+def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
     """What the equations give for a request; 0 where they give nothing, so that it is tried."""
     phase = phase_name(request.phase)
     try:
-        does = described(request.mixer, request.implementation, phase)
-        asked = Executed(request.mixer, does, phase, request.dtype, request.sizes)
+        does = description_of(request.mixer, request.implementation, phase)
+        asked = ExecutedMixer(request.mixer, does, phase, request.dtype, request.sizes)
         return rule(asked).at(request.sizes)
     except (Unsupported, Unanswered, SizeError, ValueError):
         return 0

@@ -12,7 +12,7 @@ from profiler.compare.records import medians
 from profiler.compare.verdict import LEVEL
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.scaling.series import waits
+from profiler.scaling.series import waits_for_launches
 
 LATENCY = ("latency_graph", "latency")
 """Without launches where both sides have it: on a GPU they hide what a call needs by itself."""
@@ -170,4 +170,4 @@ def fastest(
 
 def bound(records: Iterable[Measurement]) -> bool:
     """Whether any of the records waits for launches most of the time."""
-    return any(waits(record) for record in records)
+    return any(waits_for_launches(record) for record in records)

@@ -16,14 +16,14 @@ import torch
 from costmodel.networks import model
 from profiler.compare.verdict import LEVEL, Rounds
 from profiler.host.environment import environment
-from profiler.meters.disturbances import Judge, NoWatch, Watch, watch_for
+from profiler.meters.disturbances import DisturbanceLog, NoWatch, Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import Watched, Watching
-from profiler.meters.sampler import LatencyLimits, Setting, summary, warm_up
-from profiler.meters.timers import Timer, nothing, timer_for
+from profiler.meters.sampler import Instruments, LatencyLimits, latency_summary, warm_up
+from profiler.meters.timers import Timer, do_nothing, timer_for
 from profiler.networks.twin import Twin, all_sizes, twin
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -116,7 +116,7 @@ class Training:
     timer: Timer | None = None
     watch: Watch | None = None
     """In place of the device's own, in tests."""
-    judges: dict[str, Judge] = field(default_factory=dict)
+    logs: dict[str, DisturbanceLog] = field(default_factory=dict)
     """What was seen of the device meanwhile."""
     steps: dict[str, Callable[[], None]] = field(default_factory=dict)
     sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
@@ -174,14 +174,14 @@ class Training:
 
     def visited(self, timer: Timer) -> Rounds:
         """All rounds; one in which the device was disturbed is taken anew once, and then kept."""
-        setting = Setting(WARM, timer, NoWatch("a warm-up is not watched"))
+        setting = Instruments(WARM, timer, NoWatch("a warm-up is not watched"))
         for name, step in self.steps.items():
             self.progress(0, self.rate.rounds, f"warming up {name}")
-            warm_up(setting, step, nothing)
+            warm_up(setting, step, do_nothing)
         watch = self.watch or watch_for(torch.device(self.device))
-        self.judges = {name: Judge(watch, WARM.slow_clock) for name in self.steps}
+        self.logs = {name: DisturbanceLog(watch, WARM.slow_clock) for name in self.steps}
         visits = {
-            name: Watched(Visit(step, self.rate.steps, timer), self.judges[name])
+            name: Watched(Visit(step, self.rate.steps, timer), self.logs[name])
             for name, step in self.steps.items()
         }
         found, watching = Rounds(visits, self.seed), Watching(visits)
@@ -202,10 +202,10 @@ class Training:
     ) -> Measurement:
         """What was measured of a network."""
         values = found.values[name]
-        judge = self.judges[name]
+        log = self.logs[name]
         details = (
-            summary(values)
-            | judge.details()
+            latency_summary(values)
+            | log.details()
             | {
                 "stop_rule": "rounds done",
                 "method": METHOD,
@@ -214,7 +214,7 @@ class Training:
                 "order_seed": self.seed,
                 "timer": timer.name,
                 "cache": "hot",
-                "labels": judge.labels,
+                "labels": log.labels,
             }
         )
         latency = Reading("latency", statistics.median(values), "s", tuple(values), details)

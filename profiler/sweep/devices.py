@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from profiler.host.board import text
+from profiler.host.board import decoded
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import asked, load_nvml
+from profiler.meters.nvml import ask_nvml, load_nvml
 from profiler.records.reading import MeasureError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -63,11 +63,11 @@ def board_uuids() -> list[str]:
     try:
         nvml = load_nvml()
         found = []
-        for place in range(asked(nvml, nvml.nvmlDeviceGetCount)):
-            board = asked(nvml, nvml.nvmlDeviceGetHandleByIndex, place)
+        for place in range(ask_nvml(nvml, nvml.nvmlDeviceGetCount)):
+            board = ask_nvml(nvml, nvml.nvmlDeviceGetHandleByIndex, place)
             if split_up(nvml, board):
                 return []
-            found.append(text(asked(nvml, nvml.nvmlDeviceGetUUID, board)))
+            found.append(decoded(ask_nvml(nvml, nvml.nvmlDeviceGetUUID, board)))
     except SensorError:
         return []
     return found
@@ -76,7 +76,7 @@ def board_uuids() -> list[str]:
 def split_up(nvml: object, board: object) -> bool:
     """Whether MIG is on: torch then sees parts, which the board's UUID does not name."""
     try:
-        current, _ = asked(nvml, nvml.nvmlDeviceGetMigMode, board)  # type: ignore[attr-defined]
+        current, _ = ask_nvml(nvml, nvml.nvmlDeviceGetMigMode, board)  # type: ignore[attr-defined]
     except SensorError:
         return False  # boards without MIG refuse the question
     return bool(current)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler.host.environment import differences
+from profiler.host.environment import environment_differences
 from profiler.records.measurement import Measurement
 from profiler.records.store import Line, StoreError, lines
 from profiler.sweep.points import key_of
@@ -109,7 +109,7 @@ def environments(found: Sequence[Placed]) -> dict[int, str]:
     """Place -> in what a record's environment differs from that of the first."""
     apart: dict[int, str] = {}
     for place, one in enumerate(found):
-        if words := differences(found[0].record.environment, one.record.environment):
+        if words := environment_differences(found[0].record.environment, one.record.environment):
             apart[place] = "; ".join(words)
     return apart
 

@@ -16,7 +16,7 @@ from typing import Any
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.run.request import described
+from profiler.run.request import request_json
 from profiler.sweep.child import MEASURE, setup
 from profiler.sweep.devices import Device
 from profiler.sweep.failures import Failure
@@ -74,7 +74,7 @@ class Child:
             self.stop()
             self._start()
             self.begin()
-        request = described(point.request) | {"device": self.asked["device"]}
+        request = request_json(point.request) | {"device": self.asked["device"]}
         self._say(request)
         while True:
             answer = self._hear()

@@ -20,7 +20,7 @@ from typing import Any
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, reason_of
-from profiler.run.request import described
+from profiler.run.request import request_json
 from profiler.sweep.child import MEASURE, Measuring, setup
 from profiler.sweep.failures import Failure
 from profiler.sweep.points import Point
@@ -190,7 +190,7 @@ class Actor:
             self._start()
             self.begin()
         note(point, "measuring on the cluster")
-        request = described(point.request) | {"device": self.asked["device"]}
+        request = request_json(point.request) | {"device": self.asked["device"]}
         try:
             answer = self.ray.get(self.actor.answer.remote(request))
         except self.ray.exceptions.RayError as error:

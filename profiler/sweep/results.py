@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from profiler.host.environment import differences
+from profiler.host.environment import environment_differences
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.store import StoreError, exclusive, line_of, lines_of, read_from, write_line
 from profiler.sweep.failures import REPEATS
@@ -116,7 +116,7 @@ class Results:
 
     def apart(self, environment: Mapping[str, Any]) -> str:
         """In what an environment differs from that of the file, "" where in nothing."""
-        return "; ".join(differences(self.environment or {}, environment))
+        return "; ".join(environment_differences(self.environment or {}, environment))
 
     def accept(self, environment: Mapping[str, Any]) -> None:
         """StoreError where measurements of an environment would make the file a mixed one.

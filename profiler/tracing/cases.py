@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from costmodel.symbolic.constraints import Constraints, implied, infeasible
 from costmodel.symbolic.polynomial import Fn, Poly
 from costmodel.symbolic.printing import conditions_words
-from profiler.tracing.divisions import Divisions, asked, divided, plain, written
+from profiler.tracing.divisions import (
+    Divisions,
+    asked_conditions,
+    division_cases,
+    sizes_divided,
+    without_single_floors,
+)
 from profiler.tracing.meta_run.target import TraceError, Variables
 from profiler.tracing.result import Trace
 
@@ -32,7 +38,7 @@ class ByCases(Exception):
 
 
 @dataclass(frozen=True)
-class Case:
+class SizeCase:
     """A set of sizes: those at which each polynomial of `region` is at least 0. `region` is written
     in the letters of `divisions`."""
 
@@ -42,14 +48,14 @@ class Case:
     @property
     def asked(self) -> Constraints:
         """The conditions in the sizes that were asked for, without letters of divisions."""
-        return asked(self.region, self.divisions) if self.divisions else self.region
+        return asked_conditions(self.region, self.divisions) if self.divisions else self.region
 
     @property
-    def plain(self) -> Case:
+    def plain(self) -> SizeCase:
         """The same case; a floor that has only one value in it is replaced by that value."""
-        return replace(self, region=plain(self.region))
+        return replace(self, region=without_single_floors(self.region))
 
-    def among(self, regions: Sequence[Constraints]) -> list[Case]:
+    def among(self, regions: Sequence[Constraints]) -> list[SizeCase]:
         """The cases with these conditions, in the same letters."""
         return [replace(self, region=region) for region in regions]
 
@@ -59,9 +65,9 @@ class Traces:
 
     def __init__(self, everywhere: Trace) -> None:
         self.everywhere = everywhere
-        self.known: dict[Case, Trace | TraceError | ByCases] = {Case(): everywhere}
+        self.known: dict[SizeCase, Trace | TraceError | ByCases] = {SizeCase(): everywhere}
 
-    def at(self, case: Case) -> Trace:
+    def at(self, case: SizeCase) -> Trace:
         """The trace of a case.
 
         Raises:
@@ -80,7 +86,7 @@ class Traces:
             raise known
         return known
 
-    def settled(self, case: Case, found: Trace) -> Trace:
+    def settled(self, case: SizeCase, found: Trace) -> Trace:
         """The trace, where its formulas hold at all sizes of the case from `SETTLED` on; ByCases
         where they hold only from a larger quotient or remainder on."""
         sizes = self.sizes(case)
@@ -94,11 +100,11 @@ class Traces:
                 raise ByCases([later.region, case.region | {-beyond - 1}])
         return found
 
-    def sizes(self, case: Case) -> Variables:
+    def sizes(self, case: SizeCase) -> Variables:
         """The sizes of a case, written in the letters of its divisions."""
-        return written(self.everywhere.variables, case.divisions)
+        return sizes_divided(self.everywhere.variables, case.divisions)
 
-    def parts(self, case: Case, unsettled: Sequence[Fn]) -> list[Case]:
+    def parts(self, case: SizeCase, unsettled: Sequence[Fn]) -> list[SizeCase]:
         """The cases into which a case falls when a size under one of the floors `unsettled` is
         written by its quotient; none where no size can be so written, or all of them are.
 
@@ -108,8 +114,8 @@ class Traces:
         if len(case.divisions) == len(self.everywhere.variables.over):
             return []
         return [
-            Case(region, (*case.divisions, *([division] if division else [])))
-            for region, division in divided(case.region, self.sizes(case), unsettled)
+            SizeCase(region, (*case.divisions, *([division] if division else [])))
+            for region, division in division_cases(case.region, self.sizes(case), unsettled)
         ]
 
 
@@ -117,7 +123,7 @@ NARROW = 2
 """A case in which a condition exceeds 0 by no more than this is split into lines."""
 
 
-def thin(region: Constraints) -> list[Constraints]:
+def narrow_lines(region: Constraints) -> list[Constraints]:
     """The lines of a narrow case, on each of which one condition has one value; a wide case, or one
     that is a line already, is returned as it is."""
     for condition in sorted(region, key=str):
@@ -125,12 +131,12 @@ def thin(region: Constraints) -> list[Constraints]:
             continue
         for most in range(NARROW + 1):
             if implied(region, Poly.of(most) - condition):
-                lines = (line(region - {condition}, condition - n) for n in range(most + 1))
+                lines = (zero_set(region - {condition}, condition - n) for n in range(most + 1))
                 return [one for one in lines if not infeasible(one)]
     return [region]
 
 
-def line(region: Constraints, zero: Poly) -> Constraints:
+def zero_set(region: Constraints, zero: Poly) -> Constraints:
     """The sizes of a case at which the polynomial `zero` is 0, without conditions that follow from
     others."""
     equation = frozenset((zero, -zero))

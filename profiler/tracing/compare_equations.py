@@ -37,14 +37,20 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, call
 from costmodel.symbolic.printing import conditions_words
 from profiler.counting.zero_gradients import MEANING
-from profiler.tracing.cases import SETTLED, ByCases, Case, Traces, thin
-from profiler.tracing.divisions import floors, settled, told, undone, values
+from profiler.tracing.cases import SETTLED, ByCases, SizeCase, Traces, narrow_lines
+from profiler.tracing.divisions import (
+    asked_formula,
+    cases_by_floor,
+    floor_values,
+    floors_in,
+    with_known_floors,
+)
 from profiler.tracing.meta_run.target import TraceError, Variables
 from profiler.tracing.result import Trace
 
 
 @dataclass(frozen=True)
-class Cause:
+class SwitchCause:
     """A switch, and how many more operations of each class the equations count under it."""
 
     name: str
@@ -66,7 +72,7 @@ class Difference:
     form: str
     equations: Classes
     difference: Classes
-    causes: tuple[Cause, ...]
+    causes: tuple[SwitchCause, ...]
     unexplained: Classes
     reason: str = ""
     """Why the pass is not compared; empty where it is."""
@@ -89,14 +95,14 @@ class Difference:
         return conditions_words(self.region)
 
 
-def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
+def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
     """Subtract a mixer's equations from one traced pass, symbolically, and name causes of the
     difference.
 
     Raises:
         UnknownMixer: no such mixer.
         TraceError: the trace has no formula, or the equations have sizes that it lacks.
-        ByCases: the equations count by cases; `passes` compares each.
+        ByCases: the equations count by cases; `compare_passes` compares each.
     """
     mixer = load_mixer(name)
     listed = ", ".join(dict.fromkeys(u.name for u in found.uncounted if u.phase == phase))
@@ -104,43 +110,43 @@ def against(found: Trace, name: str | Mixer, phase: str = "forward") -> Differen
         raise TraceError(
             f"{found.target} cannot be held against {mixer.name}: no counting rule for {listed}"
         )
-    plain = counted(mixer, mixer.default_form, (), found, phase)
+    plain = equation_counts(mixer, mixer.default_form, (), found, phase)
     traced: Classes = {}
     for class_, poly in found.classes(phase).items():
         if not isinstance(poly, Poly):
             for form in mixer.forms:  # what has no formula may have one in each case of a form
-                counted(mixer, form, (), found, phase)
+                equation_counts(mixer, form, (), found, phase)
             raise TraceError(f"{found.target}: {class_}: {poly}")
         if poly.terms:
             traced[class_] = poly
-    filled, notes = zeros(found) if phase == "backward" else ({}, ())
-    form, rewrites = nearest(mixer, found, phase, minus(traced, filled))
+    filled, notes = known_zero_arithmetic(found) if phase == "backward" else ({}, ())
+    form, rewrites = closest_switches(mixer, found, phase, classes_minus(traced, filled))
     current, causes = plain, []
-    for cause, meaning, inner in steps(mixer, form, rewrites):
-        after = counted(mixer, form, inner, found, phase)
-        causes.append(Cause(cause, meaning, minus(after, current)))
+    for cause, meaning, inner in switch_steps(mixer, form, rewrites):
+        after = equation_counts(mixer, form, inner, found, phase)
+        causes.append(SwitchCause(cause, meaning, classes_minus(after, current)))
         current = after
-    causes.append(Cause("zeros", MEANING, filled))
+    causes.append(SwitchCause("zeros", MEANING, filled))
     return Difference(
         mixer.name,
         phase,
         form,
-        asked_for(plain, found),
-        asked_for(minus(traced, plain), found),
-        tuple(replace(c, counts=asked_for(c.counts, found)) for c in causes if c.counts),
-        asked_for(minus(minus(traced, current), filled), found),
+        in_asked_sizes(plain, found),
+        in_asked_sizes(classes_minus(traced, plain), found),
+        tuple(replace(c, counts=in_asked_sizes(c.counts, found)) for c in causes if c.counts),
+        in_asked_sizes(classes_minus(classes_minus(traced, current), filled), found),
         notes=notes,
-        region=Case(found.region, found.divisions).asked,
+        region=SizeCase(found.region, found.divisions).asked,
         proven=found.proven if found.region or found.divisions else (),
     )
 
 
-def asked_for(classes: Classes, found: Trace) -> Classes:
+def in_asked_sizes(classes: Classes, found: Trace) -> Classes:
     """Formulas in the sizes that were asked for, without letters of divisions."""
-    return {name: undone(poly, found.divisions) for name, poly in classes.items()}
+    return {name: asked_formula(poly, found.divisions) for name, poly in classes.items()}
 
 
-def zeros(found: Trace) -> tuple[Classes, tuple[str, ...]]:
+def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
     """The part of a backward pass that is arithmetic with zeros which fill gradients up, and notes
     on why parts of this part are not known."""
     try:
@@ -152,25 +158,25 @@ def zeros(found: Trace) -> tuple[Classes, tuple[str, ...]]:
     return {name: poly for name, poly in followed.items() if isinstance(poly, Poly)}, notes
 
 
-def passes(found: Trace, name: str | Mixer) -> list[Difference]:
+def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
     """The differences of the forward and the backward pass, by cases where the equations count by
     cases; a pass that cannot be compared says why.
 
     Raises:
-        UnknownMixer, TraceError: as `against`, for the forward pass at all sizes.
+        UnknownMixer, TraceError: as `compare_pass`, for the forward pass at all sizes.
     """
     mixer, traces = load_mixer(name), Traces(found)
-    return [one for phase in PHASES for one in by_case(traces, mixer, phase, Case())]
+    return [one for phase in PHASES for one in by_case(traces, mixer, phase, SizeCase())]
 
 
-def by_case(traces: Traces, mixer: Mixer, phase: str, start: Case) -> Iterator[Difference]:
+def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterator[Difference]:
     """The differences of one pass at the sizes of a case, split into smaller cases where
     necessary."""
     waiting = [start]
-    taken: set[Case] = set()
+    taken: set[SizeCase] = set()
     while waiting:
         case = waiting.pop(0).plain
-        if case not in taken and (lines := thin(case.region)) != [case.region]:
+        if case not in taken and (lines := narrow_lines(case.region)) != [case.region]:
             taken.add(case)
             waiting = [*case.among(lines), *waiting]
             continue
@@ -183,21 +189,21 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: Case) -> Iterator[D
             yield from found  # these need letters for quotient and remainder
             continue
         try:
-            yield against(traces.at(case), mixer, phase)
+            yield compare_pass(traces.at(case), mixer, phase)
         except ByCases as cases:
             waiting = [*case.among(cases.regions), *waiting]
         except (TraceError, Unsupported) as error:
             over = unsettled(mixer, phase, case.region, traces.sizes(case))
             if found := by_quotients(traces, mixer, phase, case, over):
                 yield from found
-            elif case == Case() and phase == "forward":
+            elif case == SizeCase() and phase == "forward":
                 raise
             else:
                 yield not_compared(mixer, phase, case, error)
 
 
 def by_quotients(
-    traces: Traces, mixer: Mixer, phase: str, case: Case, over: Sequence[Fn]
+    traces: Traces, mixer: Mixer, phase: str, case: SizeCase, over: Sequence[Fn]
 ) -> list[Difference]:
     """The differences of one pass in a case where a size under one of the floors `over` is written
     by its quotient; none where nothing can be compared that way."""
@@ -209,7 +215,7 @@ def by_quotients(
     return found if any(not one.reason for one in found) else []
 
 
-def not_compared(mixer: Mixer, phase: str, case: Case, why: Exception) -> Difference:
+def not_compared(mixer: Mixer, phase: str, case: SizeCase, why: Exception) -> Difference:
     """The record of a case that could not be compared, with the reason."""
     return Difference(mixer.name, phase, "", {}, {}, (), {}, reason=str(why), region=case.asked)
 
@@ -235,11 +241,13 @@ def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -
 
 def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
     """The floors in polynomials that take more than one value in a case."""
-    found = floors(polys)
-    return [f for f in found if (known := values(f, region)) is None or len(known) > 1]
+    found = floors_in(polys)
+    return [f for f in found if (known := floor_values(f, region)) is None or len(known) > 1]
 
 
-def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[str, tuple[str, ...]]:
+def closest_switches(
+    mixer: Mixer, found: Trace, phase: str, traced: Classes
+) -> tuple[str, tuple[str, ...]]:
     """The form and the rewrites that leave least unexplained; of equal ones the fewest rewrites.
 
     A backward pass follows the forward pass that ran: the form and the rewrites of the forward
@@ -247,14 +255,16 @@ def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[st
     each that leaves less unexplained.
     """
     if phase == "backward":
-        return following(mixer, found, traced)
-    choices = [(form, rewrites) for form in mixer.forms for rewrites in switches()]
+        return switches_of_backward(mixer, found, traced)
+    choices = [(form, rewrites) for form in mixer.forms for rewrites in forward_rewrite_sets()]
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (mixer.default_form, ())
     undecided: ByCases | None = None
     for form, rewrites in sorted(choices, key=lambda c: len(c[1]) + (c[0] != mixer.default_form)):
         try:
-            left = remaining(minus(traced, counted(mixer, form, rewrites, found, phase)))
+            left = amount_unexplained(
+                classes_minus(traced, equation_counts(mixer, form, rewrites, found, phase))
+            )
         except ByCases as cases:  # raised only if no other choice leaves nothing
             undecided = undecided or cases
             continue
@@ -265,23 +275,27 @@ def nearest(mixer: Mixer, found: Trace, phase: str, traced: Classes) -> tuple[st
     else:
         if undecided is not None:
             raise undecided
-    return best[0], lessening(mixer, found, phase, traced, *best)
+    return best[0], with_gradient_rewrites(mixer, found, phase, traced, *best)
 
 
-def following(mixer: Mixer, found: Trace, traced: Classes) -> tuple[str, tuple[str, ...]]:
+def switches_of_backward(
+    mixer: Mixer, found: Trace, traced: Classes
+) -> tuple[str, tuple[str, ...]]:
     """The form and the rewrites of a backward pass, from those of the forward pass; among forms
     with the same forward count, the one that leaves least."""
-    before = against(found, mixer)
+    before = compare_pass(found, mixer)
     ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
-    forward = counted(mixer, before.form, ran, found, "forward")
+    forward = equation_counts(mixer, before.form, ran, found, "forward")
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (before.form, ran)
     for form in (before.form, *(form for form in mixer.forms if form != before.form)):
         try:
-            if counted(mixer, form, ran, found, "forward") != forward:
+            if equation_counts(mixer, form, ran, found, "forward") != forward:
                 continue
-            rewrites = lessening(mixer, found, "backward", traced, form, ran)
-            left = remaining(minus(traced, counted(mixer, form, rewrites, found, "backward")))
+            rewrites = with_gradient_rewrites(mixer, found, "backward", traced, form, ran)
+            left = amount_unexplained(
+                classes_minus(traced, equation_counts(mixer, form, rewrites, found, "backward"))
+            )
         except (ByCases, Unanswered, Unsupported):
             if form == before.form:
                 raise
@@ -293,7 +307,7 @@ def following(mixer: Mixer, found: Trace, traced: Classes) -> tuple[str, tuple[s
     return best
 
 
-def lessening(
+def with_gradient_rewrites(
     mixer: Mixer,
     found: Trace,
     phase: str,
@@ -305,7 +319,9 @@ def lessening(
     unexplained, the best one first."""
 
     def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
-        return remaining(minus(traced, counted(mixer, form, chosen, found, phase)))
+        return amount_unexplained(
+            classes_minus(traced, equation_counts(mixer, form, chosen, found, phase))
+        )
 
     beyond = () if "dense" in rewrites else PADDINGS  # without "dense" no zeros are stored
     waiting = [name for name in OF_GRADIENTS if name not in (*rewrites, *beyond)]
@@ -330,7 +346,7 @@ def lessening(
     return rewrites
 
 
-def steps(
+def switch_steps(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The switches in the order in which they are turned: another form first, then the rewrites one
@@ -341,7 +357,7 @@ def steps(
         yield rewrite, REWRITES[rewrite], tuple(rewrites[: k + 1])
 
 
-def switches() -> Iterator[tuple[str, ...]]:
+def forward_rewrite_sets() -> Iterator[tuple[str, ...]]:
     """Every set of rewrites of a forward pass that may be turned together, small sets first."""
     names = [name for name in REWRITES if name not in OF_GRADIENTS]
     for number in range(len(names) + 1):
@@ -358,7 +374,7 @@ PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
 """The name of a pass in a trace -> the phase of the equations."""
 
 
-def counted(
+def equation_counts(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
     """What the equations count in one pass, in the letters of the trace, for its batch.
@@ -370,7 +386,7 @@ def counted(
         both, one = (
             in_trace(mixer, form, rewrites, found, part) for part in ("training-step", "backward")
         )
-        return minus(both, one)
+        return classes_minus(both, one)
     return in_trace(mixer, form, rewrites, found, PHASES[phase])
 
 
@@ -405,13 +421,13 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
     moved = without_floors(exact.substitute(known), found)
     total, split = Poly(), Exact()
     for guards, poly in moved.pieces:
-        open_ = frozenset(guard for guard in guards if not _always(guard, found))
+        open_ = frozenset(guard for guard in guards if not _proven_in_case(guard, found))
         if not open_:
             total = total + poly
-        elif not any(_always(-guard - 1, found) for guard in open_):
+        elif not any(_proven_in_case(-guard - 1, found) for guard in open_):
             split = split + Exact(((open_, poly),))
-    least = {Poly.atom(x) - _least(found, x) for x in split.letters}
-    here = found.region | least | _compared(found)
+    least = {Poly.atom(x) - _compared_from(found, x) for x in split.letters}
+    here = found.region | least | _quotient_sizes(found)
     for where in (frozenset(), found.region):  # pieces may agree everywhere, or in this case only
         cases = [case for case in split.chambers(where) if not infeasible(case[0] | here)]
         if len(cases) == 1:
@@ -423,46 +439,46 @@ def without_floors(exact: Exact, found: Trace) -> Exact:
     """A count in which every floor that has one value in the case of the trace is that value;
     ByCases where a floor has several values and sizes are written by quotients."""
     parts = [poly for guards, value in exact.pieces for poly in (*guards, value)]
-    if found.divisions and (regions := told(parts, found.region)):
+    if found.divisions and (regions := cases_by_floor(parts, found.region)):
         raise ByCases(regions)
     total = Exact()
     for guards, poly in exact.pieces:
-        held = frozenset(settled(guard, found.region) for guard in guards)
-        total = total + Exact(((held, settled(poly, found.region)),))
+        held = frozenset(with_known_floors(guard, found.region) for guard in guards)
+        total = total + Exact(((held, with_known_floors(poly, found.region)),))
     return total
 
 
-def _always(guard: Poly, found: Trace) -> bool:
+def _proven_in_case(guard: Poly, found: Trace) -> bool:
     """Whether a condition is proven in the case of a trace, for sizes from which its formulas
     hold."""
-    later = {x: Poly.atom(x) + _least(found, x) - 1 for x in guard.letters}
-    here = found.region | _compared(found)
+    later = {x: Poly.atom(x) + _compared_from(found, x) - 1 for x in guard.letters}
+    here = found.region | _quotient_sizes(found)
     return nonnegative(guard.substitute(later)) or implied(here, guard)
 
 
-def _least(found: Trace, letter: str) -> int:
+def _compared_from(found: Trace, letter: str) -> int:
     """The smallest value of a letter at which a trace is compared."""
     quotients = {letter for division in found.divisions for letter in division.letters}
     return max(found.since.get(letter, 1), 1 if letter in quotients else SETTLED)
 
 
-def _compared(found: Trace) -> Constraints:
+def _quotient_sizes(found: Trace) -> Constraints:
     """The condition that each size written by its quotient is at least `SETTLED`."""
     sizes = [found.variables.poly(division.size) for division in found.divisions]
     return frozenset(poly - SETTLED for poly in sizes if poly is not None)
 
 
-def minus(larger: Classes, smaller: Classes) -> Classes:
+def classes_minus(larger: Classes, smaller: Classes) -> Classes:
     """larger - smaller, class by class; classes with difference 0 are left out."""
     names = dict.fromkeys([*larger, *smaller])
-    found = {n: by_halves(larger.get(n, Poly()) - smaller.get(n, Poly())) for n in names}
+    found = {n: reduced_halves(larger.get(n, Poly()) - smaller.get(n, Poly())) for n in names}
     return {name: poly for name, poly in found.items() if poly.terms}
 
 
 NOTHING_LEFT = (0, 0, 0)
 
 
-def remaining(left: Classes) -> tuple[int, int, int]:
+def amount_unexplained(left: Classes) -> tuple[int, int, int]:
     """How much is unexplained, for comparisons: number of classes, then of terms, then highest
     degree."""
     terms = [monomial for poly in left.values() for monomial in poly.terms]
@@ -470,14 +486,14 @@ def remaining(left: Classes) -> tuple[int, int, int]:
     return len(left), len(terms), max(degrees, default=0)
 
 
-def by_halves(poly: Poly) -> Poly:
+def reduced_halves(poly: Poly) -> Poly:
     """The same function of the sizes, in which floor(x/2) has no higher power than the first.
 
     >>> k = Poly.atom("k")
     >>> up, down = (k + 1) // 2, k // 2
-    >>> str(by_halves(up + down))
+    >>> str(reduced_halves(up + down))
     'k'
-    >>> str(by_halves((up * 2 - k) ** 2 - up * 2 + k))
+    >>> str(reduced_halves((up * 2 - k) ** 2 - up * 2 + k))
     '0'
     """
     for atom in sorted(poly.atoms):

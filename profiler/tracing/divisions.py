@@ -83,13 +83,13 @@ class Division:
         letters: dict[str, int] = {}
         for letter, multiple in sizes.over.items():
             letters |= dict.fromkeys(self.letters, 1) if letter == self.size else {letter: multiple}
-        return Variables(letters, {self.size: formula(self.value), **sizes.let})
+        return Variables(letters, {self.size: formula_of_poly(self.value), **sizes.let})
 
     def undone(self, region: Constraints) -> Constraints:
         """The conditions of a case with floors in place of the letters of this division; a quotient
         that has only one value in the case becomes that number."""
         size, quotient = Poly.atom(self.size), Poly.atom(self.quotient)
-        fixed = next((n for n in range(1, MOST + 1) if equal(region, quotient - n)), None)
+        fixed = next((n for n in range(1, MOST + 1) if proven_zero(region, quotient - n)), None)
         times = self.floor if fixed is None else Poly.of(fixed)
         values = {self.quotient: times}
         left = size - self.divisor * times
@@ -106,19 +106,19 @@ class Division:
 Divisions = tuple[Division, ...]
 
 
-def written(sizes: Variables, divisions: Divisions) -> Variables:
+def sizes_divided(sizes: Variables, divisions: Divisions) -> Variables:
     """The sizes in the letters of some divisions, applied one after the other."""
     return reduce(lambda over, division: division.over(over), divisions, sizes)
 
 
-def asked(region: Constraints, divisions: Divisions) -> Constraints:
+def asked_conditions(region: Constraints, divisions: Divisions) -> Constraints:
     """The conditions of a case in the sizes that were asked for."""
     for division in reversed(divisions):
         region = division.undone(region)
-    return shortest(region)
+    return without_implied(region)
 
 
-def shortest(region: Constraints) -> Constraints:
+def without_implied(region: Constraints) -> Constraints:
     """A case without the conditions that follow from others; both halves of an equation are
     kept."""
     for condition in sorted(region - {Poly()}, key=str):
@@ -127,7 +127,7 @@ def shortest(region: Constraints) -> Constraints:
     return region - {Poly()}
 
 
-def undone(poly: Poly, divisions: Divisions) -> Poly:
+def asked_formula(poly: Poly, divisions: Divisions) -> Poly:
     """A formula in the sizes that were asked for: floors replace the letters of divisions."""
     for division in reversed(divisions):
         left = Poly.atom(division.size) - division.divisor * division.floor
@@ -137,24 +137,24 @@ def undone(poly: Poly, divisions: Divisions) -> Poly:
     return poly
 
 
-def equal(region: Constraints, zero: Poly) -> bool:
+def proven_zero(region: Constraints, zero: Poly) -> bool:
     """Whether the polynomial `zero` is proven to be 0 in a case."""
     return implied(region, zero) and implied(region, -zero)
 
 
-def floors(polys: Iterable[Poly]) -> list[Fn]:
+def floors_in(polys: Iterable[Poly]) -> list[Fn]:
     """The floors in polynomials, inner floors first."""
     found: dict[Fn, None] = {}
     for poly in polys:
         for atom in sorted(poly.atoms):
             if isinstance(atom, Fn):
-                found |= dict.fromkeys(floors(atom.args))
+                found |= dict.fromkeys(floors_in(atom.args))
                 if atom.function == "floor_div":
                     found[atom] = None
     return list(found)
 
 
-def values(floor: Fn, region: Constraints) -> range | None:
+def floor_values(floor: Fn, region: Constraints) -> range | None:
     """The values that a floor may take in a case; None where no bounds up to `MOST` are proven."""
     above, below = floor.args
     known = range(-MOST, MOST + 1)
@@ -163,53 +163,55 @@ def values(floor: Fn, region: Constraints) -> range | None:
     return None if least is None or most is None else range(least, most + 1)
 
 
-def at(poly: Poly, floor: Fn, value: int) -> Poly:
+def with_floor_value(poly: Poly, floor: Fn, value: int) -> Poly:
     """A polynomial with a number in place of a floor, inside other functions too."""
     given = {str(floor): Poly.of(value)}
     for atom in poly.atoms:
-        if isinstance(atom, Fn) and atom != floor and floor in floors(atom.args):
-            given[atom] = call(atom.function, *(at(inner, floor, value) for inner in atom.args))
+        if isinstance(atom, Fn) and atom != floor and floor in floors_in(atom.args):
+            given[atom] = call(
+                atom.function, *(with_floor_value(inner, floor, value) for inner in atom.args)
+            )
     return poly.substitute(given)
 
 
-def settled(poly: Poly, region: Constraints) -> Poly:
+def with_known_floors(poly: Poly, region: Constraints) -> Poly:
     """A polynomial in which every floor with only one value in the case is that value."""
-    for floor in floors([poly]):
-        if (known := values(floor, region)) is not None and len(known) == 1:
-            return settled(at(poly, floor, known[0]), region)
+    for floor in floors_in([poly]):
+        if (known := floor_values(floor, region)) is not None and len(known) == 1:
+            return with_known_floors(with_floor_value(poly, floor, known[0]), region)
     return poly
 
 
-def plain(region: Constraints) -> Constraints:
+def without_single_floors(region: Constraints) -> Constraints:
     """A case in which every floor with only one value is replaced by the value; the bounds that
     give the floor this value become conditions."""
-    for floor in floors(sorted(region, key=str)):
-        if (known := values(floor, region)) is not None and len(known) == 1:
-            moved = frozenset(at(condition, floor, known[0]) for condition in region)
-            return plain(moved | lying(floor, known[0]))
-    return shortest(region)
+    for floor in floors_in(sorted(region, key=str)):
+        if (known := floor_values(floor, region)) is not None and len(known) == 1:
+            moved = frozenset(with_floor_value(condition, floor, known[0]) for condition in region)
+            return without_single_floors(moved | floor_conditions(floor, known[0]))
+    return without_implied(region)
 
 
-def lying(floor: Fn, value: int) -> Constraints:
+def floor_conditions(floor: Fn, value: int) -> Constraints:
     """The conditions under which a floor has a given value."""
     above, below = floor.args
     return frozenset((above - below * value, below * (value + 1) - 1 - above))
 
 
-def told(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
+def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
     """The cases in each of which the first floor with several values in the region has one value;
     none where no floor has several."""
-    for floor in floors(sorted(polys, key=str)):
-        if (known := values(floor, region)) and len(known) > 1:
-            cases = [region | lying(floor, value) for value in known]
-            return [plain(case) for case in cases if not infeasible(case)]
+    for floor in floors_in(sorted(polys, key=str)):
+        if (known := floor_values(floor, region)) and len(known) > 1:
+            cases = [region | floor_conditions(floor, value) for value in known]
+            return [without_single_floors(case) for case in cases if not infeasible(case)]
     return []
 
 
 # Splitting a case by a division.
 
 
-def divided(
+def division_cases(
     region: Constraints, sizes: Variables, unsettled: Sequence[Fn]
 ) -> list[tuple[Constraints, Division | None]]:
     """The cases into which a region falls when a size under the first suitable floor is written by
@@ -230,10 +232,10 @@ def divided(
     else:
         ways = [Division(size, divisor, 0), Division(size, divisor, None)]
         smaller = region | {divisor - 1 - Poly.atom(size)}
-        found = [(case, None) for case in cases(smaller)]
+        found = [(case, None) for case in floor_free_cases(smaller)]
     for way in ways:
         moved = frozenset(c.substitute({size: way.value}) for c in region) | way.bounds
-        found += [(case, way) for case in cases(moved)]
+        found += [(case, way) for case in floor_free_cases(moved)]
     return found
 
 
@@ -269,35 +271,35 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
     return None
 
 
-def cases(region: Constraints) -> list[Constraints]:
+def floor_free_cases(region: Constraints) -> list[Constraints]:
     """A case split until every floor that has few values has one value in each."""
-    if infeasible(region := plain(region)):
+    if infeasible(region := without_single_floors(region)):
         return []
-    parts = told(region, region)
-    return [case for part in parts for case in cases(part)] if parts else [region]
+    parts = cases_by_floor(region, region)
+    return [case for part in parts for case in floor_free_cases(part)] if parts else [region]
 
 
-def formula(poly: Poly) -> Formula:
+def formula_of_poly(poly: Poly) -> Formula:
     """A polynomial as a formula whose letters may have any names."""
-    return Formula(str(poly), tree(poly), poly.letters)
+    return Formula(str(poly), syntax_tree(poly), poly.letters)
 
 
-def tree(poly: Poly) -> Node:
+def syntax_tree(poly: Poly) -> Node:
     """The polynomial as a syntax tree."""
     total: Node = Number(Fraction(0))
     for monomial, number in poly.terms.items():
         term: Node = Number(Fraction(number))
         for atom, power in monomial:
-            term = Binary("*", term, Binary("**", leaf(atom), Number(Fraction(power))))
+            term = Binary("*", term, Binary("**", syntax_leaf(atom), Number(Fraction(power))))
         total = Binary("+", total, term)
     return total
 
 
-def leaf(atom: str) -> Node:
+def syntax_leaf(atom: str) -> Node:
     """An atom of a polynomial as a syntax tree: a letter, or a function of polynomials."""
     if not isinstance(atom, Fn):
         return Letter(atom)
-    inner = tuple(map(tree, atom.args))
+    inner = tuple(map(syntax_tree, atom.args))
     if atom.function == "floor_div":
         return Call("floor", (Binary("/", *inner),))
     if atom.function == "pow2":

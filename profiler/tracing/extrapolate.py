@@ -19,13 +19,19 @@ import torch
 from torch.utils._pytree import tree_map
 
 from costmodel.symbolic.polynomial import Poly
-from profiler.tracing.interpolation import Point, axis, interpolate, powers
+from profiler.tracing.interpolation import Point, axis, interpolate, powers_up_to
 from profiler.tracing.meta_run.observe import Observation, numbers_of
-from profiler.tracing.meta_run.operation import Cost, Layout, by_operation
+from profiler.tracing.meta_run.operation import Cost, TensorLayout, summed_by_operation
 from profiler.tracing.meta_run.recorder import Recorder
-from profiler.tracing.meta_run.run_log import Course, Unlike, kindred, renumbered, whole_numbers
+from profiler.tracing.meta_run.run_log import (
+    RunLog,
+    Unlike,
+    alike_but_for_numbers,
+    renumbered,
+    whole_numbers,
+)
 from profiler.tracing.meta_run.target import TraceError
-from profiler.tracing.size_samples import Foresight, Points
+from profiler.tracing.size_samples import Extrapolator, SizeSamples
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ def strands(listed: Sequence[Sequence[Any]], values: Sequence[Sequence[Any]]) ->
     found = []
     for chosen in places.values():
         first, *others = (held[chosen[0]] for held in values)
-        if not all(kindred(first, other) for other in others):
+        if not all(alike_but_for_numbers(first, other) for other in others):
             raise Unlike
         numbers = zip(*map(whole_numbers, (first, *others)), strict=True)
         varying = tuple(place for place, each in enumerate(numbers) if len(set(each)) > 1)
@@ -70,11 +76,11 @@ def strands(listed: Sequence[Sequence[Any]], values: Sequence[Sequence[Any]]) ->
     return found
 
 
-class Foreseen:
+class Extrapolation:
     """What one module would do at other sizes, extrapolated from its run logs near the first
     sizes."""
 
-    def __init__(self, points: Points, base: Point) -> None:
+    def __init__(self, points: SizeSamples, base: Point) -> None:
         """Raises Unlike, or TraceError where the module does not run at a size that is needed."""
         self.points = points
         steps = points.multiples
@@ -82,11 +88,11 @@ class Foreseen:
         near = [base, *(points.moved(base, i, base[i] + more) for i, more in moves)]
         self.first = self.course(base)
         courses = [self.course(point) for point in near]
-        self.calls = strands(*zip(*map(called, courses), strict=True))
+        self.calls = strands(*zip(*map(arguments_of_calls, courses), strict=True))
         self.held = strands([c.held for c in courses], [c.held for c in courses])
         self.owned = strands([c.parameters for c in courses], [c.parameters for c in courses])
         axes = [
-            axis(letter, powers(letter, 1), [start, start + step])
+            axis(letter, powers_up_to(letter, 1), [start, start + step])
             for letter, start, step in zip(points.letters, base, steps, strict=True)
         ]
         for (strand, place), poly in interpolate(axes, self.numbers).items():
@@ -102,7 +108,7 @@ class Foreseen:
         """Every strand: of calls, of storages and of parameters."""
         return [*self.calls, *self.held, *self.owned]
 
-    def course(self, point: Point) -> Course:
+    def course(self, point: Point) -> RunLog:
         """The log of the run at a point; Unlike where the run dispatched other operations than the
         first."""
         course = self.points.at(point).course
@@ -114,14 +120,14 @@ class Foreseen:
         """The varying whole numbers of a run, by strand and position."""
         course = self.course(point)
         found: dict[tuple[int, int], int] = {}
-        told = [called(course)] * len(self.calls)
+        told = [arguments_of_calls(course)] * len(self.calls)
         told += [(course.held, course.held)] * len(self.held)
         told += [(course.parameters, course.parameters)] * len(self.owned)
         for k, (strand, (same, held)) in enumerate(zip(self.all(), told, strict=True)):
             value = held[strand.places[0]]
             if len({id(same[place]) for place in strand.places}) > 1:
                 raise Unlike
-            if not kindred(strand.value, value):
+            if not alike_but_for_numbers(strand.value, value):
                 raise Unlike
             numbers = list(whole_numbers(value))
             found.update({(k, place): numbers[place] for place in strand.varying})
@@ -142,7 +148,7 @@ class Foreseen:
                 bytes_of[place] = size
         alive = self.first.alive(bytes_of)
         found = numbers_of(
-            by_operation(self.costs(sizes)),
+            summed_by_operation(self.costs(sizes)),
             sum(strand.at(sizes).entries * len(strand.places) for strand in self.owned),
             sum(bytes_of[place] for place in self.first.saved),
             sum(bytes_of),
@@ -167,20 +173,20 @@ class Foreseen:
             yield phase, made.kind.name, len(strand.places), cost
 
 
-def called(course: Course) -> tuple[Sequence[Any], Sequence[Any]]:
+def arguments_of_calls(course: RunLog) -> tuple[Sequence[Any], Sequence[Any]]:
     """The calls of a run log, and the arguments of each call."""
     return course.calls, [made.arguments for _, made in course.calls]
 
 
 def _empty(leaf: Any) -> Any:
-    return leaf.empty() if isinstance(leaf, Layout) else leaf
+    return leaf.empty() if isinstance(leaf, TensorLayout) else leaf
 
 
-def foresight(points: Points, base: Point) -> Foresight | None:
+def extrapolator(points: SizeSamples, base: Point) -> Extrapolator | None:
     """A function from sizes to what the module would do there; None where runs near the first sizes
     differ in more than whole numbers, or the numbers do not extrapolate."""
     try:
-        found = Foreseen(points, base)
+        found = Extrapolation(points, base)
     except (Unlike, TraceError):
         return None
     finally:

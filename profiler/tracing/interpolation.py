@@ -66,7 +66,7 @@ def axis(letter: str, raw: Iterable[Poly], places: Sequence[int]) -> Axis:
     return Axis(letter, tuple(chosen), tuple(functions))
 
 
-def powers(letter: str, degree: int) -> list[Poly]:
+def powers_up_to(letter: str, degree: int) -> list[Poly]:
     """1, x, x**2, ... of one size."""
     return [Poly.atom(letter) ** k for k in range(degree + 1)]
 
@@ -89,7 +89,7 @@ def degree_along(
 ) -> int | None:
     """The highest power of one size that any number needs, after `beyond` higher powers had
     coefficient 0; None where no tried degree is enough."""
-    basis = axis(letter, powers(letter, len(places) - 1), places)
+    basis = axis(letter, powers_up_to(letter, len(places) - 1), places)
     coefficients: list[Vector] = []
     last = 0
     for order, place in enumerate(basis.places):
@@ -105,14 +105,14 @@ def degree_along(
 def spans(basis: Axis, places: Iterable[int], numbers: Callable[[int], Numbers]) -> bool:
     """Whether the functions of a basis, fitted at the basis's own places, give the numbers at
     `places`."""
-    coefficients = along(basis, numbers)
+    coefficients = axis_coefficients(basis, numbers)
     return all(
         not leftover(numbers(p), ((c, basis.at(k, p)) for k, c in enumerate(coefficients)))
         for p in places
     )
 
 
-def along(basis: Axis, numbers: Callable[[int], Numbers]) -> list[Vector]:
+def axis_coefficients(basis: Axis, numbers: Callable[[int], Numbers]) -> list[Vector]:
     """The coefficients of the functions of one size, from the numbers at the basis's places."""
     coefficients: list[Vector] = []
     for place in basis.places:
@@ -151,7 +151,7 @@ def interpolate(
     return polys
 
 
-def shortest(
+def shortest_formulas(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
     """As `interpolate`; where atoms depend on each other, each number gets its shortest formula

@@ -13,10 +13,10 @@ from fractions import Fraction
 from itertools import combinations
 
 from costmodel.symbolic.polynomial import Poly, call
-from profiler.tracing.interpolation import Axis, Point, interpolate, shortest
+from profiler.tracing.interpolation import Axis, Point, interpolate, shortest_formulas
 from profiler.tracing.meta_run.observe import PEAK, Observation
-from profiler.tracing.proof import breaks
-from profiler.tracing.size_samples import Points
+from profiler.tracing.proof import first_failures
+from profiler.tracing.size_samples import SizeSamples
 
 TRIED = (
     "peak: a call runs other operations at other sizes; the maximum is over the moments that were "
@@ -28,7 +28,7 @@ MOST_MOMENTS = 60
 """With more moments than this, moments shift with the sizes and are not followed."""
 
 
-def peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
+def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The most bytes alive, by the first method whose formula holds at all points `inside`; where
     not all moments were followed, a note says so."""
     if (every := every_moment(points, axes, [*inside, *points.foreseen()])) is not None:
@@ -36,14 +36,14 @@ def peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     found: Poly | None = None
     for way in (highest_moments, plain_peak):
         poly = way(points, axes, inside)
-        if poly is not None and not breaks(points, {PEAK: poly}, inside):
+        if poly is not None and not first_failures(points, {PEAK: poly}, inside):
             points.notes.append(TRIED)
             return poly
         found = found or poly
     return found or Poly()
 
 
-def every_moment(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
+def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
     """The maximum over all moments that are local maxima at some point; None where different
     operations run at different points."""
     seen = {p: points.likely(p) for p in inside}
@@ -60,7 +60,7 @@ def every_moment(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) 
         for point, value in zip(inside, values, strict=True):
             numbers[point][values] = value
     try:
-        polys = shortest(axes, lambda p: numbers[p])
+        polys = shortest_formulas(axes, lambda p: numbers[p])
     except KeyError:
         return None
     named = [points.named(p) for p in inside]
@@ -92,13 +92,15 @@ def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [value for k, value in enumerate(columns) if not halfway(k)]
 
 
-def plain_peak(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
+def plain_peak(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The peak as one polynomial."""
     found = interpolate(axes, lambda p: {PEAK: points.at(p).quantities[PEAK]}, whole=True)
     return found.get(PEAK, Poly())
 
 
-def highest_moments(points: Points, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
+def highest_moments(
+    points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
+) -> Poly | None:
     """The maximum over all moments that were the highest at one of the points.
 
     Where loops over a size change the number of operations, a moment is found again by its distance
@@ -122,7 +124,7 @@ def highest_moments(points: Points, axes: Sequence[Axis], inside: Sequence[Point
     return call("Max", *greatest(list(kept), least)) if kept else None
 
 
-def moment(points: Points, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
+def moment(points: SizeSamples, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
     """The bytes alive at a moment; None where no formula gives them at all points that have the
     moment."""
     values: dict[Point, int] = {}
@@ -131,7 +133,7 @@ def moment(points: Points, axes: Sequence[Axis], places: Mapping[Point, int]) ->
         if 0 <= place < len(alive):
             values[point] = alive[place]
     try:
-        poly = shortest(axes, lambda p: {PEAK: values[p]}).get(PEAK, Poly())
+        poly = shortest_formulas(axes, lambda p: {PEAK: values[p]}).get(PEAK, Poly())
     except KeyError:
         return None
     fits = all(poly.rational(points.named(p)) == value for p, value in values.items())

@@ -8,9 +8,9 @@ from itertools import permutations, product
 from costmodel.symbolic.polynomial import Poly
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import Quantity
-from profiler.tracing.meta_run.target import words
+from profiler.tracing.meta_run.target import point_words
 from profiler.tracing.result import Break
-from profiler.tracing.size_samples import Points
+from profiler.tracing.size_samples import SizeSamples
 
 PRIME = (13, 11, 7, 17, 19, 23, 29, 31)
 ODD = (21, 15, 9, 25, 27, 33, 35, 39)
@@ -25,7 +25,7 @@ DIVISIBLE = ((960, 480, 192, 64), (896, 448, 224, 56))
 They show what a module does only where its chunks come out even."""
 
 
-def held_out(points: Points, base: Point) -> list[Point]:
+def held_out(points: SizeSamples, base: Point) -> list[Point]:
     """Points at which the module runs and that no formula was found from.
 
     The points are: one of primes, one of odd sizes, one of powers of two; then, for each letter,
@@ -37,7 +37,9 @@ def held_out(points: Points, base: Point) -> list[Point]:
     found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):
         turns = (sizes[shift:] + sizes[:shift] for shift in range(len(sizes)))
-        made = [tuple(beyond(points, base, i, t[i]) for i in range(len(base))) for t in turns]
+        made = [
+            tuple(multiple_above(points, base, i, t[i]) for i in range(len(base))) for t in turns
+        ]
         unused = [p for p in made if p not in points.used and points.inside(p)]
         quick = (point for point in unused if points.patient(base, point))
         point = next(quick, min(unused, key=lambda p: points.expected(base, p), default=None))
@@ -45,20 +47,20 @@ def held_out(points: Points, base: Point) -> list[Point]:
             found += [point] * points.told(point)
     among = next(iter(found), base)
     for listed in (LARGE, *DIVISIBLE[: 1 if points.slow else None]):
-        largest = (large(points, base, i, among, listed) for i in range(len(base)))
+        largest = (with_large_letter(points, base, i, among, listed) for i in range(len(base)))
         found += [point for point in largest if point is not None]
     for i, j in permutations(range(len(base)), 2):
         if not any(point[i] > point[j] for point in found):
-            point = larger(points, base, i, j)
+            point = with_letter_above(points, base, i, j)
             found += [point] if point is not None and points.told(point) else []
     return found
 
 
-def larger(points: Points, base: Point, i: int, j: int) -> Point | None:
+def with_letter_above(points: SizeSamples, base: Point, i: int, j: int) -> Point | None:
     """Of the points of primes at which letter i is larger than letter j, the one that takes least
     time; None where there is none, or it takes longer than the search's patience."""
     made = (
-        tuple(beyond(points, base, k, size) for k, size in enumerate(sizes))
+        tuple(multiple_above(points, base, k, size) for k, size in enumerate(sizes))
         for sizes in permutations(PRIME[: max(6, len(base))], len(base))
     )
     fit = [p for p in made if p[i] > p[j] and points.inside(p) and p not in points.used]
@@ -66,13 +68,15 @@ def larger(points: Points, base: Point, i: int, j: int) -> Point | None:
     return point if point is not None and points.patient(base, point) else None
 
 
-def beyond(points: Points, base: Point, i: int, place: int) -> int:
+def multiple_above(points: SizeSamples, base: Point, i: int, place: int) -> int:
     """A multiple of a letter above the letter's smallest size."""
     step = points.multiples[i]
     return base[i] - base[i] % step + place * step if base[i] > place * step else place * step
 
 
-def large(points: Points, base: Point, i: int, among: Point, sizes: Sequence[int]) -> Point | None:
+def with_large_letter(
+    points: SizeSamples, base: Point, i: int, among: Point, sizes: Sequence[int]
+) -> Point | None:
     """The point `among` with a large multiple of one letter, the first of `sizes` that patience
     allows; None where there is none."""
     for size in sizes:
@@ -87,35 +91,41 @@ def large(points: Points, base: Point, i: int, among: Point, sizes: Sequence[int
     return None
 
 
-def breaks(
-    points: Points, polys: Mapping[Quantity, Poly], among: Sequence[Point]
+def first_failures(
+    points: SizeSamples, polys: Mapping[Quantity, Poly], among: Sequence[Point]
 ) -> dict[Quantity, Break]:
     """The first point at which each formula fails, smallest sizes first."""
     found: dict[Quantity, Break] = {}
     for point in sorted(among, key=lambda p: (sum(p), p)):
         for quantity in polys.keys() - found.keys():
-            if broken := apart(points, polys[quantity], quantity, point):
+            if broken := failure_at(points, polys[quantity], quantity, point):
                 found[quantity] = broken
     return found
 
 
-def apart(points: Points, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
+def failure_at(points: SizeSamples, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
     """Where and how a formula fails at a point; None where it holds."""
     sizes = points.named(point)
     value, counted = poly.rational(sizes), points.at(point).quantities.get(quantity, 0)
     return None if value == counted else Break(sizes, str(poly), str(value), counted)
 
 
-def earliest(points: Points, poly: Poly, quantity: Quantity, base: Point, found: Break) -> Break:
+def earliest_failure(
+    points: SizeSamples, poly: Poly, quantity: Quantity, base: Point, found: Break
+) -> Break:
     """The smallest size, searched along the letters one by one, at which a formula fails."""
     for i, letter in enumerate(points.letters):
         step, low, high = points.multiples[i], base[i], found.sizes[letter]
-        nearer = fails(points, poly, quantity, points.moved(base, i, high)) if high > low else None
+        nearer = (
+            failure_if_runs(points, poly, quantity, points.moved(base, i, high))
+            if high > low
+            else None
+        )
         if nearer is None:
             continue
         while high - low > step:
             middle = low + (high - low) // (2 * step) * step
-            if between := fails(points, poly, quantity, points.moved(base, i, middle)):
+            if between := failure_if_runs(points, poly, quantity, points.moved(base, i, middle)):
                 nearer, high = between, middle
             else:
                 low = middle
@@ -123,21 +133,23 @@ def earliest(points: Points, poly: Poly, quantity: Quantity, base: Point, found:
     return found
 
 
-def fails(points: Points, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
+def failure_if_runs(
+    points: SizeSamples, poly: Poly, quantity: Quantity, point: Point
+) -> Break | None:
     """Where and how a formula fails at a point; None where it holds or the module does not run."""
-    return apart(points, poly, quantity, point) if points.runs(point) else None
+    return failure_at(points, poly, quantity, point) if points.runs(point) else None
 
 
-def since(points: Points, polys: Mapping[Quantity, Poly], base: Point) -> Point:
+def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point) -> Point:
     """The least size of each letter from which formulas of operations and parameters hold, the
     other letters being those of `base`. A formula that fails below becomes a note."""
-    wrong = breaks(points, polys, points.above(base))
+    wrong = first_failures(points, polys, points.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
     least = list(base)
     bound = points.bound()
     for near in range(NEAR if bound else 0, 0, -1):
-        corner = [p for p in nearest(points, base, near) if points.runs(p)]
-        if broken := next(iter(breaks(points, kept, corner).values()), None):
+        corner = [p for p in corner_points(points, base, near) if points.runs(p)]
+        if broken := next(iter(first_failures(points, kept, corner).values()), None):
             points.notes.append(breaking_below(broken, "these sizes"))
             break
         for i in bound:
@@ -149,7 +161,7 @@ def since(points: Points, polys: Mapping[Quantity, Poly], base: Point) -> Point:
             point = points.moved(base, i, place)
             if not points.runs(point):
                 break
-            if broken := next(iter(breaks(points, kept, [point]).values()), None):
+            if broken := next(iter(first_failures(points, kept, [point]).values()), None):
                 points.notes.append(breaking_below(broken, f"{letter}={least[i]}"))
                 break
             least[i] = place
@@ -160,7 +172,7 @@ NEAR = 6
 """Within a case, every combination of sizes up to this one is compared with the formulas."""
 
 
-def nearest(points: Points, base: Point, near: int) -> Iterator[Point]:
+def corner_points(points: SizeSamples, base: Point, near: int) -> Iterator[Point]:
     """The smallest points of a case: those at which one of the letters that the case bounds is
     `near`."""
     sizes = [range(near, NEAR + 1) if i in points.bound() else (0,) for i in range(len(base))]
@@ -177,5 +189,5 @@ def breaking_below(broken: Break, least: str) -> str:
     """The note that formulas hold from some size on, with the failure below."""
     return (
         f"the formulas hold from {least} on: {broken.formula} gives {broken.gives} at "
-        f"{words(broken.sizes)}, where {broken.counted} was counted"
+        f"{point_words(broken.sizes)}, where {broken.counted} was counted"
     )

@@ -14,8 +14,8 @@ from profiler.counting.operations import Operations
 from profiler.tracing.divisions import Divisions
 from profiler.tracing.meta_run.flop_counter import FlopCounter
 from profiler.tracing.meta_run.observe import PEAK, Quantity
-from profiler.tracing.meta_run.operation import Counted
-from profiler.tracing.meta_run.target import TraceError, Variables, words
+from profiler.tracing.meta_run.operation import CountedOperation
+from profiler.tracing.meta_run.target import TraceError, Variables, point_words
 
 LONGEST = 60
 """A formula that fails is printed only up to this many characters."""
@@ -33,7 +33,7 @@ class Break:
     def __str__(self) -> str:
         formula = self.formula if len(self.formula) <= LONGEST else "the one found"
         return (
-            f"no formula: {formula} breaks at {words(self.sizes)}, where it gives "
+            f"no formula: {formula} breaks at {point_words(self.sizes)}, where it gives "
             f"{self.gives} and {self.counted} was counted"
         )
 
@@ -75,7 +75,7 @@ class Trace:
     decomposed: Sequence[str] = ()
     followed: Callable[[], Mapping[str, Poly | Break]] = field(default=dict, repr=False)
     """Computes `zeros`."""
-    sample: Mapping[tuple[str, str], Counted] = field(default_factory=dict, repr=False)
+    sample: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict, repr=False)
     """Operations by phase and name, at the first sizes."""
     flops: FlopCounter | None = None
     """What torch's FlopCounterMode prints at the first sizes, and what it leaves out."""

@@ -9,7 +9,7 @@ from costmodel.symbolic.constraints import Constraints
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import PEAK, Observation, Quantity, observe
 from profiler.tracing.meta_run.recorder import Backend
-from profiler.tracing.meta_run.target import Target, TraceError, Variables, words
+from profiler.tracing.meta_run.target import Target, TraceError, Variables, point_words
 
 PATIENCE_S = 6.0
 """Sizes at which a run is expected to take longer than this many seconds are left out of a proof;
@@ -20,12 +20,12 @@ SHORT_S = 0.3
 """Where every run takes longer than this many seconds, only the runs that formulas and their proof
 need are made at first; if the proof fails, the search is as thorough as elsewhere."""
 
-Foresight = Callable[[Point], Observation | None]
+Extrapolator = Callable[[Point], Observation | None]
 """What a module would do at a point where it was not run; None where that cannot be
 extrapolated."""
 
 
-class Points:
+class SizeSamples:
     """Observations of one module at points of one case, each run made once. `region` holds the
     conditions of the case, polynomials that are at least 0.
 
@@ -55,7 +55,7 @@ class Points:
         self.refused: dict[Point, TraceError] = {}
         self.seconds: dict[Point, float] = {}
         self.notes: list[str] = []
-        self.foresight: Foresight | None = None
+        self.foresight: Extrapolator | None = None
         self.followed = True
 
     def named(self, point: Point) -> dict[str, int]:
@@ -81,7 +81,7 @@ class Points:
         if point in self.refused:
             raise self.refused[point]
         if not self.inside(point):
-            raise TraceError(f"{words(self.named(point))} lies outside of the case")
+            raise TraceError(f"{point_words(self.named(point))} lies outside of the case")
         known = self.seen.get(point)
         if known is not None and (known.shapes or not shapes):
             return known
@@ -133,7 +133,7 @@ class Points:
         try:
             self.at(point)
         except TraceError as error:
-            self.notes.append(f"not proven at {words(self.named(point))}: {error}")
+            self.notes.append(f"not proven at {point_words(self.named(point))}: {error}")
             return False
         return True
 

@@ -47,7 +47,7 @@ def axis_with_atoms(
 ) -> Axis | None:
     """A basis of functions of one size that give every number at some sizes along it, and the
     numbers of `steady` at all sizes tried; None where no such functions are found."""
-    search = Search(letter, step, start, numbers, steady)
+    search = AtomSearch(letter, step, start, numbers, steady)
     for window in WINDOWS:
         places = [start + k * step for k in range(window)]
         for atoms in (search.seen_in(places, shapes), *search.guesses(window)):
@@ -56,7 +56,7 @@ def axis_with_atoms(
     return None
 
 
-class Search:
+class AtomSearch:
     """The search for the atoms of one size."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Search:
             values
             for results in zip(*listed, strict=True)
             for values in zip(*results, strict=True)
-            if not affine(values)
+            if not rises_evenly(values)
         }
         found: dict[Poly, None] = {}
         for values in sorted(extents):
@@ -240,7 +240,7 @@ def in_span(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
     return not left[-1].any()
 
 
-def affine(values: Extents) -> bool:
+def rises_evenly(values: Extents) -> bool:
     """Whether consecutive values rise by equal amounts."""
     return len({b - a for a, b in pairwise(values)}) <= 1
 

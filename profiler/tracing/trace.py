@@ -12,28 +12,35 @@ from typing import Any
 from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.polynomial import Poly
 from profiler.tracing import step_functions
-from profiler.tracing.divisions import Divisions, formula, written
-from profiler.tracing.extrapolate import foresight
+from profiler.tracing.divisions import Divisions, formula_of_poly, sizes_divided
+from profiler.tracing.extrapolate import extrapolator
 from profiler.tracing.interpolation import (
     HIGHEST,
     Axis,
     Point,
     axis,
     degree_along,
-    powers,
-    shortest,
+    powers_up_to,
+    shortest_formulas,
     spans,
 )
 from profiler.tracing.meta_run.flop_counter import FlopCounter, flop_counter
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import MADE, PEAK, Observation, Quantity
-from profiler.tracing.meta_run.target import Target, TraceError, Variables, load, variables, words
-from profiler.tracing.peak import peak
-from profiler.tracing.proof import breaks, earliest, held_out, since
+from profiler.tracing.meta_run.target import (
+    Target,
+    TraceError,
+    Variables,
+    load_target,
+    parse_variables,
+    point_words,
+)
+from profiler.tracing.peak import peak_formula
+from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
 from profiler.tracing.result import Break, Trace
-from profiler.tracing.size_samples import PATIENCE_S, SHORT_S, Points
+from profiler.tracing.size_samples import PATIENCE_S, SHORT_S, SizeSamples
 from profiler.tracing.step_functions import EVEN, WINDOWS
-from profiler.tracing.zero_gradients import zeros
+from profiler.tracing.zero_gradients import zero_arithmetic
 
 SMALLEST = (5, 3, 2, 7, 4, 6)
 """The first size of each letter, in order: small, no two alike."""
@@ -90,10 +97,10 @@ def trace(
     """
     if backend not in BACKENDS:
         raise TraceError(f"--backend '{backend}': expected one of {', '.join(BACKENDS)}")
-    return within(load(target), variables(over, let), backend, frozenset())
+    return trace_case(load_target(target), parse_variables(over, let), backend, frozenset())
 
 
-def within(
+def trace_case(
     target: Target,
     sizes: Variables,
     backend: str,
@@ -106,17 +113,17 @@ def within(
     Raises:
         TraceError: as `trace`, or the case has too few sizes to find formulas from.
     """
-    left, chosen = pinned(region, written(sizes, divisions))
+    left, chosen = pinned(region, sizes_divided(sizes, divisions))
     patience_s = DIVIDED_S if divisions else PATIENCE_S
-    points = Points(target, chosen, BACKENDS[backend], left, patience_s)
-    found = Search(points, backend, divided=bool(divisions)).traced()
+    points = SizeSamples(target, chosen, BACKENDS[backend], left, patience_s)
+    found = FormulaSearch(points, backend, divided=bool(divisions)).traced()
     everywhere = map(chosen.sizes, found.proven)
     return replace(
         found,
         proven=[{letter: every[letter] for letter in sizes.over} for every in everywhere],
         region=region,
         divisions=divisions,
-        within=partial(within, target, sizes, backend),
+        within=partial(trace_case, target, sizes, backend),
     )
 
 
@@ -132,16 +139,16 @@ def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variable
             over = {name: step for name, step in sizes.over.items() if name != letter}
             moved = (c.substitute({letter: value}) for c in region)
             left = frozenset(c for c in moved if not nonnegative(c))
-            return pinned(left, Variables(over, {letter: formula(value), **sizes.let}))
+            return pinned(left, Variables(over, {letter: formula_of_poly(value), **sizes.let}))
     return region, sizes
 
 
-def below(point: Point, base: Point) -> bool:
+def none_larger(point: Point, base: Point) -> bool:
     """Whether no size of `point` is larger than that of `base`."""
     return all(x <= y for x, y in zip(point, base, strict=True))
 
 
-def different(one: Observation, other: Observation) -> str:
+def changed_operation(one: Observation, other: Observation) -> str:
     """An operation whose number differs between two runs at the same sizes, in words; "" where none
     does."""
     before, after = Counter(one.names), Counter(other.names)
@@ -152,7 +159,7 @@ def different(one: Observation, other: Observation) -> str:
     return ""
 
 
-def counted_at(points: Points, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
+def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
     """Notes on operations that have a rule only at multiples of some letter's sizes, as what to
     give to --over."""
     listed: dict[str, dict[str, None]] = {}
@@ -170,7 +177,7 @@ def counted_at(points: Points, quantities: Mapping[Quantity, Poly | Break]) -> I
         yield f"--over {over} has sizes at which there is a rule for {', '.join(operations)}"
 
 
-def observed(seen: Observation, batch: str) -> Iterator[str]:
+def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
     """Notes on layers that run differently on the meta device than elsewhere, or read x with other
     axes than meant."""
     if seen.misread:
@@ -185,7 +192,7 @@ def observed(seen: Observation, batch: str) -> Iterator[str]:
         )
 
 
-class Search:
+class FormulaSearch:
     """The search for the formulas of one module; with `thorough` along a second line per letter
     too.
 
@@ -193,7 +200,7 @@ class Search:
     are sought: the letters start small, with room for powers alone.
     """
 
-    def __init__(self, points: Points, backend: str, *, divided: bool) -> None:
+    def __init__(self, points: SizeSamples, backend: str, *, divided: bool) -> None:
         self.points = points
         self.backend = backend
         self.scales: tuple[int, ...] = FINE if divided else SCALES
@@ -216,24 +223,24 @@ class Search:
         """One search: the functions along each letter, the polynomials, their proof."""
         points = self.points
         base = self.settled(self.base())
-        points.foresight = None if self.thorough or not points.slow else foresight(points, base)
+        points.foresight = None if self.thorough or not points.slow else extrapolator(points, base)
         base, axes = self.axes(base)
-        polys = shortest(axes, points.numbers, whole=self.thorough)
+        polys = shortest_formulas(axes, points.numbers, whole=self.thorough)
         proven = held_out(points, base)
-        least = since(points, polys, base)
+        least = lowest_sizes(points, polys, base)
         every = {q: polys.get(q, Poly()) for seen in points.seen.values() for q in seen.quantities}
         every.pop(MADE, None)
         work = {q: p for q, p in every.items() if q[0] != "bytes"}
         memory = {q: p for q, p in every.items() if q[0] == "bytes"}
-        memory[PEAK] = peak(points, axes, points.above(base))
-        broken = breaks(points, work, points.above(least))
-        broken |= breaks(points, memory, points.above(base))
+        memory[PEAK] = peak_formula(points, axes, points.above(base))
+        broken = first_failures(points, work, points.above(least))
+        broken |= first_failures(points, memory, points.above(base))
         quantities: dict[Quantity, Poly | Break] = {**work, **memory}
         for quantity, first in broken.items():
             poly = (work | memory)[quantity]
-            quantities[quantity] = earliest(points, poly, quantity, base, first)
-        held = [p for p in points.above(least) if below(p, base)]
-        followed = partial(zeros, points, axes, [*held, *proven], whole=self.thorough)
+            quantities[quantity] = earliest_failure(points, poly, quantity, base, first)
+        held = [p for p in points.above(least) if none_larger(p, base)]
+        followed = partial(zero_arithmetic, points, axes, [*held, *proven], whole=self.thorough)
         return self.result(base, least, quantities, proven, followed)
 
     def result(
@@ -247,7 +254,7 @@ class Search:
         """The trace as a record, with its notes."""
         points, first = self.points, self.points.at(base)
         sizes = points.variables.sizes(points.named(base))
-        notes = [*points.notes, *observed(first, "b" if "b" in sizes else "1")]
+        notes = [*points.notes, *observation_notes(first, "b" if "b" in sizes else "1")]
         notes += counted_at(points, quantities)
         flops: FlopCounter | None = None
         try:
@@ -268,7 +275,7 @@ class Search:
             followed=followed,
             sample=first.by_op,
             flops=flops,
-            within=partial(within, points.target, points.variables, self.backend),
+            within=partial(trace_case, points.target, points.variables, self.backend),
         )
 
     def base(self) -> Point:
@@ -316,10 +323,10 @@ class Search:
         while len(runs) < 2 or (len(runs) < REPEATS and points.seconds[point] < SHORT_S):
             points.seen.pop(point, None)
             runs.append(points.at(point))
-            if changed := different(runs[0], runs[-1]):
+            if changed := changed_operation(runs[0], runs[-1]):
                 raise TraceError(
-                    f"{points.target.name} cannot be traced: at {words(points.named(point))} it "
-                    f"does something else each time it runs: {changed}"
+                    f"{points.target.name} cannot be traced: at {point_words(points.named(point))} "
+                    f"it does something else each time it runs: {changed}"
                 )
 
     def settled(self, base: Point) -> Point:
@@ -377,7 +384,7 @@ class Search:
                 continue
             if found is not None:
                 return found
-        return axis(letter, powers(letter, 3), [base[i] + k * step for k in range(4)])
+        return axis(letter, powers_up_to(letter, 3), [base[i] + k * step for k in range(4)])
 
     def quick(self, base: Point, i: int, start: int) -> bool:
         """Whether the runs that atoms need, from a size on, fit into the patience; false in a
@@ -423,7 +430,7 @@ class Search:
             return None
         if self.thorough and (second := degree_along(letter, places, elsewhere)):
             degree = max(degree, second)
-        found = axis(letter, powers(letter, degree), places)
+        found = axis(letter, powers_up_to(letter, degree), places)
         if lean:
             seen = [place for place in places if points.moved(base, i, place) in points.seen]
             return found if spans(found, seen, along) else None

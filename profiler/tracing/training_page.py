@@ -19,7 +19,7 @@ from costmodel.report.table_formats import as_markdown
 from profiler.modules.registry import Implementation, implementations
 from profiler.tracing import trace
 from profiler.tracing.cases import SETTLED
-from profiler.tracing.compare_equations import Difference, passes
+from profiler.tracing.compare_equations import Difference, compare_passes
 from profiler.tracing.meta_run.target import TraceError
 from profiler.tracing.result import Trace
 
@@ -40,14 +40,14 @@ TRACED = (
 )
 
 
-def page(mixers: Sequence[Mixer], *, modules: bool) -> str:
+def training_page(mixers: Sequence[Mixer], *, modules: bool) -> str:
     """The page in markdown. With `modules` every implementation is traced, which takes minutes."""
-    parts = ["# What training costs", "", derived(mixers)]
-    parts += [render.markdown(traced(mixers), "##")] if modules else []
+    parts = ["# What training costs", "", derived_page(mixers)]
+    parts += [render.markdown(traced_modules(mixers), "##")] if modules else []
     return "\n".join(parts)
 
 
-def derived(mixers: Sequence[Mixer]) -> str:
+def derived_page(mixers: Sequence[Mixer]) -> str:
     """What follows from the equations, in markdown: at d = l = 128, then as formulas."""
     at_sizes = Request(
         tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
@@ -59,9 +59,9 @@ def derived(mixers: Sequence[Mixer]) -> str:
     return "\n".join(as_markdown(table(request)) for request in (at_sizes, as_letters))
 
 
-def traced(mixers: Sequence[Mixer]) -> Grid:
+def traced_modules(mixers: Sequence[Mixer]) -> Grid:
     """Every implementation of some mixers, both passes compared with the equations."""
-    rows = [row for mixer in mixers for row in _of(mixer)]
+    rows = [row for mixer in mixers for row in _rows_of_mixer(mixer)]
     note = (
         f"left unexplained: operations by class, for sizes from {SETTLED} on; nothing stands where "
         "the switches name all"
@@ -69,10 +69,10 @@ def traced(mixers: Sequence[Mixer]) -> Grid:
     return Grid("Modules, traced", TRACED, tuple(rows), notes=((note,),))
 
 
-def _of(mixer: Mixer) -> Iterator[Line]:
+def _rows_of_mixer(mixer: Mixer) -> Iterator[Line]:
     for described in implementations(mixer).values():
         try:
-            found = passes(_trace(mixer, described), mixer)
+            found = compare_passes(_trace(mixer, described), mixer)
         except TraceError as error:
             yield (mixer.name, described.name, "", "", f"not traced: {error}")
             continue
@@ -82,7 +82,7 @@ def _of(mixer: Mixer) -> Iterator[Line]:
                 described.name,
                 f"{difference.phase}, {difference.case}" if difference.case else difference.phase,
                 ", ".join(cause.name for cause in difference.causes),
-                _left(difference),
+                _unexplained_words(difference),
             )
 
 
@@ -96,7 +96,7 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
     return trace(described.module, over=",".join(over), let=lets, backend=backend)
 
 
-def _left(difference: Difference) -> str:
+def _unexplained_words(difference: Difference) -> str:
     if difference.reason:
         return f"not compared: {difference.reason}"
     return "; ".join(f"{name} {poly}" for name, poly in difference.unexplained.items())

@@ -15,20 +15,20 @@ from costmodel.language.functions import CLASSES
 from costmodel.symbolic.polynomial import Poly
 from profiler.counting.operations import Operations
 from profiler.counting.zero_gradients import EMPTY, FILLING, spent_on_zeros
-from profiler.tracing.interpolation import Axis, Point, shortest
+from profiler.tracing.interpolation import Axis, Point, shortest_formulas
 from profiler.tracing.meta_run.observe import differentiable, eager
 from profiler.tracing.meta_run.recorder import Backend, Recorder
 from profiler.tracing.meta_run.shape_values import on_meta
-from profiler.tracing.meta_run.target import Sizes, Target, build, explained
+from profiler.tracing.meta_run.target import Sizes, Target, as_trace_error, build_target
 from profiler.tracing.result import Break
-from profiler.tracing.size_samples import Points
+from profiler.tracing.size_samples import SizeSamples
 
 FILLS = frozenset(f"backward aten::{name}" for name in (*FILLING, *EMPTY))
 """Operations of a backward pass that fill gradients up with zeros, as an observation names them."""
 
 
-def zeros(
-    points: Points, axes: Sequence[Axis], held: Sequence[Point], *, whole: bool
+def zero_arithmetic(
+    points: SizeSamples, axes: Sequence[Axis], held: Sequence[Point], *, whole: bool
 ) -> dict[str, Poly | Break]:
     """Class of operations -> formula of how many of the backward pass are arithmetic with such
     zeros; empty where the pass fills no gradient up.
@@ -47,10 +47,10 @@ def zeros(
     def numbers(point: Point) -> Mapping[str, int]:
         if point not in known:
             sizes = points.variables.sizes(points.named(point))
-            known[point] = by_class(followed(points.target, sizes, points.backend))
+            known[point] = by_class(zero_arithmetic_at(points.target, sizes, points.backend))
         return known[point]
 
-    polys: dict[str, Poly] = shortest(axes, numbers, whole=whole)
+    polys: dict[str, Poly] = shortest_formulas(axes, numbers, whole=whole)
     found: dict[str, Poly | Break] = dict(polys)
     for point in sorted(held, key=lambda p: (-sum(p), p)):
         sizes = points.named(point)
@@ -68,16 +68,16 @@ def by_class(operations: Operations) -> dict[str, int]:
     return {name: number for name, number in named.items() if number}
 
 
-def followed(target: Target, sizes: Sizes, backend: Backend) -> Operations:
+def zero_arithmetic_at(target: Target, sizes: Sizes, backend: Backend) -> Operations:
     """The operations of a module's backward pass with such zeros, at one set of sizes.
 
     Raises:
         TraceError: the module cannot be run so; one sentence.
     """
     with torch.enable_grad():
-        built = build(target, sizes)
+        built = build_target(target, sizes)
         recorder = Recorder()
-        with explained(target, sizes):
+        with as_trace_error(target, sizes):
             with eager(), on_meta(), backend(recorder), recorder:
                 results = built.module(*built.args, **built.kwargs)
             wanted = list(differentiable(results))

@@ -17,7 +17,7 @@ import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
 from profiler.modules import registry
 from profiler.modules.base import State
-from profiler.proofs.equality import check
+from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -270,7 +270,7 @@ def test_additive_attention_costs_more_than_the_dot_product_by_its_network() -> 
 
 @each_name
 def test_every_proof_holds(name: str) -> None:
-    proofs = check(cm.mixer(name))
+    proofs = prove_mixer(cm.mixer(name))
     assert [proof for proof in proofs if proof.passed is not True] == []
     assert {proof.name for proof in proofs} >= {
         f"{implementation}: {what}"

@@ -27,7 +27,7 @@ from costmodel.proofs.against_oracle import differences
 from profiler.modules import attention, registry
 from profiler.modules.base import Mixer, Unsupported
 from profiler.modules.registry import Implementation, build
-from profiler.proofs.equality import check
+from profiler.proofs.equality import prove_mixer
 from tests.small import by_sizes
 
 Array = NDArray[np.float64]
@@ -444,7 +444,7 @@ def test_gradients_pass_through(described: Implementation) -> None:
 @pytest.mark.parametrize("name", [*NAMES, "lsa+output-bias", "vlsa-trained+output-bias"])
 def test_every_proof_holds(name: str) -> None:
     """Among them: what is dispatched is what the equations count, nothing unexplained."""
-    proofs = check(mixer(name))
+    proofs = prove_mixer(mixer(name))
     assert [f"{proof.name}: {proof.detail}" for proof in proofs if not proof.passed] == []
     assert len(proofs) == 4 + 4 * len(registry.implementations(name))
 
@@ -697,7 +697,7 @@ def test_a_fused_call_is_offered_where_a_kernel_takes_it() -> None:
     q, v = torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 4)
     refused = r"no fused attention kernel on cpu for torch.float32 with heads of width 8 and values"
     with pytest.raises(Unsupported, match=refused):
-        attention.fused(q, q, v, by=8, causal=True)
+        attention.sdpa_attention(q, q, v, by=8, causal=True)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -707,7 +707,7 @@ def test_one_row_of_keys_serves_all_heads(causal: bool) -> None:
         torch.randn(2, n, 5, width, generator=generator, dtype=torch.float64)
         for n, width in ((3, 4), (1, 4), (3, 2))
     )
-    attend: Callable[..., Tensor] = attention.dense
+    attend: Callable[..., Tensor] = attention.dense_attention
     shared = attend(q, k, v, by=7, causal=causal)
     repeated = attend(q, k.expand(2, 3, 5, 4).clone(), v, by=7, causal=causal)
     torch.testing.assert_close(shared, repeated, atol=ROUNDING, rtol=0)

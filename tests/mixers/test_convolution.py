@@ -15,7 +15,7 @@ from torch import nn
 import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
 from profiler.modules import registry
-from profiler.proofs.equality import check
+from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,
     Sizes,
@@ -220,7 +220,7 @@ def test_critical_path_and_span(name: str) -> None:
 
 @each_name
 def test_every_proof_holds(name: str) -> None:
-    proofs = check(cm.mixer(name))
+    proofs = prove_mixer(cm.mixer(name))
     assert stepless(proofs) == (set(IMPLEMENTATIONS) if name == "convolution-same" else set())
     assert {proof.name for proof in proofs} >= {
         f"{implementation}: {what}"

@@ -18,7 +18,7 @@ from costmodel.errors import Unanswered
 from costmodel.proofs.against_oracle import nonzero
 from profiler.modules import registry
 from profiler.modules.base import Mixer
-from profiler.proofs.equality import check
+from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -271,7 +271,7 @@ def test_one_token_has_a_reason_and_no_cost(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_every_proof_holds() -> None:
-    assert stepless(check(cm.mixer(NAME))) == {"explicit"}
+    assert stepless(prove_mixer(cm.mixer(NAME))) == {"explicit"}
 
 
 def test_nothing_is_left_unexplained() -> None:

@@ -37,7 +37,7 @@ from profiler.counting.operations import FUNCTIONS as COUNTED
 from profiler.modules import registry
 from profiler.modules.linear_attention import elu_plus_1
 from profiler.modules.registry import build
-from profiler.proofs.equality import check
+from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -504,7 +504,7 @@ def test_sizes_of_a_form_are_refused_by_its_own_extents() -> None:
 
 
 def test_every_proof_holds() -> None:
-    proofs = check(cm.mixer(NAME))
+    proofs = prove_mixer(cm.mixer(NAME))
     assert [proof for proof in proofs if not proof.passed] == []
     assert len(proofs) > 4 * len(MODULES)
 

@@ -29,7 +29,7 @@ from costmodel.symbolic.sizes import ceil_log2
 from profiler.modules import registry
 from profiler.modules.recurrent import RecurrentExplicit
 from profiler.modules.registry import Implementation, build, implementation
-from profiler.proofs.equality import check
+from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -373,7 +373,7 @@ def test_rules_equal_execution(name: str, form: str, rewrites: tuple[str, ...]) 
 
 @each_name
 def test_every_proof_holds(name: str) -> None:
-    proofs = check(cm.mixer(name))
+    proofs = prove_mixer(cm.mixer(name))
     assert [proof for proof in proofs if not proof.passed] == []
     assert len(proofs) > 4 * len(registry.implementations(name))
 
@@ -474,7 +474,7 @@ def test_a_forgotten_row_surfaces() -> None:
             return super().row(own, None, U)
 
     implementation("forgetful", "explicit", form="recurrent")(Forgetful)
-    verdicts = {proof.name: proof for proof in check(plain)}
+    verdicts = {proof.name: proof for proof in prove_mixer(plain)}
     failed = verdicts["explicit: module equals equations"]
     assert failed.passed is False
     assert failed.detail.startswith("at l = 2, d = 1: y[2, 1] is ")

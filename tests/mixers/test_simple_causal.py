@@ -20,7 +20,7 @@ from costmodel.proofs.against_oracle import differences
 from costmodel.symbolic.sizes import ceil_log2
 from profiler.modules import registry
 from profiler.modules.registry import build
-from profiler.proofs.equality import check
+from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -215,7 +215,7 @@ def test_rules_equal_execution(name: str, form: str, rewrites: tuple[str, ...]) 
 
 @each_name
 def test_every_proof_holds(name: str) -> None:
-    proofs = check(cm.mixer(name))
+    proofs = prove_mixer(cm.mixer(name))
     assert [proof for proof in proofs if not proof.passed] == []
     assert len(proofs) > 4 * len(MODULES)
 

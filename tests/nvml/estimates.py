@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from profiler.meters.energy.estimate import estimate_energy, reading
+from profiler.meters.energy.estimate import energy_reading, estimate_energy
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.energy.trials import Campaign, Trials
 from profiler.meters.nvml import NvmlSensor
@@ -30,7 +30,7 @@ def compared(
     """Measure, and integrate the true power over the windows that were used."""
     sensor, chosen = sensor or board.sensor(), EnergyLimits(**limits)
     trials = Campaign(sensor, {"": load}, board.pause, chosen).run()
-    found = reading(sensor, "", trials, load, chosen)
+    found = energy_reading(sensor, "", trials, load, chosen)
     ends = [(t.window.stretch.start_ns, t.window.stretch.end_ns) for t in trials.of("")]
     gross = [board.truth.power(*each) for each in ends]
     idle = [

@@ -15,7 +15,7 @@ import torch
 import cli
 import costmodel as cm
 from profiler.commands import measuring
-from profiler.host.environment import differences
+from profiler.host.environment import environment_differences
 from profiler.host.statement import statement
 from profiler.meters import ceilings as meter
 from profiler.meters.caches import CacheError
@@ -25,12 +25,12 @@ from profiler.meters.ceilings import (
     GRAPHED,
     LONGEST_S,
     REGISTERS,
-    elementwise,
+    elementwise_ceilings,
     launching,
     moving,
-    operations,
-    product,
-    rate,
+    product_ceiling,
+    product_operations,
+    rate_reading,
     sides,
 )
 from profiler.meters.latency import latency
@@ -66,7 +66,7 @@ def seconds(*durations: float) -> Callable[..., Measured]:
 
 
 def test_a_rate_is_the_inverse_of_the_time_and_its_interval_turns_around() -> None:
-    found = read(rate(seconds(0.5)(lambda: None), "copy", 10.0, "B/s", side=3))
+    found = read(rate_reading(seconds(0.5)(lambda: None), "copy", 10.0, "B/s", side=3))
     assert (found.name, found.value, found.unit) == ("copy", 20.0, "B/s")
     assert found.samples == (25.0, 20.0, 10.0)
     assert found.details["ci_low"] == 10 / 0.625 and found.details["ci_high"] == 10 / 0.45
@@ -74,7 +74,7 @@ def test_a_rate_is_the_inverse_of_the_time_and_its_interval_turns_around() -> No
     few = seconds(0.5)(lambda: None)
     assert isinstance(few, Reading)
     few = replace(few, details={**few.details, "ci_low": None, "ci_high": None})
-    assert read(rate(few, "copy", 10.0, "B/s")).details["ci_low"] is None
+    assert read(rate_reading(few, "copy", 10.0, "B/s")).details["ci_low"] is None
 
 
 def test_the_meter_of_latency_times_a_product_on_a_clock_that_is_known() -> None:
@@ -86,16 +86,16 @@ def test_the_meter_of_latency_times_a_product_on_a_clock_that_is_known() -> None
         call()
         return latency(work, clock=clock, **given)
 
-    found = read(product(CPU, "fp32", torch.float32, timing, 256))
-    assert found.value == pytest.approx(operations(256) / 1e-3)
+    found = read(product_ceiling(CPU, "fp32", torch.float32, timing, 256))
+    assert found.value == pytest.approx(product_operations(256) / 1e-3)
     assert found.details["side"] == 256 and found.details["stop_rule"] == "median settled"
 
 
 def test_products_grow_while_they_are_short_and_the_best_rate_is_kept() -> None:
     """Rates of 10, 40 and 20 Gop/s; the next product would take 8 x 0.107 s."""
     rates = (1e10, 4e10, 2e10)
-    times = [operations(side) / r for side, r in zip((256, 512, 1024), rates, strict=True)]
-    found = read(product(CPU, "fp32", torch.float32, seconds(*times), 16384))
+    times = [product_operations(side) / r for side, r in zip((256, 512, 1024), rates, strict=True)]
+    found = read(product_ceiling(CPU, "fp32", torch.float32, seconds(*times), 16384))
     assert found.value == pytest.approx(4e10) and found.details["side"] == 512
     assert [int(side) for side in found.details["tried"]] == [256, 512, 1024]
     assert times[1] * 8 * 0.8 < LONGEST_S < times[2] * 8 * 0.8
@@ -103,7 +103,7 @@ def test_products_grow_while_they_are_short_and_the_best_rate_is_kept() -> None:
 
 def test_no_product_is_larger_than_the_largest() -> None:
     assert list(sides(1024)) == [256, 512, 1024]
-    found = read(product(CPU, "fp32", torch.float32, seconds(1e-9), 512))
+    found = read(product_ceiling(CPU, "fp32", torch.float32, seconds(1e-9), 512))
     assert list(found.details["tried"]) == ["256", "512"]
 
 
@@ -114,15 +114,17 @@ def test_what_is_reached_before_memory_runs_out_is_kept() -> None:
         tried.append(1)
         return seconds(1e-6)(call) if len(tried) == 1 else Unavailable("out of memory: 2 GiB")
 
-    found = read(product(CPU, "fp32", torch.float32, timing, 2048))
+    found = read(product_ceiling(CPU, "fp32", torch.float32, timing, 2048))
     assert list(found.details["tried"]) == ["256"]
     assert found.details["ended_by"] == "out of memory: 2 GiB"
-    said = refused(product(CPU, "fp32", torch.float32, lambda *_, **__: Unavailable("no"), 256))
+    said = refused(
+        product_ceiling(CPU, "fp32", torch.float32, lambda *_, **__: Unavailable("no"), 256)
+    )
     assert said == "no"
 
 
 def test_a_type_that_the_device_cannot_multiply_is_a_reason() -> None:
-    found = product(CPU, "truth", torch.bool, latency, 256)
+    found = product_ceiling(CPU, "truth", torch.bool, latency, 256)
     assert "not implemented for 'Bool'" in refused(found)
 
 
@@ -132,7 +134,7 @@ def test_operations_of_a_product_are_those_that_are_dispatched(matrix: int) -> N
 
     a = torch.randn(matrix, matrix)
     counted = count_dispatch(lambda: a @ a).to_json()["operations"]
-    assert counted["mul"] + counted["add"] == operations(matrix)
+    assert counted["mul"] + counted["add"] == product_operations(matrix)
 
 
 def test_copies_move_twice_what_a_sum_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +170,7 @@ def test_entrywise_operations_are_counted_at_the_size_where_they_are_best(
     rates = (1e9, 4e9, 2e9)
     counts = (2**11, 2**14, 2**17)
     times = [count / r for count, r in zip(counts, rates, strict=True)]
-    found = elementwise.__wrapped__(CPU, "fp32", torch.float32, seconds(*times, *times))
+    found = elementwise_ceilings.__wrapped__(CPU, "fp32", torch.float32, seconds(*times, *times))
     exp, both = read(found["exp fp32"]), read(found["multiply-add fp32"])
     assert exp.value == pytest.approx(4e9) and both.value == pytest.approx(2 * 4e9)
     for reading in (exp, both):
@@ -229,7 +231,7 @@ def test_a_kernel_that_cannot_be_made_leaves_the_other_manner(
     monkeypatch.setattr(meter, "why_failed", lambda error, doing, place: f"{error} {doing}")
     chain, place = meter.ENTRYWISE[0], Gpu("cpu")
     timing = seconds(1e-6)
-    found = read(meter.entrywise(place, "fp32", torch.float32, chain, 2**17, timing, {}))  # type: ignore[arg-type]  # as far as it is asked
+    found = read(meter.elementwise_ceiling(place, "fp32", torch.float32, chain, 2**17, timing, {}))  # type: ignore[arg-type]  # as far as it is asked
     assert found.details["how"] == EAGER
     assert found.details["not_tried"] == {
         REGISTERS: "no compiler for kernels for 2048 entries in registers"
@@ -241,7 +243,7 @@ def test_without_caches_no_array_is_known_to_lie_in_them(monkeypatch: pytest.Mon
         raise CacheError("nobody tells")
 
     monkeypatch.setattr(meter, "cache_bytes", untold)
-    found = elementwise.__wrapped__(CPU, "fp32", torch.float32, seconds(1.0))
+    found = elementwise_ceilings.__wrapped__(CPU, "fp32", torch.float32, seconds(1.0))
     assert set(map(refused, found.values())) == {
         "no array is known to lie in the caches: nobody tells"
     }
@@ -293,7 +295,7 @@ def test_they_stand_in_the_environment_and_do_not_tell_machines_apart(counted: l
     held = found.environment["ceilings"]["readings"]
     assert held["product fp32"]["value"] == 1e10
     other = {**found.environment, "ceilings": {"readings": {}}}
-    assert differences(found.environment, other) == []
+    assert environment_differences(found.environment, other) == []
     assert Measurement.from_json(json.loads(line_of(found))) == found
 
 
@@ -421,8 +423,8 @@ def test_real_ceilings_are_measured_once_a_process(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(meter, "LARGEST", 256)
     monkeypatch.setattr(meter, "BRIEF", SHORT)
     monkeypatch.setattr(meter, "resident", lambda held: [meter.SMALL_BYTES])
-    meter.product.cache_clear()
-    meter.elementwise.cache_clear()
+    meter.product_ceiling.cache_clear()
+    meter.elementwise_ceilings.cache_clear()
     meter.moving_and_launching.cache_clear()
     first = meter.ceilings("cpu", "fp64", torch.float64)
     typed = {"product fp64", "exp fp64", "multiply-add fp64"}
@@ -435,7 +437,7 @@ def test_real_ceilings_are_measured_once_a_process(monkeypatch: pytest.MonkeyPat
     assert set(other["readings"]) - set(first["readings"]) == {
         "product fp32", "exp fp32", "multiply-add fp32",
     }  # fmt: skip
-    meter.product.cache_clear()
-    meter.elementwise.cache_clear()
+    meter.product_ceiling.cache_clear()
+    meter.elementwise_ceilings.cache_clear()
     meter.moving_and_launching.cache_clear()
     assert BRIEF.max_seconds <= 2

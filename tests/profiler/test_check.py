@@ -18,7 +18,7 @@ from profiler.commands import measuring
 from profiler.modules.extractor import VECTOR_FFT, WeFft
 from profiler.modules.registry import implementations
 from profiler.modules.self_attention import FusedSelfAttention
-from profiler.proofs.equality import check, module_equals
+from profiler.proofs.equality import module_equals, prove_mixer
 from tests.user_mixers import Change, written
 
 EQUATIONS_HOLD = {
@@ -34,7 +34,7 @@ STATE = "direct: state held equals derived state"
 
 def checked(folder: Path, name: str, *changes: Change) -> dict[str, Proof]:
     """The proofs of the window mixer with these changes, by name."""
-    return {p.name: p for p in check(cm.mixer(written(folder, name, *changes)))}
+    return {p.name: p for p in prove_mixer(cm.mixer(written(folder, name, *changes)))}
 
 
 def verdicts(proofs: dict[str, Proof]) -> dict[str, bool | None]:
@@ -51,7 +51,7 @@ OF_A_TOKEN = ("state held equals derived state", "step equals forward")
 )
 def test_built_in_mixers_hold(name: str) -> None:
     """One of each kind: every family's own tests ask it of all of theirs."""
-    proofs, found = check(cm.mixer(name)), implementations(name)
+    proofs, found = prove_mixer(cm.mixer(name)), implementations(name)
     stepless = {f"{own}: step equals forward" for own, it in found.items() if not it.step_form}
     assert {p.name for p in proofs if p.passed is not True} == stepless
     for proof in proofs:

@@ -21,13 +21,13 @@ from profiler.compare import in_turns as comparing
 from profiler.compare.in_turns import Asked, Run, candidates, exact, latency_reading, run
 from profiler.compare.report import text
 from profiler.compare.verdict import Rounds, rounds_needed
-from profiler.meters.disturbances import Judge, NvmlWatch, Seen
+from profiler.meters.disturbances import DisturbanceLog, NvmlWatch, RoundObservation
 from profiler.meters.energy.estimate import PairedEnergy
-from profiler.meters.rounds import Visitor, Watched, Watching, as_long
+from profiler.meters.rounds import Visitor, Watched, Watching, equal_regions
 from profiler.meters.timers import ClockTimer, CudaTimer
 from profiler.records.reading import MeasureError, Reading, Unavailable
 from profiler.records.store import read
-from profiler.run.prepare import Work, prepare as prepare_work
+from profiler.run.prepare import PreparedCall, prepare as prepare_work
 from tests.fake_devices import US, Gpu, ScriptedWatch
 from tests.profiler.test_latency_disturbance import Board
 
@@ -82,7 +82,7 @@ class FakeClock:
         return self.now
 
 
-def worked(clock: FakeClock, durations_ns: Callable[[int], int], **fields: Any) -> Work:
+def worked(clock: FakeClock, durations_ns: Callable[[int], int], **fields: Any) -> PreparedCall:
     """A call that takes as long as a test says, by the number of the call."""
     calls = [0]
 
@@ -90,7 +90,7 @@ def worked(clock: FakeClock, durations_ns: Callable[[int], int], **fields: Any) 
         calls[0] += 1
         clock.now += durations_ns(calls[0])
 
-    return Work(torch.nn.Identity(), call, (), **{"reset": None} | fields)
+    return PreparedCall(torch.nn.Identity(), call, (), **{"reset": None} | fields)
 
 
 def test_a_visit_is_the_median_of_its_regions_without_the_first() -> None:
@@ -132,13 +132,13 @@ def test_regions_of_all_candidates_are_about_as_long() -> None:
 
     alike = [visitor(500), visitor(499), visitor(900, 501)]
     assert [v.block for v in alike] == [2, 3, 2]  # of 1 ms, each by itself
-    as_long(alike)
+    equal_regions(alike)
     assert [v.block for v in alike] == [3, 3, 3]
     others = [visitor(10), visitor(35), visitor(700), visitor(9000)]
-    as_long(others)
+    equal_regions(others)
     assert [v.block for v in others] == [100, 29, 1, 1]
     alone = visitor(10, reset=lambda: None, trivial=False)
-    as_long([alone, visitor(10)])
+    equal_regions([alone, visitor(10)])
     assert alone.block == 1
 
 
@@ -171,7 +171,7 @@ def test_a_gpu_that_waits_for_launches_is_told_from_one_that_works(
     """20 µs of the host each: by calls, not by regions of many."""
     gpu = Gpu()
     call = gpu.kernels(device_ns=device_us * US)
-    work = Work(torch.nn.Identity(), call, (), None)
+    work = PreparedCall(torch.nn.Identity(), call, (), None)
     visitor = Visitor(work, CudaTimer(gpu))
     assert visitor() == pytest.approx(max(device_us, 20) * 1e-6)
     assert (visitor.block > 1, visitor.regions) == (device_us < 1000, 20)
@@ -179,8 +179,8 @@ def test_a_gpu_that_waits_for_launches_is_told_from_one_that_works(
     made = attention()
     rounds = Rounds({"a": visitor})
     rounds.once()
-    judge = Judge(ScriptedWatch(CALM), 0.75)
-    details = latency_reading(made, "a", rounds, visitor, judge).details
+    log = DisturbanceLog(ScriptedWatch(CALM), 0.75)
+    details = latency_reading(made, "a", rounds, visitor, log).details
     assert details["enqueue_s"] == pytest.approx(20e-6)
     assert details.get("launch_bound", False) is bound
     assert ("launch-bound" in details["labels"]) is bound
@@ -211,7 +211,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
         call_s = 1e-3
         alone = True
 
-        def __init__(self, work: Work, timer: Any) -> None:
+        def __init__(self, work: PreparedCall, timer: Any) -> None:
             self.timer = timer
             self.regions = self.left_out = 0
             self.cost = told[type(work.module).__name__]
@@ -224,7 +224,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
 
     monkeypatch.setattr(comparing, "Visitor", FakeVisitor)
     monkeypatch.setattr(
-        comparing, "memory_of", lambda work, device: Reading("peak_memory", 8, "B", (8.0,))
+        comparing, "peak_of_call", lambda work, device: Reading("peak_memory", 8, "B", (8.0,))
     )
     return told
 
@@ -278,7 +278,7 @@ def test_one_that_cannot_be_built_leaves_the_others(
     real = prepare_work
     seen = [0]
 
-    def prepare(request: Any) -> Work:
+    def prepare(request: Any) -> PreparedCall:
         seen[0] += 1
         if seen[0] == 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
@@ -345,7 +345,7 @@ def test_an_interruption_after_the_rounds_keeps_them(
 
 
 def test_one_that_fails_while_it_warms_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(work: Work, timer: Any) -> Any:
+    def failing(work: PreparedCall, timer: Any) -> Any:
         raise RuntimeError("CUDA out of memory")
 
     monkeypatch.setattr(comparing, "Visitor", failing)
@@ -375,10 +375,13 @@ def test_energy_takes_turns_too(costs: dict[str, Any], monkeypatch: pytest.Monke
 
 # What the device did meanwhile
 
-CALM, HOT = Seen(clock_MHz=1900), Seen(clock_MHz=1900, slowed=("hardware thermal slowdown",))
+CALM, HOT = (
+    RoundObservation(clock_MHz=1900),
+    RoundObservation(clock_MHz=1900, slowed=("hardware thermal slowdown",)),
+)
 
 
-def watched(costs: dict[str, Any], *seen: Seen) -> comparing.Comparison:
+def watched(costs: dict[str, Any], *seen: RoundObservation) -> comparing.Comparison:
     """Eight rounds of two candidates, four visits each, under a watch that sees this, in turn."""
     costs |= dict.fromkeys(modules().values(), lambda k: 1e-3 * (1 + 0.01 * k))
     return run(attention(watch=ScriptedWatch(*seen), pause=lambda seconds: None))
@@ -458,7 +461,7 @@ def test_candidates_are_judged_by_clocks_of_their_own() -> None:
             light()
             heavy()
         assert not watching.again()
-    assert heavy.judge.details()["clock_MHz"] == 1400
+    assert heavy.log.details()["clock_MHz"] == 1400
     watching, light, heavy = two_watched([2000, 2000, 2000, 1400], [1400] * 4)
     for _ in range(2):
         light(), light(), heavy(), heavy()
@@ -469,15 +472,18 @@ def two_watched(first: list[int], second: list[int]) -> tuple[Watching, Watched,
     """Two candidates whose visits see these clocks."""
     clock = FakeClock()
     visitor = Visitor(worked(clock, lambda call: 10_000_000), ClockTimer(clock))
-    seen = (ScriptedWatch(*(Seen(clock_MHz=MHz) for MHz in told)) for told in (first, second))
-    one, other = (Watched(visitor, Judge(watch, 0.75)) for watch in seen)
+    seen = (
+        ScriptedWatch(*(RoundObservation(clock_MHz=MHz) for MHz in told))
+        for told in (first, second)
+    )
+    one, other = (Watched(visitor, DisturbanceLog(watch, 0.75)) for watch in seen)
     return Watching({"one": one, "other": other}, lambda seconds: None), one, other
 
 
 def test_regions_that_were_interrupted_are_labelled(costs: dict[str, Any]) -> None:
     """More than one switch in two regions; a visit here has five regions, a round two visits."""
-    seldom = watched(costs, Seen(switches=2))
-    often = watched(costs, Seen(switches=3))
+    seldom = watched(costs, RoundObservation(switches=2))
+    often = watched(costs, RoundObservation(switches=3))
     assert told_of(seldom, "labels") == [[], []]
     assert told_of(often, "labels") == [["preempted"], ["preempted"]]
     assert told_of(often, "involuntary_switches") == [3 * 16, 3 * 16]
@@ -516,7 +522,7 @@ def test_words_say_what_was_shown(compared: comparing.Comparison) -> None:
 
 
 def test_what_waits_do_to_a_ratio_is_said(costs: dict[str, Any]) -> None:
-    often = text(watched(costs, Seen(switches=3)), "rich", "")
+    often = text(watched(costs, RoundObservation(switches=3)), "rich", "")
     assert "is preempted" in often and "hold a wait while others had the processor" in often
     capped = text(on_a_board(costs, {3: 74}), "rich", "")
     assert "is power-capped" in capped and "a chip lowers its clock by the numbers" in capped
@@ -610,10 +616,10 @@ def test_energy_that_cannot_take_turns_is_refused(more: dict[str, Any], said: st
 def test_records_keep_the_command_and_what_is_below_its_floor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def doctored(work: Work, device: str) -> Reading:
+    def doctored(work: PreparedCall, device: str) -> Reading:
         return Reading("peak_memory", 8, "B", (8.0, 8.0), {"labels": []})
 
-    monkeypatch.setattr(comparing, "memory_of", doctored)
+    monkeypatch.setattr(comparing, "peak_of_call", doctored)
     path = tmp_path / "rounds.jsonl"
     made = Run(candidates(asked("self-attention")), rounds_needed(1), command="costmodel compare")
     found = run(made, path)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
 from profiler.counting.dispatch import IncompleteCountError, count_dispatch
-from profiler.counting.forward_rules import FREE, MOVES_BY_NAME, is_free, visible_pairs
+from profiler.counting.forward_rules import FREE, MOVES_BY_NAME, only_moves, visible_pairs
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcore_count
 from profiler.meters.torch_profile import (
@@ -241,11 +241,11 @@ def test_a_rule_that_does_not_reach_says_so(fn: Any, message: str) -> None:
 
 
 def test_free_is_said_of_moves_only() -> None:
-    assert is_free("aten::clone")
-    assert is_free("aten::squeeze_")
-    assert is_free("aten::mT")
+    assert only_moves("aten::clone")
+    assert only_moves("aten::squeeze_")
+    assert only_moves("aten::mT")
     for name in ("aten::mm", "aten::add_", "aten::softmax", "aten::lgamma", "prims::add"):
-        assert not is_free(name)
+        assert not only_moves(name)
     assert not FREE & MOVES_BY_NAME
 
 

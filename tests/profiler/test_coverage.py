@@ -15,11 +15,11 @@ import torch
 from scipy import stats
 
 from profiler.compare.verdict import Rounds, Verdict, verdicts
-from profiler.meters.disturbances import INTERRUPTED, CpuWatch, Judge
-from profiler.meters.rounds import VISIT, Visitor, Watched, as_long
+from profiler.meters.disturbances import INTERRUPTED, CpuWatch, DisturbanceLog
+from profiler.meters.rounds import VISIT, Visitor, Watched, equal_regions
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.timers import ClockTimer
-from profiler.run.prepare import Work
+from profiler.run.prepare import PreparedCall
 
 MS = 1_000_000
 """Nanoseconds."""
@@ -41,13 +41,13 @@ class Moved:
     def __call__(self) -> int:
         return self.now
 
-    def work(self, cost_ms: float) -> Work:
+    def work(self, cost_ms: float) -> PreparedCall:
         """A call of that cost."""
 
         def call() -> None:
             self.now = self.advance(self.now, cost_ms * MS)
 
-        return Work(torch.nn.Identity(), call, (), None)
+        return PreparedCall(torch.nn.Identity(), call, (), None)
 
 
 # What slows all calls alike while it lasts
@@ -147,7 +147,7 @@ def compared(
         name: Visitor(clock.work(cost), ClockTimer(clock), limits, lambda: clock.switches)
         for name, cost in zip("ab", costs_ms, strict=True)
     }
-    as_long(visits.values())
+    equal_regions(visits.values())
     made = Rounds(visits, seed)
     for _ in range(ROUNDS):
         made.once()
@@ -214,7 +214,7 @@ def test_calls_longer_than_a_time_slice_hold_waits_that_a_label_tells() -> None:
     clock = Moved(machine, 1)
     watch = CpuWatch(lambda: None, lambda: (clock.switches, 0), lambda: 0.0)
     visitor = Visitor(clock.work(5.0), ClockTimer(clock), VISIT, lambda: clock.switches)
-    watched = Watched(visitor, Judge(watch, VISIT.slow_clock))
+    watched = Watched(visitor, DisturbanceLog(watch, VISIT.slow_clock))
     watched()
     watched.keep("")
-    assert watched.judge.labels == [INTERRUPTED] and visitor.left_out == 0
+    assert watched.log.labels == [INTERRUPTED] and visitor.left_out == 0

@@ -11,11 +11,11 @@ from scipy import stats
 from profiler.compare.records import medians
 from profiler.meters.effective_sample_size import (
     LEAST,
-    independent,
+    cautious_effective_number,
+    effective_number,
     median_interval,
     separate_interval,
-    summed,
-    surely_independent,
+    variance_factor,
 )
 from profiler.records.reading import Reading
 
@@ -79,16 +79,16 @@ def test_the_number_is_that_of_the_process() -> None:
     variance is 1 + 2 (the sum of these) times as large."""
     kept, number = 0.8, 20_000
     signs = [2 / np.pi * np.arcsin(kept**k) for k in range(1, 200)]
-    found = independent(following(np.random.default_rng(1), number, kept))
+    found = effective_number(following(np.random.default_rng(1), number, kept))
     assert found == pytest.approx(number / (1 + 2 * sum(signs)), rel=0.2)
 
 
 def test_it_is_never_more_than_there_are_and_few_are_taken_as_they_are() -> None:
-    assert independent([1.0, 2.0] * 50) == 100
-    assert independent([1.0] * 100) == 100
+    assert effective_number([1.0, 2.0] * 50) == 100
+    assert effective_number([1.0] * 100) == 100
     rising = [float(k) for k in range(LEAST)]
-    assert independent(rising) < 4
-    assert independent(rising[:-1]) == LEAST - 1
+    assert effective_number(rising) < 4
+    assert effective_number(rising[:-1]) == LEAST - 1
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.9])
@@ -96,11 +96,11 @@ def test_what_is_surely_known_is_less_by_the_error_of_the_sum(kept: float) -> No
     """By the quantile of Student's t, which the approximation does not undercut."""
     for number in (30, 100, 1000):
         samples = following(np.random.default_rng(number), number, kept)
-        freedom = number / (2 * summed(samples)[1])
+        freedom = number / (2 * variance_factor(samples)[1])
         wider = stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)
-        exact = independent(samples) * (1 - 1 / freedom) / wider**2
-        assert 0.9 * exact < surely_independent(samples) <= exact
-    assert surely_independent([1.0, 2.0] * 2) == 4
+        exact = effective_number(samples) * (1 - 1 / freedom) / wider**2
+        assert 0.9 * exact < cautious_effective_number(samples) <= exact
+    assert cautious_effective_number([1.0, 2.0] * 2) == 4
 
 
 def test_two_files_of_slow_waves_are_not_found_to_differ_more_often() -> None:

@@ -37,7 +37,7 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_capture_that_loses_the_device_keeps_what_was_read_before(losing: None) -> None:
-    found = meter.latencies(lambda: None, limits=BRIEF)
+    found = meter.latency_readings(lambda: None, limits=BRIEF)
     assert found["latency_graph"] == DeviceLost(GONE)
     assert isinstance(found["latency"], Reading) and isinstance(found["latency_cold"], Reading)
 

@@ -19,13 +19,22 @@ from profiler.doctor.disturbances import DISTURBS, LIMITS, disturbances
 from profiler.doctor.findings import PROBES, SLOW, diagnose, merged
 from profiler.hardware.metrics import OPCODES
 from profiler.hardware.ncu import HOST_OPTION, INSTALL, METRIC, UPDATE
-from profiler.host.probes import NO, PARTLY, UNTRIED, YES, Child, Finding, Surroundings, run_child
+from profiler.host.probes import (
+    NO,
+    PARTLY,
+    UNTRIED,
+    YES,
+    ChildExit,
+    MachineFinding,
+    Surroundings,
+    run_child,
+)
 from profiler.meters.energy.protocol import SensorError
 from profiler.records.reading import Unavailable
 from tests.profiler.test_environment import nvml, refuse
 from tests.profiler.test_host import CPU, host
 
-Findings = dict[str, Finding]
+Findings = dict[str, MachineFinding]
 
 
 def report(metric: str, value: str = "128") -> str:
@@ -61,7 +70,7 @@ def around(where: Path, **fields: Any) -> Surroundings:
         "sensor": lambda device: SimpleNamespace(counter=True, power="instant", labels=()),
         "version": {"triton": "3.6", "nvidia-ml-py": "13"}.get,
         "which": lambda name: f"/vendor/{name}",
-        "child": lambda words, seconds, variables: Child(0, report(METRIC)),
+        "child": lambda words, seconds, variables: ChildExit(0, report(METRIC)),
         "python": "python",
         "threads": lambda: 1,
     }
@@ -102,7 +111,7 @@ def test_a_machine_with_everything(tmp_path: Path) -> None:
 
 
 def test_meters_of_a_cpu_are_tried_for_real(tmp_path: Path) -> None:
-    machine = cpu_only(tmp_path, child=lambda *_: Child(0))
+    machine = cpu_only(tmp_path, child=lambda *_: ChildExit(0))
     found = diagnose(machine)
     verdicts = {each.what: each.verdict for each in found.findings}
     assert list(verdicts) == list(PROBES)
@@ -223,25 +232,26 @@ def test_gpm_needs_a_board_that_has_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("done", "said", "fix"),
     [
-        (Child(1, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"),
+        (ChildExit(1, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"),
          "forbidden", HOST_OPTION),
-        (Child(1, "==ERROR== Failed to initialize the profiler: LibraryNotLoaded"), "sandbox", ""),
-        (Child(1, "==ERROR== ... driver resource was unavailable ..."), "DCGM", "dcgmi"),
-        (Child(0, "==WARNING== No kernels were profiled."), "no kernel", ""),
-        (Child(0, report(METRIC, "n/a")), f"no value of {METRIC}", UPDATE),
-        (Child(1, "==ERROR== unrecognised option '--page'. Use --help"), "too old", UPDATE),
-        (Child(1, "==ERROR== Failed to load Nsight Compute CUDA modules"), "older", UPDATE),
-        (Child(1, "cannot open lock file /scratch/x"), "another user", "TMPDIR"),
-        (Child(None), "within 60 s", ""),
-        (Child(0, "==PROF== Disconnected"), "ncu wrote no table", ""),
-        (Child(0, report("other")), f"no column {METRIC}", ""),
-        (Child(9, ""), "it said nothing (exit status 9)", ""),
-        (Child(1, "a\n==ERROR== /people/somebody/x: Unknown\nb"), "==ERROR== x: Unknown", ""),
+        (ChildExit(1, "==ERROR== Failed to initialize the profiler: LibraryNotLoaded"),
+         "sandbox", ""),
+        (ChildExit(1, "==ERROR== ... driver resource was unavailable ..."), "DCGM", "dcgmi"),
+        (ChildExit(0, "==WARNING== No kernels were profiled."), "no kernel", ""),
+        (ChildExit(0, report(METRIC, "n/a")), f"no value of {METRIC}", UPDATE),
+        (ChildExit(1, "==ERROR== unrecognised option '--page'. Use --help"), "too old", UPDATE),
+        (ChildExit(1, "==ERROR== Failed to load Nsight Compute CUDA modules"), "older", UPDATE),
+        (ChildExit(1, "cannot open lock file /scratch/x"), "another user", "TMPDIR"),
+        (ChildExit(None), "within 60 s", ""),
+        (ChildExit(0, "==PROF== Disconnected"), "ncu wrote no table", ""),
+        (ChildExit(0, report("other")), f"no column {METRIC}", ""),
+        (ChildExit(9, ""), "it said nothing (exit status 9)", ""),
+        (ChildExit(1, "a\n==ERROR== /people/somebody/x: Unknown\nb"), "==ERROR== x: Unknown", ""),
     ],
 )  # fmt: skip
-def test_counters_that_cannot_be_read(tmp_path: Path, done: Child, said: str, fix: str) -> None:
-    def child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> Child:
-        return done if words[0].endswith("ncu") else Child(0)
+def test_counters_that_cannot_be_read(tmp_path: Path, done: ChildExit, said: str, fix: str) -> None:
+    def child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> ChildExit:
+        return done if words[0].endswith("ncu") else ChildExit(0)
 
     found = found_on(around(tmp_path, child=child))["hardware counters"]
     assert found.verdict == NO
@@ -252,9 +262,9 @@ def test_counters_that_cannot_be_read(tmp_path: Path, done: Child, said: str, fi
 def test_counters_are_tried_by_a_process_with_one_kernel_for_a_minute(tmp_path: Path) -> None:
     asked: list[tuple[Sequence[str], float]] = []
 
-    def child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> Child:
+    def child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> ChildExit:
         asked.append((words, seconds))
-        return Child(0, report(METRIC))
+        return ChildExit(0, report(METRIC))
 
     found_on(around(tmp_path, child=child))
     ((words, seconds),) = [each for each in asked if each[0][0] == "/vendor/ncu"]
@@ -266,7 +276,7 @@ def test_counters_are_tried_by_a_process_with_one_kernel_for_a_minute(tmp_path: 
 
 def test_a_container_has_its_own_cure(tmp_path: Path) -> None:
     inside = host(tmp_path, {".dockerenv": ""})
-    forbidden = Child(1, "ERR_NVGPUCTRPERM")
+    forbidden = ChildExit(1, "ERR_NVGPUCTRPERM")
     machine = around(tmp_path, host=inside, child=lambda *_: forbidden)
     assert "--cap-add=SYS_ADMIN" in found_on(machine)["hardware counters"].fix
     (found,) = (each for each in disturbances(machine) if each.what == "container")
@@ -281,12 +291,12 @@ def test_no_ncu(tmp_path: Path) -> None:
 def test_patched_code_counts_where_counters_are_forbidden(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> Child:
+    def child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> ChildExit:
         if not words[0].endswith("ncu"):
-            return Child(0)
+            return ChildExit(0)
         asked.append(words[words.index("--metrics") + 1])
-        forbidden = Child(1, "==ERROR== ERR_NVGPUCTRPERM")
-        return Child(0, report(OPCODES, "8 (FADD: 8)")) if asked[-1] == OPCODES else forbidden
+        forbidden = ChildExit(1, "==ERROR== ERR_NVGPUCTRPERM")
+        return ChildExit(0, report(OPCODES, "8 (FADD: 8)")) if asked[-1] == OPCODES else forbidden
 
     found = found_on(around(tmp_path, child=child))["hardware counters"]
     assert asked == [METRIC, OPCODES]
@@ -297,17 +307,17 @@ def test_patched_code_counts_where_counters_are_forbidden(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("done", "said", "fix"),
     [
-        (Child(1, "InductorError: InvalidCxxCompiler: No working C++ compiler found"),
+        (ChildExit(1, "InductorError: InvalidCxxCompiler: No working C++ compiler found"),
          "no C++ compiler", "g++"),
-        (Child(1, "torch._inductor.exc.TritonMissing: Cannot find a working triton installation"),
+        (ChildExit(1, "torch._inductor.exc.TritonMissing: Cannot find a working triton install"),
          "Triton is missing", "pip install triton"),
-        (Child(1, "RuntimeError: Failed to find C compiler."), "no C compiler", "gcc"),
-        (Child(1, "fatal error: Python.h: No such file"), "headers", "python3-dev"),
-        (Child(1, "Traceback\nAssertionError"), "AssertionError (exit status 1)", ""),
-        (Child(None), "within 180 s", ""),
+        (ChildExit(1, "RuntimeError: Failed to find C compiler."), "no C compiler", "gcc"),
+        (ChildExit(1, "fatal error: Python.h: No such file"), "headers", "python3-dev"),
+        (ChildExit(1, "Traceback\nAssertionError"), "AssertionError (exit status 1)", ""),
+        (ChildExit(None), "within 180 s", ""),
     ],
 )  # fmt: skip
-def test_compilers_that_are_missing(tmp_path: Path, done: Child, said: str, fix: str) -> None:
+def test_compilers_that_are_missing(tmp_path: Path, done: ChildExit, said: str, fix: str) -> None:
     found = found_on(around(tmp_path, child=lambda *_: done))["compile"]
     assert found.verdict == NO
     assert said in found.said and fix in found.fix
@@ -322,10 +332,10 @@ def test_a_variable_that_switches_compiling_off(tmp_path: Path) -> None:
 def test_a_probe_that_fails_is_a_finding(tmp_path: Path) -> None:
     probes = {
         "one": failing(ZeroDivisionError("by zero")),
-        "two": lambda _: Finding("two", YES, ""),
+        "two": lambda _: MachineFinding("two", YES, ""),
     }
     first, second = diagnose(cpu_only(tmp_path), probes=probes).findings
-    assert first == Finding("one", NO, "it was tried and failed: ZeroDivisionError: by zero")
+    assert first == MachineFinding("one", NO, "it was tried and failed: ZeroDivisionError: by zero")
     assert second.verdict == YES
 
 
@@ -431,13 +441,14 @@ def test_packages_that_are_wrong_or_missing(tmp_path: Path) -> None:
 
 def test_findings_of_one_cause_share_a_row() -> None:
     findings = [
-        Finding("a", NO, "x"), Finding("b", YES, "y"), Finding("c", NO, "x"), Finding("d", NO, "z"),
+        MachineFinding("a", NO, "x"), MachineFinding("b", YES, "y"),
+        MachineFinding("c", NO, "x"), MachineFinding("d", NO, "z"),
     ]  # fmt: skip
     assert [each.what for each in merged(findings)] == ["a, c", "b", "d"]
 
 
 def test_one_screen(tmp_path: Path) -> None:
-    machine = cpu_only(tmp_path, child=lambda *_: Child(0), threads=lambda: 9)
+    machine = cpu_only(tmp_path, child=lambda *_: ChildExit(0), threads=lambda: 9)
     printed = findings.text(diagnose(machine), "rich", 100)
     assert len(printed.splitlines()) <= 40
     assert max(map(len, printed.splitlines())) <= 100
@@ -445,7 +456,7 @@ def test_one_screen(tmp_path: Path) -> None:
 
 
 def test_json_holds_every_finding(tmp_path: Path) -> None:
-    machine = cpu_only(tmp_path, child=lambda *_: Child(0), threads=lambda: 9)
+    machine = cpu_only(tmp_path, child=lambda *_: ChildExit(0), threads=lambda: 9)
     printed = json.loads(findings.text(diagnose(machine), "json"))
     assert [each["what"] for each in printed["measures"]] == list(PROBES)
     assert printed["disturbances"][0]["verdict"] == DISTURBS
@@ -458,7 +469,7 @@ def test_json_holds_every_finding(tmp_path: Path) -> None:
 
 def test_a_process_tells_its_end() -> None:
     done = run_child([sys.executable, "-c", "print('said'); raise SystemExit(3)"], 60, {})
-    assert done == Child(3, "said\n")
+    assert done == ChildExit(3, "said\n")
     assert run_child(["a-command-that-is-nowhere"], 60, {}).status == 127
 
 

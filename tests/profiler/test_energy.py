@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from profiler.meters.energy.estimate import PairedEnergy, interval, paired_energy
-from profiler.meters.energy.protocol import EnergyLimits, split
+from profiler.meters.energy.estimate import PairedEnergy, paired_energy, student_interval
+from profiler.meters.energy.protocol import EnergyLimits, energy_readings
 from profiler.meters.energy.trials import Campaign
 from profiler.meters.energy.window import Poller, Running, mean_power
 from profiler.records.reading import Reading, Unavailable
@@ -140,7 +140,7 @@ def test_net_follows_idle_that_drifts(board: Simulated) -> None:
 
 
 def test_energy_splits_into_three_readings(board: Simulated) -> None:
-    gross, net, power = split(read(estimated(board, Busy(board))))
+    gross, net, power = energy_readings(read(estimated(board, Busy(board))))
     assert [(r.name, r.unit) for r in (gross, net, power)] == [
         ("energy", "J"),
         ("energy_net", "J"),
@@ -163,14 +163,14 @@ def test_students_t() -> None:
     # Five values of sd 1: t(0.975, 4) = 2.776 (any table), half width 2.776 / sqrt(5) = 1.2416
     samples = [2 - math.sqrt(2), 2.0, 2.0, 2.0, 2 + math.sqrt(2)]
     assert statistics.stdev(samples) == pytest.approx(1.0)
-    assert interval(samples, 0.95) == pytest.approx((2 - 1.2416, 2 + 1.2416), abs=1e-3)
+    assert student_interval(samples, 0.95) == pytest.approx((2 - 1.2416, 2 + 1.2416), abs=1e-3)
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     """Trials of a power that differs by 1 % (sd) from one to the next: 95 of 100 intervals."""
     draw, hits = random.Random(3), 0
     for _ in range(1000):
-        low, high = interval([draw.gauss(400, 4) for _ in range(5)], 0.95)
+        low, high = student_interval([draw.gauss(400, 4) for _ in range(5)], 0.95)
         hits += low <= 400 <= high
     assert 0.93 < hits / 1000 < 0.97  # 0.95, standard error 0.007
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from profiler.meters import nvml as meter
-from profiler.meters.energy.estimate import estimate_energy, reading
+from profiler.meters.energy.estimate import energy_reading, estimate_energy
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.energy.trials import Campaign, Idle
 from profiler.meters.energy.window import Poller, gap_s
@@ -86,7 +86,7 @@ def at_idle(board: Simulated, number: int, what: Callable[[], None]) -> Reading:
         return plain()
 
     campaign.idle = idle  # type: ignore[method-assign]  # the moment is what the test decides
-    return reading(campaign.sensor, "", campaign.run(), load, limits)
+    return energy_reading(campaign.sensor, "", campaign.run(), load, limits)
 
 
 @pytest.mark.parametrize("number", [1, 2])

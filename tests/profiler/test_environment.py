@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from profiler.host import environment as described
-from profiler.host.board import IDENTITY, STATE, answers, cuda_facts, events, other_users
-from profiler.host.environment import differences, environment, flat, git_revision
+from profiler.host.board import IDENTITY, STATE, board_answers, cuda_facts, events, other_users
+from profiler.host.environment import environment, environment_differences, flat, git_revision
 
 FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
 
@@ -119,7 +119,7 @@ def nvml(**changes: Any) -> SimpleNamespace:
 
 def test_a_board_says_what_it_is_and_apart_from_that_its_state() -> None:
     reasons: dict[str, str] = {}
-    assert answers(IDENTITY, nvml(), "board", reasons, "gpu.") == {
+    assert board_answers(IDENTITY, nvml(), "board", reasons, "gpu.") == {
         "uuid": "GPU-1",
         "driver": "575.1",
         "power_limit_W": 700.0,
@@ -131,7 +131,7 @@ def test_a_board_says_what_it_is_and_apart_from_that_its_state() -> None:
         "max_memory_clock_MHz": 3201,
         "memory_bus_bits": 6144,
     }
-    assert answers(STATE, nvml(), "board", reasons, "state.") == {
+    assert board_answers(STATE, nvml(), "board", reasons, "state.") == {
         "temperature_C": 41,
         "power_W": 71.5,
         "sm_clock_MHz": 345,
@@ -147,7 +147,7 @@ def test_what_nvml_refuses_is_absent_with_its_reason() -> None:
     reasons: dict[str, str] = {}
     some = nvml(nvmlDeviceGetMigMode=refuse, nvmlDeviceGetEccMode=refuse)
     del some.nvmlDeviceGetPersistenceMode
-    found = answers(IDENTITY, some, "board", reasons, "gpu.")
+    found = board_answers(IDENTITY, some, "board", reasons, "gpu.")
     assert found.keys() & {"mig_mode", "ecc", "persistence"} == set()
     assert reasons["gpu.mig_mode"] == reasons["gpu.ecc"] == "not supported by this device"
     assert "nvmlDeviceGetPersistenceMode" in reasons["gpu.persistence"]
@@ -223,7 +223,7 @@ def test_a_machine_does_not_differ_from_itself() -> None:
     first, second = environment("cpu"), environment("cpu")
     second["state"] = {"load_average": 99.0, "temperature_C": 90}
     second["reasons"] = {"anything": "else"}
-    assert differences(first, second) == []
+    assert environment_differences(first, second) == []
 
 
 @pytest.mark.parametrize(
@@ -244,20 +244,20 @@ def test_differences_are_named(changed: dict[str, Any], said: str) -> None:
         "revision": "a",
         "variables": {"OMP_NUM_THREADS": "2"},
     }
-    assert differences(facts, facts | changed) == [said]
+    assert environment_differences(facts, facts | changed) == [said]
 
 
 def test_what_one_does_not_know_cannot_differ() -> None:
     old = {"torch": "2.13.0", "gpu": None, "package": None}
     new = {"torch": "2.13.0", "gpu": {"uuid": "GPU-1"}, "package": "0.1.0", "variables": {"A": "1"}}
-    assert differences(old, new) == differences(new, old) == []
+    assert environment_differences(old, new) == environment_differences(new, old) == []
 
 
 def test_equal_boards_differ_only_where_that_is_asked_for() -> None:
     one = {"gpu": {"uuid": "GPU-1"}, "variables": {"CUDA_VISIBLE_DEVICES": "0"}}
     other = {"gpu": {"uuid": "GPU-2"}, "variables": {"CUDA_VISIBLE_DEVICES": "1"}}
-    assert differences(one, other) == []
-    assert differences(one, other, boards=True) == [
+    assert environment_differences(one, other) == []
+    assert environment_differences(one, other, boards=True) == [
         "gpu.uuid: GPU-1 and GPU-2",
         "variables.CUDA_VISIBLE_DEVICES: 0 and 1",
     ]
@@ -271,4 +271,4 @@ def test_gpu_facts() -> None:
     assert facts["gpu"]["uuid"].startswith(("GPU-", "MIG-"))
     assert facts["l2_bytes"] > 0
     assert facts["state"]["temperature_C"] > 0
-    assert differences(facts, environment("cuda"), boards=True) == []
+    assert environment_differences(facts, environment("cuda"), boards=True) == []

@@ -20,7 +20,7 @@ import torch
 
 import costmodel as cm
 from profiler.hardware import child, counts, ncu
-from profiler.hardware.ncu import HOST_OPTION, UPDATE, Run, execute
+from profiler.hardware.ncu import HOST_OPTION, UPDATE, NcuRun, run_ncu
 from profiler.hardware.result import HardwareCounts
 from profiler.host import probes
 from profiler.host.probes import last_line, run_child
@@ -31,7 +31,7 @@ from profiler.records.store import append
 from profiler.run import hardware_counters, measure as measuring
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.measure import measure
-from profiler.run.request import Request, described
+from profiler.run.request import Request, request_json
 from profiler.sweep.session import recorded as records_of
 from tests.fake_devices import refused
 from tests.ncu import OPCODES, READ, SASS, TF32, WRITE, XU, kernel, runs, stand_in
@@ -255,7 +255,7 @@ def test_where_nothing_may_be_read_the_fix_is_the_reason(standing: Standing) -> 
 def test_a_container_is_told_its_own_fix(standing: Standing, tmp_path: Path) -> None:
     standing(counters=FORBIDDEN)
     inside = host(tmp_path, {".dockerenv": ""})
-    found = execute("ncu", Run("counters", (READ,)), {}, host=inside)
+    found = run_ncu("ncu", NcuRun("counters", (READ,)), {}, host=inside)
     assert "--cap-add=SYS_ADMIN" in found.reason  # type: ignore[union-attr]  # it was refused
 
 
@@ -264,7 +264,7 @@ def test_a_run_past_its_limit_is_stopped_with_what_it_started(standing: Standing
     seconds = 61.25
     seen = standing(counters={"mode": "hang", "seconds": seconds})
     before = time.monotonic()
-    found = execute("ncu", Run("counters", (READ,)), {}, limit_s=1.0)
+    found = run_ncu("ncu", NcuRun("counters", (READ,)), {}, limit_s=1.0)
     assert "did not end within 1 s" in found.reason  # type: ignore[union-attr]  # it was refused
     assert time.monotonic() - before < seconds / 2
     assert runs(seen) and not asleep(seconds)
@@ -335,9 +335,9 @@ def test_opcodes_that_are_not_told_are_no_zeros(
 
 def test_another_tool_is_kept_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ncu.INJECTED, raising=False)
-    assert ncu.INJECTED not in ncu.variables()
+    assert ncu.INJECTED not in ncu.child_variables()
     monkeypatch.setenv(ncu.INJECTED, "libtool.so")
-    assert ncu.variables()[ncu.INJECTED] == "none"
+    assert ncu.child_variables()[ncu.INJECTED] == "none"
 
 
 def test_runs_of_other_kernels_are_left_out(standing: Standing) -> None:
@@ -380,7 +380,7 @@ def test_the_process_under_ncu_makes_one_steady_call_in_its_range(
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append("wait"))
     monkeypatch.setattr(torch.cuda.nvtx, "range_start", started)
     monkeypatch.setattr(torch.cuda.nvtx, "range_end", lambda id_: seen.append(f"end {id_}"))
-    asked = described(request(device="cpu"))
+    asked = request_json(request(device="cpu"))
     forward = ExplicitSelfAttention.forward
 
     def counted(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -388,7 +388,7 @@ def test_the_process_under_ncu_makes_one_steady_call_in_its_range(
         return forward(self, x)
 
     monkeypatch.setattr(ExplicitSelfAttention, "forward", counted)
-    child.run({"device": "cpu", "make": hardware_counters.MAKE, "of": asked})
+    child.run_asked({"device": "cpu", "make": hardware_counters.MAKE, "of": asked})
     assert seen == ["call"] * child.WARMUPS + ["wait", "costmodel", "call", "wait", "end 7"]
 
 
@@ -399,11 +399,11 @@ def test_the_process_under_ncu_says_why_it_fails() -> None:
         {
             "device": "cpu",
             "make": hardware_counters.MAKE,
-            "of": described(request(device="cpu")),
+            "of": request_json(request(device="cpu")),
         }
     )
     program = (sys.executable, "-P", "-m", ncu.CHILD, asked)
-    done = run_child(program, 120.0, ncu.variables())
+    done = run_child(program, 120.0, ncu.child_variables())
     assert done.status == 1
     assert "CUDA" in last_line(done) or "NVIDIA" in last_line(done)
 
@@ -470,6 +470,6 @@ def test_the_option_is_part_of_what_was_asked(tmp_path: Path, capsys: Capture) -
 
 def test_a_cpu_is_measured_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process is started, nothing of counters is in the record but the reason."""
-    monkeypatch.setattr(counts, "execute", lambda *_, **__: pytest.fail("it was started"))
+    monkeypatch.setattr(counts, "run_ncu", lambda *_, **__: pytest.fail("it was started"))
     record = measure(request(device="cpu", counters=False), limits=BRIEF)
     assert "hardware" not in record.counts and "ncu" in record.reasons["hardware"]

@@ -197,8 +197,8 @@ def test_a_kernel_that_cannot_be_made_stops_no_other(
         call()
         counted.append(name)
 
-    monkeypatch.setattr(child, "counted", count)
-    child.run({"device": "cpu", "dtype": "fp32"})
+    monkeypatch.setattr(child, "count_call", count)
+    child.run_asked({"device": "cpu", "dtype": "fp32"})
     assert counted == [f"costmodel_{name}" for name in NAMES if name != "halves"]
     assert capsys.readouterr().out.startswith("halves: ")
 

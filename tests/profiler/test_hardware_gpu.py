@@ -12,7 +12,7 @@ from profiler.meters.sampler import LatencyLimits
 from profiler.modules.registry import implementations
 from profiler.reconcile.ladder import ladder
 from profiler.run.hardware_counters import hardware_counts
-from profiler.run.lower_bounds import below
+from profiler.run.lower_bounds import readings_below
 from profiler.run.measure import measure
 from profiler.run.request import Request
 
@@ -65,5 +65,7 @@ def test_a_mixer_executes_no_less_than_it_dispatches(dtype: str) -> None:
     for name in ("mul", "add"):
         assert executed[name] >= 0.99 * products, found.to_json()
     assert executed["exp"] == pytest.approx(dispatched["exp"], rel=0.01), counted.opcodes
-    wrong = {name: why for name, why in below(record, asked.mixer).items() if "dram" in name}
+    wrong = {
+        name: why for name, why in readings_below(record, asked.mixer).items() if "dram" in name
+    }
     assert wrong == {} and record.readings["dram_bytes_cold"].value > 0

@@ -26,7 +26,7 @@ from profiler.reconcile.levels import Ladder, left_bare
 from profiler.records.measurement import Measurement
 from profiler.run import measure as measure_file
 from profiler.run.hardware_counters import hardware_counts
-from profiler.run.lower_bounds import BELOW, below, flagged
+from profiler.run.lower_bounds import BELOW, flagged, readings_below
 from profiler.run.measure import measure
 from tests.ncu import READ, SASS, WRITE, XU, calibrating, each, kernel, stand_in
 from tests.profiler.test_hardware import FORBIDDEN, forget, request
@@ -285,11 +285,13 @@ def test_fewer_bytes_than_must_move_are_a_bug(reconcile: Reconcile) -> None:
         (676, 1000): set(), (675, 1000): {"dram_bytes_cold"},
     }  # fmt: skip
     for (moved, held), wrong in cases.items():
-        found = below(read_only(record, moved, held), mixer)
+        found = readings_below(read_only(record, moved, held), mixer)
         assert {name for name in found if name.startswith("dram")} == wrong, (moved, held)
     label = flagged(read_only(record, 10, 100), mixer).readings["dram_bytes_cold"].details["labels"]
     assert label == [BELOW]
-    assert not any(name.startswith("dram") for name in below(record, mixer))  # no cache is known
+    assert not any(
+        name.startswith("dram") for name in readings_below(record, mixer)
+    )  # no cache is known
 
 
 # Printed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.hardware.metrics import CHIPS, OPERATIONS, operations_of
-from profiler.hardware.ncu import Run, options
+from profiler.hardware.metrics import CHIPS, OPERATIONS, operations_in_counters
+from profiler.hardware.ncu import NcuRun, options
 from profiler.hardware.ncu_csv import ReportError, kernels
 from profiler.hardware.operations import NO_OPCODES, classes_of
 from tests.ncu import READ, WRITE
@@ -27,16 +27,16 @@ def test_what_is_asked_depends_on_chip_and_type_of_number() -> None:
 
 
 def test_options_are_those_of_the_protocol() -> None:
-    given = options(Run("x", ("m",), "none"), ("one", "two"), "log")
+    given = options(NcuRun("x", ("m",), "none"), ("one", "two"), "log")
     assert given.count("--nvtx-include") == 2 and "--print-metric-instances" not in given
 
 
 def test_the_formula_of_single_precision() -> None:
     """fadd + fmul + 2 ffma + 2 fadd2 + 2 fmul2 + 4 ffma2, by hand."""
     counted = {"fadd": 1, "fmul": 10, "ffma": 100, "fadd2": 1000, "fmul2": 10**4, "ffma2": 10**5}
-    found = operations_of(counted, "f")
+    found = operations_in_counters(counted, "f")
     assert sum(found.values()) == 1 + 10 + 200 + 2000 + 2 * 10**4 + 4 * 10**5
-    assert operations_of(counted, "d") == {"mul": 0, "add": 0}
+    assert operations_in_counters(counted, "d") == {"mul": 0, "add": 0}
     assert {name for name in OPERATIONS if name[0] == "d"} == {"dadd", "dmul", "dfma"}
 
 

@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from profiler.meters.memory.keeping import CLASSES, Consists, entry_bytes, held_at_most, kept_by
+from profiler.meters.memory.keeping import (
+    CLASSES,
+    ByteClasses,
+    held_at_most,
+    kept_by,
+    named_entry_bytes,
+)
 
 ROWS, WIDTH = 5, 3
 ONE = 4 * ROWS * WIDTH
@@ -222,9 +228,9 @@ def test_the_worst_moment_is_looked_for_again_without_copies() -> None:
 )
 def test_entries_that_views_name(views: Callable[[Tensor], list[Tensor]], entries: int) -> None:
     """Of one storage of 15: in another order or shape they are the same, and never more."""
-    assert entry_bytes(views(torch.zeros(5, 3))) == 4 * entries
+    assert named_entry_bytes(views(torch.zeros(5, 3))) == 4 * entries
 
 
 def test_classes_have_a_meaning() -> None:
-    assert list(CLASSES) == list(Consists().by_class())
-    assert Consists(1, 2, 3, 4, 5, 6, 7, 8, 9).total == 45
+    assert list(CLASSES) == list(ByteClasses().by_class())
+    assert ByteClasses(1, 2, 3, 4, 5, 6, 7, 8, 9).total == 45

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters.disturbances import Seen
+from profiler.meters.disturbances import RoundObservation
 from profiler.meters.effective_sample_size import median_interval, median_ranks
 from profiler.meters.latency import latency
 from profiler.meters.sampler import (
@@ -19,9 +19,9 @@ from profiler.meters.sampler import (
     Rules,
     is_settled,
     is_stable_noise,
+    latency_summary,
     noises,
     quantile,
-    summary,
 )
 from profiler.meters.timers import tick_of
 from profiler.records.reading import Reading, Unavailable
@@ -81,16 +81,16 @@ def test_settled_needs_samples_that_tell_enough() -> None:
 
 
 def test_what_tells_too_little_has_no_interval_and_a_reason() -> None:
-    alike = summary([1.0] * 21 + [5.0] * 9)
+    alike = latency_summary([1.0] * 21 + [5.0] * 9)
     assert (alike["ci_low"], alike["ci_high"]) == (None, None)
     assert alike["n_independent"] < 6
     assert alike["ci_missing"] == (
         "30 samples that resemble the ones before them tell as much as 3 independent ones: 6 are "
         "needed"
     )
-    few = summary([1.0] * 5)
+    few = latency_summary([1.0] * 5)
     assert few["ci_low"] is None and few["ci_missing"] == "5 samples are too few: 6 are needed"
-    known = summary([1.0, 2.0] * 15)
+    known = latency_summary([1.0, 2.0] * 15)
     assert (known["n"], known["n_independent"]) == (30, 30.0)
     assert (known["ci_low"], known["ci_high"]) == (1.0, 2.0) and "ci_missing" not in known
 
@@ -318,8 +318,8 @@ def test_trivial_reset_may_share_the_region() -> None:
 # Disturbances
 
 
-HOT = Seen(clock_MHz=1000.0, slowed=("hardware thermal slowdown",))
-FINE = Seen(clock_MHz=1000.0)
+HOT = RoundObservation(clock_MHz=1000.0, slowed=("hardware thermal slowdown",))
+FINE = RoundObservation(clock_MHz=1000.0)
 
 
 def test_throttling_repeats_the_round_and_throws_it_away() -> None:
@@ -350,7 +350,7 @@ def test_throttling_for_ever_is_kept_with_a_label_and_not_all_samples_are_discar
 
 def test_a_clock_below_three_quarters_of_its_median_is_a_disturbance() -> None:
     clock = Clock()
-    seen = [Seen(clock_MHz=mhz) for mhz in (1000.0, 1000.0, 1000.0, 700.0, 1000.0)]
+    seen = [RoundObservation(clock_MHz=mhz) for mhz in (1000.0, 1000.0, 1000.0, 700.0, 1000.0)]
     found = read(timed(Work(clock, 2 * MS), clock, LatencyLimits(), watch=ScriptedWatch(*seen)))
     assert found.details["repeated_rounds"] == 1
     assert found.details["lowest_clock_MHz"] == 1000.0
@@ -359,14 +359,14 @@ def test_a_clock_below_three_quarters_of_its_median_is_a_disturbance() -> None:
 
 def test_a_clock_at_three_quarters_is_none() -> None:
     clock = Clock()
-    seen = [Seen(clock_MHz=mhz) for mhz in (1000.0, 1000.0, 750.0)]
+    seen = [RoundObservation(clock_MHz=mhz) for mhz in (1000.0, 1000.0, 750.0)]
     found = read(timed(Work(clock, 2 * MS), clock, LatencyLimits(), watch=ScriptedWatch(*seen)))
     assert found.details["repeated_rounds"] == 0
 
 
 def test_power_cap_alone_is_a_label_and_nothing_is_repeated() -> None:
     clock = Clock()
-    watch = ScriptedWatch(Seen(clock_MHz=1000.0, power_capped=True))
+    watch = ScriptedWatch(RoundObservation(clock_MHz=1000.0, power_capped=True))
     found = read(timed(Work(clock, 20 * MS), clock, watch=watch))
     assert found.details["labels"] == ["power-capped"]
     assert (found.details["repeated_rounds"], found.details["disturbed_rounds"]) == (0, 0)
@@ -374,7 +374,7 @@ def test_power_cap_alone_is_a_label_and_nothing_is_repeated() -> None:
 
 def test_a_processor_taken_away_in_every_other_region_is_a_label() -> None:
     clock = Clock()
-    often, seldom = (ScriptedWatch(Seen(switches=n)) for n in (16, 15))
+    often, seldom = (ScriptedWatch(RoundObservation(switches=n)) for n in (16, 15))
     assert read(timed(Work(clock, MS), clock, watch=often)).details["labels"] == ["preempted"]
     assert read(timed(Work(clock, MS), clock, watch=seldom)).details["labels"] == []
 

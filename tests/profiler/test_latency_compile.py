@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters.compilation import Compiled, compile_call, difference
+from profiler.meters.compilation import Compiled, compile_call, relative_difference
 from profiler.meters.timers import ClockTimer
 from tests.fake_devices import MS, Clock, Work, refused
 
@@ -101,10 +101,10 @@ def test_resets_run_before_every_call() -> None:
 
 def test_what_the_compiled_call_gives_is_held_against_the_call() -> None:
     one, two = torch.tensor([1.0, 4.0]), torch.tensor([1.0, 4.2])
-    assert difference([one], [two]) == pytest.approx(0.05)
-    assert difference([one], [one]) == 0
-    assert difference([], []) is None
-    assert difference([one], [torch.ones(3)]) is None
+    assert relative_difference([one], [two]) == pytest.approx(0.05)
+    assert relative_difference([one], [one]) == 0
+    assert relative_difference([], []) is None
+    assert relative_difference([one], [torch.ones(3)]) is None
 
 
 @NO_COMPILER

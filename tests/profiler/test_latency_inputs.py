@@ -18,8 +18,8 @@ from profiler.modules.registry import implementations
 from profiler.records.reading import Reading, Unavailable
 from profiler.run import inputs, measure
 from profiler.run.inputs import SETS, ConstantInput, refuse_constant, rotated, why_one_set
-from profiler.run.measure import energies, latencies
-from profiler.run.prepare import Work, prepare
+from profiler.run.measure import energies_of_work, latencies_of_work
+from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 from tests.fake_devices import read
 
@@ -43,9 +43,9 @@ def test_no_work_is_made_of_constant_inputs() -> None:
         return x + 1
 
     with pytest.raises(ConstantInput):
-        Work(torch.nn.Identity(), call, (torch.zeros(2, 3),), None)
+        PreparedCall(torch.nn.Identity(), call, (torch.zeros(2, 3),), None)
     with pytest.raises(ConstantInput):
-        Work(torch.nn.Identity(), call, (torch.randn(3),), None, others=((torch.ones(3),),))
+        PreparedCall(torch.nn.Identity(), call, (torch.randn(3),), None, others=((torch.ones(3),),))
 
 
 def test_inputs_take_turns() -> None:
@@ -188,7 +188,7 @@ def test_readings_say_how_many_sets_took_turns(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(latency, "latency_graph", graph)
     request = asked("training")
     work = prepare(request)
-    found = latencies(work, request, count_dispatch(lambda: None), BRIEF)
+    found = latencies_of_work(work, request, count_dispatch(lambda: None), BRIEF)
     sets = {name: read(found[name]).details["input_sets"] for name in latency.KINDS}
     assert sets == {"latency": SETS, "latency_cold": SETS, "latency_graph": 1}
     assert given == [work.bare]
@@ -203,5 +203,5 @@ def test_energy_is_measured_of_inputs_in_turn(monkeypatch: pytest.MonkeyPatch) -
         return Unavailable("not now")
 
     monkeypatch.setattr(measure, "energy", metered)
-    energies(prepare(asked("training")), asked("training"))
+    energies_of_work(prepare(asked("training")), asked("training"))
     assert not torch.equal(*got)

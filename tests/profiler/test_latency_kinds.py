@@ -19,13 +19,13 @@ from profiler.meters.caches import (
     l2_bytes,
     last_level_bytes,
 )
-from profiler.meters.cuda_graph import ContextLost, GraphError, capture, close
+from profiler.meters.cuda_graph import ContextLost, GraphError, capture, tensors_close
 from profiler.meters.latency import (
     STATIC,
-    latencies,
     latency,
     latency_cold,
     latency_graph,
+    latency_readings,
     with_launches_labelled,
 )
 from profiler.meters.sampler import LatencyLimits
@@ -305,10 +305,10 @@ def test_graph_that_gives_something_else_is_labelled() -> None:
 
 def test_results_of_half_precision_agree_within_its_rounding() -> None:
     one = torch.ones(4, dtype=torch.bfloat16)
-    assert close(one, one + 2**-7)  # the step of bfloat16 at 1
-    assert not close(torch.ones(4), torch.ones(4) * 1.01)
-    assert not close(torch.ones(4), torch.full((4,), float("nan")))
-    assert not close(torch.ones(4), torch.ones(3))
+    assert tensors_close(one, one + 2**-7)  # the step of bfloat16 at 1
+    assert not tensors_close(torch.ones(4), torch.ones(4) * 1.01)
+    assert not tensors_close(torch.ones(4), torch.full((4,), float("nan")))
+    assert not tensors_close(torch.ones(4), torch.ones(3))
 
 
 def test_graph_capture_fails_of_a_call_that_waits_for_the_gpu() -> None:
@@ -377,7 +377,7 @@ def test_without_a_graph_nothing_is_compared() -> None:
 
 def test_the_three_readings_by_name() -> None:
     x = torch.randn(16, 16)
-    found = latencies(lambda: x @ x, limits=BRIEF)
+    found = latency_readings(lambda: x @ x, limits=BRIEF)
     assert list(found) == ["latency", "latency_cold", "latency_graph"]
     assert read(found["latency"]).name == "latency"
     assert isinstance(found["latency_graph"], Unavailable)
@@ -387,7 +387,7 @@ def test_the_three_readings_by_name() -> None:
 def test_hot_cold_and_graph_on_a_gpu() -> None:
     """A product far from launch-bound: all three within a factor of two, cold the slowest."""
     x = torch.randn(4096, 4096, device="cuda")
-    found = latencies(lambda: x @ x, device="cuda")
+    found = latency_readings(lambda: x @ x, device="cuda")
     hot, cold, graph = (read(found[name]) for name in found)
     assert hot.details["timer"] == "cuda events"
     assert hot.details["launch_bound"] is False
@@ -401,7 +401,7 @@ def test_hot_cold_and_graph_on_a_gpu() -> None:
 @pytest.mark.gpu
 def test_a_small_addition_is_launch_bound_on_a_gpu() -> None:
     x = torch.randn(8, device="cuda")
-    found = latencies(lambda: x + x + x + x, device="cuda")
+    found = latency_readings(lambda: x + x + x + x, device="cuda")
     assert "launch-bound" in read(found["latency"]).details["labels"]
     assert read(found["latency_graph"]).value < read(found["latency"]).value
 

@@ -14,9 +14,9 @@ from profiler.reconcile.cost import cost_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.run import measure as measure_file
-from profiler.run.lower_bounds import below, flagged, floors
+from profiler.run.lower_bounds import flagged, lower_bounds, readings_below
 from profiler.run.measure import measure
-from profiler.run.prepare import Work
+from profiler.run.prepare import PreparedCall
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked
 from tests.recorded import latency, reading, recorded
@@ -51,16 +51,16 @@ def test_memory_holds_what_the_call_leaves(
     found = record(
         phase=phase, readings={"peak_memory": reading("peak_memory", least - lacking, "B")}
     )
-    assert floors(found, ME)["peak_memory"].value == least
-    assert ("peak_memory" in below(found, ME)) == flags
+    assert lower_bounds(found, ME)["peak_memory"].value == least
+    assert ("peak_memory" in readings_below(found, ME)) == flags
 
 
 def test_half_precision_needs_half_the_bytes() -> None:
-    assert floors(record(dtype="bf16"), ME)["peak_memory"].value == X // 2
+    assert lower_bounds(record(dtype="bf16"), ME)["peak_memory"].value == X // 2
 
 
 def test_one_new_token_may_be_a_view_of_the_state() -> None:
-    assert floors(recorded("me", "fft", SIZES | {"t": 4096}, phase="inference"), ME) == {}
+    assert lower_bounds(recorded("me", "fft", SIZES | {"t": 4096}, phase="inference"), ME) == {}
 
 
 @pytest.mark.parametrize("name", ["latency", "latency_cold", "latency_graph"])
@@ -68,7 +68,7 @@ def test_one_new_token_may_be_a_view_of_the_state() -> None:
 def test_what_the_cache_cannot_hold_takes_time(name: str, part: float, flags: bool) -> None:
     """5 % are the clocks'."""
     found = record(readings={name: replace(latency(0.0, part * LEAST, 1.0), name=name)})
-    said = below(found, ME)
+    said = readings_below(found, ME)
     assert list(said) == ([name] if flags else [])
     if flags:
         assert said[name].endswith(
@@ -79,12 +79,12 @@ def test_what_the_cache_cannot_hold_takes_time(name: str, part: float, flags: bo
 @pytest.mark.parametrize("unknown", ["l2_bytes", "gpu"])
 def test_a_board_that_does_not_tell_its_best_gives_times_no_floor(unknown: str) -> None:
     environment = BOARD | {unknown: None}
-    assert list(floors(record(environment), ME)) == ["peak_memory"]
+    assert list(lower_bounds(record(environment), ME)) == ["peak_memory"]
 
 
 def test_what_fits_into_the_cache_has_no_floor_of_time() -> None:
     small = replace(record(), sizes={"b": 1, "l": 128, "d": 64})
-    assert list(floors(small, ME)) == ["peak_memory"]
+    assert list(lower_bounds(small, ME)) == ["peak_memory"]
 
 
 def test_tables_of_constants_may_be_computed_instead_of_read() -> None:
@@ -96,7 +96,7 @@ def test_tables_of_constants_may_be_computed_instead_of_read() -> None:
         i, a = f.index("i", 1, l), f.index("a", 1, d)
         y[i, a] = x[i, a] * table[i, a]
     environment = BOARD | {"l2_bytes": 0}
-    found = floors(record(environment), mixer)["latency"]
+    found = lower_bounds(record(environment), mixer)["latency"]
     assert found.why.startswith(f"to move {2 * X:,} B beyond its cache")
 
 
@@ -107,10 +107,10 @@ def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
     honest = measure(asked("me", "fft"), limits=BRIEF)
     assert "below the floor" not in measuring.measurements([honest], "markdown", "")
 
-    def doctored(work: Work, device: str) -> Reading:
+    def doctored(work: PreparedCall, device: str) -> Reading:
         return Reading("peak_memory", 8, "B", (8.0, 8.0), {"labels": []})
 
-    monkeypatch.setattr(measure_file, "memory_of", doctored)
+    monkeypatch.setattr(measure_file, "peak_of_call", doctored)
     found = measure(asked("me", "fft"), limits=BRIEF)
     details = found.readings["peak_memory"].details
     assert details["labels"] == ["below the floor"]

@@ -135,7 +135,7 @@ def test_energy_without_a_gpu_is_a_reason(forward: Measurement) -> None:
 def test_every_energy_is_missing_for_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_file, "energy", lambda *a, **k: Unavailable("NVML: forbidden"))
     request = asked("me", "fft")
-    assert measure_file.energies(prepare(request), request) == dict.fromkeys(
+    assert measure_file.energies_of_work(prepare(request), request) == dict.fromkeys(
         ("energy", "energy_net", "power"), Unavailable("NVML: forbidden")
     )
 
@@ -152,10 +152,10 @@ def test_energy_is_measured_within_the_limits_that_were_asked_for(
     monkeypatch.setattr(measure_file, "energy", metered)
     request = asked("me", "fft")
     work = prepare(request)
-    measure_file.energies(work, request)
-    measure_file.energies(work, replace(request, energy_window_s=2.5, energy_trials=8))
+    measure_file.energies_of_work(work, request)
+    measure_file.energies_of_work(work, replace(request, energy_window_s=2.5, energy_trials=8))
     assert given == [EnergyLimits(), EnergyLimits(window_s=2.5, trials=8)]
-    found = measure_file.energies(work, replace(request, energy=False))
+    found = measure_file.energies_of_work(work, replace(request, energy=False))
     assert {each.reason for each in found.values() if isinstance(each, Unavailable)} == {
         "energy was not asked for (--no-energy)"
     }

@@ -226,7 +226,7 @@ def test_a_part_of_a_board_is_timed_and_its_energy_is_not_told(
     on_the_board(monkeypatch)
     request = asked("me", "fft")
     work = prepare(request)
-    energies = measure.energies(work, replace(request, device="cuda"))
+    energies = measure.energies_of_work(work, replace(request, device="cuda"))
     assert set(energies) == {"energy", "energy_net", "power"}
     assert {refused(each).partition(":")[2].strip()[:20] for each in energies.values()} == {
         "unsupported (shared)"

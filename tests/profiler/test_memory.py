@@ -9,7 +9,13 @@ import pytest
 import torch
 
 from profiler.meters.memory import allocator
-from profiler.meters.memory.allocator import MOST_RUNS, Peak, peak_memory, peak_of, steady_runs
+from profiler.meters.memory.allocator import (
+    MOST_RUNS,
+    MeasuredPeak,
+    peak_memory,
+    peak_of,
+    steady_runs,
+)
 from tests.fake_devices import read, refused
 
 # On a CPU: allocations that a hand adds up
@@ -81,9 +87,9 @@ def test_runs_that_disagree_are_all_kept_with_a_label() -> None:
 
 def test_two_runs_that_agree_end_it() -> None:
     peaks = iter([7, 5, 5, 9])
-    assert [run.peak for run in steady_runs(lambda: Peak(next(peaks)))] == [7, 5, 5]
+    assert [run.peak for run in steady_runs(lambda: MeasuredPeak(next(peaks)))] == [7, 5, 5]
     counting = iter(range(100))
-    assert len(steady_runs(lambda: Peak(next(counting)))) == MOST_RUNS
+    assert len(steady_runs(lambda: MeasuredPeak(next(counting)))) == MOST_RUNS
 
 
 # Nobody counts

@@ -13,10 +13,10 @@ from profiler.meters.memory import allocator
 from profiler.meters.memory.allocator import (
     LESS,
     MORE,
-    Peak,
+    MeasuredPeak,
+    driver_check,
     peak_memory,
     peak_reading,
-    second_opinion,
 )
 from profiler.meters.nvml import ALLOWANCE_BYTES
 from tests.fake_devices import read
@@ -44,7 +44,7 @@ def listed(board: Simulated, monkeypatch: pytest.MonkeyPatch) -> Simulated:
 
 
 def test_the_driver_counts_the_context_too(listed: Simulated) -> None:
-    assert second_opinion(CUDA) == {
+    assert driver_check(CUDA) == {
         "driver_bytes": RESERVED + 500 * 2**20,
         "driver_reserved": RESERVED,
         "driver_gap": 500 * 2**20,
@@ -58,16 +58,16 @@ def test_the_driver_counts_the_context_too(listed: Simulated) -> None:
 )
 def test_what_cannot_be_is_labelled(listed: Simulated, gap: int, label: str) -> None:
     listed.call("sim_process", 1, os.getpid(), RESERVED + gap)
-    found = second_opinion(CUDA)
+    found = driver_check(CUDA)
     assert (found["driver_gap"], found["driver_label"]) == (gap, label)
-    reading = peak_reading([Peak(8), Peak(8)], found)
+    reading = peak_reading([MeasuredPeak(8), MeasuredPeak(8)], found)
     assert reading.details["labels"] == ([label] if label else [])
-    disagreeing = peak_reading([Peak(8), Peak(9)], found).details["labels"]
+    disagreeing = peak_reading([MeasuredPeak(8), MeasuredPeak(9)], found).details["labels"]
     assert disagreeing == ["runs disagree", *([label] if label else [])]
 
 
 def test_a_process_that_is_not_listed_is_a_reason(listed: Simulated) -> None:
-    found = second_opinion(CUDA, own=17)
+    found = driver_check(CUDA, own=17)
     assert found["driver_bytes"] is None
     assert found["driver_reason"].startswith("NVML: NVML does not list this process by its number")
     assert "driver_label" not in found
@@ -75,13 +75,13 @@ def test_a_process_that_is_not_listed_is_a_reason(listed: Simulated) -> None:
 
 def test_a_driver_that_does_not_tell_what_each_holds_is_a_reason(listed: Simulated) -> None:
     listed.call("sim_process", 1, os.getpid(), NOT_AVAILABLE)
-    said = second_opinion(CUDA)["driver_reason"]
+    said = driver_check(CUDA)["driver_reason"]
     assert said == "NVML: the driver does not tell what each process holds"
 
 
 def test_a_board_that_lists_nobody_is_a_reason(listed: Simulated) -> None:
     listed.fault("nvmlDeviceGetComputeRunningProcesses_v3", NOT_SUPPORTED)
-    assert second_opinion(CUDA)["driver_reason"] == "NVML: not supported by this device"
+    assert driver_check(CUDA)["driver_reason"] == "NVML: not supported by this device"
 
 
 def test_no_driver_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_no_driver_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SensorError("library not found", NO_DRIVER)
 
     monkeypatch.setattr(allocator, "load_nvml", missing)
-    assert second_opinion(CUDA) == {
+    assert driver_check(CUDA) == {
         "driver_bytes": None, "driver_reason": "NVML: library not found",
     }  # fmt: skip
 

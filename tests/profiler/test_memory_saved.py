@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profiler.counting.saved_tensors import key, saving
-from profiler.meters.memory.saved_bytes import Kept, saved_bytes
+from profiler.counting.saved_tensors import collecting_saved, tensor_key
+from profiler.meters.memory.saved_bytes import KeptBytes, saved_bytes
 
 
 def test_activations_parameters_and_inputs_apart() -> None:
@@ -19,9 +19,9 @@ def test_activations_parameters_and_inputs_apart() -> None:
     found = saved_bytes(
         lambda: nn.functional.gelu(layer(x)).square(), parameters=layer.parameters(), inputs=[x]
     )
-    assert found.activations == Kept(2 * 8 * 32 * 4, 2 * 8 * 32 * 4, 2)
-    assert found.parameters == Kept(16 * 32 * 4, 16 * 32 * 4, 1)
-    assert found.inputs == Kept(8 * 16 * 4, 8 * 16 * 4, 1)
+    assert found.activations == KeptBytes(2 * 8 * 32 * 4, 2 * 8 * 32 * 4, 2)
+    assert found.parameters == KeptBytes(16 * 32 * 4, 16 * 32 * 4, 1)
+    assert found.inputs == KeptBytes(8 * 16 * 4, 8 * 16 * 4, 1)
     assert (found.unseen, found.reason) == (0, "")
 
 
@@ -29,15 +29,15 @@ def test_a_result_that_is_saved_counts_once() -> None:
     """exp and softmax save what they return."""
     x = torch.randn(8, 16, requires_grad=True)
     found = saved_bytes(lambda: x.exp(), inputs=[x])
-    assert found.activations == Kept(512, 512, 1)
-    assert (found.inputs, found.unseen) == (Kept(), 0)
+    assert found.activations == KeptBytes(512, 512, 1)
+    assert (found.inputs, found.unseen) == (KeptBytes(), 0)
 
 
 def test_a_storage_saved_twice_counts_once() -> None:
     x = torch.randn(8, requires_grad=True)
     found = saved_bytes(lambda: x * x, inputs=[x])
-    assert found.inputs == Kept(32, 32, 1)
-    assert found.activations == Kept()
+    assert found.inputs == KeptBytes(32, 32, 1)
+    assert found.activations == KeptBytes()
 
 
 def test_a_view_saved_holds_its_whole_storage() -> None:
@@ -45,7 +45,7 @@ def test_a_view_saved_holds_its_whole_storage() -> None:
     x = torch.randn(1000, 1000)
     weight = torch.randn(10, 10, requires_grad=True)
     found = saved_bytes(lambda: x.exp()[:10, :10] * weight, parameters=[weight])
-    assert found.activations == Kept(4_000_000, 400, 1)
+    assert found.activations == KeptBytes(4_000_000, 400, 1)
     assert found.unseen == 0
 
 
@@ -53,7 +53,7 @@ def test_an_expanded_tensor_has_the_entries_of_what_it_expands() -> None:
     row = torch.randn(1, 4)
     weight = torch.randn(3, 4, requires_grad=True)
     found = saved_bytes(lambda: row.exp().expand(3, 4) * weight, parameters=[weight])
-    assert found.activations == Kept(16, 16, 1)
+    assert found.activations == KeptBytes(16, 16, 1)
 
 
 class Hiding(torch.autograd.Function):
@@ -75,7 +75,7 @@ hiding: Any = Hiding.apply
 def test_activations_as_attributes_of_a_context_are_unseen_by_hooks() -> None:
     x = torch.randn(8, 16, requires_grad=True)
     found = saved_bytes(lambda: hiding(x), inputs=[x])
-    assert found.activations == Kept()
+    assert found.activations == KeptBytes()
     assert found.unseen == 8 * 16 * 4
 
 
@@ -88,8 +88,8 @@ def test_what_dies_with_its_graph_is_not_kept() -> None:
         return x.sin()
 
     found = saved_bytes(call, inputs=[x])
-    assert found.activations == Kept()
-    assert found.inputs == Kept(512, 512, 1)
+    assert found.activations == KeptBytes()
+    assert found.inputs == KeptBytes(512, 512, 1)
     assert found.unseen == 0
 
 
@@ -116,9 +116,9 @@ def test_a_buffer_that_is_not_named_leaves_the_unseen_untold() -> None:
 
 def test_backward_still_works_from_what_was_packed() -> None:
     x = torch.randn(5, requires_grad=True)
-    with saving() as saved:
+    with collecting_saved() as saved:
         y = (x.exp() * x).sum()
-    assert {key(t) for t in saved.tensors()} >= {key(x)}
+    assert {tensor_key(t) for t in saved.tensors()} >= {tensor_key(x)}
     torch.autograd.backward(y)
     assert x.grad is not None
     assert torch.allclose(x.grad, (x.exp() * (1 + x)).detach())
@@ -127,8 +127,8 @@ def test_backward_still_works_from_what_was_packed() -> None:
 
 def test_storages_on_the_meta_device_have_keys_of_their_own() -> None:
     a, b = torch.empty(4, device="meta"), torch.empty(4, device="meta")
-    assert key(a) != key(b)
-    assert key(a) == key(a.view(2, 2))
+    assert tensor_key(a) != tensor_key(b)
+    assert tensor_key(a) == tensor_key(a.view(2, 2))
 
 
 def test_a_call_without_gradients_is_refused() -> None:
@@ -155,7 +155,7 @@ def test_saved_bytes_on_a_gpu() -> None:
     found = saved_bytes(
         lambda: nn.functional.gelu(layer(x)).square(), parameters=layer.parameters(), inputs=[x]
     )
-    assert found.activations == Kept(2 * 8 * 32 * 4, 2 * 8 * 32 * 4, 2)
+    assert found.activations == KeptBytes(2 * 8 * 32 * 4, 2 * 8 * 32 * 4, 2)
     assert found.unseen == 0
     hidden = saved_bytes(lambda: hiding(x), inputs=[x])
     assert hidden.unseen == 8 * 16 * 4

@@ -13,7 +13,7 @@ from profiler.records.reading import MeasureError
 from profiler.records.store import append
 from profiler.scaling import plot
 from profiler.scaling.derived import OPERATIONS, Derived, Predictions
-from profiler.scaling.floors import best
+from profiler.scaling.floors import best_floor
 from profiler.scaling.series import QUANTITIES, series_of
 from tests.growing import along_l, record
 
@@ -29,8 +29,8 @@ def records() -> list[Measurement]:
     ]
 
 
-def drawn_svg(path: Path, found: list[Measurement], asked: plot.Asked | None = None) -> str:
-    plot.draw(found, asked or plot.Asked(("l",)), path)
+def drawn_svg(path: Path, found: list[Measurement], asked: plot.PlotSelection | None = None) -> str:
+    plot.draw(found, asked or plot.PlotSelection(("l",)), path)
     return path.read_text()
 
 
@@ -39,7 +39,7 @@ def test_each_format_is_written_and_repeats_to_the_byte(tmp_path: Path, format_:
     found = records()
     files = [tmp_path / f"{k}.{format_}" for k in range(2)]
     for file in files:
-        plot.draw(found, plot.Asked(("l",)), file)
+        plot.draw(found, plot.PlotSelection(("l",)), file)
     first, second = (file.read_bytes() for file in files)
     assert first.startswith(STARTS[format_]) and len(first) > 5000
     assert first == second
@@ -52,7 +52,7 @@ def test_the_figure_names_series_theory_and_its_constant(tmp_path: Path) -> None
     series = series_of(records(), "l")[0]
     derived = Predictions(series).of(OPERATIONS)
     assert isinstance(derived, Derived)
-    constant = best(derived, series.values(QUANTITIES["latency"]), "s").constant
+    constant = best_floor(derived, series.values(QUANTITIES["latency"]), "s").constant
     assert f"me toeplitz: operations at {constant}" in text
     assert "live set at 1 B/B, not scaled" in text
     assert "forward pass, fp32, cpu, b = 1, d = 64" in text
@@ -60,7 +60,7 @@ def test_the_figure_names_series_theory_and_its_constant(tmp_path: Path) -> None
 
 def test_what_is_missing_stands_in_its_panel_and_is_told(tmp_path: Path) -> None:
     file = tmp_path / "a.svg"
-    told = plot.draw(records(), plot.Asked(("l", "d")), file)
+    told = plot.draw(records(), plot.PlotSelection(("l", "d")), file)
     assert "not drawn: energy needs an NVIDIA GPU" in file.read_text()
     assert told[0] == "no two records differ in d alone: no panel against d"
     assert any("energy, gross" in t and t.endswith("energy needs an NVIDIA GPU") for t in told)
@@ -78,7 +78,7 @@ def test_a_reason_is_said_once_with_how_many_records_it_is_of(tmp_path: Path) ->
 
     found = lengths_at(range(1, 11))
     found[0] = replace(found[0], reasons={"energy": "NVML: no permission"})
-    told = plot.draw(found, plot.Asked(("l",)), tmp_path / "a.svg")
+    told = plot.draw(found, plot.PlotSelection(("l",)), tmp_path / "a.svg")
     assert told == [
         f"energy, gross of {len(found) - 1} records is not drawn: energy needs an NVIDIA GPU",
         "energy, gross of 1 record is not drawn: NVML: no permission",
@@ -89,9 +89,9 @@ def test_a_reason_is_said_once_with_how_many_records_it_is_of(tmp_path: Path) ->
 def test_many_columns_go_on_below_and_the_figure_is_no_strip(columns: int) -> None:
     found, _ = plot.panels(lengths_at(range(1, columns + 1)), ("l",))
     assert len(found) == columns
-    figure = plot.drawn(found, plot.Colours(panel for column in found for panel in column))
+    figure = plot.drawn_figure(found, plot.Colours(panel for column in found for panel in column))
     width, height = figure.get_size_inches()
-    strip = plot.inches(plot.rows_of(found, columns))
+    strip = plot.inches(plot.rows_of_panels(found, columns))
     assert max(width, height) <= max(strip) and max(width, height) <= 32
     assert max(width, height) <= 3 * min(width, height)
     titles = [axes.get_title().replace("\n", " ") for axes in figure.axes]
@@ -128,7 +128,7 @@ def test_phases_and_types_have_columns_of_their_own() -> None:
     ]  # fmt: skip
     columns, _ = plot.panels(found, ("l",))
     assert len(columns) == 4
-    asked = plot.Asked(("l",), phases=("forward",), dtypes=("float32",))
+    asked = plot.PlotSelection(("l",), phases=("forward",), dtypes=("float32",))
     columns, _ = plot.panels(asked.kept(found), ("l",))
     assert len(columns) == 1
 
@@ -157,15 +157,15 @@ def test_a_mixer_without_theory_says_why(tmp_path: Path) -> None:
 
 def test_nothing_left_and_too_much_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MeasureError, match="no record is left to draw: there are me:fft"):
-        plot.draw(records(), plot.Asked(("l",), names=("she",)), tmp_path / "a.svg")
+        plot.draw(records(), plot.PlotSelection(("l",), names=("she",)), tmp_path / "a.svg")
     with pytest.raises(MeasureError, match="nothing can be drawn"):
-        plot.draw(records(), plot.Asked(("d",)), tmp_path / "a.svg")
+        plot.draw(records(), plot.PlotSelection(("d",)), tmp_path / "a.svg")
     many = [
         record("me", "toeplitz", {"b": 1, "l": l, "d": d}, 1.0)
         for l in (2, 4) for d in range(1, plot.MOST + 2)
     ]  # fmt: skip
     with pytest.raises(MeasureError, match="choose by --along"):
-        plot.draw(many, plot.Asked(("l",)), tmp_path / "a.svg")
+        plot.draw(many, plot.PlotSelection(("l",)), tmp_path / "a.svg")
     assert not (tmp_path / "a.svg").exists()
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import costmodel as cm
 from costmodel.oracle.execute import execute
 from profiler.counting.other_counters import PeerCount
-from profiler.modules.described import described, executed
+from profiler.modules.described import description_of, executed_classes
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.registry import Implementation, implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
@@ -142,7 +142,7 @@ def test_what_mixes_no_new_token_says_why(chosen: Implementation) -> None:
     why = without_inference(equations, chosen.form)
     assert why is not None
     with pytest.raises(ValueError, match=" mixes no new token: ") as refused:
-        described(equations, chosen, "inference")
+        description_of(equations, chosen, "inference")
     reason = str(refused.value).partition(" mixes no new token: ")[2]
     assert reason and reason in why
     sizes = complete(equations, {"b": 1, "l": 4, "d": 4, "n": 2, "t": 4})
@@ -155,7 +155,7 @@ def test_rung_2_is_what_executing_the_description_does(chosen: Implementation, p
     """The oracle runs the form under the rewrites, entry by entry, and shares no code with
     counting."""
     equations = cm.mixer(chosen.mixer)
-    does = described(equations, chosen, phase)
+    does = description_of(equations, chosen, phase)
     for wanted in ({"l": 1, "d": 1, "n": 1}, {"l": 5, "d": 6, "n": 3}):
         sizes = complete(equations, wanted)
         sizes = {k: v for k, v in sizes.items() if k in ("l", *equations.letters)}
@@ -167,7 +167,7 @@ def test_rung_2_is_what_executing_the_description_does(chosen: Implementation, p
             tokens = range(1, sizes["l"] + 1)
             found = [({**sizes, "t": t}, Counter(run.counts_inference(t))) for t in tokens]
         for at, done in found:
-            assert +Counter(executed(equations, does, phase, at)) == done, at
+            assert +Counter(executed_classes(equations, does, phase, at)) == done, at
 
 
 @each_case

@@ -17,14 +17,14 @@ from costmodel.language.nodes import Mul, Node
 from costmodel.language.writing import function, sum_
 from costmodel.questions.subject import system_of
 from profiler.modules.base import SequenceMixer
-from profiler.modules.described import described, held_steps
+from profiler.modules.described import description_of, held_steps
 from profiler.modules.extractor import MeToeplitz
 from profiler.modules.registry import Implementation, implementations
 from profiler.reconcile.allocations.schedule import Schedule, held_in_turn, moments, schedules
 from profiler.reconcile.levels import Memory
 from profiler.reconcile.memory import APART, memory
 from profiler.records.measurement import Measurement, divide
-from profiler.run.measure import activation_bytes, memory_of, tensors_at_peak
+from profiler.run.measure import activation_bytes, peak_of_call, tensors_at_peak
 from profiler.run.prepare import prepare
 from profiler.run.request import Request
 from tests.implementations import every, label
@@ -62,14 +62,14 @@ def remembered(
     found = {"activations": activation_bytes(work)} if kept else {}
     found |= {
         "tensors_at_peak": tensors_at_peak(work, phase),
-        "peak_memory": memory_of(work, "cpu"),
+        "peak_memory": peak_of_call(work, "cpu"),
     }
     readings, reasons = divide(found if measured else {})
     record = Measurement(
         mixer, implementation.name, implementation.form, known, dtype, phase, "cpu",
         readings=readings, reasons=reasons,
     )  # fmt: skip
-    does = described(equations, implementation, phase)
+    does = description_of(equations, implementation, phase)
     steps = held_steps(equations, does)
     return memory(record, equations, steps, phase, does.kernels, does.rewrites, does.unbound)
 

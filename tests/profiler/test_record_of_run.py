@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cli
-from profiler.host.environment import differences
+from profiler.host.environment import environment_differences
 from profiler.records.store import read
 from profiler.run import measure as measuring, prepare as preparing
 from profiler.run.measure import measure
@@ -41,13 +41,13 @@ def test_the_state_is_read_before_anything_runs_and_again_at_the_end(
         return {"torch": "9.9", "state": state_of(device)}
 
     monkeypatch.setattr(measuring, "prepare", prepare)
-    monkeypatch.setattr(measuring, "state_of", state_of)
+    monkeypatch.setattr(measuring, "current_state", state_of)
     monkeypatch.setattr(measuring, "environment", environment)
     found = measure(asked("me", "fft"), limits=BRIEF).environment
     assert done == ["state of cpu", "module built", "measured", "state of cpu"]
     assert (found["state_before"], found["state"]) == ({"temperature_C": 40}, {"temperature_C": 71})
     other = {**found, "state_before": {"temperature_C": 50}, "command": "another"}
-    assert differences(found, other) == []
+    assert environment_differences(found, other) == []
 
 
 def test_both_states_tell_the_same_things() -> None:

@@ -23,7 +23,7 @@ from profiler.meters.repetition import (
     REPETITION,
     beyond_chance,
     disagrees,
-    ends,
+    interval_ends,
     repetition_in,
     widened,
 )
@@ -96,7 +96,7 @@ TOLD = {"id": "again", "created": "2024-01-02T03:04:05+00:00"}
 def test_a_second_value_outside_widens_the_interval_to_both() -> None:
     first, second = around(1.0), around(1.25)
     found = widened(first, second, TOLD)
-    assert ends(found) == pytest.approx((0.9, 1.35))
+    assert interval_ends(found) == pytest.approx((0.9, 1.35))
     assert found.value == 1.0 and found.samples == first.samples
     assert found.details["labels"] == [DISAGREES] and disagrees(found)
     assert found.details["ci_alone"] == pytest.approx([0.9, 1.1])
@@ -108,13 +108,15 @@ def test_a_second_value_outside_widens_the_interval_to_both() -> None:
 def test_a_second_value_inside_leaves_the_interval(middle: float) -> None:
     second = around(middle)
     found = widened(around(1.0), second, TOLD)
-    assert ends(found) == ends(around(1.0)) and not disagrees(found)
+    assert interval_ends(found) == interval_ends(around(1.0)) and not disagrees(found)
     assert found.details["labels"] == [] and repetition_in(found) is not None
 
 
 def test_without_an_interval_both_values_stand() -> None:
     found = widened(timed(1.0, 1.1), around(9.0), TOLD)
-    assert ends(found) is None and not disagrees(found) and repetition_in(found) is not None
+    assert (
+        interval_ends(found) is None and not disagrees(found) and repetition_in(found) is not None
+    )
 
 
 @pytest.mark.parametrize(("second", "apart"), [(4096, False), (4097, True)])
@@ -242,7 +244,7 @@ def test_a_repetition_measures_memory_time_and_energy_alone(phase: str) -> None:
 
 def test_a_repetition_that_cannot_be_compiled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        measuring, "compiled", lambda work, *_: (work, Unavailable("no C++ compiler"))
+        measuring, "compiled_work", lambda work, *_: (work, Unavailable("no C++ compiler"))
     )
     wanted = replace(asked("me", "toeplitz"), compile=True, repetition=True)
     found = measure(wanted, limits=BRIEF)
@@ -268,7 +270,7 @@ def test_repetitions_come_after_all_others_and_both_are_kept(
     assert len(read(path)[0]) == 6 and not found.failures
     told: list[str] = []
     assert records_of([path], told.append) == (found.measurements, []) and not told
-    spans = [ends(r.readings["latency"]) for r in found.measurements]
+    spans = [interval_ends(r.readings["latency"]) for r in found.measurements]
     for span, (low, high) in zip(spans, [(0.9, 4.1), (1.9, 5.1), (2.9, 6.1)], strict=True):
         assert span == pytest.approx((low, high))
 

@@ -42,16 +42,24 @@ from profiler.scaling.exponents import (
     LEAST,
     NORMAL,
     Exponent,
+    MeasuredValue,
     Unsettled,
-    Value,
     exponent,
-    line,
+    fit_line,
     pooled,
     power_of,
-    settled,
+    settled_range,
 )
-from profiler.scaling.floors import ARITHMETIC, BEST, LAUNCHES, NEAR, Departure, Floor, departure
-from profiler.scaling.growth import Growth, Scaling, scalings
+from profiler.scaling.floors import (
+    ARITHMETIC,
+    BEST,
+    LAUNCHES,
+    NEAR,
+    Departure,
+    ScaledFloor,
+    departure,
+)
+from profiler.scaling.growth import DerivedGrowth, Scaling, scalings
 from profiler.scaling.series import QUANTITIES, Series, series_of
 from tests.growing import along_l, record
 
@@ -63,14 +71,14 @@ def curve(
     sizes: tuple[int, ...] = LENGTHS,
     noise: float = 0.0,
     seed: int = 0,
-) -> list[Value]:
+) -> list[MeasuredValue]:
     """Values whose logarithms are off by a normal error that their intervals tell."""
     chance = random.Random(seed)
     found = []
     for size in sizes:
         y = math.log(function(size)) + chance.gauss(0, noise)
         half = NORMAL * noise
-        found.append(Value(size, math.exp(y), math.exp(y - half), math.exp(y + half)))
+        found.append(MeasuredValue(size, math.exp(y), math.exp(y - half), math.exp(y + half)))
     return found
 
 
@@ -85,7 +93,7 @@ def fitted(found: Exponent | Unsettled) -> Exponent:
 def test_the_weighted_line_is_that_of_numpy() -> None:
     xs, ys = [0.0, 1.0, 2.5, 4.0], [1.0, 2.2, 3.9, 7.0]
     deviations = [0.1, 0.5, 0.2, 0.3]
-    found = line(xs, ys, deviations)
+    found = fit_line(xs, ys, deviations)
     weights = [1 / s for s in deviations]
     slope, start = np.polyfit(xs, ys, 1, w=weights)
     assert found.slope == pytest.approx(slope, rel=1e-12)
@@ -100,7 +108,7 @@ def test_the_weighted_line_is_that_of_numpy() -> None:
 
 def test_a_line_needs_two_places() -> None:
     with pytest.raises(ValueError, match="two sizes or more"):
-        line([1.0, 1.0], [1.0, 2.0], [0.1, 0.1])
+        fit_line([1.0, 1.0], [1.0, 2.0], [0.1, 0.1])
 
 
 # A power law
@@ -132,7 +140,7 @@ def test_scatter_beyond_the_intervals_widens_the_interval() -> None:
     # the same curve, whose intervals claim a tenth of the noise that it has
     honest = curve(lambda l: 1e-9 * l**2, noise=0.02, seed=3)
     bold = [
-        Value(v.size, v.value, v.value * math.exp(-0.004), v.value * math.exp(0.004))
+        MeasuredValue(v.size, v.value, v.value * math.exp(-0.004), v.value * math.exp(0.004))
         for v in honest
     ]
     spread = sum((math.log(v.size) - math.log(64 * 2048) / 2) ** 2 for v in bold)
@@ -147,7 +155,9 @@ def test_scatter_beyond_the_intervals_widens_the_interval() -> None:
 
 def test_a_head_that_is_bound_by_launches_is_cut() -> None:
     values = [
-        Value(v.size, v.value, v.low, v.high, cut="bound by launches" if v.size <= 128 else "")
+        MeasuredValue(
+            v.size, v.value, v.low, v.high, cut="bound by launches" if v.size <= 128 else ""
+        )
         for v in curve(lambda l: max(6e-4, 1e-8 * l**2))  # at 256: 6.6e-4
     ]
     found = fitted(exponent(values))
@@ -166,7 +176,7 @@ def test_a_flat_head_ends_the_range_and_is_named() -> None:
 
 def test_a_slow_bend_within_the_tolerance_stays_in_the_range() -> None:
     # l + l^2/100000 bends by less than AGREE from size to size
-    kept, ended = settled(curve(lambda l: l + l * l / 100_000))
+    kept, ended = settled_range(curve(lambda l: l + l * l / 100_000))
     slopes = [math.log(b.value / a.value) / math.log(b.size / a.size) for a, b in pairwise(kept)]
     assert ended == "" and len(kept) == len(LENGTHS)
     assert max(slopes) - min(slopes) < AGREE
@@ -189,9 +199,9 @@ def test_a_jump_at_the_largest_size_leaves_too_few() -> None:
 
 def test_values_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="one value a size"):
-        exponent([Value(2, 1.0, 1.0, 1.0)] * 2)
+        exponent([MeasuredValue(2, 1.0, 1.0, 1.0)] * 2)
     with pytest.raises(ValueError, match="0 < low <= value <= high"):
-        exponent([Value(2, 1.0, 1.1, 1.2), Value(4, 1.0, 1.0, 1.0)])
+        exponent([MeasuredValue(2, 1.0, 1.1, 1.2), MeasuredValue(4, 1.0, 1.0, 1.0)])
 
 
 def test_rounds_that_disagree_widen_the_interval() -> None:
@@ -237,22 +247,26 @@ def test_a_formula_with_steps_has_no_local_exponent() -> None:
 def test_one_number_between_the_ends_is_not_printed_as_a_range() -> None:
     """The power of all sizes lies beside it: as a range it would read as an interval that misses
     its own estimate."""
-    between = Growth(OPERATIONS, 1.1751, 1.1749, 1.1749, "between the ends, since it has steps")
+    between = DerivedGrowth(
+        OPERATIONS, 1.1751, 1.1749, 1.1749, "between the ends, since it has steps"
+    )
     assert between.words == "1.18 (1.17 between the ends)"
-    assert Growth(OPERATIONS, 1.68, 1.37, 1.9, LOCAL).words == "1.68 (1.37 to 1.90)"
+    assert DerivedGrowth(OPERATIONS, 1.68, 1.37, 1.9, LOCAL).words == "1.68 (1.37 to 1.90)"
 
 
 @pytest.mark.parametrize("how", [LOCAL, "between the ends, since it has steps"])
 def test_what_is_alike_to_the_last_digit_is_printed_once(how: str) -> None:
-    assert Growth(OPERATIONS, 1.131, 1.129, 1.134, how).words == "1.13"
+    assert DerivedGrowth(OPERATIONS, 1.131, 1.129, 1.134, how).words == "1.13"
 
 
 def test_one_end_that_differs_is_printed() -> None:
-    assert Growth(OPERATIONS, 1.0, 1.0, 0.98, LOCAL).words == "1.00 (1.00 to 0.98)"
+    assert DerivedGrowth(OPERATIONS, 1.0, 1.0, 0.98, LOCAL).words == "1.00 (1.00 to 0.98)"
     records = along_l("she", "fft", LENGTHS, lambda l: 1e-6 * l)
     found = [s for s in scalings(records, ("l",))[0] if s.quantity.reading == "latency"]
     text = report.text(found, "markdown", "")
-    growths = [g for g in found[0].derived.values() if isinstance(g, Growth) and g.how != LOCAL]
+    growths = [
+        g for g in found[0].derived.values() if isinstance(g, DerivedGrowth) and g.how != LOCAL
+    ]
     assert growths and all(g.words in text for g in growths)
     assert "some derived exponents are those between the ends, since the formula has steps" in text
 
@@ -260,13 +274,13 @@ def test_one_end_that_differs_is_printed() -> None:
 @pytest.mark.parametrize("phase", ["training", "training-step", "inference"])
 @pytest.mark.parametrize("implementation", ["explicit", "sdpa"])
 def test_derived_values_are_those_of_the_questions(implementation: str, phase: str) -> None:
-    from profiler.modules.described import described
+    from profiler.modules.described import description_of
     from profiler.modules.registry import implementations
 
     records = along_l("self-attention", implementation, (5, 7), lambda l: 1.0, phase=phase, d=16)
     series = one_series(records)
     mixer = cm.mixer("self-attention")
-    does = described(mixer, implementations(mixer)[implementation], phase)
+    does = description_of(mixer, implementations(mixer)[implementation], phase)
     rules = ("strict", *does.rewrites)
     for l in (5, 7):
         sizes: dict[str, Any] = {"b": 1, "l": l, "d": 16, "n": 8} | (
@@ -286,10 +300,10 @@ def test_a_batch_is_counted_as_the_questions_count_it() -> None:
     ]
     series = one_series(records)
     mixer = cm.mixer("me")
-    from profiler.modules.described import described
+    from profiler.modules.described import description_of
     from profiler.modules.registry import implementations
 
-    does = described(mixer, implementations(mixer)["toeplitz"], "training-step")
+    does = description_of(mixer, implementations(mixer)["toeplitz"], "training-step")
     rules = ("strict", *does.rewrites)
     for l in (5, 7):
         count = cm.count(mixer, "training-step", convention=rules).at(b=3, l=l, d=4).total
@@ -425,8 +439,8 @@ def test_a_missing_reading_gives_its_reason() -> None:
 # Floors
 
 
-def floors(*rules: tuple[str, Callable[[int], float]]) -> list[Floor]:
-    return [Floor(name, {l: rule(l) for l in LENGTHS}, "") for name, rule in rules]
+def floors(*rules: tuple[str, Callable[[int], float]]) -> list[ScaledFloor]:
+    return [ScaledFloor(name, {l: rule(l) for l in LENGTHS}, "") for name, rule in rules]
 
 
 def test_leaving_the_floors_is_found_at_the_right_size() -> None:
@@ -454,8 +468,8 @@ def test_what_is_above_the_floors_from_the_beginning_is_not_said_to_leave_them()
 
 def test_a_value_whose_interval_reaches_down_to_the_floors_is_explained() -> None:
     own = floors((ARITHMETIC, lambda l: 1.0))
-    assert departure(own, [Value(64, 1.2, NEAR, 1.3)]).highest == {64: ARITHMETIC}
-    assert departure(own, [Value(64, 1.2, NEAR + 0.01, 1.3)]).above == {64: 1.2}
+    assert departure(own, [MeasuredValue(64, 1.2, NEAR, 1.3)]).highest == {64: ARITHMETIC}
+    assert departure(own, [MeasuredValue(64, 1.2, NEAR + 0.01, 1.3)]).above == {64: 1.2}
 
 
 # All together
@@ -467,11 +481,11 @@ def scaled_up(records: list[Measurement], reading: str = "latency") -> list[Scal
 
 
 def operations_of(l: int) -> int:
-    from profiler.modules.described import described
+    from profiler.modules.described import description_of
     from profiler.modules.registry import implementations
 
     mixer = cm.mixer("me")
-    does = described(mixer, implementations(mixer)["toeplitz"], "training")
+    does = description_of(mixer, implementations(mixer)["toeplitz"], "training")
     return cm.count(mixer, convention=("strict", *does.rewrites)).at(b=1, l=l, d=64).total
 
 
@@ -482,7 +496,7 @@ def test_a_curve_that_follows_its_operations_agrees_with_them() -> None:
     )  # fmt: skip
     (found,) = scaled_up(records)
     growth = found.derived[OPERATIONS]
-    assert isinstance(growth, Growth) and isinstance(found.measured, Exponent)
+    assert isinstance(growth, DerivedGrowth) and isinstance(found.measured, Exponent)
     assert found.measured.contains(growth.power)
     assert OPERATIONS in found.agrees_with and COMPULSORY not in found.agrees_with
     # dense convolution: 2 l^2 d operations without their l d lower terms

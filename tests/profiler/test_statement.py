@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.host.statement import OUTSIDE, statement
-from profiler.host.statement_groups import groups
+from profiler.host.statement_groups import machine_groups
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.sweep.session import recorded as records_of
@@ -151,7 +151,7 @@ def test_temperature_tells_no_environments_apart_and_boards_are_counted() -> Non
 
 def test_records_of_older_versions_join_those_that_know_more() -> None:
     old = {"torch": "2.11.0+cu130", "gpu": None, "device": "cuda", "package": None}
-    (group,) = groups([on_gpu(environment=old), on_gpu()])
+    (group,) = machine_groups([on_gpu(environment=old), on_gpu()])
     assert group.fact("package") == "0.1.0" and group.fact("gpu.driver") == "580.1"
 
 

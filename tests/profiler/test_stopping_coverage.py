@@ -18,7 +18,7 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from profiler.meters import sampler
-from profiler.meters.effective_sample_size import independent
+from profiler.meters.effective_sample_size import effective_number
 from profiler.meters.latency import latency
 from profiler.records.reading import Reading
 from tests.fake_devices import MS, UNWATCHED, read
@@ -179,7 +179,7 @@ def test_a_rule_that_trusts_the_sum_stops_where_it_came_out_too_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slow = following(0.9, 0.01)
-    monkeypatch.setattr(sampler, "surely_independent", independent)
+    monkeypatch.setattr(sampler, "cautious_effective_number", effective_number)
     assert held(slow, LONGER)[0] < 0.9 < NEAR
     assert held(slow, LONG)[0] < 0.8
 

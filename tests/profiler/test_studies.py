@@ -15,14 +15,14 @@ import torch
 from cli import run
 from costmodel.data import data_dir
 from costmodel.networks import model
-from profiler.meters.disturbances import Seen
+from profiler.meters.disturbances import RoundObservation
 from profiler.meters.energy.protocol import EnergyLimits
-from profiler.meters.sampler import summary
+from profiler.meters.sampler import latency_summary
 from profiler.meters.timers import ClockTimer
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append, read
-from profiler.scaling.derived import live, operations
+from profiler.scaling.derived import executed_operations, live_set_bytes
 from profiler.studies import thesis_training, training_rounds
 from profiler.studies.additive_against_dot_product import STUDY as ADDITIVE
 from profiler.studies.extractors import STUDY as EXTRACTORS, shows
@@ -90,7 +90,7 @@ def test_many_comparisons_widen_the_interval() -> None:
 def test_graph_replays_are_compared_where_both_have_them() -> None:
     def with_graph(r: Measurement, seconds: float) -> Measurement:
         samples = tuple([seconds] * 40)
-        graph = Reading("latency_graph", seconds, "s", samples, summary(samples))
+        graph = Reading("latency_graph", seconds, "s", samples, latency_summary(samples))
         return replace(r, readings={**r.readings, "latency_graph": graph})
 
     first, second = point(5.0), point(5.0)
@@ -134,9 +134,9 @@ def test_a_plan_keeps_to_its_limits_and_says_what_it_leaves_out(
     asked = [p.request for block in found.blocks for p in block.points]
     assert {r.device for r in asked} == {device}
     assert {r.mixer.name for r in asked} == set(own.mixers)
-    assert all(derived(operations, r) <= scale.operations for r in asked)
+    assert all(derived(executed_operations, r) <= scale.operations for r in asked)
     if scale.live_bytes is not None:
-        assert all(derived(live, r) <= scale.live_bytes for r in asked)
+        assert all(derived(live_set_bytes, r) <= scale.live_bytes for r in asked)
     for sentence in found.left_out:
         assert "as derived" in sentence and "l = " in sentence
 
@@ -386,7 +386,7 @@ def trained(
     found = []
     for name, factor in ratios.items():
         samples = tuple(factor * d * (1 + 0.001 * chance.gauss(0, 1)) for d in drift)
-        details = summary(samples) | {"comparison": run_, "candidate": name, "labels": []}
+        details = latency_summary(samples) | {"comparison": run_, "candidate": name, "labels": []}
         details |= {"stop_rule": "rounds done"}
         readings = {
             "latency": Reading("latency", samples[0], "s", samples, details),
@@ -476,7 +476,7 @@ def invented(ratios: Mapping[str, float], rate: Rate) -> tuple[Training, dict[st
     steps = {name: step(name) for name in ratios}
     sizes: dict[str, Mapping[str, int]] = {name: {"b": 2, "l": 254} for name in ratios}
     training = Training(
-        list(ratios), rate, "cpu", timer=ClockTimer(clock), watch=ScriptedWatch(Seen()),
+        list(ratios), rate, "cpu", timer=ClockTimer(clock), watch=ScriptedWatch(RoundObservation()),
         steps=steps, sizes=sizes,
     )  # fmt: skip
     return training, calls, clock
@@ -506,8 +506,10 @@ def test_a_round_in_which_the_device_was_disturbed_is_taken_anew(
     """Ten visits a round; the first visits of round 2 and of its repetition are hot."""
     monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
     training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=7))
-    hot = Seen(slowed=("hardware thermal slowdown",))
-    training.watch = ScriptedWatch(*[Seen()] * 10, hot, *[Seen()] * 9, hot, Seen())
+    hot = RoundObservation(slowed=("hardware thermal slowdown",))
+    training.watch = ScriptedWatch(
+        *[RoundObservation()] * 10, hot, *[RoundObservation()] * 9, hot, RoundObservation()
+    )
     details = [record.readings["latency"].details for record in training.records()]
     assert {each["repeated_rounds"] for each in details} == {1}
     assert {(each["rounds"], each["n"]) for each in details} == {(7, 7)}

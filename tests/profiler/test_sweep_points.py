@@ -11,7 +11,7 @@ import pytest
 from profiler.modules.registry import implementations
 from profiler.records.reading import MeasureError
 from profiler.run.plan import request_of
-from profiler.run.request import Request, described, options_of
+from profiler.run.request import Request, options_of, request_json
 from profiler.sweep.points import Point, key_of
 from tests.sweeping import record_of, request
 
@@ -75,7 +75,7 @@ def test_options_join_the_key_only_where_they_are_not_the_default() -> None:
     values: dict[str, Any] = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
     default, compiled = More(**values), More(**values, backend="inductor")
     assert Point(default).key == Point(plain).key != Point(compiled).key
-    assert options_of(compiled) == {"backend": "inductor"} == described(compiled)["options"]
+    assert options_of(compiled) == {"backend": "inductor"} == request_json(compiled)["options"]
     assert stored(Point(compiled)) == Point(compiled).key
 
 
@@ -87,12 +87,12 @@ def test_other_limits_of_energy_make_another_point(limits: dict[str, Any]) -> No
     asked = request(**limits)
     assert Point(asked).key != Point(request()).key
     assert stored(Point(asked)) == Point(asked).key
-    assert request_of(json.loads(json.dumps(described(asked)))) == asked
+    assert request_of(json.loads(json.dumps(request_json(asked)))) == asked
     assert request(energy_window_s=5.0, energy_trials=5) == request()
 
 
 def test_a_request_reaches_another_process_by_its_names() -> None:
     asked = request("self-attention", "sdpa", l=5, dtype="bf16", phase="inference", seed=2)
-    assert request_of(json.loads(json.dumps(described(asked)))) == asked
+    assert request_of(json.loads(json.dumps(request_json(asked)))) == asked
     with pytest.raises(MeasureError, match="no implementation 'gone'"):
-        request_of(described(asked) | {"implementation": "gone"})
+        request_of(request_json(asked) | {"implementation": "gone"})

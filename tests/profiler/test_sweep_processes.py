@@ -18,7 +18,7 @@ from profiler.meters.sampler import LatencyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import read
-from profiler.run.request import described
+from profiler.run.request import request_json
 from profiler.sweep import session
 from profiler.sweep.child import Measuring, printable, setup
 from profiler.sweep.devices import Device, devices, recovered
@@ -203,7 +203,7 @@ def test_after_a_failure_the_device_gets_its_memory_back_or_the_process_leaves(
     assert not recovered("cuda")
     worker = Measuring(setup("cpu", None, FAKE))
     worker.device = "cuda"
-    assert worker.answer(described(request(l=sweeping.FAILED)))["leaving"] is True
+    assert worker.answer(request_json(request(l=sweeping.FAILED)))["leaving"] is True
 
 
 @pytest.mark.gpu
@@ -225,7 +225,7 @@ def test_a_gpu_goes_on_after_out_of_memory_and_after_an_error_in_a_kernel(tmp_pa
 
 def test_a_mixer_that_is_not_there_is_refused_not_fatal() -> None:
     worker = Measuring(setup("cpu", None, FAKE))
-    answer = worker.answer(described(request()) | {"mixer": "gone.py:mine"})
+    answer = worker.answer(request_json(request()) | {"mixer": "gone.py:mine"})
     assert answer["failed"]["kind"] == "refused" and answer["leaving"] is False
     assert "no file 'gone.py'" in answer["failed"]["sentence"]
     assert json.dumps(answer)

@@ -21,14 +21,14 @@ def test_what_follows_from_the_equations_is_up_to_date() -> None:
     first, page = PAGE.read_text(encoding="utf-8").split("\n", 1)
     assert first == f"<!-- {COMMAND} -->"
     mixers = [builtin(name) for name in names()]
-    assert page.startswith(training_page.page(mixers, modules=False))
+    assert page.startswith(training_page.training_page(mixers, modules=False))
 
 
 def test_what_is_traced_is_up_to_date() -> None:
     """Of a few modules; tracing all of them takes minutes."""
     page = PAGE.read_text(encoding="utf-8").splitlines()
     for name in ("self-attention", "simple", "convolution"):
-        for row in training_page.traced([cm.mixer(name)]).rows:
+        for row in training_page.traced_modules([cm.mixer(name)]).rows:
             own = [line for line in page if line.startswith(f"| {row[0]} | {row[1]} | {row[2]} |")]
             assert len(own) == 1 and f"| {row[3]} |" in own[0].replace("\\", "")
 

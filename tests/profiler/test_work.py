@@ -18,7 +18,7 @@ from profiler.modules.base import State
 from profiler.modules.extractor import MeToeplitz
 from profiler.modules.registry import Implementation, implementations
 from profiler.records.reading import MeasureError
-from profiler.run.prepare import prepare, trained
+from profiler.run.prepare import prepare, trained_module
 from profiler.run.request import Request
 from tests.implementations import equations, every, label
 from tests.small import complete
@@ -123,8 +123,8 @@ def test_a_forward_pass_keeps_no_graph() -> None:
 
 
 def test_the_gradient_of_the_output_is_random_and_repeats() -> None:
-    one, two = (trained(asked("me", "fft", phase="backward", seed=s)) for s in (1, 1))
-    other = trained(asked("me", "fft", phase="backward", seed=2))
+    one, two = (trained_module(asked("me", "fft", phase="backward", seed=s)) for s in (1, 1))
+    other = trained_module(asked("me", "fft", phase="backward", seed=2))
     assert one.cotangent is not None and two.cotangent is not None
     assert torch.equal(one.cotangent, two.cotangent)
     assert other.cotangent is not None and not torch.equal(one.cotangent, other.cotangent)

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from profiler.counting.operations import NOTHING, Operations
-from profiler.counting.zero_gradients import Zeros, less, mark, spent_on_zeros, there
+from profiler.counting.zero_gradients import (
+    ZeroGradientCounter,
+    mask_if_any,
+    set_mask,
+    spent_on_zeros,
+    subtracted,
+)
 
 ROWS, WIDTH = 4, 3
 
@@ -67,7 +73,7 @@ def test_gradients_stay_what_they_are() -> None:
     x = torch.randn(ROWS, WIDTH, dtype=torch.float64).requires_grad_()
     y = torch.tanh(x)[:2] + torch.exp(x)[1:3]
     (plain,) = torch.autograd.grad(y.sum(), x, retain_graph=True)
-    with Zeros() as zeros:
+    with ZeroGradientCounter() as zeros:
         (followed,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(plain, followed)
     assert zeros.spent != NOTHING
@@ -75,14 +81,14 @@ def test_gradients_stay_what_they_are() -> None:
 
 def test_a_tensor_that_has_all_its_gradients_has_no_mask() -> None:
     tensor = torch.zeros(2)
-    mark(tensor, torch.tensor([True, False]))
-    assert there(tensor) is not None
-    mark(tensor, torch.tensor([True, True]))
-    assert there(tensor) is None
+    set_mask(tensor, torch.tensor([True, False]))
+    assert mask_if_any(tensor) is not None
+    set_mask(tensor, torch.tensor([True, True]))
+    assert mask_if_any(tensor) is None
 
 
 def test_what_is_left_of_a_total() -> None:
     total = Operations(mul=3, add=2, other={"exp2": 4, "sqrt": 1})
-    assert less(total, Operations(mul=1, other={"sqrt": 1})) == Operations(
+    assert subtracted(total, Operations(mul=1, other={"sqrt": 1})) == Operations(
         mul=2, add=2, other={"exp2": 4}
     )

@@ -75,14 +75,16 @@ def paired_energy(
     limits = limits or EnergyLimits()
     try:
         trials = Campaign(sensor, loads, pause, limits).run()
-        readings = {name: reading(sensor, name, trials, loads[name], limits) for name in loads}
+        readings = {
+            name: energy_reading(sensor, name, trials, loads[name], limits) for name in loads
+        }
     except SensorError as error:
         return Unavailable(f"energy: {error}")
     return PairedEnergy(readings, limits.confidence)
 
 
 @dataclass(frozen=True)
-class Ratio:
+class EnergyRatio:
     """One candidate's energy divided by another's."""
 
     value: float
@@ -99,7 +101,7 @@ class PairedEnergy:
     readings: Mapping[str, Reading]
     confidence: float
 
-    def ratio(self, name: str, other: str, *, net: bool = False) -> Ratio:
+    def ratio(self, name: str, other: str, *, net: bool = False) -> EnergyRatio:
         """Energy of `name` divided by that of `other`: the geometric mean over rounds and its
         interval.
 
@@ -110,8 +112,8 @@ class PairedEnergy:
             raise ValueError("a ratio of energies needs positive ones: a net energy was not")
         ratios = tuple(top / bottom for top, bottom in zip(tops, bottoms, strict=True))
         logs = [math.log(ratio) for ratio in ratios]
-        low, high = interval(logs, self.confidence)
-        return Ratio(math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high), ratios)
+        low, high = student_interval(logs, self.confidence)
+        return EnergyRatio(math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high), ratios)
 
     def samples(self, name: str, net: bool = False) -> tuple[float, ...]:
         """J per call of a candidate, one sample per round."""
@@ -119,10 +121,10 @@ class PairedEnergy:
         return tuple(found.details["net_samples_J"]) if net else found.samples
 
 
-def interval(samples: Sequence[float], confidence: float) -> tuple[float, float]:
+def student_interval(samples: Sequence[float], confidence: float) -> tuple[float, float]:
     """The interval of the mean of a few samples, by Student's t.
 
-    >>> low, high = interval([1.0, 2.0, 3.0], 0.95)
+    >>> low, high = student_interval([1.0, 2.0, 3.0], 0.95)
     >>> round(low, 3), round(high, 3)  # t of 2 degrees of freedom: 4.303; 4.303 / sqrt(3) = 2.484
     (-0.484, 4.484)
     """
@@ -134,7 +136,9 @@ def interval(samples: Sequence[float], confidence: float) -> tuple[float, float]
     return middle - half, middle + half
 
 
-def reading(sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits) -> Reading:
+def energy_reading(
+    sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits
+) -> Reading:
     """The reading of one candidate, with the values that it was derived from.
 
     Raises:
@@ -155,26 +159,26 @@ def reading(sensor: Sensor, name: str, found: Trials, load: Load, limits: Energy
         "relative_sd": relative_sd(gross),
         "confidence": limits.confidence,
         "systematic": SYSTEMATIC,
-        **spread(gross, limits),
+        **spread_of_mean(gross, limits),
         "net_J": statistics.fmean(net),
         "net_samples_J": net,
-        **{f"net_{key}": value for key, value in spread(net, limits).items()},
-        **powers(trials),
+        **{f"net_{key}": value for key, value in spread_of_mean(net, limits).items()},
+        **power_details(trials),
         **idle_details(found, idles),
-        **windows(trials, found, load, limits),
-        **second_opinion(sensor, trials),
+        **window_details(trials, found, load, limits),
+        **power_check(sensor, trials),
     }
-    details["labels"] = labels(sensor, trials, found, details, limits)
+    details["labels"] = rule_labels(sensor, trials, found, details, limits)
     return Reading("energy", statistics.fmean(gross), "J", gross, details)
 
 
-def spread(samples: Sequence[float], limits: EnergyLimits) -> dict[str, float]:
+def spread_of_mean(samples: Sequence[float], limits: EnergyLimits) -> dict[str, float]:
     """Standard deviation, and interval of the mean."""
-    low, high = interval(samples, limits.confidence)
+    low, high = student_interval(samples, limits.confidence)
     return {"sd": statistics.stdev(samples), "ci_low": low, "ci_high": high}
 
 
-def powers(trials: Sequence[Trial]) -> dict[str, Any]:
+def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
     """Mean power over the trials, W."""
     each = [trial.window.stretch.power_W for trial in trials]
     return {
@@ -199,7 +203,7 @@ def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def windows(
+def window_details(
     trials: Sequence[Trial], found: Trials, load: Load, limits: EnergyLimits
 ) -> dict[str, Any]:
     """Length of the windows, calls in them, temperatures, and what had to be repeated."""
@@ -219,7 +223,7 @@ def windows(
     }
 
 
-def second_opinion(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
+def power_check(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
     """The integral of the power reading over the windows of the counter, and the largest gap
     between the two."""
     checks = checks_of(trials)
@@ -266,7 +270,7 @@ def refuse_bursts(
         )
 
 
-def labels(
+def rule_labels(
     sensor: Sensor,
     trials: Sequence[Trial],
     found: Trials,
@@ -288,8 +292,8 @@ def labels(
         "unsteady": details["relative_sd"] >= limits.accept,
         "bursty load": bursty(trials, details["relative_sd"], limits),
         "mostly idle": details["idle_W"] > IDLE_SHARE * details["power_W"],
-        "start temperature": apart(details["start_C"]) > limits.temperature_C,
-        "idle temperature": idle_apart(found, details["start_C"]) > limits.temperature_C,
+        "start temperature": temperature_range(details["start_C"]) > limits.temperature_C,
+        "idle temperature": idle_temperature_gap(found, details["start_C"]) > limits.temperature_C,
         "window lengthened": needed > limits.window_s,
         "few calls": batches < limits.min_batches,
         "coarse edges": details["edge_error"] > limits.edge_error,
@@ -328,13 +332,13 @@ def idle_change(found: Trials) -> float:
     return abs(after - before) / statistics.fmean((before, after))
 
 
-def apart(temperatures_C: Sequence[float | None]) -> float:
+def temperature_range(temperatures_C: Sequence[float | None]) -> float:
     """The range of temperatures; 0 where they are unknown."""
     known = [each for each in temperatures_C if each is not None]
     return max(known) - min(known) if known else 0.0
 
 
-def idle_apart(found: Trials, starts_C: Sequence[float | None]) -> float:
+def idle_temperature_gap(found: Trials, starts_C: Sequence[float | None]) -> float:
     """The largest distance of an idle temperature from the mean temperature at which trials
     start."""
     known = [each for each in starts_C if each is not None]

@@ -244,7 +244,7 @@ class EnergyLimits:
         return candidates * (2 * self.warm_s + self.trials * trial) + idle
 
 
-def split(energy: Reading) -> tuple[Reading, ...]:
+def energy_readings(energy: Reading) -> tuple[Reading, ...]:
     """Gross and net energy (J per call) and mean power (W), as separate readings."""
     details = energy.details
     shared = {key: details[key] for key in ("method", "stop_rule", "systematic", "labels")}

@@ -104,7 +104,7 @@ class Campaign:
             SensorError: a sensor cannot be read or trusted, or somebody else uses the device.
         """
         for name in self.loads:
-            self.retried(partial(self.warm_up, name), never)
+            self.retried(partial(self.warm_up, name), keep_first)
         self.reference_C = self.sensor.temperature_C()
         before = self.idle()
         rounds = tuple(
@@ -155,7 +155,7 @@ class Campaign:
             self.sensor.require_alone()
             return Idle(stretch, self.sensor.temperature_C())
 
-        return self.retried(attempt, never)
+        return self.retried(attempt, keep_first)
 
     def trial(self, name: str) -> Trial:
         """One window, at the temperature of the first one and at a random phase."""
@@ -215,7 +215,7 @@ class Campaign:
         raise AssertionError("the last attempt returns or raises")
 
 
-def never(found: object) -> bool:
+def keep_first(found: object) -> bool:
     """No result is rejected."""
     return False
 

@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_leaves
 
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.failure import why_failed
-from profiler.meters.nvml import ALLOWANCE_BYTES, NOT_LISTED, asked, handle_of, load_nvml
-from profiler.meters.torch_profile import traced
+from profiler.meters.nvml import ALLOWANCE_BYTES, NOT_LISTED, ask_nvml, handle_of, load_nvml
+from profiler.meters.torch_profile import torch_profiled
 from profiler.records.reading import Reading, Unavailable, reason_of
 
 Call = Callable[[], Any]
@@ -41,7 +41,7 @@ class NotTold(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Peak:
+class MeasuredPeak:
     """One measured call: the peak over the baseline in bytes, and details."""
 
     peak: int
@@ -59,7 +59,7 @@ def peak_memory(
     Inputs, parameters and state that existed before are not included. On a GPU the value is the
     unrounded size requested from torch's allocator; details have allocated (512 B granules) and
     reserved bytes, the workspaces that cuBLAS keeps, and the driver's figure for the process
-    (`second_opinion`). On a CPU the value is the highest running sum of the allocations and
+    (`driver_check`). On a CPU the value is the highest running sum of the allocations and
     releases that torch's profiler recorded. Scratch space that a library takes from elsewhere
     (oneDNN, MKL, cuDNN) is not seen.
 
@@ -77,7 +77,7 @@ def peak_memory(
             run_once(fn, reset)
             once = partial(cpu_peak, fn, reset)
         runs = steady_runs(once)
-        beside |= second_opinion(place) if place.type == "cuda" else {}
+        beside |= driver_check(place) if place.type == "cuda" else {}
     except NotTold as error:
         return Unavailable(str(error))
     except Exception as error:  # a module of a user's own may raise anything
@@ -85,7 +85,7 @@ def peak_memory(
     return peak_reading(runs, beside)
 
 
-def steady_runs(once: Callable[[], Peak]) -> list[Peak]:
+def steady_runs(once: Callable[[], MeasuredPeak]) -> list[MeasuredPeak]:
     """Measured calls until two in a row agree, or `MOST_RUNS` of them."""
     runs = [once()]
     while len(runs) < MOST_RUNS:
@@ -95,7 +95,7 @@ def steady_runs(once: Callable[[], Peak]) -> list[Peak]:
     return runs
 
 
-def peak_reading(runs: list[Peak], beside: Mapping[str, Any]) -> Reading:
+def peak_reading(runs: list[MeasuredPeak], beside: Mapping[str, Any]) -> Reading:
     """The largest of the runs as a reading; its samples are the last two runs where they agree,
     else all.
 
@@ -124,7 +124,7 @@ def run_once(fn: Call, reset: Call | None) -> Any:
 def profiler_sees_allocations() -> bool:
     """Whether torch's profiler records a buffer of known size, its release included."""
     size = 4096
-    with traced(memory=True) as trace:
+    with torch_profiled(memory=True) as trace:
         buffer = torch.empty(size, dtype=torch.uint8)
         del buffer
     return allocations(trace) == [size, -size]
@@ -139,12 +139,12 @@ def require_cpu_accounting() -> None:
         )
 
 
-def cpu_peak(fn: Call, reset: Call | None) -> Peak:
+def cpu_peak(fn: Call, reset: Call | None) -> MeasuredPeak:
     """The peak in bytes, what the call keeps, and the number of allocations."""
     if reset is not None:
         reset()
     gc.collect()  # so that no reference cycle made earlier is freed meanwhile
-    with traced(memory=True) as trace:
+    with torch_profiled(memory=True) as trace:
         kept = fn()
     changes = allocations(trace)
     del kept
@@ -153,7 +153,7 @@ def cpu_peak(fn: Call, reset: Call | None) -> Peak:
         "allocations": sum(change > 0 for change in changes),
         "method": "torch.profiler",
     }
-    return Peak(peak_of(changes), details)
+    return MeasuredPeak(peak_of(changes), details)
 
 
 def allocations(trace: Any) -> list[int]:
@@ -210,20 +210,20 @@ def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, A
     frees, and another call allocates them again. Elsewhere the size is what the first call leaves
     allocated, which may include what a module keeps for itself from its first call on.
     """
-    start = held(device)
+    start = requested_now(device)
     run_once(fn, reset)
-    left = held(device) - start
+    left = requested_now(device) - start
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if clear is None:
         return {
             "workspace": left,
             "workspace_method": "what the first call left; no way to tell whose it is",
         }
-    before = held(device)
+    before = requested_now(device)
     clear()
-    freed = before - held(device)
+    freed = before - requested_now(device)
     run_once(fn, reset)
-    held(device)  # the result is gone, and the queue is empty
+    requested_now(device)  # the result is gone, and the queue is empty
     return {
         "workspace": freed,
         "workspace_method": "what torch._C._cuda_clearCublasWorkspaces released",
@@ -231,14 +231,14 @@ def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, A
     }
 
 
-def held(device: torch.device) -> int:
+def requested_now(device: torch.device) -> int:
     """Requested bytes allocated now, after the device has finished its work."""
     statistics_of(device)  # raises where there is no GPU
     torch.cuda.synchronize(device)
     return statistics_of(device)["requested_bytes.all.current"]
 
 
-def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> Peak:
+def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> MeasuredPeak:
     """Peaks over the baseline, in bytes: requested, allocated, reserved."""
     if reset is not None:
         reset()
@@ -259,7 +259,7 @@ def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> Peak:
         "kept": after["requested_bytes.all.current"] - before["requested_bytes.all.current"],
         "method": "torch.cuda.memory_stats",
     }
-    return Peak(over["requested_bytes"], details)
+    return MeasuredPeak(over["requested_bytes"], details)
 
 
 def refuse_foreign_allocator(kept: Any, after: Mapping[str, int]) -> None:
@@ -285,7 +285,7 @@ MORE = "memory beside the allocator"
 """The label where the driver counts more than allocator, context and libraries together take."""
 
 
-def second_opinion(device: torch.device, own: int | None = None) -> Mapping[str, Any]:
+def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, Any]:
     """Details for a reading of memory: `driver_bytes`, what NVML says that this process holds now;
     `driver_reserved`, what the allocator has reserved now; `driver_gap`, the first less the second;
     and `driver_label`, "" where they agree. Or `driver_bytes` null with its `driver_reason`.
@@ -317,7 +317,7 @@ def process_bytes(nvml: Any, handle: Any, own: int) -> int:
         SensorError: the board lists no processes, or not this one (inside a container NVML has the
             host's ids), or does not tell the bytes of each.
     """
-    listed = asked(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    listed = ask_nvml(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     mine = [process for process in listed if process.pid == own]
     if not mine:
         raise SensorError(NOT_LISTED)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from profiler.counting.saved_tensors import Key, saving
+from profiler.counting.saved_tensors import StorageKey, collecting_saved
 from profiler.meters.memory.origins import (
     CONSTANT,
     MASK,
@@ -25,7 +25,7 @@ from profiler.meters.memory.origins import (
     held_while,
     most_held,
 )
-from profiler.meters.memory.unread import needed
+from profiler.meters.memory.unread import needed_elements
 
 CLASSES: Mapping[str, str] = {
     "values": "what an operation computed, and inputs, each once",
@@ -42,7 +42,7 @@ CLASSES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Consists:
+class ByteClasses:
     """Bytes by class."""
 
     values: int = 0
@@ -66,7 +66,7 @@ class Consists:
         return dict(zip(CLASSES, numbers, strict=True))
 
 
-def told_apart(
+def classified(
     pieces: Iterable[tuple[int, Origin]],
     origins: Origins,
     *,
@@ -74,7 +74,7 @@ def told_apart(
     unread: int = 0,
     apart: Container[int] = (),
     finished: bool = False,
-) -> Consists:
+) -> ByteClasses:
     """Classify bytes that are held, each with its origin.
 
     Args:
@@ -105,15 +105,15 @@ def told_apart(
         if of[root].begins in sizes:
             value -= min(of[root].moved, value)
         values, copies = values + value, copies + size - value
-    return Consists(
+    return ByteClasses(
         values, found[MASK], found[PARAMETER], copies, whole, unread, branches, found[CONSTANT],
         beside,
     )  # fmt: skip
 
 
-def consists(
-    origins: Origins, saved: Mapping[Key, list[Tensor]], read: Mapping[Key, Tensor]
-) -> Consists:
+def classified_saved(
+    origins: Origins, saved: Mapping[StorageKey, list[Tensor]], read: Mapping[StorageKey, Tensor]
+) -> ByteClasses:
     """Classify what saved tensors hold; parameters themselves are left out.
 
     Args:
@@ -124,18 +124,18 @@ def consists(
     for place, tensors in saved.items():
         if place in origins.parameter_keys:
             continue
-        size, named = tensors[0].untyped_storage().nbytes(), entry_bytes(tensors)
+        size, named = tensors[0].untyped_storage().nbytes(), named_entry_bytes(tensors)
         sought = min(named, int(read[place].sum()) * tensors[0].element_size())
         whole, unread = whole + size - named, unread + named - sought
         pieces.append((sought, origins.of(tensors[0])))
-    return told_apart(pieces, origins, whole=whole, unread=unread)
+    return classified(pieces, origins, whole=whole, unread=unread)
 
 
-def entry_bytes(tensors: Iterable[Tensor]) -> int:
+def named_entry_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes of the entries in some views of one storage; views of the same entries in another order
     or shape count once."""
     views = {extent_of(t): t for t in tensors}
-    named = sum(t.element_size() * number_of(axes) for (_, axes, _), t in views.items())
+    named = sum(t.element_size() * entries_along(axes) for (_, axes, _), t in views.items())
     return min(next(iter(views.values())).untyped_storage().nbytes(), named)
 
 
@@ -155,7 +155,7 @@ def extent_of(tensor: Tensor) -> tuple[int, Axes, torch.dtype]:
     return int(tensor.storage_offset()), tuple(axes), tensor.dtype
 
 
-def number_of(axes: Axes) -> int:
+def entries_along(axes: Axes) -> int:
     """The number of entries along some axes."""
     number = 1
     for _, extent in axes:
@@ -163,16 +163,16 @@ def number_of(axes: Axes) -> int:
     return number
 
 
-def kept_by(forward: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> Consists:
+def kept_by(forward: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> ByteClasses:
     """Classify what `forward()`, a call whose result requires gradients, saves for the gradients of
     the parameters and inputs that require one."""
     given = [*parameters], [*inputs]
     origins = Origins(*given)
-    with saving() as saved, origins:
+    with collecting_saved() as saved, origins:
         result = forward()
     storages = saved.storages()
-    read = needed(result, [t for tensors in given for t in tensors], storages)
-    return consists(origins, storages, read)
+    read = needed_elements(result, [t for tensors in given for t in tensors], storages)
+    return classified_saved(origins, storages, read)
 
 
 LEFT_OUT: Mapping[str, str] = {
@@ -183,12 +183,12 @@ LEFT_OUT: Mapping[str, str] = {
     "beside results": "beside",
     "copies": "copies",
 }
-"""Class -> its field of `Consists`, in the order in which classes are left out one after
+"""Class -> its field of `ByteClasses`, in the order in which classes are left out one after
 another."""
 
 
 @dataclass(frozen=True)
-class Worst:
+class WorstMoment:
     """The most bytes that tensors made in a call hold at once, `total`, and why so many.
 
     The maximum over moments is taken again with sums of gradients not written in place, then with
@@ -208,7 +208,7 @@ class Worst:
 SUMMED, HELD_ON = "summed in place", "held on"
 
 
-def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> Worst:
+def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> WorstMoment:
     """What is alive at the worst moment of a call, and was not before the call."""
     origins = Origins(list(parameters), list(inputs))
     with origins.accumulation.watching(), origins:
@@ -222,7 +222,7 @@ def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tenso
         left = sum(piece.size for piece in alive)
         if all(left <= known for known in best):
             continue
-        found = told_apart(
+        found = classified(
             [(p.size, p.origin) for p in alive], origins, apart=origins.before, finished=True
         )
         best[0] = max(best[0], left)
@@ -230,4 +230,4 @@ def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tenso
             left -= getattr(found, name)
             best[k + 1] = max(best[k + 1], left)
     differences = (before - after for before, after in pairwise((total, apart, *best)))
-    return Worst(total, dict(zip((SUMMED, HELD_ON, *LEFT_OUT), differences, strict=True)))
+    return WorstMoment(total, dict(zip((SUMMED, HELD_ON, *LEFT_OUT), differences, strict=True)))

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from profiler.counting.backward_rules import TRACED_RULES
 from profiler.counting.call import is_arithmetic, tensors_in
 from profiler.counting.forward_rules import conversion, free, rule_for
-from profiler.counting.saved_tensors import Key, key_of
+from profiler.counting.saved_tensors import StorageKey, storage_key
 from profiler.tracing.meta_run.accumulation import ADD, Accumulation
 
 MOVES = (free, conversion)
@@ -72,7 +72,7 @@ class Origin:
 
 
 @dataclass
-class Piece:
+class HeldPiece:
     """The bytes of one storage, as long as their origin does not change.
 
     `made` and `released` are numbers of events, `released` None for what outlives the call; `first`
@@ -103,8 +103,8 @@ class Origins(TorchDispatchMode):
 
     parameters: Iterable[Tensor] = ()
     inputs: Iterable[Tensor] = ()
-    origin: dict[Key, Origin] = field(default_factory=dict)
-    pieces: list[Piece] = field(default_factory=list)
+    origin: dict[StorageKey, Origin] = field(default_factory=dict)
+    pieces: list[HeldPiece] = field(default_factory=list)
     computed_from: set[int] = field(default_factory=set)
     """Roots from which something was computed."""
     before: set[int] = field(default_factory=set)
@@ -118,9 +118,9 @@ class Origins(TorchDispatchMode):
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.known: dict[int, tuple[Any, Piece]] = {}
+        self.known: dict[int, tuple[Any, HeldPiece]] = {}
         self.accumulation = Accumulation()
-        self.parameter_keys = {key_of(t.untyped_storage()) for t in self.parameters}
+        self.parameter_keys = {storage_key(t.untyped_storage()) for t in self.parameters}
         for tensor in self.parameters:
             self.there(tensor, PARAMETER)
         for tensor in self.inputs:
@@ -135,13 +135,13 @@ class Origins(TorchDispatchMode):
         """A new origin for a storage that existed before the call."""
         storage = tensor.untyped_storage()
         found = self.new(storage.nbytes(), kind if is_arithmetic(tensor.dtype) else MASK)
-        self.origin[key_of(storage)] = found
+        self.origin[storage_key(storage)] = found
         self.before.add(found.root)
         return found
 
     def of(self, tensor: Tensor) -> Origin:
         """The origin of a tensor's storage."""
-        return self.origin.get(key_of(tensor.untyped_storage())) or self.there(tensor)
+        return self.origin.get(storage_key(tensor.untyped_storage())) or self.there(tensor)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -156,7 +156,7 @@ class Origins(TorchDispatchMode):
                 if parts is not NotImplemented:
                     return parts
         given = list(tensors_in([*args, *kwargs.values()]))
-        before = {key_of(t.untyped_storage()) for t in given}
+        before = {storage_key(t.untyped_storage()) for t in given}
         self.operations += not func.is_view
         result = func(*args, **kwargs)
         moves = rule in MOVES or func.is_view
@@ -165,7 +165,7 @@ class Origins(TorchDispatchMode):
         if not moves:
             self.computed_from.update(self.of(t).root for t in given if is_arithmetic(t.dtype))
         for k, tensor in enumerate(tensors_in(result)):
-            place = key_of(tensor.untyped_storage())
+            place = storage_key(tensor.untyped_storage())
             if place not in before:
                 self.made(
                     tensor, self.origin_of(name, tensor, given, args, moves=moves, beside=k > 0)
@@ -182,7 +182,7 @@ class Origins(TorchDispatchMode):
         if func is not ADD or not isinstance(args[1], Tensor) or args[1].dim() != 1:
             return False
         found = self.known.get(id(args[0].untyped_storage()))
-        within = found is not None and found[1].called == called()
+        within = found is not None and found[1].called == calling_place()
         return within and self.of(args[1]).kind == PARAMETER
 
     def origin_of(
@@ -225,7 +225,7 @@ class Origins(TorchDispatchMode):
     def made(self, tensor: Tensor, origin: Origin) -> None:
         """Record a storage that did not exist before."""
         storage = tensor.untyped_storage()
-        self.origin[key_of(storage)] = origin
+        self.origin[storage_key(storage)] = origin
         number = id(storage)
         if number in self.known or not storage.nbytes():
             return
@@ -235,10 +235,10 @@ class Origins(TorchDispatchMode):
     def written(self, tensor: Tensor, name: str, given: list[Tensor], *, moves: bool) -> None:
         """Record that entries were computed, or moved, into an existing storage."""
         storage = tensor.untyped_storage()
-        place, before = key_of(storage), self.of(tensor)
+        place, before = storage_key(storage), self.of(tensor)
         if id(storage) not in self.known or before.kind == MASK:
             return
-        others = [t for t in given if key_of(t.untyped_storage()) != place]
+        others = [t for t in given if storage_key(t.untyped_storage()) != place]
         if not moves:
             after = self.new(storage.nbytes())
         elif before.kind == CONSTANT and others:
@@ -259,10 +259,10 @@ class Origins(TorchDispatchMode):
                 found[1].last = self.operations
                 self.read_from.add(found[1].origin.root)
 
-    def _alive(self, size: int, origin: Origin) -> Piece:
+    def _alive(self, size: int, origin: Origin) -> HeldPiece:
         self.events += 1
-        place = called()
-        piece = Piece(size, origin, self.events, self.operations, self.operations, called=place)
+        place = calling_place()
+        piece = HeldPiece(size, origin, self.events, self.operations, self.operations, called=place)
         self.pieces.append(piece)
         return piece
 
@@ -272,7 +272,7 @@ class Origins(TorchDispatchMode):
         piece.released = self.events
 
 
-def called() -> tuple[int, int]:
+def calling_place() -> tuple[int, int]:
     """The call in the program that an operation runs in: its frame, and the position in that
     frame."""
     frame = sys._getframe()
@@ -281,7 +281,7 @@ def called() -> tuple[int, int]:
     return id(frame), frame.f_lasti
 
 
-def most_held(pieces: Iterable[Piece], *, in_place: bool) -> int:
+def most_held(pieces: Iterable[HeldPiece], *, in_place: bool) -> int:
     """The most bytes that are held at once.
 
     Args:
@@ -294,13 +294,13 @@ def most_held(pieces: Iterable[Piece], *, in_place: bool) -> int:
     return max(accumulate((size for _, size in sorted(changes)), initial=0))
 
 
-def held_while(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def held_while(pieces: Iterable[HeldPiece]) -> Iterator[list[HeldPiece]]:
     """The pieces held while each operation runs, if every piece is released after its last reader;
     pieces that outlive the call stay."""
-    starts: dict[int, list[Piece]] = {}
+    starts: dict[int, list[HeldPiece]] = {}
     for piece in pieces:
         starts.setdefault(piece.first, []).append(piece)
-    held: list[Piece] = []
+    held: list[HeldPiece] = []
     for operation, new in sorted(starts.items()):
         held = [p for p in held if p.released is None or p.last >= operation] + new
         yield held

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from profiler.counting.saved_tensors import Key, key, keys, saving
-from profiler.meters.memory.allocator import allocations, held, require_cpu_accounting
-from profiler.meters.torch_profile import traced
+from profiler.counting.saved_tensors import StorageKey, collecting_saved, tensor_key, tensor_keys
+from profiler.meters.memory.allocator import allocations, requested_now, require_cpu_accounting
+from profiler.meters.torch_profile import torch_profiled
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptBytes:
     """Bytes of storages held whole, and of the entries in them that were saved.
 
     A saved slice holds all of its storage: `stored` is then more than `logical`.
@@ -41,9 +41,9 @@ class SavedBytes:
     None with a `reason` where they cannot be counted.
     """
 
-    activations: Kept
-    parameters: Kept
-    inputs: Kept
+    activations: KeptBytes
+    parameters: KeptBytes
+    inputs: KeptBytes
     unseen: int | None
     reason: str = ""
 
@@ -76,14 +76,16 @@ def saved_bytes(
     Raises:
         ValueError: no tensor of the result requires a gradient, so that nothing would be kept.
     """
-    owned = {"parameters": keys(parameters), "inputs": keys(inputs)}
+    owned = {"parameters": tensor_keys(parameters), "inputs": tensor_keys(inputs)}
     require_graph(call())
     gc.collect()
     devices = {device for found in owned.values() for device, _ in found}
     alive = counted_on_gpu if any(d.startswith("cuda") for d in devices) else counted_on_cpu
-    with saving() as saved:
+    with collecting_saved() as saved:
         result, allocated = alive(call)
-    by_class: dict[str, dict[Key, list[Tensor]]] = {name: {} for name in ("activations", *OWNED)}
+    by_class: dict[str, dict[StorageKey, list[Tensor]]] = {
+        name: {} for name in ("activations", *OWNED)
+    }
     for place, tensors in saved.storages().items():
         name = next((name for name in OWNED if place in owned[name]), "activations")
         by_class[name][place] = tensors
@@ -105,7 +107,7 @@ def counted_on_cpu(call: Callable[[], Any]) -> tuple[Any, int]:
     """The call's result, and the bytes that the call allocated and that are still alive."""
     require_cpu_accounting()
     gc.collect()
-    with traced(memory=True) as trace:
+    with torch_profiled(memory=True) as trace:
         result = call()
     return result, sum(allocations(trace))
 
@@ -113,19 +115,19 @@ def counted_on_cpu(call: Callable[[], Any]) -> tuple[Any, int]:
 def counted_on_gpu(call: Callable[[], Any]) -> tuple[Any, int]:
     """The same by torch's allocator on the current CUDA device, in requested bytes."""
     device = torch.device("cuda", torch.cuda.current_device())
-    before = held(device)
+    before = requested_now(device)
     result = call()
-    return result, held(device) - before
+    return result, requested_now(device) - before
 
 
-def kept_in(storages: dict[Key, list[Tensor]]) -> Kept:
+def kept_in(storages: dict[StorageKey, list[Tensor]]) -> KeptBytes:
     """Bytes of storages, each once and whole, and of their entries that were saved."""
     stored = logical = 0
     for tensors in storages.values():
         size = tensors[0].untyped_storage().nbytes()
         stored += size
-        logical += min(size, sum(entry_bytes(t) for t in distinct(tensors)))
-    return Kept(stored, logical, len(storages))
+        logical += min(size, sum(view_bytes(t) for t in distinct(tensors)))
+    return KeptBytes(stored, logical, len(storages))
 
 
 def distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -134,7 +136,7 @@ def distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
     return list(views.values())
 
 
-def entry_bytes(tensor: Tensor) -> int:
+def view_bytes(tensor: Tensor) -> int:
     """Bytes of a view's entries; an expanded axis counts once."""
     entries = 1
     for extent, stride in zip(tensor.shape, tensor.stride(), strict=True):
@@ -144,17 +146,17 @@ def entry_bytes(tensor: Tensor) -> int:
 
 def unseen_bytes(
     allocated: int,
-    activations: dict[Key, list[Tensor]],
+    activations: dict[StorageKey, list[Tensor]],
     result: Any,
-    owned: dict[str, set[Key]],
+    owned: dict[str, set[StorageKey]],
 ) -> tuple[int | None, str]:
     """The bytes alive besides the result and the activations that the hooks showed; or None and why
     these cannot be told."""
     shown = {place: tensors[0].untyped_storage().nbytes() for place, tensors in activations.items()}
     before = set().union(*owned.values())
     for leaf in tree_leaves(result):
-        if isinstance(leaf, Tensor) and key(leaf) not in before:
-            shown[key(leaf)] = leaf.untyped_storage().nbytes()
+        if isinstance(leaf, Tensor) and tensor_key(leaf) not in before:
+            shown[tensor_key(leaf)] = leaf.untyped_storage().nbytes()
     unseen = allocated - sum(shown.values())
     if unseen >= 0:
         return unseen, ""

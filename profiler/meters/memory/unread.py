@@ -16,25 +16,25 @@ from torch.utils._pytree import tree_leaves
 
 from profiler.counting.backward_rules import DERIVATIVES
 from profiler.counting.call import tensors_in
-from profiler.counting.saved_tensors import Key, key
-from profiler.counting.zero_gradients import Zeros, known
+from profiler.counting.saved_tensors import StorageKey, tensor_key
+from profiler.counting.zero_gradients import ZeroGradientCounter, mask_of
 from profiler.meters.memory.origins import WRITTEN_DOWN
 
 ENTRY_BY_ENTRY = ("mul", "div", *DERIVATIVES)
 """Elementwise operations: each entry of an operand meets only the same entries of the others."""
 
 
-class Needed(TorchDispatchMode):
+class NeededElements(TorchDispatchMode):
     """Marks the entries of saved storages that are combined with something that stands for a
     gradient.
 
     `of` maps a storage to one boolean for each of its elements.
     """
 
-    def __init__(self, saved: Mapping[Key, list[Tensor]]) -> None:
+    def __init__(self, saved: Mapping[StorageKey, list[Tensor]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.held = [t for tensors in saved.values() for t in tensors]  # their addresses stay taken
-        self.of = {place: marks(tensors[0]) for place, tensors in saved.items()}
+        self.of = {place: no_elements(tensors[0]) for place, tensors in saved.items()}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -49,21 +49,21 @@ class Needed(TorchDispatchMode):
         """Mark the entries that an operation reads."""
         given = list(tensors_in(arguments))
         for tensor in given:
-            found = self.of.get(key(tensor))
+            found = self.of.get(tensor_key(tensor))
             if found is None:
                 continue
             others = [t for t in given if t is not tensor] if name in ENTRY_BY_ENTRY else []
             view = found.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-            mark(view, meets(tensor, others))
+            set_where(view, meets(tensor, others))
 
 
-def marks(tensor: Tensor) -> Tensor:
+def no_elements(tensor: Tensor) -> Tensor:
     """False for each element of a tensor's storage."""
     elements = tensor.untyped_storage().nbytes() // tensor.element_size()
     return torch.zeros(elements, dtype=torch.bool, device=tensor.device)
 
 
-def mark(view: Tensor, mask: Tensor) -> None:
+def set_where(view: Tensor, mask: Tensor) -> None:
     """Set a view's elements to True where the mask is True."""
     for axis, stride in enumerate(view.stride()):
         if not stride and view.shape[axis] > 1:  # an expanded axis repeats its elements
@@ -76,20 +76,20 @@ def meets(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
     operand."""
     mask = torch.ones_like(tensor, dtype=torch.bool)
     for other in others:
-        mask = mask & known(other)
+        mask = mask & mask_of(other)
     return mask.sum_to_size(tensor.shape) > 0
 
 
-def needed(
-    result: Any, leaves: Iterable[Tensor], saved: Mapping[Key, list[Tensor]]
-) -> Mapping[Key, Tensor]:
+def needed_elements(
+    result: Any, leaves: Iterable[Tensor], saved: Mapping[StorageKey, list[Tensor]]
+) -> Mapping[StorageKey, Tensor]:
     """The elements of saved storages that the gradients of `leaves` need, as booleans.
 
     The graph of the result is used up.
     """
-    found = Needed(saved)
+    found = NeededElements(saved)
     given = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.requires_grad]
     wanted = [t for t in leaves if t.requires_grad]
-    with Zeros(), found:
+    with ZeroGradientCounter(), found:
         torch.autograd.grad(given, wanted, [torch.ones_like(t) for t in given], allow_unused=True)
     return found.of

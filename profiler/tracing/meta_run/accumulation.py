@@ -77,13 +77,13 @@ class Accumulation:
             self.sums(func)
             and not args[1].is_sparse
             and is_dense(args[0])
-            and holders(args[0]) == self.alone
+            and reference_counts(args[0]) == self.alone
         )
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Follow every backward pass that starts inside the context, nested ones too."""
-        self.alone = alone()
+        self.alone = unshared_counts()
         plain = ENTRY._engine_run_backward
 
         def followed(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
@@ -139,14 +139,14 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
-def holders(tensor: Tensor) -> tuple[int, int]:
+def reference_counts(tensor: Tensor) -> tuple[int, int]:
     """The numbers of references to a tensor and to its storage, the caller's own included."""
     use_count: Any = tensor._use_count  # type: ignore[attr-defined]  # torch leaves it untyped
     storage = tensor.untyped_storage()
     return use_count(), torch._C._storage_Use_Count(storage._cdata)
 
 
-class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class FirstTermObserver(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Records the `holders` of the first term, at the one sum of two gradients in a backward
     pass."""
 
@@ -159,15 +159,15 @@ class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves 
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if self.accumulation.sums(func):
-            self.found = holders(args[0])
+            self.found = reference_counts(args[0])
         return func(*args, **(kwargs or {}))
 
 
 @cache
-def alone() -> tuple[int, int]:
+def unshared_counts() -> tuple[int, int]:
     """The `holders` of a first term that nothing else refers to, as seen from within a dispatch
     mode."""
-    seen = Seen()
+    seen = FirstTermObserver()
     with torch.enable_grad(), seen:
         leaf = torch.empty(1, device="meta", requires_grad=True)
         total, gradient = leaf.sin() + leaf.cos(), torch.empty(1, device="meta")

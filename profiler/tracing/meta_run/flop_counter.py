@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from profiler.records.reading import reason_of
-from profiler.tracing.meta_run.observe import run, tensors_of, unswept
-from profiler.tracing.meta_run.operation import Counted
+from profiler.tracing.meta_run.observe import (
+    owned_tensors,
+    run_recorded,
+    without_garbage_collection,
+)
+from profiler.tracing.meta_run.operation import CountedOperation
 from profiler.tracing.meta_run.recorder import Backend, Recorder
-from profiler.tracing.meta_run.target import Sizes, Target, TraceError, build
+from profiler.tracing.meta_run.target import Sizes, Target, TraceError, build_target
 
 
 @dataclass(frozen=True)
@@ -83,22 +87,22 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
     known = {str(packet).replace(".", "::") for packet in flop_registry}
-    with torch.enable_grad(), unswept():
-        built = build(target, sizes)
-        recorder = Recorder(list(tensors_of(built)))
+    with torch.enable_grad(), without_garbage_collection():
+        built = build_target(target, sizes)
+        recorder = Recorder(list(owned_tensors(built)))
         counter = FlopCounterMode(display=False)
         try:
             with backend(recorder):
-                run(built, recorder, counter)
+                run_recorded(built, recorder, counter)
         except Exception as error:  # the module runs without it
             raise TraceError(
                 f"FlopCounterMode does not run on this module: {reason_of(error)}"
             ) from error
     figures = counter.get_flop_counts().get("Global", {})
-    by_name: dict[str, Counted] = {}
+    by_name: dict[str, CountedOperation] = {}
     for (_, name), counted in recorder.by_operation().items():
-        before = by_name.get(name, Counted())
-        by_name[name] = Counted(
+        before = by_name.get(name, CountedOperation())
+        by_name[name] = CountedOperation(
             before.calls + counted.calls,
             before.operations + counted.operations,
             products=before.products + counted.products,

@@ -23,10 +23,14 @@ from torch.overrides import TorchFunctionMode
 from profiler.counting.backward_rules import attention_backward
 from profiler.counting.call import Call
 from profiler.counting.forward_rules import fused_attention, visible_pairs
-from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, other
-from profiler.tracing.meta_run.fused_call import Applied, Fused, layout
+from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, named_operation
+from profiler.tracing.meta_run.fused_call import FusedCall, FusedFunction, dense_layout
 from profiler.tracing.meta_run.recorder import Backend, Recorder
-from profiler.tracing.meta_run.recurrent_cells import CELLS, cell_call, recurrent
+from profiler.tracing.meta_run.recurrent_cells import (
+    CELLS,
+    recurrent_cell_rule,
+    recurrent_layer_rule,
+)
 
 
 def attention(
@@ -38,7 +42,7 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Fused:
+) -> FusedCall:
     """Scaled dot-product attention; where causal, row i has i pairs and masked pairs cost nothing.
 
     Results and gradients have the memory layout of torch's CPU kernel, where that kernel accepts
@@ -51,12 +55,12 @@ def attention(
     kernel = query.dim() == 4 and width == values and not learned
     strides = query.stride()
     axes = sorted(range(query.dim()), key=lambda axis: -strides[axis]) if kernel else ()
-    result = layout(query, (*query.shape[:-1], values), axes)
-    logarithms = layout(query, query.shape[:-1], (0, 2, 1) if kernel else ())
+    result = dense_layout(query, (*query.shape[:-1], values), axes)
+    logarithms = dense_layout(query, query.shape[:-1], (0, 2, 1) if kernel else ())
     workspace = [replace(logarithms, dtype=get_computation_dtype(query.dtype))]
     truths = attn_mask is not None and attn_mask.dtype == torch.bool
     if attn_mask is not None and truths:
-        workspace.append(layout(query, attn_mask.shape))
+        workspace.append(dense_layout(query, attn_mask.shape))
     pairs = visible_pairs(rows, keys, is_causal) * heads
     added = attn_mask is not None and attn_mask.is_floating_point()
     arguments = {
@@ -69,7 +73,7 @@ def attention(
     }
     forward = fused_attention(Call("scaled_dot_product_attention", arguments, None))
     if dropout_p:
-        forward += (other("random") + Operations(mul=1)) * pairs
+        forward += (named_operation("random") + Operations(mul=1)) * pairs
     seen = min(rows, keys) if is_causal else keys
     groups = prod(key.shape[:-2])
     dropped = Operations(mul=2 * pairs) if dropout_p else NOTHING
@@ -82,14 +86,14 @@ def attention(
         bias = Operations(add=pairs - masked) if wanted[3] and masked else NOTHING
         return steps + dropped + bias + (Operations(add=pairs) if added else NOTHING)
 
-    return Fused(
+    return FusedCall(
         "fused attention", (query, key, value, attn_mask), (result,), forward, backward,
         keeps=(0, 1, 2) if truths else (0, 1, 2, 3), keeps_results=(0,),
         workspace=tuple(workspace), orders=dict.fromkeys(range(3), (0, 2, 1, 3)) if kernel else {},
     )  # fmt: skip
 
 
-def centred(entries: int, rows: int) -> Operations:
+def normalised(entries: int, rows: int) -> Operations:
     """x' = (x - mean) rstd along `rows` rows: mean, differences, the mean of their squares, rstd,
     and the product with rstd."""
     mean = Operations(add=entries - rows, div=rows)
@@ -98,13 +102,13 @@ def centred(entries: int, rows: int) -> Operations:
     return mean + spread + root + Operations(mul=entries)
 
 
-def affine(entries: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
+def gain_and_bias(entries: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
     """A product with `weight` and a sum with `bias` at every entry, where they are given."""
     factor = Operations(mul=entries if weight is not None else 0)
     return factor + Operations(add=entries if bias is not None else 0)
 
 
-def centred_backward(
+def normalised_backward(
     entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
 ) -> Operations:
     """x' = (x - mean) rstd, g = weight dy: dx = (N g - sum g - x' sum(g x')) rstd/N along a row of
@@ -129,14 +133,14 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     cudnn_enable: bool = True,
-) -> Fused:
+) -> FusedCall:
     """y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row, as documented."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
-    return Fused(
-        "fused layer norm", (input, weight, bias), (layout(input, input.shape),),
-        centred(entries, rows) + affine(entries, weight, bias),
-        lambda wanted: centred_backward(entries, rows, weight, wanted),
-        keeps=(0, 1, 2), workspace=(layout(input, (2 * rows,)),),
+    return FusedCall(
+        "fused layer norm", (input, weight, bias), (dense_layout(input, input.shape),),
+        normalised(entries, rows) + gain_and_bias(entries, weight, bias),
+        lambda wanted: normalised_backward(entries, rows, weight, wanted),
+        keeps=(0, 1, 2), workspace=(dense_layout(input, (2 * rows,)),),
     )  # fmt: skip
 
 
@@ -147,15 +151,15 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
-) -> Fused:
+) -> FusedCall:
     """As layer_norm, a row being a group of channels; weight and bias have one entry per
     channel."""
     entries, rows = input.numel(), input.shape[0] * num_groups
-    return Fused(
-        "fused group norm", (input, weight, bias), (layout(input, input.shape),),
-        centred(entries, rows) + affine(entries, weight, bias),
-        lambda wanted: centred_backward(entries, rows, weight, wanted),
-        keeps=(0, 1), workspace=(layout(input, (2 * rows,)),),
+    return FusedCall(
+        "fused group norm", (input, weight, bias), (dense_layout(input, input.shape),),
+        normalised(entries, rows) + gain_and_bias(entries, weight, bias),
+        lambda wanted: normalised_backward(entries, rows, weight, wanted),
+        keeps=(0, 1), workspace=(dense_layout(input, (2 * rows,)),),
     )  # fmt: skip
 
 
@@ -164,11 +168,13 @@ def rms_norm(
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     eps: float | None = None,
-) -> Fused:
+) -> FusedCall:
     """y = x / sqrt(mean(x * x) + eps) * weight along each row, as documented."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     forward = Operations(mul=2 * entries, add=entries - rows, div=rows)
-    forward += (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows + affine(entries, weight, None)
+    forward += (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows + gain_and_bias(
+        entries, weight, None
+    )
 
     def backward(wanted: Sequence[bool]) -> Operations:
         """x' = x rstd, g = weight dy: dx = (g - x' sum(g x') / N) rstd, dweight = sum(dy x')."""
@@ -181,9 +187,9 @@ def rms_norm(
             total += Operations(mul=entries, add=entries - weight.numel())
         return total
 
-    return Fused(
-        "fused RMS norm", (input, weight), (layout(input, input.shape),), forward, backward,
-        keeps=(0, 1), workspace=(layout(input, (rows,)),),
+    return FusedCall(
+        "fused RMS norm", (input, weight), (dense_layout(input, input.shape),), forward, backward,
+        keeps=(0, 1), workspace=(dense_layout(input, (rows,)),),
     )  # fmt: skip
 
 
@@ -196,12 +202,12 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Fused:
+) -> FusedCall:
     """As layer_norm, a row being one channel over the whole batch; in training the running mean and
     variance become (1 - m) r + m new, the variance corrected by n / (n - 1)."""
     entries, rows = input.numel(), input.shape[1]
     if training:
-        forward = centred(entries, rows)
+        forward = normalised(entries, rows)
         if running_mean is not None:
             forward += Operations(mul=5, add=2) * rows
     else:
@@ -222,14 +228,14 @@ def batch_norm(
             total += whole if training else Operations(mul=entries)
         return total
 
-    return Fused(
-        "fused batch norm", (input, weight, bias), (layout(input, input.shape),),
-        forward + affine(entries, weight, bias), backward,
-        keeps=(0, 1), workspace=(layout(input, (2 * rows,)),) if training else (),
+    return FusedCall(
+        "fused batch norm", (input, weight, bias), (dense_layout(input, input.shape),),
+        forward + gain_and_bias(entries, weight, bias), backward,
+        keeps=(0, 1), workspace=(dense_layout(input, (2 * rows,)),) if training else (),
     )  # fmt: skip
 
 
-RULES: Mapping[Any, Callable[..., Fused | None]] = {
+RULES: Mapping[Any, Callable[..., FusedCall | None]] = {
     F.scaled_dot_product_attention: attention,
     F.layer_norm: layer_norm,
     torch.layer_norm: layer_norm,
@@ -237,8 +243,8 @@ RULES: Mapping[Any, Callable[..., Fused | None]] = {
     F.rms_norm: rms_norm,
     torch.rms_norm: rms_norm,
     F.batch_norm: batch_norm,
-    **{getattr(torch, name): recurrent(name) for name in CELLS},
-    **{getattr(torch, f"{name}_cell"): cell_call(name) for name in CELLS},
+    **{getattr(torch, name): recurrent_layer_rule(name) for name in CELLS},
+    **{getattr(torch, f"{name}_cell"): recurrent_cell_rule(name) for name in CELLS},
 }
 """torch's functions -> the fused call that replaces each; None where the rule does not cover the
 arguments and torch's own decomposition is counted."""
@@ -263,7 +269,7 @@ class FusedMode(TorchFunctionMode):
             call = rule(*args, **kwargs) if rule is not None else None
         if call is None:
             return func(*args, **kwargs)
-        apply: Any = Applied.apply
+        apply: Any = FusedFunction.apply
         return apply(self.recorder, call, *call.tensors)
 
     @contextmanager

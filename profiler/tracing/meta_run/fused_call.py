@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from profiler.counting.operations import Operations
-from profiler.tracing.meta_run.operation import Layout
+from profiler.tracing.meta_run.operation import TensorLayout
 from profiler.tracing.meta_run.recorder import Recorder
 
 
 @dataclass(frozen=True)
-class Fused:
+class FusedCall:
     """One fused call: its operations, the layouts of its results, and what it saves.
 
     `backward` is told, per tensor argument, whether its gradient is wanted. `keeps` and
@@ -26,29 +26,29 @@ class Fused:
 
     name: str
     tensors: tuple[Tensor | None, ...]
-    results: tuple[Layout, ...]
+    results: tuple[TensorLayout, ...]
     forward: Operations
     backward: Callable[[Sequence[bool]], Operations]
     keeps: tuple[int, ...]
     keeps_results: tuple[int, ...] = ()
-    workspace: tuple[Layout, ...] = ()
+    workspace: tuple[TensorLayout, ...] = ()
     orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-def layout(like: Tensor, shape: Sequence[int], order: Sequence[int] = ()) -> Layout:
+def dense_layout(like: Tensor, shape: Sequence[int], order: Sequence[int] = ()) -> TensorLayout:
     """A layout of this shape without gaps, of the tensor's dtype; `order` lists the axes by falling
     stride, the axes in order unless given."""
     strides, step = [1] * len(shape), 1
     for axis in reversed(order or range(len(shape))):
         strides[axis], step = step, step * max(shape[axis], 1)
-    return Layout(tuple(shape), tuple(strides), like.dtype)
+    return TensorLayout(tuple(shape), tuple(strides), like.dtype)
 
 
-class Applied(torch.autograd.Function):
+class FusedFunction(torch.autograd.Function):
     """A fused call as autograd sees it: empty results, and empty gradients for its arguments."""
 
     @staticmethod
-    def forward(ctx: Any, recorder: Recorder, call: Fused, *tensors: Tensor | None) -> Any:
+    def forward(ctx: Any, recorder: Recorder, call: FusedCall, *tensors: Tensor | None) -> Any:
         """Empty results; what the call saves is saved for backward."""
         with recorder.quiet():
             results = tuple(made.empty() for made in call.results)
@@ -58,7 +58,7 @@ class Applied(torch.autograd.Function):
         ctx.save_for_backward(*kept, *(results[i] for i in call.keeps_results), *workspace)
         ctx.recorder, ctx.call = recorder, call
         ctx.gradients = [
-            None if t is None else layout(t, t.shape, call.orders.get(place, ()))
+            None if t is None else dense_layout(t, t.shape, call.orders.get(place, ()))
             for place, t in enumerate(tensors)
         ]
         return results if len(results) > 1 else results[0]

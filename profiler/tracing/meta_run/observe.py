@@ -14,19 +14,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from profiler.counting.saved_tensors import Key, Packed, Saved, key, keys
-from profiler.tracing.meta_run.operation import Counted
+from profiler.counting.saved_tensors import (
+    PackedTensor,
+    SavedTensors,
+    StorageKey,
+    tensor_key,
+    tensor_keys,
+)
+from profiler.tracing.meta_run.operation import CountedOperation
 from profiler.tracing.meta_run.recorder import Backend, Recorder
-from profiler.tracing.meta_run.run_log import Course
+from profiler.tracing.meta_run.run_log import RunLog
 from profiler.tracing.meta_run.shape_values import on_meta
 from profiler.tracing.meta_run.target import (
     Built,
     Sizes,
     Target,
     Untraceable,
-    build,
-    explained,
-    tensors_in,
+    as_trace_error,
+    build_target,
+    nested_tensors,
 )
 
 Quantity = tuple[str, str]
@@ -56,16 +62,16 @@ class Observation:
     """Recurrent layers that ran step by step, as on the meta device."""
     misread: frozenset[str] = frozenset()
     """Layers that took the batch axis of x for its length."""
-    by_op: Mapping[tuple[str, str], Counted] = field(default_factory=dict)
-    course: Course | None = None
+    by_op: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict)
+    course: RunLog | None = None
     """The run in order, where it was asked for and can be logged."""
 
 
-def tensors_of(built: Built) -> Iterator[Tensor]:
+def owned_tensors(built: Built) -> Iterator[Tensor]:
     """Parameters, buffers and inputs."""
     yield from built.module.parameters()
     yield from built.module.buffers()
-    yield from tensors_in((built.args, built.kwargs))
+    yield from nested_tensors((built.args, built.kwargs))
 
 
 COMPILER = "torch._dynamo"
@@ -92,7 +98,7 @@ def observe(
     Raises:
         TraceError: the module cannot be built or run so; one sentence.
     """
-    with torch.enable_grad(), unswept():
+    with torch.enable_grad(), without_garbage_collection():
         loaded = COMPILER in sys.modules
         found = _observed(target, sizes, backend, shapes, course)
         if not loaded and COMPILER in sys.modules:
@@ -104,11 +110,11 @@ def _observed(
     target: Target, sizes: Sizes, backend: Backend, shapes: bool, course: bool
 ) -> Observation:
     """As `observe`; nothing refers to the module when this returns."""
-    built = build(target, sizes)
-    with explained(target, sizes):
-        recorder = Recorder(list(tensors_of(built)), shapes=shapes)
+    built = build_target(target, sizes)
+    with as_trace_error(target, sizes):
+        recorder = Recorder(list(owned_tensors(built)), shapes=shapes)
         with backend(recorder):
-            activations = run(built, recorder)
+            activations = run_recorded(built, recorder)
     by_op = recorder.by_operation()
     parameters = list(built.module.parameters())
     return Observation(
@@ -131,7 +137,7 @@ def _observed(
 
 
 def numbers_of(
-    by_op: Mapping[tuple[str, str], Counted],
+    by_op: Mapping[tuple[str, str], CountedOperation],
     parameters: int,
     activations: int,
     made: int,
@@ -146,7 +152,7 @@ def numbers_of(
     return found
 
 
-def totals(by_op: Mapping[tuple[str, str], Counted]) -> dict[Quantity, int]:
+def totals(by_op: Mapping[tuple[str, str], CountedOperation]) -> dict[Quantity, int]:
     """Operations by phase and class; of operations without a rule, calls and bytes."""
     found: Counter[Quantity] = Counter()
     for (phase, name), counted in by_op.items():
@@ -160,16 +166,16 @@ def totals(by_op: Mapping[tuple[str, str], Counted]) -> dict[Quantity, int]:
     return {quantity: number for quantity, number in found.items() if number}
 
 
-def run(built: Built, recorder: Recorder, inner: Any = None) -> int:
+def run_recorded(built: Built, recorder: Recorder, inner: Any = None) -> int:
     """Run forward, then backward from a gradient of every result that requires one, and return the
     bytes that the forward pass saves for the backward: each storage once and whole, parameters and
     buffers left out. The mode `inner` sees calls before the recorder does."""
     followed = recorder.accumulation.watching()
-    with eager(), uncast(), followed, on_meta(), recorder, inner or nullcontext():
-        saved = Unwritten()
+    with eager(), refusing_autocast(), followed, on_meta(), recorder, inner or nullcontext():
+        saved = UnwrittenTensors()
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
             results = built.module(*built.args, **built.kwargs)
-        owned = keys((*built.module.parameters(), *built.module.buffers()))
+        owned = tensor_keys((*built.module.parameters(), *built.module.buffers()))
         storages = saved.storages_beside(owned)
         activations: int = sum(storage.nbytes() for storage in storages)
         recorder.save(storages)
@@ -189,7 +195,7 @@ def eager() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def uncast() -> Iterator[None]:
+def refusing_autocast() -> Iterator[None]:
     """Inside, entering torch.autocast is refused: on the meta device autocast converts nothing, and
     operations would be counted in another dtype than elsewhere."""
     kind: Any = torch.autocast
@@ -210,7 +216,7 @@ def uncast() -> Iterator[None]:
         kind.__enter__ = plain
 
 
-class Versioned(Packed):
+class Versioned(PackedTensor):
     """A saved tensor as torch hands it out, with the version of its contents."""
 
     __slots__ = ("version",)
@@ -220,14 +226,14 @@ class Versioned(Packed):
         self.version = tensor._version
 
 
-class Unwritten(Saved):
+class UnwrittenTensors(SavedTensors):
     """What autograd saves; unpacking fails, as in autograd, where a saved tensor was written
     into."""
 
     packs = Versioned
 
     @staticmethod
-    def unpack(packed: Packed) -> Tensor:
+    def unpack(packed: PackedTensor) -> Tensor:
         """The tensor; RuntimeError where its contents have changed since it was saved."""
         if isinstance(packed, Versioned) and packed.tensor._version != packed.version:
             raise RuntimeError(
@@ -236,22 +242,22 @@ class Unwritten(Saved):
             )
         return packed.tensor
 
-    def storages_beside(self, owned: Container[Key]) -> list[Any]:
+    def storages_beside(self, owned: Container[StorageKey]) -> list[Any]:
         """The storages that are still held, except those in `owned`."""
         with torch._C.DisableTorchFunction():
-            found = {key(t): t.untyped_storage() for t in self.tensors()}
+            found = {tensor_key(t): t.untyped_storage() for t in self.tensors()}
         return [storage for place, storage in found.items() if place not in owned]
 
 
 def differentiable(results: Any) -> Iterator[Tensor]:
     """Every tensor of the results through which gradients flow back."""
-    for tensor in tensors_in(results):
+    for tensor in nested_tensors(results):
         if tensor.requires_grad and tensor.grad_fn is not None:
             yield tensor
 
 
 @contextmanager
-def unswept() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Disable the garbage collector, which would free tensors at moments of its own; collect
     afterwards."""
     was = gc.isenabled()

@@ -20,7 +20,7 @@ META = torch.device("meta")
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class OperationKind:
     """What is known of a torch operation before it is called; one object per operation."""
 
     func: Any
@@ -37,20 +37,20 @@ class Kind:
     """Phase -> the operation's name with the phase before it."""
 
 
-KINDS: dict[int, Kind] = {}
+KINDS: dict[int, OperationKind] = {}
 """id of an operation -> its kind, for every operation met so far: hashing torch's operations is
 slow."""
 
 
-def kind_of(func: Any) -> Kind:
+def kind_of_operation(func: Any) -> OperationKind:
     """What is known of an operation; looked up once per operation."""
     found = KINDS.get(id(func))
     if found is None:
-        found = KINDS[id(func)] = described(func)
+        found = KINDS[id(func)] = make_kind(func)
     return found
 
 
-def described(func: Any) -> Kind:
+def make_kind(func: Any) -> OperationKind:
     """What is known of an operation, from its schema, its counting rule and torch's
     decompositions."""
     name = func._schema.name
@@ -69,14 +69,14 @@ def described(func: Any) -> Kind:
         written[:1] == [True] and sum(written) == len(given) == 1
         and torch.Tag.inplace_view not in func.tags
     )  # fmt: skip
-    return Kind(
+    return OperationKind(
         func, name, rule, move, func.is_view, composite, any(written), in_place, decomposition,
         label,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """Shape, strides and dtype of a tensor in memory of its own."""
 
     shape: tuple[int, ...]
@@ -114,7 +114,7 @@ class Cost:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class KnownCall:
     """What is known of one call, shared by all calls with the same arguments.
 
     `again` makes the results from the arguments without running the operation; None where the
@@ -122,14 +122,14 @@ class Made:
     device; empty for a move.
     """
 
-    kind: Kind
+    kind: OperationKind
     again: Callable[[tuple[Any, ...]], Any] | None
     cost: Cost
     arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedOperation:
     """All calls of one operation in one phase; `known` is false where it has no rule."""
 
     calls: int = 0
@@ -140,16 +140,16 @@ class Counted:
     ungrouped: int = 0
 
 
-def by_operation(
+def summed_by_operation(
     calls: Iterable[tuple[str, str, int, Cost]],
-) -> dict[tuple[str, str], Counted]:
+) -> dict[tuple[str, str], CountedOperation]:
     """Everything that is not a move, by phase and name, from tuples of phase, name, number of calls
     and cost per call."""
-    found: dict[tuple[str, str], Counted] = {}
+    found: dict[tuple[str, str], CountedOperation] = {}
     for phase, name, times, cost in calls:
         place = (phase, name if cost.operations is not None else f"{name}: {cost.reason}")
-        before = found.get(place, Counted(known=cost.operations is not None))
-        found[place] = Counted(
+        before = found.get(place, CountedOperation(known=cost.operations is not None))
+        found[place] = CountedOperation(
             before.calls + times,
             before.operations + (cost.operations or NOTHING) * times,
             before.bytes_touched + cost.touched * times,

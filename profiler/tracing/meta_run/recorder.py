@@ -24,14 +24,14 @@ from profiler.tracing.meta_run import shape_values
 from profiler.tracing.meta_run.accumulation import ADD, INTO, ZEROS, Accumulation
 from profiler.tracing.meta_run.operation import (
     Cost,
-    Counted,
-    Kind,
-    Layout,
-    Made,
-    by_operation,
-    kind_of,
+    CountedOperation,
+    KnownCall,
+    OperationKind,
+    TensorLayout,
+    kind_of_operation,
+    summed_by_operation,
 )
-from profiler.tracing.meta_run.run_log import Course
+from profiler.tracing.meta_run.run_log import RunLog
 from profiler.tracing.meta_run.target import OPERATION
 
 Backend = Callable[["Recorder"], Any]
@@ -45,7 +45,7 @@ SCALED: Mapping[str, tuple[str, str]] = {
 """Contractions that may scale their result as well -> the arguments that are multiplied."""
 
 
-Key = tuple[Any, ...]
+CallKey = tuple[Any, ...]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -59,8 +59,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def __init__(self, held: Sequence[Tensor] = (), *, shapes: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.phase = "forward"
-        self.counted: list[tuple[str, Made]] = []
-        self.seen: dict[Key, Made] = {}
+        self.counted: list[tuple[str, KnownCall]] = []
+        self.seen: dict[CallKey, KnownCall] = {}
         self.given: list[tuple[str, str, Operations]] = []
         self.decomposed: set[str] = set()
         self.stepped: set[str] = set()
@@ -96,11 +96,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Count a call and return its result."""
-        kind = kind_of(func)
+        kind = kind_of_operation(func)
         if kind.composite:
             with self:
                 return func.decompose(*args, **kwargs)
-        if func is shape_values.READ and (known := shape_values.answer(func, args)) is not None:
+        if (
+            func is shape_values.READ
+            and (known := shape_values.known_number(func, args)) is not None
+        ):
             return known
         added = (func is ADD and self.accumulation.in_place(func, args)) or (
             kind.name in INTO and self.accumulation.into_zeros(args[0])
@@ -108,9 +111,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         result = func(*args, **kwargs) if kind.view else self.called(func, kind, args, kwargs)
         if added:
             result = args[0]
-            shape_values.spoil(result)
+            shape_values.drop_value(result)
         elif kind.writes or shape_values.known_all(args):
-            shape_values.follow(func, args, kwargs, result)
+            shape_values.follow_values(func, args, kwargs, result)
         for item in result if isinstance(result, list | tuple) else (result,):
             if isinstance(item, Tensor):
                 self.hold(item)
@@ -122,7 +125,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.names.append(kind.label[self.phase])
         return result
 
-    def called(self, func: Any, kind: Kind, args: Any, kwargs: Any) -> Any:
+    def called(self, func: Any, kind: OperationKind, args: Any, kwargs: Any) -> Any:
         """The result of an operation that is not a view; its operations are recorded."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.seen.get(key)
@@ -137,15 +140,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.counted.append((self.phase, made))
         return result
 
-    def learned(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Made:
+    def learned(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> KnownCall:
         """What a first call tells of all calls with the same arguments."""
-        again = anew(kind, args, kwargs, result)
+        again = remake_results(kind, args, kwargs, result)
         if kind.free:
-            return Made(kind, again, Cost(NOTHING))
+            return KnownCall(kind, again, Cost(NOTHING))
         given = tree_map(_layout, (args, kwargs))
-        return Made(kind, again, self.cost(kind, args, kwargs, result), given)
+        return KnownCall(kind, again, self.cost(kind, args, kwargs, result), given)
 
-    def cost(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Cost:
+    def cost(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Cost:
         """The operations of a call, or why they are not counted."""
         call = bind(kind.func, args, kwargs, result)
         touched = bytes_read(call) + bytes_written(call)
@@ -200,7 +203,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Add operations given by a rule for one of torch's functions."""
         self.given.append((self.phase, name, operations))
 
-    def operations(self, kind: Kind, args: Any, kwargs: Any, result: Any) -> Operations:
+    def operations(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Operations:
         """The operations of a call by its rule, else by torch's own decomposition; CountError where
         it has neither."""
         reason = "no rule for this operation"  # an error would keep its tensors alive
@@ -217,11 +220,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.decomposed.add(kind.name)
         return self.taken_apart(kind, args, kwargs, reason)
 
-    def taken_apart(self, kind: Kind, args: Any, kwargs: Any, reason: str) -> Operations:
+    def taken_apart(self, kind: OperationKind, args: Any, kwargs: Any, reason: str) -> Operations:
         """The operations of torch's decomposition, which runs on empty tensors of its own."""
         assert kind.decomposition is not None
         inner = Recorder()
-        own_args, own_kwargs = tree_map(_twin, (args, kwargs))
+        own_args, own_kwargs = tree_map(_empty_copy, (args, kwargs))
         try:
             with inner:
                 kind.decomposition(*own_args, **own_kwargs)
@@ -244,19 +247,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         for phase, name, operations in self.given:
             yield phase, name, 1, Cost(operations)
 
-    def course(self, parameters: Iterable[Tensor]) -> Course | None:
+    def course(self, parameters: Iterable[Tensor]) -> RunLog | None:
         """The log of the run; None where `add` was called, or an unrecorded storage was saved."""
         if self.given or None in self.saved:
             return None
-        calls: dict[tuple[str, Made], tuple[str, Made]] = {}
-        layouts: dict[tuple[Any, ...], Layout] = {}
+        calls: dict[tuple[str, KnownCall], tuple[str, KnownCall]] = {}
+        layouts: dict[tuple[Any, ...], TensorLayout] = {}
 
-        def layout(*shown: Any) -> Layout:
+        def layout(*shown: Any) -> TensorLayout:
             if shown not in layouts:
-                layouts[shown] = Layout(tuple(shown[0]), *shown[1:])
+                layouts[shown] = TensorLayout(tuple(shown[0]), *shown[1:])
             return layouts[shown]
 
-        return Course(
+        return RunLog(
             tuple(self.names),
             [calls.setdefault(call, call) for call in self.counted],
             [layout(*shown) for shown in self.held],
@@ -266,9 +269,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             [layout(p.shape, p.stride(), p.dtype) for p in parameters],
         )
 
-    def by_operation(self) -> dict[tuple[str, str], Counted]:
+    def by_operation(self) -> dict[tuple[str, str], CountedOperation]:
         """The same, by phase and name."""
-        return by_operation(self.calls())
+        return summed_by_operation(self.calls())
 
 
 def require_strided(name: str, result: Any) -> None:
@@ -280,8 +283,8 @@ def require_strided(name: str, result: Any) -> None:
             )
 
 
-def anew(
-    kind: Kind, args: Any, kwargs: Any, result: Any
+def remake_results(
+    kind: OperationKind, args: Any, kwargs: Any, result: Any
 ) -> Callable[[tuple[Any, ...]], Any] | None:
     """A function that makes the results of such a call from its arguments without running it; None
     where the results are neither in new memory nor the first argument, written into."""
@@ -301,7 +304,7 @@ def anew(
         for t in results
     ):
         return None
-    layouts = [Layout(tuple(t.shape), t.stride(), t.dtype) for t in results]
+    layouts = [TensorLayout(tuple(t.shape), t.stride(), t.dtype) for t in results]
     if several is None:
         return lambda _: layouts[0].empty()
     return lambda _: several(layout.empty() for layout in layouts)
@@ -328,7 +331,7 @@ def _signature(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _twin(leaf: Any) -> Any:
+def _empty_copy(leaf: Any) -> Any:
     """An empty tensor of the same shape and layout on the meta device."""
     if not isinstance(leaf, Tensor):
         return leaf
@@ -341,4 +344,4 @@ def _layout(leaf: Any) -> Any:
         return leaf
     if not leaf.is_meta:
         return object()  # equal to nothing else, and does not keep the tensor alive
-    return Layout(tuple(leaf.shape), leaf.stride(), leaf.dtype)
+    return TensorLayout(tuple(leaf.shape), leaf.stride(), leaf.dtype)

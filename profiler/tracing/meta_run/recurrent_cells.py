@@ -8,8 +8,14 @@ from typing import Any
 
 from torch import Tensor
 
-from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, counted, other
-from profiler.tracing.meta_run.fused_call import Fused, layout
+from profiler.counting.operations import (
+    FUNCTIONS,
+    NOTHING,
+    Operations,
+    named_operation,
+    operations_of_steps,
+)
+from profiler.tracing.meta_run.fused_call import FusedCall, dense_layout
 from profiler.tracing.meta_run.target import TraceError
 
 
@@ -25,12 +31,12 @@ class Cell:
 
 
 SIGMOID = FUNCTIONS["sigmoid"]
-TANH = other("tanh")
+TANH = named_operation("tanh")
 
 CELLS: Mapping[str, Cell] = {
     # h = tanh(a), a the sum of both maps; dh (1 - h * h)
-    "rnn_tanh": Cell(1, counted(("add",)) + TANH, counted(("mul", "add", "mul"))),
-    "rnn_relu": Cell(1, counted(("add", "compare")), counted(("compare",))),
+    "rnn_tanh": Cell(1, Operations(add=1) + TANH, operations_of_steps(("mul", "add", "mul"))),
+    "rnn_relu": Cell(1, operations_of_steps(("add", "compare")), operations_of_steps(("compare",))),
     # four sums of both maps, i, f, o sigmoids, g tanh; c = f c + i g; h = o tanh(c).
     # Backward: do = dh t, dc = dh o (1 - t t) + dc'; di = dc g, df = dc c', dg = dc i, dc f;
     # times (1 - y) y for i, f, o and (1 - g g): 16 mul, 6 add; t = tanh(c) again.
@@ -54,7 +60,7 @@ CELLS: Mapping[str, Cell] = {
 and their derivatives as the kernels of the fused cells compute them."""
 
 
-def recurrent(kind: str) -> Callable[..., Fused | None]:
+def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
     """The rule of a whole recurrent layer: all steps, layers and directions in one call."""
     cell = CELLS[kind]
 
@@ -69,7 +75,7 @@ def recurrent(kind: str) -> Callable[..., Fused | None]:
         bidirectional: bool = False,
         batch_first: bool = False,
         *more: Any,
-    ) -> Fused | None:
+    ) -> FusedCall | None:
         if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
             return None  # sequences of several lengths, packed: torch's own steps
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
@@ -91,7 +97,7 @@ def recurrent(kind: str) -> Callable[..., Fused | None]:
             inputs = wide if layer == 0 else sides * units
             maps += [inputs] * sides
             if layer and dropout and train:
-                forward += (other("random") + Operations(mul=1)) * (rows * inputs)
+                forward += (named_operation("random") + Operations(mul=1)) * (rows * inputs)
         for inputs in maps:
             forward += Operations(
                 mul=gates * (inputs + units),
@@ -114,32 +120,32 @@ def recurrent(kind: str) -> Callable[..., Fused | None]:
             return total
 
         order = (1, 0, 2) if batch_first and batched else ()
-        result = layout(input, (*input.shape[:-1], sides * units), order)
+        result = dense_layout(input, (*input.shape[:-1], sides * units), order)
         kept = rows * (gates + (cell.states - 1) * units) * len(maps)
-        return Fused(
+        return FusedCall(
             f"fused {kind}", (input, *states, *params),
-            (result, *(layout(s, s.shape) for s in states)),
+            (result, *(dense_layout(s, s.shape) for s in states)),
             forward, backward, keeps=tuple(range(1 + len(states) + len(params))),
-            keeps_results=(0,), workspace=(layout(input, (kept,)),),
+            keeps_results=(0,), workspace=(dense_layout(input, (kept,)),),
             orders={0: order} if order else {},
         )  # fmt: skip
 
     return rule
 
 
-def cell_call(kind: str) -> Callable[..., Fused]:
+def recurrent_cell_rule(kind: str) -> Callable[..., FusedCall]:
     """The rule of one step of a recurrent cell."""
-    layer = recurrent(kind)
+    layer = recurrent_layer_rule(kind)
 
-    def rule(input: Tensor, hx: Any, *params: Tensor | None) -> Fused:
+    def rule(input: Tensor, hx: Any, *params: Tensor | None) -> FusedCall:
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
         weights = [p for p in params if p is not None]
         row, held = input.unsqueeze(0), [s.unsqueeze(0) for s in states]
         found = layer(row, held, weights, len(weights) > 2, 1)
         if found is None:
             raise TraceError(f"{kind}: a fused cell takes states as wide as its gates")
-        return Fused(
-            found.name, (input, *states, *weights), tuple(layout(s, s.shape) for s in states),
+        return FusedCall(
+            found.name, (input, *states, *weights), tuple(dense_layout(s, s.shape) for s in states),
             found.forward, found.backward, keeps=found.keeps, keeps_results=(0,),
             workspace=found.workspace,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
-from profiler.tracing.meta_run.operation import Layout, Made
+from profiler.tracing.meta_run.operation import KnownCall, TensorLayout
 
 
 class Unlike(Exception):
@@ -16,7 +16,7 @@ class Unlike(Exception):
 
 
 @dataclass(frozen=True)
-class Course:
+class RunLog:
     """One run, in order.
 
     `calls` are, for every call that is not a move, its phase and what is known of it. `held` are
@@ -26,14 +26,14 @@ class Course:
     """
 
     names: Sequence[str]
-    calls: Sequence[tuple[str, Made]]
-    held: Sequence[Layout]
+    calls: Sequence[tuple[str, KnownCall]]
+    held: Sequence[TensorLayout]
     born: Sequence[int]
     ended: Sequence[int]
     saved: frozenset[int]
-    parameters: Sequence[Layout]
+    parameters: Sequence[TensorLayout]
 
-    def like(self, other: Course) -> bool:
+    def like(self, other: RunLog) -> bool:
         """Whether another run dispatched the same operations in the same order, and its storages
         were alive between the same moments."""
         return (
@@ -61,10 +61,10 @@ def whole_numbers(value: Any) -> Iterator[int]:
     Raises:
         Unlike: a stride is no multiple of that number.
     """
-    if isinstance(value, Layout):
+    if isinstance(value, TensorLayout):
         yield from value.shape
         for axis, stride in enumerate(value.strides):
-            unit = prod(value.shape[k] for k in within(value, axis))
+            unit = prod(value.shape[k] for k in inner_axes(value, axis))
             if stride % max(unit, 1):
                 raise Unlike
             yield stride // max(unit, 1)
@@ -77,7 +77,7 @@ def whole_numbers(value: Any) -> Iterator[int]:
             yield from whole_numbers(item)
 
 
-def within(layout: Layout, axis: int) -> Iterator[int]:
+def inner_axes(layout: TensorLayout, axis: int) -> Iterator[int]:
     """The axes whose entries lie between two neighbours along `axis`."""
     extents = list(zip(layout.strides, layout.shape, range(len(layout.shape)), strict=True))
     for stride, extent, other in extents:
@@ -87,13 +87,13 @@ def within(layout: Layout, axis: int) -> Iterator[int]:
 
 def renumbered(value: Any, numbers: Iterator[int]) -> Any:
     """The same nest with `numbers` in place of its whole numbers."""
-    if isinstance(value, Layout):
+    if isinstance(value, TensorLayout):
         shape = tuple(next(numbers) for _ in value.shape)
         strides = (
-            next(numbers) * prod(shape[k] for k in within(value, axis))
+            next(numbers) * prod(shape[k] for k in inner_axes(value, axis))
             for axis in range(len(shape))
         )
-        return Layout(shape, tuple(strides), value.dtype)
+        return TensorLayout(shape, tuple(strides), value.dtype)
     if type(value) is int:
         return next(numbers)
     if isinstance(value, Mapping):
@@ -103,15 +103,17 @@ def renumbered(value: Any, numbers: Iterator[int]) -> Any:
     return value
 
 
-def kindred(one: Any, other: Any) -> bool:
+def alike_but_for_numbers(one: Any, other: Any) -> bool:
     """Whether two nests differ in numbers alone. Floats may differ too: they may follow from sizes,
     like the root of a width."""
     if type(one) is not type(other):
         return False
-    if isinstance(one, Layout):
+    if isinstance(one, TensorLayout):
         return len(one.shape) == len(other.shape) and one.dtype == other.dtype
     if isinstance(one, Mapping):
-        return list(one) == list(other) and kindred(list(one.values()), list(other.values()))
+        return list(one) == list(other) and alike_but_for_numbers(
+            list(one.values()), list(other.values())
+        )
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(kindred, one, other))
+        return len(one) == len(other) and all(map(alike_but_for_numbers, one, other))
     return type(one) in (int, float) or bool(one == other)

@@ -30,7 +30,7 @@ UNKNOWN = ("empty", "new_empty")
 READ = torch.ops.aten._local_scalar_dense.default
 
 
-def value_of(tensor: Tensor) -> Tensor | None:
+def known_value(tensor: Tensor) -> Tensor | None:
     """The value of a meta tensor, where it follows from sizes alone; else None.
 
     The values of views share memory as the views do; once something unknown was written into one of
@@ -42,27 +42,27 @@ def value_of(tensor: Tensor) -> Tensor | None:
     return value
 
 
-def answer(func: Any, args: tuple[Any, ...]) -> Any:
+def known_number(func: Any, args: tuple[Any, ...]) -> Any:
     """The number that reading one off a tensor gives; None where the tensor has no value."""
     if func is not READ or not isinstance(args[0], Tensor):
         return None
-    known = value_of(args[0])
+    known = known_value(args[0])
     return None if known is None else known.item()
 
 
-def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     """Give the result a value where all arguments have values; otherwise what the operation writes
     into loses its value."""
-    if not valued(func, args, kwargs, result) and func._schema.is_mutable:
+    if not give_value(func, args, kwargs, result) and func._schema.is_mutable:
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 for tensor in tree_leaves(value):
-                    spoil(tensor)
+                    drop_value(tensor)
         for value in kwargs.values():
-            spoil(value)
+            drop_value(value)
 
 
-def valued(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
+def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
     """Give the result a value; False where it has none."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
@@ -89,7 +89,7 @@ def known_all(values: Iterable[Any]) -> bool:
     """Whether every tensor among arguments has a value."""
     for value in values:
         if isinstance(value, Tensor):
-            if value.is_meta and value_of(value) is None:
+            if value.is_meta and known_value(value) is None:
                 return False
         elif isinstance(value, list | tuple) and not known_all(value):
             return False
@@ -98,18 +98,18 @@ def known_all(values: Iterable[Any]) -> bool:
 
 def _real(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
-        return value_of(leaf) if leaf.is_meta else leaf
+        return known_value(leaf) if leaf.is_meta else leaf
     return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
 
 
-def spoil(tensor: Any) -> None:
+def drop_value(tensor: Any) -> None:
     """Take the value from a tensor and from all that share memory with it, after something unknown
     was written there."""
-    if isinstance(tensor, Tensor) and (value := value_of(tensor)) is not None:
+    if isinstance(tensor, Tensor) and (value := known_value(tensor)) is not None:
         value.untyped_storage().resize_(0)
 
 
-class Given(TorchFunctionMode):
+class ValuesOfNumbers(TorchFunctionMode):
     """Keeps the value of a tensor that torch.tensor makes from numbers: no dispatched call has
     these numbers."""
 
@@ -130,11 +130,11 @@ class Given(TorchFunctionMode):
 def on_meta() -> Iterator[None]:
     """Inside, tensors without a named device are made on the meta device; torch.tensor keeps its
     numbers as their value."""
-    with torch.device("meta"), Given():
+    with torch.device("meta"), ValuesOfNumbers():
         yield
 
 
-class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class BuildingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Follows values while a module is built."""
 
     def __init__(self) -> None:
@@ -144,8 +144,8 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if (known := answer(func, args)) is not None:
+        if (known := known_number(func, args)) is not None:
             return known
         result = func(*args, **kwargs)
-        follow(func, args, kwargs, result)
+        follow_values(func, args, kwargs, result)
         return result

@@ -26,7 +26,7 @@ from costmodel.symbolic.formulas import Formula, parse
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 from profiler.records.reading import reason_of
-from profiler.tracing.meta_run.shape_values import Building, on_meta
+from profiler.tracing.meta_run.shape_values import BuildingMode, on_meta
 
 
 class TraceError(Unanswered):
@@ -62,7 +62,7 @@ class Variables:
                 raise TraceError(f"--let {name}={formula.text}: {error}") from error
             if number.denominator != 1 or number < 1:
                 raise TraceError(
-                    f"--let {name}={formula.text} gives {number} at {words(point)}: "
+                    f"--let {name}={formula.text} gives {number} at {point_words(point)}: "
                     f"expected a positive whole number"
                 )
             found[name] = number.numerator
@@ -95,16 +95,18 @@ class Variables:
             raise TraceError(f"--let {name}={self.let[name].text} has {error}") from error
 
 
-def words(point: Sizes) -> str:
+def point_words(point: Sizes) -> str:
     """Sizes as messages print them.
 
-    >>> words({"l": 3, "d": 4})
+    >>> point_words({"l": 3, "d": 4})
     'l=3, d=4'
     """
     return ", ".join(f"{name}={value}" for name, value in point.items())
 
 
-def variables(over: str | Sequence[str], let: str | Sequence[str] | Mapping[str, str]) -> Variables:
+def parse_variables(
+    over: str | Sequence[str], let: str | Sequence[str] | Mapping[str, str]
+) -> Variables:
     """The sizes that `l,h:2,n` and `d=n*h` name.
 
     Raises:
@@ -131,7 +133,11 @@ def _lets(
 ) -> dict[str, Formula]:
     if isinstance(let, str):
         let = let.split(",")
-    pairs = list(let.items()) if isinstance(let, Mapping) else [_pair(text) for text in let if text]
+    pairs = (
+        list(let.items())
+        if isinstance(let, Mapping)
+        else [_let_entry(text) for text in let if text]
+    )
     found: dict[str, Formula] = {}
     for name, text in pairs:
         if name in letters or name in found:
@@ -147,7 +153,7 @@ def _lets(
     return found
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _let_entry(text: str) -> tuple[str, str]:
     name, equals, formula = (part.strip() for part in text.partition("="))
     if not equals or not name.isidentifier() or not formula:
         raise TraceError(f"--let {text}: expected NAME=FORMULA, such as d=n*h")
@@ -162,7 +168,7 @@ class Target:
     make: Callable[..., Any]
 
 
-def load(target: str | Callable[..., Any]) -> Target:
+def load_target(target: str | Callable[..., Any]) -> Target:
     """The class or function that `package.module:factory` or `path/file.py:Class` names.
 
     Raises:
@@ -231,7 +237,7 @@ class Built:
     misread: set[str] = field(default_factory=set)
 
 
-def build(target: Target, sizes: Sizes) -> Built:
+def build_target(target: Target, sizes: Sizes) -> Built:
     """The module at these sizes, with the inputs that the factory returns beside it, else x (b, l,
     d).
 
@@ -239,13 +245,13 @@ def build(target: Target, sizes: Sizes) -> Built:
         TraceError: the factory needs a size that was not given, refuses these sizes, or makes no
             module.
     """
-    given = _named(target, sizes)
-    with on_meta(), Building():
+    given = _factory_sizes(target, sizes)
+    with on_meta(), BuildingMode():
         try:
             made = target.make(**given)
         except Exception as error:  # a module of a user's own may raise anything
             raise TraceError(
-                f"{target.name} cannot be built at {words(sizes)}: {_said(error)}"
+                f"{target.name} cannot be built at {point_words(sizes)}: {_error_words(error)}"
             ) from error
         module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
         if not isinstance(module, nn.Module):
@@ -262,7 +268,7 @@ def build(target: Target, sizes: Sizes) -> Built:
         if given_none:
             inputs = (_sequence(target, sizes),)
     args, kwargs = _arguments(target, inputs)
-    args, kwargs = fresh((args, kwargs))
+    args, kwargs = meta_inputs((args, kwargs))
     built = Built(module.to("meta"), args, kwargs)
     if given_none:
         _watch(built, args[0].shape)
@@ -281,7 +287,7 @@ def _watch(built: Built, shape: tuple[int, ...]) -> None:
             layer.register_forward_pre_hook(called)
 
 
-def _named(target: Target, sizes: Sizes) -> dict[str, int]:
+def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
     """The sizes that the factory's parameters name; a factory that takes any keyword also gets the
     names of --let that are no letters."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
@@ -335,20 +341,20 @@ def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, 
     )
 
 
-def _said(error: Exception) -> str:
+def _error_words(error: Exception) -> str:
     plain = isinstance(error, ValueError | RuntimeError)
     return reason_of(error) if plain else f"{type(error).__name__}: {reason_of(error)}"
 
 
 @contextmanager
-def explained(target: Target, sizes: Sizes) -> Iterator[None]:
+def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
     """Turn what a run on the meta device raises into a TraceError of one sentence."""
     try:
         yield
     except TraceError:
         raise
     except Exception as error:  # a module of a user's own may raise anything
-        where = place(error)
+        where = foreign_line(error)
         if isinstance(error, Untraceable):
             line = f" ({where.removeprefix(', ')})" if where else ""
             raise TraceError(f"{target.name} cannot be traced: {error}{line}") from error
@@ -359,12 +365,12 @@ def explained(target: Target, sizes: Sizes) -> Iterator[None]:
             ) from error
         if "is not on the expected device" in str(error):
             raise TraceError(
-                f"{target.name} does not run at {words(sizes)}: {operation(error)} takes a tensor "
-                f"on the CPU beside others on the meta device: make it with torch.tensor, or on "
-                f"the device of the input{where}"
+                f"{target.name} does not run at {point_words(sizes)}: "
+                f"{operation_of_error(error)} takes a tensor on the CPU beside others on the "
+                f"meta device: make it with torch.tensor, or on the device of the input{where}"
             ) from error
         raise TraceError(
-            f"{target.name} does not run at {words(sizes)}: {_said(error)}{where}"
+            f"{target.name} does not run at {point_words(sizes)}: {_error_words(error)}{where}"
         ) from error
 
 
@@ -383,7 +389,7 @@ COPIES: Mapping[str, str] = {
 """What torch says where numbers are copied off the meta device -> the operation that copies."""
 
 
-def operation(error: Exception) -> str:
+def operation_of_error(error: Exception) -> str:
     """The dispatched operation that raised an error; "" where none did."""
     func = getattr(error, OPERATION, None)
     return "" if func is None else str(func._schema.name)
@@ -401,7 +407,7 @@ def data_dependent(error: Exception) -> str:
     if not (isinstance(error, NotImplementedError) or "meta tensor" in text):
         return ""
     inner = re.findall(r"(?:torch|Tensor)\.\w+(?=\(\))|aten::\w+", text)
-    return ", ".join(dict.fromkeys([operation(error), *inner]))
+    return ", ".join(dict.fromkeys([operation_of_error(error), *inner]))
 
 
 OWN = Path(__file__).parents[1]
@@ -410,7 +416,7 @@ OWN = Path(__file__).parents[1]
 TORCH = Path(torch.__file__).parent
 
 
-def place(error: BaseException) -> str:
+def foreign_line(error: BaseException) -> str:
     """The last line outside torch and this package that led to an error; "" where there is none."""
     entries = traceback.extract_tb(error.__traceback__)
     foreign = [
@@ -426,7 +432,7 @@ OPAQUE = (nn.Module, type, ModuleType, FunctionType, MethodType)
 """Types that are not searched for tensors: a module's parameters are its own."""
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def nested_tensors(value: Any) -> Iterator[Tensor]:
     """Every tensor in a nest, in order and each once, those held by sets, mappings and objects
     included."""
     seen: set[int] = set()
@@ -443,14 +449,14 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
                 yield from within(list(leaf.values()))
             elif isinstance(leaf, Set):
                 yield from within(list(leaf))
-            elif held := attributes(leaf):
+            elif held := object_attributes(leaf):
                 seen.add(id(leaf))
                 yield from within(held)
 
     yield from within(value)
 
 
-def attributes(item: Any) -> list[Any]:
+def object_attributes(item: Any) -> list[Any]:
     """What an object of a user's class holds, in `__slots__` and in `__dict__`."""
     kinds = (kind for kind in type(item).__mro__ if "__slots__" in vars(kind))
     slots = (
@@ -460,24 +466,24 @@ def attributes(item: Any) -> list[Any]:
     return [*held, *getattr(item, "__dict__", {}).values()]
 
 
-def numbers(tensor: Tensor) -> bool:
+def can_have_gradient(tensor: Tensor) -> bool:
     """Whether a tensor's dtype can have a gradient."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def fresh(value: Any) -> Any:
+def meta_inputs(value: Any) -> Any:
     """The same inputs on the meta device, one tensor given twice still one; tensors whose dtype can
     have a gradient require it."""
     made: dict[int, Tensor] = {}
 
     def leaf(item: Any) -> Any:
         if not isinstance(item, Tensor):
-            for tensor in tensors_in(item):  # the tensors of an object are changed in place
-                tensor.requires_grad_(tensor.requires_grad or numbers(tensor))
+            for tensor in nested_tensors(item):  # the tensors of an object are changed in place
+                tensor.requires_grad_(tensor.requires_grad or can_have_gradient(tensor))
             return item
         if id(item) not in made:
             moved = item.detach().to("meta")
-            made[id(item)] = moved.requires_grad_(numbers(moved))
+            made[id(item)] = moved.requires_grad_(can_have_gradient(moved))
         return made[id(item)]
 
     return tree_map(leaf, value)

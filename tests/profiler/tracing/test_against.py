@@ -15,7 +15,7 @@ from profiler.modules.extractor import SheDirect
 from profiler.modules.registry import implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.tracing import trace
-from profiler.tracing.compare_equations import against, passes
+from profiler.tracing.compare_equations import compare_pass, compare_passes
 from profiler.tracing.meta_run.target import TraceError
 from profiler.tracing.report import as_markdown
 from profiler.tracing.result import Break
@@ -30,7 +30,7 @@ class Doctored(ExplicitSelfAttention):
 
 
 def test_the_switches_name_all_of_it() -> None:
-    found = against(trace(ExplicitSelfAttention, over="l,h,n", let="d=n*h"), "self-attention")
+    found = compare_pass(trace(ExplicitSelfAttention, over="l,h,n", let="d=n*h"), "self-attention")
     assert found.explained
     assert [cause.name for cause in found.causes] == ["dense", "safe-softmax"]
     # masked pairs: l(l-1)/2 a head, each with h products for its score and h for its value
@@ -47,7 +47,7 @@ def test_the_switches_name_all_of_it() -> None:
 
 def test_fused_attention_computes_visible_pairs_alone() -> None:
     traced = trace(FusedSelfAttention, over="l,h,n", let="d=n*h", backend="fused")
-    found = against(traced, "self-attention")
+    found = compare_pass(traced, "self-attention")
     assert found.explained
     names = ["safe-softmax", "scale=mul", "logsumexp-gradient"]
     assert [cause.name for cause in found.causes] == names
@@ -65,7 +65,9 @@ class DoctoredFused(FusedSelfAttention):
 @pytest.mark.parametrize("module", [FusedSelfAttention, DoctoredFused])
 def test_the_gradients_of_fused_attention_are_explained(module: type[nn.Module]) -> None:
     """And nothing but the gradient of what was added is left: a product with the result."""
-    found = passes(trace(module, over="l,h,n", let="d=n*h", backend="fused"), "self-attention")[1]
+    found = compare_passes(
+        trace(module, over="l,h,n", let="d=n*h", backend="fused"), "self-attention"
+    )[1]
     assert [cause.name for cause in found.causes] == [
         "safe-softmax", "scale=mul", "logsumexp-gradient", "softmax-gradient",
         "weighted-sum-gradient", "scale-gradient",
@@ -85,14 +87,14 @@ class SquaredShe(SheDirect):
 def test_zeros_that_fill_gradients_up_are_counted_as_formulas() -> None:
     """The gradient of W_ext is the sum of l whole arrays with one lag each, that of x of l whole
     sequences, of which the later lags reach l - lag rows."""
-    found = passes(trace(SheDirect, over="l,d"), "she")[1]
+    found = compare_passes(trace(SheDirect, over="l,d"), "she")[1]
     assert found.explained and found.notes == ()
     (zeros,) = found.causes
     assert (zeros.name, zeros.counts) == ("zeros", {"add": formula("(l - 1)*(l*d**2 + l*d/2)")})
 
 
 def test_a_product_beside_the_zeros_stays_unexplained() -> None:
-    found = passes(trace(SquaredShe, over="l,d"), "she")[1]
+    found = compare_passes(trace(SquaredShe, over="l,d"), "she")[1]
     assert [cause.name for cause in found.causes] == ["zeros"]
     # y * y hands its gradient on twice, and adds both up
     assert found.unexplained == {"mul": formula("2*l*d"), "add": formula("l*d")}
@@ -104,17 +106,17 @@ def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
     def refused() -> dict[str, Poly]:
         raise TraceError("not here")
 
-    found = passes(replace(traced, followed=refused), "she")[1]
+    found = compare_passes(replace(traced, followed=refused), "she")[1]
     assert found.causes == () and found.unexplained.keys() == {"add"}
     assert found.notes == ("zeros that fill gradients up are not told apart: not here",)
     broken = Break({"l": 2, "d": 3}, "l", "2", 5)
-    found = passes(replace(traced, followed=lambda: {"add": broken}), "she")[1]
+    found = compare_passes(replace(traced, followed=lambda: {"add": broken}), "she")[1]
     assert found.causes == () and "breaks at l=2, d=3" in found.notes[0]
     assert "breaks at l=2, d=3" in as_markdown(traced, [found])
 
 
 def test_an_injected_operation_stays_unexplained() -> None:
-    found = against(trace(Doctored, over="l,h,n", let="d=n*h"), "self-attention")
+    found = compare_pass(trace(Doctored, over="l,h,n", let="d=n*h"), "self-attention")
     assert found.unexplained == {"add": formula("l*n*h")}
     assert not found.explained
 
@@ -124,7 +126,7 @@ def test_a_linear_map_is_not_self_attention() -> None:
         def __init__(self, d: int) -> None:
             super().__init__(d, d)
 
-    found = against(trace(Map, over="l,h,n", let="d=n*h"), "self-attention")
+    found = compare_pass(trace(Map, over="l,h,n", let="d=n*h"), "self-attention")
     assert not found.explained
     assert found.unexplained["exp"] != Poly()
 
@@ -132,7 +134,7 @@ def test_a_linear_map_is_not_self_attention() -> None:
 def test_the_backward_pass_is_explained_by_the_switches_of_the_forward_pass() -> None:
     """torch takes the gradient of a softmax from its result: no quotient, no maximum."""
     traced = trace(ExplicitSelfAttention, over="l,h,n", let="d=n*h")
-    forward, backward = passes(traced, "self-attention")
+    forward, backward = compare_passes(traced, "self-attention")
     assert forward.explained and backward.explained
     names = [cause.name for cause in backward.causes]
     assert names == ["dense", "safe-softmax", "softmax-gradient"]
@@ -141,14 +143,14 @@ def test_the_backward_pass_is_explained_by_the_switches_of_the_forward_pass() ->
 
 
 def test_an_added_constant_has_no_backward_work() -> None:
-    backward = passes(trace(Doctored, over="l,h,n", let="d=n*h"), "self-attention")[1]
+    backward = compare_passes(trace(Doctored, over="l,h,n", let="d=n*h"), "self-attention")[1]
     assert backward.explained  # a constant that is added hands its gradient on, free
 
 
 def test_a_recurrence_is_compared_from_two_rows_on() -> None:
     """Its equations count the first row apart; the gradient of U has no term at l = 1."""
     traced = trace(implementations("recurrent")["explicit"].module, over="l,d")
-    forward, backward = passes(traced, "recurrent")
+    forward, backward = compare_passes(traced, "recurrent")
     assert forward.explained and backward.explained
     assert forward.causes == backward.causes == ()
 
@@ -167,6 +169,6 @@ def test_a_pass_that_cannot_be_compared_says_why() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * x
 
-    forward, backward = passes(trace(Pooled, over="l,d"), m)
+    forward, backward = compare_passes(trace(Pooled, over="l,d"), m)
     assert not forward.explained and forward.reason == ""
     assert "how many maxima one entry wins" in backward.reason

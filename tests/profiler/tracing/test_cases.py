@@ -15,11 +15,16 @@ from costmodel.symbolic.printing import conditions_words
 from profiler.modules.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
 from profiler.modules.registry import implementations
 from profiler.tracing import trace
-from profiler.tracing.cases import ByCases, thin
-from profiler.tracing.compare_equations import Difference, against, minus, passes
-from profiler.tracing.meta_run.target import Target, TraceError, variables
+from profiler.tracing.cases import ByCases, narrow_lines
+from profiler.tracing.compare_equations import (
+    Difference,
+    classes_minus,
+    compare_pass,
+    compare_passes,
+)
+from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
 from profiler.tracing.report import as_json, as_markdown
-from profiler.tracing.trace import within
+from profiler.tracing.trace import trace_case
 from tests.profiler.tracing.test_trace import formula
 
 LET = {"d": "3"}
@@ -52,7 +57,7 @@ class Refusing(CausalConvolutionPadded):
 @cache
 def forward(module: Any) -> dict[str, Difference]:
     """Case -> what lies between the forward pass of a convolution and its equations."""
-    found = passes(trace(module, over="l,k", let=LET), "convolution")
+    found = compare_passes(trace(module, over="l,k", let=LET), "convolution")
     return {one.case: one for one in found if one.phase == "forward"}
 
 
@@ -76,8 +81,8 @@ def test_the_difference_is_a_formula_in_each_case() -> None:
 def test_both_passes_have_cases_and_say_so() -> None:
     whole = trace(CausalConvolutionPadded, over="l,k", let=LET)
     with pytest.raises(ByCases, match="l \\+ 1 >= k or l \\+ 2 <= k"):
-        against(whole, "convolution")
-    found = passes(whole, "convolution")
+        compare_pass(whole, "convolution")
+    found = compare_passes(whole, "convolution")
     assert [(one.phase, one.case) for one in found] == [
         ("forward", MANY), ("forward", FEW), ("backward", "l >= k"), ("backward", "l < k"),
     ]  # fmt: skip
@@ -105,9 +110,9 @@ def test_an_injected_sum_stays_unexplained_in_every_case() -> None:
 def test_an_injected_product_of_one_case_is_unexplained_there_alone() -> None:
     target = Target("Doubled", Doubled)
     for case, one in forward(CausalConvolutionPadded).items():
-        found = within(target, variables("l,k", LET), "math", one.region)
+        found = trace_case(target, parse_variables("l,k", LET), "math", one.region)
         unexplained = {"mul": formula("3*l")} if case == FEW else {}
-        assert against(found, "convolution").unexplained == unexplained
+        assert compare_pass(found, "convolution").unexplained == unexplained
 
 
 def test_a_case_that_cannot_be_traced_says_so() -> None:
@@ -126,25 +131,27 @@ def test_a_case_without_room_says_so() -> None:
 def test_a_narrow_case_is_taken_apart_into_lines() -> None:
     """l = k and l = k + 1, on each of which l follows from k."""
     l, k = Poly.atom("l"), Poly.atom("k")
-    lines = thin(frozenset((l - k, k + 1 - l)))
+    lines = narrow_lines(frozenset((l - k, k + 1 - l)))
     assert {conditions_words(line) for line in lines} == {"l = k", "l = k + 1"}
-    assert thin(frozenset((l - k,))) == [frozenset((l - k,))]
+    assert narrow_lines(frozenset((l - k,))) == [frozenset((l - k,))]
     for line, products in zip(
         lines, ("9*k*(k - 1)/2", "9*(k + 1)*k - 9*(k*(k + 1)/2 + k)"), strict=True
     ):
-        found = within(Target("line", CausalConvolutionPadded), variables("l,k", LET), "math", line)
+        found = trace_case(
+            Target("line", CausalConvolutionPadded), parse_variables("l,k", LET), "math", line
+        )
         assert list(found.variables.over) == ["k"] and found.region == line
-        assert against(found, "convolution").difference["mul"] == formula(products)
+        assert compare_pass(found, "convolution").difference["mul"] == formula(products)
 
 
 def test_of_forms_that_count_the_same_forward_the_backward_pass_tells_which_ran() -> None:
     """At l = w the band holds as many pairs as the whole triangle."""
     name, l, w = "restricted-attention-causal", Poly.atom("l"), Poly.atom("w")
-    sizes = variables("l,w", {"n": "1", "h": "3", "d": "3"})
+    sizes = parse_variables("l,w", {"n": "1", "h": "3", "d": "3"})
     target = Target("band", implementations(name)["banded"].module)
-    found = within(target, sizes, "math", frozenset((l - w, w - l)))
-    assert against(found, name).explained
-    backward = against(found, name, "backward")
+    found = trace_case(target, sizes, "math", frozenset((l - w, w - l)))
+    assert compare_pass(found, name).explained
+    backward = compare_pass(found, name, "backward")
     assert backward.explained and backward.form == "banded"
 
 
@@ -152,6 +159,6 @@ def test_formulas_in_halves_are_compared_by_their_values() -> None:
     """A centred convolution has floor(k/2) taps ahead of a token."""
     k = Poly.atom("k")
     ahead, behind = k // 2, (k + 1) // 2
-    assert minus({"mul": ahead * behind * 4}, {"mul": k * k - (behind - ahead)}) == {}
-    odd = minus({"mul": k}, {"mul": ahead * 2})["mul"]
+    assert classes_minus({"mul": ahead * behind * 4}, {"mul": k * k - (behind - ahead)}) == {}
+    odd = classes_minus({"mul": k}, {"mul": ahead * 2})["mul"]
     assert [odd.at({"k": size}) for size in (2, 3, 4, 5)] == [0, 1, 0, 1]

@@ -20,14 +20,21 @@ from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import Poly, call
 from costmodel.symbolic.printing import conditions_words
 from profiler.modules.registry import implementations
-from profiler.tracing.cases import Case, Traces
-from profiler.tracing.compare_equations import Difference, by_case, passes
-from profiler.tracing.divisions import Division, asked, cases, divided, floors, undone
+from profiler.tracing.cases import SizeCase, Traces
+from profiler.tracing.compare_equations import Difference, by_case, compare_passes
+from profiler.tracing.divisions import (
+    Division,
+    asked_conditions,
+    asked_formula,
+    division_cases,
+    floor_free_cases,
+    floors_in,
+)
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import observe
-from profiler.tracing.meta_run.target import Target, TraceError, variables
+from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
 from profiler.tracing.result import Break, Trace
-from profiler.tracing.trace import trace, within
+from profiler.tracing.trace import trace, trace_case
 
 L, C, W, K = map(Poly.atom, "lCwk")
 OVER = L // C
@@ -41,20 +48,20 @@ SHORT, WHOLE, FEW = "l > C*floor(l/C) and floor(l/C) >= 1", "l = C*floor(l/C)", 
 def test_a_size_is_a_multiple_and_a_remainder() -> None:
     assert MULTIPLE.letters == ("floor(l/C)",)
     assert BEYOND.letters == ("floor(l/C)", "(-C*floor(l/C) + l)")
-    sizes = BEYOND.over(variables("l,C", "d=l+1"))
+    sizes = BEYOND.over(parse_variables("l,C", "d=l+1"))
     assert list(sizes.over) == [*BEYOND.letters, "C"]
     assert sizes.sizes({"floor(l/C)": 4, "(-C*floor(l/C) + l)": 3, "C": 5})["d"] == 24
-    assert undone(BEYOND.value**2, (BEYOND,)) == L**2
-    assert conditions_words(asked(BEYOND.bounds, (BEYOND,))) == SHORT
+    assert asked_formula(BEYOND.value**2, (BEYOND,)) == L**2
+    assert conditions_words(asked_conditions(BEYOND.bounds, (BEYOND,))) == SHORT
 
 
 def test_the_cases_of_a_division_are_disjoint_and_cover_all_sizes() -> None:
     """Of l over C, and of k over 6: halves and thirds at once."""
-    sizes = variables("l,C,k", "d=2")
+    sizes = parse_variables("l,C,k", "d=2")
 
     def parts(*over: Poly) -> list[Constraints]:
-        found = divided(frozenset(), sizes, floors(over))
-        return [asked(region, (way,) if way else ()) for region, way in found]
+        found = division_cases(frozenset(), sizes, floors_in(over))
+        return [asked_conditions(region, (way,) if way else ()) for region, way in found]
 
     by_size, by_number = parts(OVER), parts(K // 2, (K + 1) // 3)
     assert [conditions_words(region) for region in by_size] == [FEW, WHOLE, SHORT]
@@ -69,18 +76,18 @@ def test_the_cases_of_a_division_are_disjoint_and_cover_all_sizes() -> None:
 def test_a_floor_with_few_values_is_told_by_its_bounds() -> None:
     """floor((l - 1)/C) = 0 and floor(l/C) >= 1 is l = C."""
     region = frozenset((-((L - 1) // C), OVER - 1))
-    assert cases(region) == [frozenset((L - C, C - L))]
+    assert floor_free_cases(region) == [frozenset((L - C, C - L))]
     r = Poly.atom("r")
-    halves = cases(frozenset((C - 1 - r, (r * 2) // C + r - 3)))
-    assert len(halves) == 2 and not any(floors(case) for case in halves)
+    halves = floor_free_cases(frozenset((C - 1 - r, (r * 2) // C + r - 3)))
+    assert len(halves) == 2 and not any(floors_in(case) for case in halves)
 
 
 def test_a_size_over_two_others_is_refused() -> None:
-    both = floors([OVER + L // W])
+    both = floors_in([OVER + L // W])
     with pytest.raises(TraceError, match="divide l by C and by w: a size is not written by its"):
-        divided(frozenset(), variables("l,C,w", "d=2"), both)
+        division_cases(frozenset(), parse_variables("l,C,w", "d=2"), both)
     with pytest.raises(TraceError, match=r"numbers that all divide 35: .*up to 16"):
-        divided(frozenset(), variables("l,C,w", "d=2"), floors([L // 5 + L // 7]))
+        division_cases(frozenset(), parse_variables("l,C,w", "d=2"), floors_in([L // 5 + L // 7]))
 
 
 # Equations with chunks.
@@ -128,18 +135,18 @@ class Untraced:
 
     @property
     def trace(self) -> Trace:
-        sizes, target = variables(self.over, self.let), Target("module", self.make)
+        sizes, target = parse_variables(self.over, self.let), Target("module", self.make)
         broken = Break({}, "", "0", 1)
         return Trace(
             "module", "math", sizes, {(p, "mul"): broken for p in ("forward", "backward")},
-            [], [], {}, {}, within=partial(within, target, sizes, "math"),
+            [], [], {}, {}, within=partial(trace_case, target, sizes, "math"),
         )  # fmt: skip
 
 
 def compared(make: Callable[..., nn.Module]) -> dict[str, Difference]:
     """Case -> what lies between the forward pass and the equations there."""
     traces = Traces(Untraced(make, "l,C", {"d": "1"}).trace)
-    return {one.case: one for one in by_case(traces, blocks(), "forward", Case())}
+    return {one.case: one for one in by_case(traces, blocks(), "forward", SizeCase())}
 
 
 def test_chunks_are_compared_by_quotient_and_remainder() -> None:
@@ -157,7 +164,7 @@ def test_chunks_are_compared_by_quotient_and_remainder() -> None:
 def test_a_divisor_that_was_not_given_is_told_in_a_sentence() -> None:
     found = trace(lambda l, d: Blocks(l=l, d=d, C=3), over="l,d")
     with pytest.raises(TraceError, match="give C with --over or --let"):
-        passes(found, blocks())
+        compare_passes(found, blocks())
 
 
 @pytest.mark.parametrize("doctor", ["whole", "short"])
@@ -174,7 +181,7 @@ def test_an_injected_exponential_is_left_in_its_cases_alone(doctor: str) -> None
 def test_what_holds_from_two_chunks_on_alone_is_a_case_of_its_own() -> None:
     """An exponential more where the sequence is one chunk."""
     target, way = Untraced(partial(Blocks, doctor="single"), "l,C", {"d": "1"}), (MULTIPLE,)
-    found = by_case(Traces(target.trace), blocks(), "forward", Case(divisions=way))
+    found = by_case(Traces(target.trace), blocks(), "forward", SizeCase(divisions=way))
     assert {one.case: one.unexplained for one in found} == {
         f"{WHOLE} and floor(l/C) >= 2": {},
         "l = C": {"exp": Poly.of(1)},
@@ -189,7 +196,7 @@ def test_a_line_of_even_or_odd_sizes_is_compared() -> None:
     module = implementations("convolution-same")["conv"].module
     traces = Traces(Untraced(module, "l,k", {"d": "2"}).trace)
     ahead = call("floor_div", K + 1, 2)
-    line = Case(frozenset((ahead + L - K, K - ahead - L)))
+    line = SizeCase(frozenset((ahead + L - K, K - ahead - L)))
     found = list(by_case(traces, cm.mixer("convolution-same"), "backward", line))
     assert {one.case for one in found} == {
         "k = 2*floor(k/2) and l = floor(k/2)",
@@ -269,10 +276,10 @@ class Random(nn.Module):
 
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_formulas_of_random_chunks_hold_at_other_sizes(seed: int) -> None:
-    target, sizes = Target("Random", partial(Random, seed=seed)), variables("l,C", {"d": "2"})
+    target, sizes = Target("Random", partial(Random, seed=seed)), parse_variables("l,C", {"d": "2"})
     generator = random.Random(seed)
     for way in (MULTIPLE, BEYOND):
-        found = within(target, sizes, "math", way.bounds, (way,))
+        found = trace_case(target, sizes, "math", way.bounds, (way,))
         least = [found.since[letter] for letter in way.letters]
         for _ in range(14):
             c = generator.randint(4, 17)
@@ -282,10 +289,12 @@ def test_formulas_of_random_chunks_hold_at_other_sizes(seed: int) -> None:
             for phase in ("forward", "backward"):
                 for class_, poly in found.classes(phase).items():
                     assert isinstance(poly, Poly)
-                    assert undone(poly, (way,)).rational(point) == seen.get((phase, class_), 0)
+                    assert asked_formula(poly, (way,)).rational(point) == seen.get(
+                        (phase, class_), 0
+                    )
 
 
 def test_a_branch_on_the_remainder_has_no_formula() -> None:
     target = Target("Random", Random)
-    found = within(target, variables("l,C", {"d": "2"}), "math", BEYOND.bounds, (BEYOND,))
+    found = trace_case(target, parse_variables("l,C", {"d": "2"}), "math", BEYOND.bounds, (BEYOND,))
     assert isinstance(found.quantities["forward", "exp"], Break)

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from costmodel.symbolic.polynomial import Poly, call, size
-from profiler.tracing.interpolation import Point, axis, degree_along, interpolate, powers, spans
+from profiler.tracing.interpolation import (
+    Point,
+    axis,
+    degree_along,
+    interpolate,
+    powers_up_to,
+    spans,
+)
 from profiler.tracing.step_functions import PRIME, axis_with_atoms, in_span, monomial_values
 
 LETTERS = ("l", "d", "n")
@@ -46,7 +53,7 @@ def test_random_polynomials_are_found(seed: int) -> None:
     for i, letter in enumerate(LETTERS):
         # two lines, as terms may cancel along one
         most = max(degree(i, (5, 3, 2)), degree(i, (11, 7, 13)))
-        axes.append(axis(letter, powers(letter, most), range(5, 14)))
+        axes.append(axis(letter, powers_up_to(letter, most), range(5, 14)))
     assert interpolate(axes, numbers, whole=True).get("x", Poly()) == poly
 
 
@@ -56,7 +63,7 @@ def test_no_power_is_enough_for_steps() -> None:
 
 
 def test_powers_that_fit_a_few_places_are_found_out() -> None:
-    basis = axis("l", powers("l", 1), [5, 6, 7])
+    basis = axis("l", powers_up_to("l", 1), [5, 6, 7])
     assert spans(basis, [5, 6, 7], lambda p: {"x": min(p, 10)})
     assert not spans(basis, [5, 6, 11], lambda p: {"x": min(p, 10)})
 

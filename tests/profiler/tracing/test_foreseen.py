@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from profiler.tracing import size_samples as points_, trace
-from profiler.tracing.extrapolate import foresight
+from profiler.tracing.extrapolate import extrapolator
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.fused import BACKENDS
-from profiler.tracing.meta_run.operation import Layout
-from profiler.tracing.meta_run.run_log import renumbered, whole_numbers, within
-from profiler.tracing.meta_run.target import Target, variables
+from profiler.tracing.meta_run.operation import TensorLayout
+from profiler.tracing.meta_run.run_log import inner_axes, renumbered, whole_numbers
+from profiler.tracing.meta_run.target import Target, parse_variables
 from profiler.tracing.result import Break
-from profiler.tracing.size_samples import Foresight, Points
+from profiler.tracing.size_samples import Extrapolator, SizeSamples
 from tests.profiler.tracing import modules, test_proof
 
 
@@ -26,10 +26,10 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(points_, "SHORT_S", -1.0)
 
 
-def around(make: Any, over: str, let: str, base: Point) -> tuple[Points, Foresight | None]:
+def around(make: Any, over: str, let: str, base: Point) -> tuple[SizeSamples, Extrapolator | None]:
     """The runs of a module, and what they let foresee."""
-    points = Points(Target("module", make), variables(over, let), BACKENDS["math"])
-    return points, foresight(points, base)
+    points = SizeSamples(Target("module", make), parse_variables(over, let), BACKENDS["math"])
+    return points, extrapolator(points, base)
 
 
 class Stacked(nn.Module):
@@ -122,10 +122,10 @@ def test_slow_modules_hide_no_operation(doctor: str, monkeypatch: pytest.MonkeyP
 
 def test_strides_are_counted_in_what_lies_within_them() -> None:
     # queries, keys and values of (1, l, d) side by side: l n h entries, 3 n h apart, heads first
-    layout = Layout((1, 2, 5, 3), (90, 3, 18, 1), torch.float32)
-    assert [set(within(layout, axis)) for axis in range(4)] == [{1, 2, 3}, {3}, {1, 3}, set()]
+    layout = TensorLayout((1, 2, 5, 3), (90, 3, 18, 1), torch.float32)
+    assert [set(inner_axes(layout, axis)) for axis in range(4)] == [{1, 2, 3}, {3}, {1, 3}, set()]
     assert list(whole_numbers(layout)) == [1, 2, 5, 3, 3, 1, 3, 1]
     other = renumbered(layout, iter([1, 7, 4, 11, 3, 1, 3, 1]))
-    assert other == Layout((1, 7, 4, 11), (3 * 7 * 4 * 11, 11, 3 * 7 * 11, 1), torch.float32)
-    expanded = Layout((4, 5), (0, 1), torch.float32)
+    assert other == TensorLayout((1, 7, 4, 11), (3 * 7 * 4 * 11, 11, 3 * 7 * 11, 1), torch.float32)
+    expanded = TensorLayout((4, 5), (0, 1), torch.float32)
     assert renumbered(expanded, whole_numbers(expanded)) == expanded

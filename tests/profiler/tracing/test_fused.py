@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from costmodel.symbolic.polynomial import Poly
-from profiler.counting.saved_tensors import keys, saving
+from profiler.counting.saved_tensors import collecting_saved, tensor_keys
 from profiler.tracing import trace
 from profiler.tracing.meta_run.fused import fused_backend
 from profiler.tracing.meta_run.recorder import Recorder
@@ -28,7 +28,7 @@ def layouts(tensors: Any) -> Layouts:
 def run(fn: Callable[..., Any], tensors: list[Tensor]) -> tuple[Layouts, Layouts, Layouts]:
     """The layouts of results, of what is saved, in any order, and of gradients."""
     given = [t.detach().requires_grad_() for t in tensors]
-    with saving() as saved:
+    with collecting_saved() as saved:
         made = fn(*given)
     results = made if isinstance(made, tuple) else (made,)
     kept = [tensor for tensors in saved.storages().values() for tensor in tensors[:1]]
@@ -116,8 +116,8 @@ def test_merging_the_heads_of_a_result_is_free(joined: int) -> None:
     found = trace(make, over="l,h", backend="fused")
     for l, h in ((9, 3), (20, 4)):
         module, x = make(l, h)
-        own = keys(module.parameters())
-        with saving() as saved:
+        own = tensor_keys(module.parameters())
+        with collecting_saved() as saved:
             result = module(x.requires_grad_())
         held = [ts[0] for place, ts in saved.storages().items() if place not in own]
         size = sum(t.untyped_storage().nbytes() for t in held)

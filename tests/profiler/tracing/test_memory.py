@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from costmodel.symbolic.polynomial import Poly
-from profiler.counting.saved_tensors import key
+from profiler.counting.saved_tensors import tensor_key
 from profiler.meters.memory.allocator import cpu_peak, profiler_sees_allocations
 from profiler.tracing import trace
 from profiler.tracing.meta_run.fused import math_backend
@@ -136,7 +136,7 @@ def measured(module: nn.Module, x: Tensor) -> int:
             tensor.grad = None
 
     step()
-    before = {key(t): t.untyped_storage().nbytes() for t in (x, *module.parameters())}
+    before = {tensor_key(t): t.untyped_storage().nbytes() for t in (x, *module.parameters())}
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         return sum(before.values()) + cpu_peak(step, reset).peak
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from profiler.tracing.meta_run.fused import math_backend
 from profiler.tracing.meta_run.observe import PEAK, observe
-from profiler.tracing.meta_run.operation import kind_of
+from profiler.tracing.meta_run.operation import kind_of_operation
 from profiler.tracing.meta_run.recorder import Recorder
 from profiler.tracing.meta_run.target import Target
 from tests.profiler.tracing.test_memory import Function
@@ -35,7 +35,7 @@ ATEN = torch.ops.aten
     ids=lambda value: value.name() if not isinstance(value, bool) else None,
 )
 def test_what_gives_its_first_argument_back_as_it_was(operation: Any, in_place: bool) -> None:
-    assert kind_of(operation).in_place == in_place
+    assert kind_of_operation(operation).in_place == in_place
 
 
 def twice(call: Callable[[Tensor], Any]) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.counting.backward_rules import LAYER_RULES, covered
+from profiler.counting.backward_rules import LAYER_RULES, covered_positions
 from profiler.counting.forward_rules import RULES
 from profiler.counting.operations import NOTHING, Operations
 from profiler.tracing.meta_run.fused import math_backend
@@ -170,7 +170,7 @@ def test_a_mean_at_places_has_no_rule() -> None:
 )
 def test_covered_places(windows: int, kernel: int, stride: int, dilation: int) -> None:
     places = {i * stride + j * dilation for i in range(windows) for j in range(kernel)}
-    assert covered(windows, kernel, stride, dilation) == len(places)
+    assert covered_positions(windows, kernel, stride, dilation) == len(places)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
