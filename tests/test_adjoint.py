@@ -255,13 +255,13 @@ def test_a_lost_share_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array whose second reader hands nothing back."""
     from costmodel.adjoint import node_rules
 
-    kept = node_rules.RULES[Ref]
+    kept = node_rules.RULES[Ref].hand
 
     def lost(builder: object, node: Ref, gradient: Node, scope: object) -> None:
         if node.array.name != "K":
             kept(builder, node, gradient, scope)
 
-    monkeypatch.setitem(node_rules.RULES, Ref, lost)
+    monkeypatch.setitem(node_rules.RULES, Ref, node_rules.Adjoint(lost))
     adjoint.cache_clear()
     try:
         made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from costmodel.adjoint.residuals import active, extent
+from costmodel.adjoint.residuals import extent
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
@@ -120,7 +120,7 @@ class Picked:
         """Whether an entry has a gradient, is read by one number, and by no two points."""
         plain = [p for p in ref.positions if not isinstance(p, Gather)]
         alone = {*plain} >= {index.as_poly() for index in around}
-        computed = ref.array in active(self.system) and ref.array.role != "parameter"
+        computed = ref.array in self.system.active and ref.array.role != "parameter"
         return computed and alone and len(plain) == len(ref.positions) - 1
 
     def _made(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:

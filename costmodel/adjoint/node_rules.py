@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from costmodel.adjoint.derivatives import OF_BOTH, OF_OPERAND, OF_RESULT
-from costmodel.adjoint.residuals import active, is_active
 from costmodel.adjoint.transpose import Scale, Share, inverted
 from costmodel.errors import Unsupported
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System
@@ -96,6 +95,11 @@ class Reversal(Protocol):
         ...
 
 
+def is_active(node: Node, arrays: frozenset[Array]) -> bool:
+    """Whether a gradient flows into an expression, given the arrays that have one."""
+    return not arrays.isdisjoint(node.arrays)
+
+
 def is_free(gradient: Node) -> bool:
     """Whether an expression takes no operation, so that it may be written more than once."""
     if isinstance(gradient, (Neg, FreeScale)):
@@ -108,7 +112,7 @@ def _ref(builder: Reversal, node: Ref, gradient: Node, scope: Scope) -> None:
 
 
 def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> None:
-    arrays = active(builder.system)
+    arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
     builder.hand(node.left, gradient, scope)
@@ -119,7 +123,7 @@ def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
-    arrays = active(builder.system)
+    arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
     builder.hand(node.left, Mul(gradient, node.right), scope)
@@ -131,7 +135,7 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
-    arrays = active(builder.system)
+    arrays = builder.system.active
     both = is_active(node.left, arrays) and is_active(node.right, arrays)
     if "quotient-gradient" in builder.rewrites:
         gradient = builder.named(gradient, scope) if both else gradient
@@ -208,23 +212,78 @@ def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Sco
     """What depends on no array that gets a gradient hands nothing on."""
 
 
-RULES: Rules[Callable[..., None]] = Rules(
+@dataclass(frozen=True)
+class Reader:
+    """Whose gradients read values: the arrays that get one, and whether that of a divisor reads the
+    quotient (or else what was divided)."""
+
+    active: frozenset[Array]
+    quotients: bool
+
+    def wants(self, node: Node) -> bool:
+        """Whether a gradient flows into an expression."""
+        return is_active(node, self.active)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Which values the gradient of a node reads: of each operand, in order, and of its result."""
+
+    operands: tuple[bool, ...] = ()
+    result: bool = False
+
+
+def _no_value(node: Node, reader: Reader) -> Reads:
+    return Reads()
+
+
+def _other_factor(node: Mul, reader: Reader) -> Reads:
+    return Reads((reader.wants(node.right), reader.wants(node.left)))
+
+
+def _divisor(node: Div, reader: Reader) -> Reads:
+    """The divisor, and for its own gradient the quotient, or what was divided."""
+    below = reader.wants(node.right)
+    return Reads((below and not reader.quotients, True), below and reader.quotients)
+
+
+def _result_or_operand(node: Call, reader: Reader) -> Reads:
+    result = node.function in OF_RESULT
+    return Reads((not result,), result)
+
+
+def _largest(node: Reduce, reader: Reader) -> Reads:
+    """Of a maximum its terms and the largest one."""
+    return Reads((node.kind == "max",), node.kind == "max")
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """How a kind of node hands its gradient on, and which values that reads."""
+
+    hand: Callable[..., None]
+    reads: Callable[..., Reads] = _no_value
+
+
+_OF_GRADIENTS = refused("the gradient of a bracket, which gradients alone hold, is not derived")
+
+RULES: Rules[Adjoint] = Rules(
     "adjoint",
     {
-        Constant: _none,
-        Ref: _ref,
-        Add: _add,
-        Sub: _add,
-        Mul: _mul,
-        Div: _div,
-        Neg: _negated,
-        FreeScale: _free_scale,
-        Call: _call,
-        Reduce: _reduce,
-        Bracket: refused("the gradient of a bracket, which gradients alone hold, is not derived"),
-        Fft: _fft,
-        Select: _none,
-        Composite: WRITTEN_OUT,
+        Constant: Adjoint(_none),
+        Ref: Adjoint(_ref),
+        Add: Adjoint(_add),
+        Sub: Adjoint(_add),
+        Mul: Adjoint(_mul, _other_factor),
+        Div: Adjoint(_div, _divisor),
+        Neg: Adjoint(_negated),
+        FreeScale: Adjoint(_free_scale),
+        Call: Adjoint(_call, _result_or_operand),
+        Reduce: Adjoint(_reduce, _largest),
+        Bracket: Adjoint(_OF_GRADIENTS, _OF_GRADIENTS),
+        Fft: Adjoint(_fft),
+        Select: Adjoint(_none),
+        Composite: Adjoint(WRITTEN_OUT, WRITTEN_OUT),
     },
 )
-"""Kind of node -> how it hands its gradient on."""
+"""Kind of node -> what its gradient takes."""

@@ -9,53 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
-from costmodel.adjoint.derivatives import OF_RESULT
+from costmodel.adjoint.node_rules import RULES, Reader
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
-from costmodel.language.nodes import (
-    Add,
-    Array,
-    Bracket,
-    Call,
-    Composite,
-    Constant,
-    Div,
-    Fft,
-    FreeScale,
-    Mul,
-    Neg,
-    Node,
-    Reduce,
-    Ref,
-    Select,
-    Sub,
-    derived,
-)
-from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
+from costmodel.language.nodes import Array, Call, Constant, FreeScale, Neg, Node, Ref, derived
 from costmodel.program.recurrences import in_order
 from costmodel.symbolic.constraints import implied
 from costmodel.symbolic.polynomial import Poly
-
-
-@cache
-def active(system: System) -> frozenset[Array]:
-    """The arrays that depend on something that gets a gradient; positions get none."""
-    found = frozenset(system.wanted)
-    while True:
-        more = {
-            e.array for e in system.equations if e.array.below is None and is_active(e.value, found)
-        }
-        if more <= found:
-            return found
-        found |= more
-
-
-def is_active(node: Node, arrays: frozenset[Array]) -> bool:
-    """Whether a gradient flows into an expression."""
-    return not arrays.isdisjoint(node.arrays)
 
 
 @dataclass
@@ -96,7 +58,7 @@ def stored(system: System, *, quotients: bool = True) -> System:
     equations: list[Equation] = []
     shared = Shared()
     for equation in system.equations:
-        splitter = _Splitter(equation, active(system), equations, shared, quotients)
+        splitter = _Splitter(system, equation, equations, shared, quotients)
         value = splitter.rewritten(equation.value, (), top=True)
         equations.append(replace(equation, value=value))
     return replace(system, equations=in_order(replace(system, equations=tuple(equations))))
@@ -106,8 +68,8 @@ def stored(system: System, *, quotients: bool = True) -> System:
 class _Splitter:
     """Writes the values that the gradient of one equation reads into arrays."""
 
+    system: System
     equation: Equation
-    active: frozenset[Array]
     written: list[Equation]
     shared: Shared
     quotients: bool = True
@@ -115,11 +77,15 @@ class _Splitter:
 
     def rewritten(self, node: Node, over: tuple[Index, ...], *, top: bool = False) -> Node:
         """The expression, with the values that its own gradient needs as references."""
-        if not is_active(node, self.active):
+        if self.system.active.isdisjoint(node.arrays):
             return node
-        return RULES[type(node)](self, node, over, top)
+        reads = RULES[type(node)].reads(node, Reader(self.system.active, self.quotients))
+        inner = over + tuple(outer_first(node.binders))
+        needed = iter(reads.operands)
+        kept = node.map(lambda operand: self._operand(operand, inner, needed=next(needed, False)))
+        return self._named(kept, over) if reads.result and not top else kept
 
-    def operand(self, node: Node, over: tuple[Index, ...], *, needed: bool) -> Node:
+    def _operand(self, node: Node, over: tuple[Index, ...], *, needed: bool) -> Node:
         """An operand, as a value that can be read again if the gradient needs it."""
         kept = self.rewritten(node, over)
         return self._value(kept, over) if needed else kept
@@ -129,9 +95,9 @@ class _Splitter:
             return node
         if isinstance(node, (Neg, FreeScale)):
             return replace(node, body=self._value(node.body, over))
-        return self.named(node, over)
+        return self._named(node, over)
 
-    def named(self, node: Node, over: tuple[Index, ...]) -> Ref:
+    def _named(self, node: Node, over: tuple[Index, ...]) -> Ref:
         """An array of its own for a value, over the indices around it."""
         if node in self.made:
             return self.made[node]
@@ -152,71 +118,6 @@ class _Splitter:
     def _new(self, of: Array, shape: tuple[Poly, ...]) -> Array:
         taken = {e.array for e in self.written if of in e.array.made_for}
         return derived(of, "residual", str(len(taken) + 1), shape=shape)
-
-
-def _as_it_is(splitter: _Splitter, node: Node, over: tuple[Index, ...], top: bool) -> Node:
-    return node
-
-
-def _linear(splitter: _Splitter, node: Node, over: tuple[Index, ...], top: bool) -> Node:
-    """The gradient reads no operand."""
-    return node.map(lambda operand: splitter.rewritten(operand, over))
-
-
-def _mul(splitter: _Splitter, node: Mul, over: tuple[Index, ...], top: bool) -> Node:
-    """The gradient of each factor reads the other one."""
-    left, right = (is_active(factor, splitter.active) for factor in (node.left, node.right))
-    return Mul(
-        splitter.operand(node.left, over, needed=right),
-        splitter.operand(node.right, over, needed=left),
-    )
-
-
-def _div(splitter: _Splitter, node: Div, over: tuple[Index, ...], top: bool) -> Node:
-    """The gradient reads the divisor, and that of the divisor the quotient, or what was divided."""
-    below = is_active(node.right, splitter.active)
-    quotient = Div(
-        splitter.operand(node.left, over, needed=below and not splitter.quotients),
-        splitter.operand(node.right, over, needed=True),
-    )
-    kept = below and splitter.quotients and not top
-    return splitter.named(quotient, over) if kept else quotient
-
-
-def _call(splitter: _Splitter, node: Call, over: tuple[Index, ...], top: bool) -> Node:
-    """The gradient reads the result or the operand."""
-    result = node.function in OF_RESULT
-    called = replace(node, body=splitter.operand(node.body, over, needed=not result))
-    return splitter.named(called, over) if result and not top else called
-
-
-def _reduce(splitter: _Splitter, node: Reduce, over: tuple[Index, ...], top: bool) -> Node:
-    """The gradient of a maximum reads its terms and the largest one, that of a sum nothing."""
-    largest, inner = node.kind == "max", over + tuple(outer_first(node.over))
-    reduced = replace(node, body=splitter.operand(node.body, inner, needed=largest))
-    return splitter.named(reduced, over) if largest and not top else reduced
-
-
-RULES: Rules[Callable[..., Node]] = Rules(
-    "residuals",
-    {
-        Constant: _as_it_is,
-        Ref: _as_it_is,
-        Add: _linear,
-        Sub: _linear,
-        Mul: _mul,
-        Div: _div,
-        Neg: _linear,
-        FreeScale: _linear,
-        Call: _call,
-        Reduce: _reduce,
-        Bracket: refused("the gradient of a bracket, which gradients alone hold, is not derived"),
-        Fft: _as_it_is,
-        Select: _as_it_is,
-        Composite: WRITTEN_OUT,
-    },
-)
-"""Kind of node -> the same node with the values that its gradient reads in arrays of their own."""
 
 
 def extent(index: Index, outer: Iterable[Index]) -> Poly:

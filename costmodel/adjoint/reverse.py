@@ -17,7 +17,7 @@ from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, pla
 from costmodel.adjoint.gather_adjoint import Picked
 from costmodel.adjoint.node_rules import RULES, Scope, is_free
 from costmodel.adjoint.recompute import recomputed
-from costmodel.adjoint.residuals import Shared, active, extent, is_active, stored
+from costmodel.adjoint.residuals import Shared, extent, stored
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
 from costmodel.adjoint.transpose import Scale, Share, inverted, ranges
 from costmodel.errors import Unsupported
@@ -129,7 +129,7 @@ class _Builder(Sums):
 
     def _block(self, block: Block) -> None:
         """The gradients of a block's arrays, and what they hand on."""
-        arrays = [array for array in _readers_first(block) if array in active(self.system)]
+        arrays = [array for array in _readers_first(block) if array in self.system.active]
         for array in arrays:
             self.grads[array] = self._gradient(array, in_loop=block.is_loop)
         named = self._settled(block, arrays)
@@ -255,9 +255,8 @@ class _Builder(Sums):
 
     def hand(self, node: Node, gradient: Node, scope: Scope) -> None:
         """Hand the gradient of an expression on to what it is made of."""
-        if not is_active(node, active(self.system)):
-            return
-        RULES[type(node)](self, node, gradient, scope)
+        if not self.system.active.isdisjoint(node.arrays):
+            RULES[type(node)].hand(self, node, gradient, scope)
 
     def named(self, gradient: Node, scope: Scope) -> Node:
         """A gradient that is used more than once, in an array of its own; others as they are."""

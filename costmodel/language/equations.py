@@ -40,7 +40,6 @@ from costmodel.language.nodes import (
     Gather,
     Node,
     Position,
-    Reduce,
     Ref,
     Select,
     names_in,
@@ -135,6 +134,20 @@ class System:
         return tuple(
             a for a in arrays if a.role in self.trained and a.below is None and a not in self.fixed
         )
+
+    @cached_property
+    def active(self) -> frozenset[Array]:
+        """The arrays that depend on something that gets a gradient; positions get none."""
+        found = frozenset(self.wanted)
+        while True:
+            more = {
+                e.array
+                for e in self.equations
+                if e.array.below is None and not found.isdisjoint(e.value.arrays)
+            }
+            if more <= found:
+                return found
+            found |= more
 
     @cached_property
     def given(self) -> Array:
@@ -458,8 +471,8 @@ def _check_bound(equation: Equation) -> None:
     for entry, over in walk(equation.value):
         bound = free | {i.atom for i in over}
         _check_ranges(equation, over, bound)
-        if isinstance(entry, (Reduce, Select)) and any(i.atom in free for i in entry.over):
-            twice = next(i.name for i in entry.over if i.atom in free)
+        if not isinstance(entry, Composite) and any(i.atom in free for i in entry.binders):
+            twice = next(i.name for i in entry.binders if i.atom in free)
             raise EquationError(
                 f"{equation.name}: index {twice} is on the left side and reduced over; take another"
             )

@@ -8,7 +8,7 @@ from typing import Any, Never, TypeVar
 from costmodel.errors import Unsupported
 from costmodel.language.nodes import KINDS, Node
 
-Rule = TypeVar("Rule", bound=Callable[..., Any])
+Rule = TypeVar("Rule")
 
 
 class Rules(dict[type[Node], Rule]):

@@ -7,18 +7,35 @@ beside a sum that may have no term, stands in brackets: `[i >= 2]` is 1 there an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.errors import Unsupported
-from costmodel.language.functions import TABLE
-from costmodel.language.indices import Index
-from costmodel.language.nodes import Binary, Fft, Node, Reduce, Select
+from costmodel.language.indices import Index, one_by_one
+from costmodel.language.nodes import (
+    Add,
+    Binary,
+    Bracket,
+    Call,
+    Composite,
+    Constant,
+    Div,
+    Fft,
+    FreeScale,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Ref,
+    Select,
+    Sub,
+)
 from costmodel.language.notation import Notation
-from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
+from costmodel.program.nonempty import EVERYWHERE, both, may_be_empty
 from costmodel.program.phases import Instances
 from costmodel.program.trip_count import Points, network, terms_of
-from costmodel.questions.count import RULES, rows_of, sorted_entries, transforms
+from costmodel.questions.count import RULES as COUNT, rows_of, sorted_entries, transforms
 from costmodel.symbolic.constraints import (
     ONE,
     Bound,
@@ -165,25 +182,26 @@ def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly,
 
 
 def _walk(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
-    """The sums of a node and of those inside it; RULES says which nodes cost something."""
-    if isinstance(node, Reduce):
-        name = {"sum": "add", "max": "compare"}[node.kind]
-        for value in _reduction(node, around):
-            yield name, value
-        for part in node.parts:
-            yield from _walk(part.body, around.inside(part.over))
-        return
-    if isinstance(node, Fft):
-        yield from _transform(node, around)
-    elif isinstance(node, Select):
-        for value in _selection(node, around):
-            yield "compare", value
-    else:
-        for place in _carried_out(node, around.points):
-            for name in _steps(node, around.points):
-                yield name, around.sum(Poly.of(1), place)
-    for child in node.children:
-        yield from _walk(child, around)
+    """The sums of a node and of those inside it."""
+    yield from RULES[type(node)](node, around)
+    for over in one_by_one(node.binders):
+        for child in node.children:
+            yield from _walk(child, around.inside(over))
+
+
+def _at_each_point(node: Node, around: _Around) -> Iterator[tuple[str, Sum]]:
+    """What the node's own rule counts, at each of the points where it is carried out."""
+    points, places = around.points, EVERYWHERE
+    if isinstance(node, Binary) and may_be_empty(points.equation):
+        places = both(node, points.constraints)
+    for place in places:
+        for name, _ in COUNT[type(node)](node, points):
+            yield name, around.sum(Poly.of(1), place)
+
+
+def _reduce(node: Reduce, around: _Around) -> Iterator[tuple[str, Sum]]:
+    for value in _reduction(node, around):
+        yield {"sum": "add", "max": "compare"}[node.kind], value
 
 
 def _reduction(node: Reduce, around: _Around) -> Iterator[Sum]:
@@ -203,15 +221,15 @@ def _reduction(node: Reduce, around: _Around) -> Iterator[Sum]:
         yield around.sum(Poly.of(-1), place)
 
 
-def _selection(node: Select, around: _Around) -> Iterator[Sum]:
+def _select(node: Select, around: _Around) -> Iterator[tuple[str, Sum]]:
     """What a maximum over the entries takes, for each position; a network for each sorted row."""
     if node.kind != "sort":
-        yield from _reduction(node.maximum, around)
+        yield from _reduce(node.maximum, around)
         return
     kept, _ = rows_of(around.points)
     ranges = tuple(index for index in around.ranges if index.atom in kept)
     number = network(sorted_entries(node, around.points))
-    yield replace(around, ranges=ranges).sum(number)
+    yield "compare", replace(around, ranges=ranges).sum(number)
 
 
 def _number(node: Reduce, around: _Around) -> Poly | None:
@@ -224,25 +242,32 @@ def _number(node: Reduce, around: _Around) -> Poly | None:
         return None
 
 
-def _carried_out(node: Node, points: Points) -> Places:
-    """Where among its points a node costs anything."""
-    if isinstance(node, Binary) and may_be_empty(points.equation):
-        return both(node, points.constraints)
-    return EVERYWHERE
-
-
-def _steps(node: Node, points: Points) -> list[str]:
-    """The operations of a node at one point, as the count's own rule gives them."""
-    function = getattr(node, "function", None)
-    if function is not None:
-        return list(TABLE[function].steps)
-    return [name for name, _ in RULES[type(node)](node, points)]
-
-
-def _transform(node: Fft, around: _Around) -> Iterator[tuple[str, Sum]]:
+def _fft(node: Fft, around: _Around) -> Iterator[tuple[str, Sum]]:
     (piece,) = transforms(around.points, node).pieces
     for name, work in node.work.items():
         yield name, Sum((), piece[1] * work)
+
+
+RULES: Rules[Callable[..., Iterator[tuple[str, Sum]]]] = Rules(
+    "derivation",
+    {
+        Constant: _at_each_point,
+        Ref: _at_each_point,
+        Add: _at_each_point,
+        Sub: _at_each_point,
+        Mul: _at_each_point,
+        Div: _at_each_point,
+        Neg: _at_each_point,
+        FreeScale: _at_each_point,
+        Call: _at_each_point,
+        Reduce: _reduce,
+        Bracket: _at_each_point,
+        Fft: _fft,
+        Select: _select,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> the sums that its own operations come from."""
 
 
 def _at(index: Index, values: Mapping[str, Poly]) -> Index:
