@@ -1,1 +1,1 @@
-"""How far: longest paths and reachability in the unrolled equations."""
+"""Longest paths and reachability in the equations of a mixer, all rows of its loops unrolled."""

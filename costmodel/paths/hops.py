@@ -1,4 +1,8 @@
-"""How far does one hop go, in plain rows and in rows that lie in chunks?"""
+"""How many hops do the two positions furthest apart need, where rows stand alone or in chunks?
+
+A hop goes from a row to any row that the first reads. `evenly` answers where every row reads all
+rows up to a fixed distance; `by_chunks` where rows lie in chunks of a size such as C.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +27,31 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call, ceil_div
 
 BACK = "#back"
-"""How many rows away, at least one, a row reads: in one direction."""
+"""The distance, at least 1, from a row to a row that it reads, in one direction."""
 
 
 Reach = Poly | None
-"""How far a row reads in one direction; None where it reads every row there."""
+"""The largest distance at which a row reads in one direction; None: it reads every row there."""
 
 
 NOWHERE = Poly()
+"""The reach 0: no row is read in this direction."""
 
 
 @dataclass(frozen=True)
 class Hops:
-    """Which rows one reference reads in one direction: rows and distances, and who reads whom."""
+    """The rows that one reference reads in one direction.
+
+    `where` constrains the reading row (`#row`) and the distance (`#back`); `words` names the arrays
+    in messages, as in "y reads of x".
+    """
 
     where: Constraints
     words: str
 
     def reach(self, sign: int, length: Poly) -> tuple[Reach] | None:
-        """The largest distance, where every row reads at all distances from 1 to there, as far as
-        the sequence goes; None where it is not so."""
+        """(The reach,) if every row reads at all distances from 1 to the reach that lie in the
+        sequence; None if that is not proven."""
         row, back = Poly.atom(ROW), Poly.atom(BACK)
         inside = frozenset({row - 1, length - row, back - 1})
         inside |= {row - back * sign - 1, length - row + back * sign}
@@ -55,12 +64,12 @@ class Hops:
         return (call("Min", *(c + back for c in kept)) if kept else None,)
 
     def within(self, reach: Reach) -> bool:
-        """Whether no distance is larger than a reach."""
+        """Whether it is proven that no distance is larger than a reach."""
         return reach is None or implied(self.where, reach - Poly.atom(BACK))
 
 
 def _hops(known: Rows, sign: int) -> Iterator[Hops]:
-    """What every reference reads of earlier rows (sign 1), or of later ones (-1)."""
+    """The `Hops` of every reference to earlier rows (sign 1), or to later rows (-1)."""
     row, back = Poly.atom(ROW), Poly.atom(BACK)
     for found in joined(known):
         if found.read is None:
@@ -75,10 +84,10 @@ def _hops(known: Rows, sign: int) -> Iterator[Hops]:
 
 
 def furthest(known: Rows, sign: int) -> Reach:
-    """How far one hop goes at most in one direction, where it may go any shorter way too.
+    """The largest distance of one hop in one direction, where every shorter distance is a hop too.
 
     Raises:
-        Unsupported: it depends on more than how far away rows are.
+        Unsupported: which rows are read depends on more than their distance.
     """
     hops = list(_hops(known, sign))
     if not hops:
@@ -93,7 +102,7 @@ def furthest(known: Rows, sign: int) -> Reach:
 
 
 def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
-    """The smaller of two reaches, one that is nowhere left out."""
+    """The smaller of two reaches, or the other one where one of them is NOWHERE."""
     if one is None or two == NOWHERE:
         return one if two == NOWHERE else two
     if two is None or one == NOWHERE:
@@ -104,14 +113,15 @@ def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
 
 
 def _cases(reach: Reach) -> list[tuple[Constraints, Reach]]:
-    """A reach where it is at least 1, and nowhere where it is not."""
+    """The cases of a reach: itself at the sizes at which it is at least 1, elsewhere NOWHERE."""
     if reach is None or reach == NOWHERE or nonnegative(reach - 1):
         return [(frozenset(), reach)]
     return [(frozenset({reach - 1}), reach), (frozenset({-reach}), NOWHERE)]
 
 
 def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
-    """The largest distance where any row reads as far as any other does, in each direction."""
+    """The hops between the rows furthest apart, where all rows have the same reach in each
+    direction: ceil((length - 1) / reach) for the smaller of the two."""
     result = Exact()
     for (some, one), (others, two) in product(_cases(back), _cases(ahead)):
         guards = some | others
@@ -126,25 +136,26 @@ def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
 
 
 OUTER, INNER, UPPER = "#chunk", "#place", "#upper"
-"""Of two rows the chunk and the place in it of the lower one, from 1, and the upper one."""
+"""Of two rows: the chunk of the lower row, its place in the chunk (both from 1), the upper row."""
 
 
 MANY = 8
-"""Rows on the way from row 1 that are looked at before one recurs."""
+"""How many rows on the way from row 1 are looked at before their places in chunks repeat."""
 
 
 Case = tuple[Constraints, Poly]
-"""Sizes, and the hops there."""
+"""The constraints of a case, and a number of hops where they hold."""
 
 
 @dataclass(frozen=True)
 class Chunks:
     """Rows by chunk and place: row (chunk - 1)*size + place, place in 1..size.
 
-    In one direction the lower of two rows is the one that is read, in the other the one that reads.
-    What holds of all pairs of rows in one hop is that each lower row has all upper ones from the
-    next row to a furthest one, which never lies before that of an earlier row. Then a detour is no
-    shorter, and the positions furthest apart are the ends of the sequence, or of what is joined.
+    Of two rows that a hop joins, the lower row is read by the upper one in one direction, and reads
+    it in the other. Two things must hold: each lower row is joined with all upper rows from the
+    next row to some furthest row, and this furthest row never lies before that of an earlier lower
+    row. Then no detour is shorter, and the positions furthest apart are the first and the last row
+    (of the sequence, or of each run of rows that hops connect).
     """
 
     length: Poly
@@ -157,29 +168,29 @@ class Chunks:
 
     @property
     def lower(self) -> Poly:
-        """The lower row."""
+        """The number of the lower row."""
         return (Poly.atom(OUTER) - 1) * self.size + Poly.atom(INNER)
 
     @property
     def inside(self) -> Constraints:
-        """Where both rows are in the sequence, the lower one first."""
+        """The constraints that both rows lie in the sequence, the lower before the upper."""
         outer, inner, upper = map(Poly.atom, (OUTER, INNER, UPPER))
         ends = {upper - self.lower - 1, self.length - upper}
         return frozenset({outer - 1, inner - 1, self.size - inner}) | ends
 
     @property
     def classes(self) -> tuple[Constraints, Constraints]:
-        """The lower row by its place: before the end of its chunk, and there."""
+        """The two classes of lower rows: before the end of a chunk, and at the end of a chunk."""
         inner = Poly.atom(INNER)
         return frozenset({self.size - 1 - inner}), frozenset({inner - self.size})
 
     def itself(self, where: Constraints) -> Poly:
-        """The lower row, at the end of its chunk written as such."""
+        """The number of the lower row; at the end of a chunk, with `size` for its place."""
         ends = implied(where, Poly.atom(INNER) - self.size)
         return self.lower.substitute({INNER: self.size}) if ends else self.lower
 
     def digits(self, row: Poly, known: Constraints) -> tuple[Poly, Poly] | None:
-        """The chunk and the place of a row, where they are proven."""
+        """The chunk and the place of a row, as for a number in base `size`; None if not proven."""
         try:
             whole = row.coefficient(self.letter)
         except ValueError:  # a product of the length of a chunk and itself
@@ -192,8 +203,8 @@ class Chunks:
         return None
 
     def tightened(self, where: Constraints) -> Constraints:
-        """The same points, a bound on rows as one on chunks where it is one: (q - 1)*C < o*C + e,
-        with e in 1..C, is q - 1 <= o."""
+        """The same points, with bounds on chunks in place of bounds on rows: (q - 1)*C < o*C + e,
+        with e in 1..C, becomes q - 1 <= o."""
         for bound in sorted(where, key=str):
             others = where - {bound}
             if self.letter in bound.letters and bound.variables:
@@ -203,15 +214,17 @@ class Chunks:
         return where
 
     def proves(self, known: Constraints, claim: Poly) -> bool:
-        """Whether `claim >= 0` is proven, as it is or as one on chunks."""
+        """Whether `claim >= 0` is proven, as a bound on rows or as one on chunks."""
         digits = self.digits(claim + 1, known)
         return implied(known, claim) or (digits is not None and implied(known, digits[0] - 1))
 
     def pairs(self, low: Poly, high: Poly, around: Constraints, over: Sequence[str]) -> Constraints:
-        """The lower row, by chunk and place, and the upper one, of what reads and is read.
+        """The pairs of rows that one reference joins, in `#chunk`, `#place` and `#upper`.
 
         Args:
-            around: where it is read, and where the lower row lies.
+            low, high: the lower and the upper row, in the indices of the reference.
+            around: the constraints of these indices, and the class of lower rows.
+            over: the names of these indices.
         """
         upper, digits = Poly.atom(UPPER), self.digits(low, around)
         equations = [self.lower - low]
@@ -224,7 +237,8 @@ class Chunks:
 
 
 def _solved(where: Constraints, equations: Sequence[Poly], names: Sequence[str]) -> Constraints:
-    """The same points with more equations, each solved for one of some indices if it may be."""
+    """`where` under further equations, each solved for one of the indices `names` where that is
+    possible, else added as two constraints."""
     waiting = list(equations)
     while waiting:
         equation = waiting.pop()
@@ -241,15 +255,15 @@ def _solved(where: Constraints, equations: Sequence[Poly], names: Sequence[str])
 
 @dataclass(frozen=True)
 class Pairs:
-    """Which pairs of rows one reference joins in one hop: lower rows by chunk and place."""
+    """The pairs of rows that one reference joins, in `#chunk`, `#place` and `#upper`."""
 
     where: Constraints
     words: str
 
 
 def _pairs(known: Rows, chunks: Chunks, sign: int, lower: Constraints) -> Iterator[Pairs]:
-    """What every reference reads of earlier rows (sign 1), or of later ones (-1), the lower ones
-    being of one class."""
+    """The `Pairs` of every reference to earlier rows (sign 1), or to later rows (-1), for one class
+    `lower` of lower rows."""
     for found in joined(known):
         if found.read is None:
             yield Pairs(chunks.inside, found.words)
@@ -262,8 +276,8 @@ def _pairs(known: Rows, chunks: Chunks, sign: int, lower: Constraints) -> Iterat
 
 
 def chunks_of(known: Rows) -> Chunks | None:
-    """The chunks in which the rows of some array lie; None where they lie in none, or where there
-    are chunks of several lengths."""
+    """The chunks in which rows of some array lie; None if rows lie in no chunks, or in chunks of
+    several sizes."""
     found: set[Poly] = set()
     for equation in known.system.equations:
         if known.places.get(equation.array) is None:
@@ -280,8 +294,8 @@ def chunks_of(known: Rows) -> Chunks | None:
 
 
 def _last(chunks: Chunks, held: Sequence[Pairs], where: Constraints) -> Poly:
-    """The furthest row that is joined with a lower one of some class, as all rows up to there are;
-    the lower row itself where there is none."""
+    """The furthest row that is joined with the lower row, for one class of lower rows, where all
+    rows in between are joined with it too; the lower row itself where no row is joined."""
     upper, inside = Poly.atom(UPPER), chunks.inside | where
     if not held:
         return chunks.itself(where)
@@ -299,8 +313,8 @@ def _last(chunks: Chunks, held: Sequence[Pairs], where: Constraints) -> Poly:
 
 
 def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
-    """Raise Unsupported unless no row's furthest row lies before that of an earlier row, and all
-    chunks are alike."""
+    """Refuse, with Unsupported, chunks in which the furthest row of some lower row lies before that
+    of an earlier row, or in which distances differ from chunk to chunk."""
     later = {name: Poly.atom(f"{name} later") for name in (OUTER, INNER)}
     apart = chunks.lower.substitute(later) - chunks.lower
     for where, far in zip(chunks.classes, furthest, strict=True):
@@ -316,10 +330,10 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
 
 
 def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
-    """The largest distance in one direction: the hops from the first row on, each as far as may be.
+    """The hops from the first row to the last in one direction, each hop as long as possible.
 
     Raises:
-        Unsupported: some lower row is joined with an upper one, and not with all those between.
+        Unsupported: some lower row is joined with an upper row, but not with all rows between.
     """
     furthest = [
         _last(chunks, list(_pairs(known, chunks, sign, where)), where) for where in chunks.classes
@@ -340,8 +354,12 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
 def _from_first(
     chunks: Chunks, furthest: Sequence[Poly], first: Poly, known: Constraints
 ) -> Iterator[Case]:
-    """The hops from row 1, at a place of its chunk, in parts that add up: one hop from every row
-    that lies before the end. They are counted one by one, up to rows that recur in later chunks."""
+    """The number of hops from row 1 to the end, in parts that add up: one hop for every row on the
+    way that lies before the end. Rows whose place recurs in later chunks are counted together.
+
+    Args:
+        first: row 1, written as the last place of a chunk (`size`) where chunks have size 1.
+    """
     start, cycle = _steps(chunks, furthest, first, known)
     before = {row: frozenset({chunks.length - row - 1}) for row in (*start, *cycle)}
     for row in start:
@@ -358,8 +376,8 @@ def _from_first(
 def _steps(
     chunks: Chunks, furthest: Sequence[Poly], row: Poly, known: Constraints
 ) -> tuple[list[Poly], dict[Poly, Poly]]:
-    """The rows on the way from row 1, each as far from the one before as may be: those that come
-    once, and those that recur in later chunks, with how many rows later."""
+    """The rows on the way from row 1 with hops as long as possible: rows passed once, and rows
+    whose place recurs in later chunks, with the distance after which it does."""
     places: dict[Poly, Poly] = {}
     while len(places) < MANY:
         digits = chunks.digits(row, known)

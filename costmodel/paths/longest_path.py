@@ -1,4 +1,4 @@
-"""How deep is every entry of every array, if each kind of node says how deep an expression is?"""
+"""How deep is every entry of every array, given a rule for the depth of each kind of node?"""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Depths:
     """The depth of every array's entries in a phase, in the axes of the array.
 
     Args:
-        rules: how deep each kind of node is, from the depths so far, the node, the instances that
-            it is in, and what is known of the indices around it.
+        rules: kind of node -> its depth; a rule is called with the `Depths` so far, the node, the
+            instances of its equation, and the constraints on the indices around the node.
     """
 
     def __init__(self, system: System, phase: str, rules: Rules[Callable[..., Depth]]) -> None:
@@ -62,7 +62,7 @@ class Depths:
         self.rules = rules
         self.arrays: dict[Array, Depth] = {}
         self.before: dict[Equation, dict[Ref, Depth]] = {}
-        """The references of a loop to the row before, while its rows are being solved."""
+        """While the rows of a loop are solved: the depths of references to the row before."""
         self.parts = Counter(p.equation.array for p in points_of(system, phase))
         self._ends: dict[Array, list[Level]] = {}
         for block in blocks(system):
@@ -75,11 +75,11 @@ class Depths:
 
     @cached_property
     def latest(self) -> tuple[Poly, ...]:
-        """How deep the deepest entry of all arrays is: the largest of these."""
+        """Polynomials of which the largest is the depth of the deepest entry of all arrays."""
         return self.deepest(*self._ends)
 
     def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
-        """How deep the deepest entry of some arrays is: the largest of these."""
+        """Polynomials of which the largest is the depth of the deepest entry of some arrays."""
         ends = [level for array in arrays for level in self._ends.get(array, ())]
         return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
@@ -102,7 +102,7 @@ class Depths:
     def _end(
         self, array: Array, level: Level, variables: tuple[str, ...], constraints: Constraints
     ) -> None:
-        """Note the largest value of a depth, and the sizes for which it exists."""
+        """Note the largest value of a level over all its variables, where it exists, in `_ends`."""
         known = constraints | level.where
         variables = (*variables, *sorted(variables_of([level.depth, *known]) - {*variables}))
         tops = maxima(Level(level.depth), variables, known)
@@ -113,8 +113,8 @@ class Depths:
                 self._ends.setdefault(array, []).append(Level(top.depth, where))
 
     def _loop(self, block: Block, parts: Sequence[Instances]) -> None:
-        """The depths of a loop: its rows, and its last row by itself if that is computed otherwise,
-        as where a gradient reaches the first row of a recurrence."""
+        """Find the depths of a loop's arrays, with the last row apart if another equation computes
+        it, as a gradient's equation for the first row of a recurrence does."""
         for part in parts:
             check_rows(block, part)
         last = last_row(block, parts)
@@ -132,8 +132,8 @@ class Depths:
     def _alike(
         self, block: Block, parts: Sequence[Instances], number: Mapping[Array, Poly]
     ) -> None:
-        """The depths of rows that are all alike: the first row, one further row in terms of the row
-        before, and from these every row."""
+        """Find the depths of rows that are all computed alike, from the first row and from one
+        further row in terms of the row before."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
         marked = {array: (Level(Poly.atom("^" + array.name)),) for array in block.axes}
         self.before = {
@@ -173,7 +173,7 @@ class Depths:
         return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
 
     def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
-        """The points at which a referenced entry is computed in this phase, not ready before it."""
+        """The parts of `constraints` in which this phase computes the entry that is referenced."""
         if ref.array not in self.arrays:
             return ()
         if self.phase != "inference":
@@ -181,22 +181,24 @@ class Depths:
         return at_token(constraints, tokens(self.system).at(ref), T)
 
     def may_be_fresh(self, ref: Ref) -> bool:
-        """Whether it depends on the values of positions if an entry is computed in this phase."""
+        """Whether positions that are values (token numbers) decide if an entry is computed in this
+        phase."""
         fresh = ref.array in self.arrays and self.phase == "inference"
         return fresh and tokens(self.system).hidden(ref)
 
     def depth(self, node: Node, part: Instances, constraints: Constraints) -> Depth:
-        """The depth at which an expression is known."""
+        """The depth of an expression."""
         rule = self.rules[type(node)]
         return pruned(constraints, rule(self, node, part, constraints))
 
 
 def on_axes(part: Instances, level: Level, *, split: bool) -> Iterator[Level]:
-    """A depth in the axes of the array that the equation defines; where several equations do
-    (`split`), at the entries of this one.
+    """A level in the free indices of an equation, as levels in the axes of the array it defines.
 
-    Indices inside a flattened axis, as the place in a chunk, have names of their own there if the
-    depth depends on them; of others it takes the largest.
+    `split`: other equations define entries of the array too, so the levels hold at the entries of
+    this equation only. Indices that share an axis, such as chunk and place in (q - 1)*C + e, become
+    variables `@q of NAME` with the constraint `#0 = (q - 1)*C + e` if the depth depends on them;
+    over all other indices, the maximum is taken.
     """
     equation = part.equation
     values = _solved(equation)
@@ -220,7 +222,7 @@ def on_axes(part: Instances, level: Level, *, split: bool) -> Iterator[Level]:
 
 @cache
 def _solved(equation: Equation) -> Mapping[str, Poly]:
-    """The free indices that stand alone on an axis, in the axes of the array."""
+    """Each free index that stands alone on an axis -> its value in the axes of the array."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         poly = position_value(position)
@@ -232,14 +234,14 @@ def _solved(equation: Equation) -> Mapping[str, Poly]:
 
 
 def _placed(equation: Equation, used: set[str]) -> set[str]:
-    """The free indices that some of them share an axis with."""
+    """The indices on axes with several indices of which at least one is in `used`."""
     solved = _solved(equation)
     axes = [{*variables_of([position_value(p)])} - solved.keys() for p in equation.positions]
     return set().union(*(axis for axis in axes if axis & used))
 
 
 def _positions(equation: Equation, placed: set[str]) -> Constraints:
-    """On which entries of the array such indices stand."""
+    """The constraints that each axis with indices of `placed` equals the position on it."""
     found: set[Poly] = set()
     for axis, position in enumerate(equation.positions):
         if placed & position_value(position).letters:
@@ -249,8 +251,11 @@ def _positions(equation: Equation, placed: set[str]) -> Constraints:
 
 
 def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
-    """A depth of an array at a reference, whose own indices take the place of those inside a
-    flattened axis where they are proven to be the same; None where it does not hold there."""
+    """A level of an array at the entries that a reference reads; None if it exists at none of them.
+
+    Where the reference has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f, the
+    indices p and f are replaced by q and e if these are proven to be equal.
+    """
     values = {
         f"#{k}": position_value(p) for k, p in enumerate(ref.positions) if not isinstance(p, Gather)
     }
@@ -268,7 +273,8 @@ def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
 
 
 def _same_place(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
-    """What the indices of one flattening may be, so that it equals another one."""
+    """Values for indices of the level that solve `apart = 0`, such as p = q and f = e, apart being
+    (p - 1)*C + f - (q - 1)*C - e; nothing if they do not solve it."""
     names = variables_of([apart])
     outer = variables_of(around)
     own = sorted(names - outer)
@@ -285,7 +291,8 @@ def _same_place(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
 
 
 def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
-    """The index around that an own one moves with, or against; 0 if there is none."""
+    """The index of `others` whose slope is the negative of an index's slope, or equals it (then
+    negated); 0 if there is none."""
     for sign in (1, -1):
         for other in sorted(others):
             if slopes[other] * sign == -slopes[name]:
@@ -294,7 +301,7 @@ def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
 
 
 def _quotient(above: Poly, below: Poly) -> Poly:
-    """The quotient by a product of sizes where that is whole, else 0."""
+    """The quotient of a polynomial by a product of sizes where it is a polynomial, else 0."""
     quotient = above / below
     whole = all(
         isinstance(number, int) and all(power > 0 for _, power in monomial)

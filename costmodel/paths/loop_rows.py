@@ -1,4 +1,4 @@
-"""Which rows of a loop follow one another, and how deep is each of them?"""
+"""How deep is every row of a loop, in terms of its first row and of one row after another?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from costmodel.symbolic.polynomial import Fn, Poly
 
 
 def points_of(system: System, phase: str) -> tuple[Instances, ...]:
-    """The points that a phase executes, whether they depend on an input or not."""
+    """The points of each equation that a phase executes, work on parameters alone included."""
     if phase == "training":
         return tuple(Instances(e, e.domain, once=False) for e in system.equations)
     return instances(system, phase)
@@ -46,7 +46,8 @@ def points_of(system: System, phase: str) -> tuple[Instances, ...]:
 def in_turn(block: Block, parts: Sequence[Instances], system: System, phase: str) -> bool:
     """Whether the rows of a block are computed one after another in a phase.
 
-    For one token they are not where the row before belongs to an older token.
+    In one-token inference they are not where the row before belongs to an older token, and so is
+    known already.
     """
     if not block.is_loop or phase != "inference":
         return bool(parts) and block.is_loop
@@ -62,11 +63,11 @@ def in_turn(block: Block, parts: Sequence[Instances], system: System, phase: str
 
 
 ROW = "#row"
-"""The row of a loop, in the depths of its arrays."""
+"""The number of a loop's row, as a variable in the depths of the loop's arrays."""
 
 
 def rows_written(block: Block, part: Instances, row: str) -> Constraints:
-    """The rows of a loop that one of several equations of an array writes."""
+    """The rows of a loop that one equation writes, as constraints on the variable `row`."""
     here = block.row(part.equation)
     of_row = {a for a in here.letters if a[0] == "@"}
     hidden = sorted({*part.variables} - of_row, reverse=True)
@@ -75,7 +76,8 @@ def rows_written(block: Block, part: Instances, row: str) -> Constraints:
 
 
 def last_row(block: Block, parts: Sequence[Instances]) -> Poly | None:
-    """The number of the last row of a loop if that is computed otherwise than the rows before."""
+    """The number of the last row of a loop if another equation computes it than the rows before;
+    else None."""
     ends = {*block.last_rows.values()}
     for part in parts:
         row, end = block.row(part.equation), block.last_rows[part.equation.array]
@@ -90,14 +92,14 @@ def last_row(block: Block, parts: Sequence[Instances]) -> Poly | None:
 
 
 def at_rows(block: Block, part: Instances, where: Callable[[Poly], set[Poly]]) -> Instances | None:
-    """The instances of a loop at some of its rows, if there are any."""
+    """The instances of an equation of a loop at rows with `where(row)`; None if there are none."""
     joined = part.constraints | {c for c in where(block.row(part.equation)) if c.terms}
     kept = None if infeasible(joined) else simplified(joined)
     return None if kept is None else replace(part, constraints=kept)
 
 
 def first_row(block: Block, part: Instances) -> Instances | None:
-    """The instances of the first row of a loop, if there are any."""
+    """The instances of an equation at the first row of a loop; None if there are none."""
     row = block.row(part.equation)
     joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):
@@ -106,7 +108,7 @@ def first_row(block: Block, part: Instances) -> Instances | None:
 
 
 def later_row(block: Block, part: Instances) -> Instances | None:
-    """The instances of the rows from 2 on, which are all alike."""
+    """The instances of an equation at the rows from 2 on, which are all computed alike; or None."""
     row = block.row(part.equation)
     if not variables_of([row]):
         return None
@@ -119,58 +121,59 @@ def later_row(block: Block, part: Instances) -> Instances | None:
 
 
 def check_rows(block: Block, part: Instances) -> None:
-    """Raise Unsupported unless all rows of a part are those of its equation."""
+    """Refuse, with Unsupported, a phase that computes only some rows of an equation of a loop."""
     row, domain = block.row(part.equation), part.equation.domain
     if any(c.letters & variables_of([row]) for c in part.constraints - domain):
         raise Unsupported(f"{part.equation.name}: a loop whose rows are not computed alike")
 
 
 def _starts(row: Poly, constraint: Poly) -> bool:
-    """Whether a constraint is a lower bound of the row alone."""
+    """Whether a constraint is a lower bound on the row and on nothing else."""
     (index,) = (a for a in row.letters if a[0] == "@")
     return constraint.coefficient(index) == Poly.of(1) and constraint.letters == {index}
 
 
 Row = Mapping[Array, tuple[Poly, ...]]
-"""How deep each array is in one row of a loop: the largest of these, in sizes alone."""
+"""Array -> depths in sizes alone; the largest is the array's depth in one row of a loop."""
 
 
 Steps = Mapping[Array, Sequence[tuple[Array, Poly]]]
-"""For each array of a loop, the arrays of the row before that it reads, and how much deeper it is
-than each."""
+"""Array of a loop -> (array read from the row before, how much deeper than it), ..."""
 
 
 @dataclass(frozen=True)
 class Entering:
-    """A depth, in the row, that an array has by its own operands at the rows from `low` on."""
+    """A depth that does not come from the row before: an array has it, from operands computed
+    outside of the loop, at the rows from `low` to `high`."""
 
     array: Array
     depth: Poly
+    """The depth in the variable `#row`."""
     low: Poly
     high: Poly | None
-    """The last of the rows, if it is not the last of the loop."""
+    """The last of these rows; None where it is the last row of the loop."""
     where: Constraints
-    """Conditions in sizes."""
+    """The conditions on sizes under which the operands exist."""
     number: Poly
-    """How many rows the array has."""
+    """The number of rows of the array."""
 
     @property
     def rows(self) -> Constraints:
-        """The rows at which it holds."""
+        """The constraints on `#row` and sizes under which the array has this depth."""
         ends = {Poly.atom(ROW) - self.low} | ({self.high - Poly.atom(ROW)} if self.high else set())
         return self.where | ends
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Some rows, one after another, and how much deeper each is after the last of them; nothing
-    follows from the last where that is None."""
+    """The depths of some rows, one after another, and how much deeper each further row is than the
+    row before; `rate` None: no further row follows from the last one."""
 
     rows: tuple[Row, ...]
     rate: Poly | None
 
     def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
-        """The depths in the row, the first of the rows being `low`."""
+        """The depths as levels in `#row`, where the first of `rows` is row `low`."""
         for number, row in enumerate(self.rows):
             here = Poly.atom(ROW) - low - number
             going_on = self.rate if number == len(self.rows) - 1 else None
@@ -184,17 +187,18 @@ class Growth:
 def rows(
     first: Mapping[Array, Depth], later: Mapping[Array, Depth], number: Mapping[Array, Poly]
 ) -> Mapping[Array, Sequence[Level]]:
-    """The depth of every row of a loop, in the row.
+    """The depth of every row of a loop, as levels in `#row`.
 
-    A row is as deep as its own operands, or some levels deeper than what it reads of the row
-    before. So its depth is the largest of those that enter at some row and go on from there. Where
-    operands get deeper more slowly than the loop does, it is those of their first row that count;
-    where they do so faster, those of the row itself.
+    A row r is as deep as its own operands, or some levels deeper than the arrays that it reads of
+    row r-1: depth(r) = max(own(r), depth(r-1) + rate). So depth(r) is the maximum of own(s) +
+    (r-s)*rate over s <= r. Where own(s) grows more slowly with s than the rate, s is the first row
+    that has such operands; where own(s) grows faster, s = r.
 
     Args:
         first: depths at row 1.
-        later: depths at a row from 2 on, `^name` standing for the array's depth one row before.
-        number: how many rows there are.
+        later: depths at a row from 2 on; the atom `^name` is the depth of array `name` in the row
+            before.
+        number: the number of rows of each array.
     """
     steps = _steps(later)
     entering = [
@@ -228,11 +232,11 @@ def rows(
 
 
 Starts = dict[tuple[Poly, Constraints], dict[Array, list[Poly]]]
-"""What enters at a row, under conditions in sizes, to go on from there."""
+"""(Row, conditions on sizes) -> array -> depths that enter there and go on from row to row."""
 
 
 def _start(starts: Starts, array: Array, depth: Poly, row: Poly, where: Constraints) -> None:
-    """Note that a depth enters at a row, if there is such a row."""
+    """Note in `starts` that a depth enters at a row, unless `where` is contradictory."""
     kept = simplified(where)
     if kept is not None:
         entries = starts.setdefault((row, kept), {}).setdefault(array, [])
@@ -240,9 +244,9 @@ def _start(starts: Starts, array: Array, depth: Poly, row: Poly, where: Constrai
 
 
 def _runs(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[Row]]]:
-    """The first row of each run through a loop, its conditions and what enters row by row.
+    """The runs through a loop: first row, conditions, and the depths that enter at each row.
 
-    What enters at numbered rows without conditions is one run from row 1.
+    All depths that enter at numbered rows without conditions are one run from row 1.
     """
     joint: dict[int, Row] = {}
     for (low, where), entries in starts.items():
@@ -271,7 +275,7 @@ def _steps(later: Mapping[Array, Depth]) -> Steps:
 
 
 def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
-    """A depth that goes on from no row before, with the rows where it holds."""
+    """A level of `later` as an `Entering`; None where it goes on from the row before."""
     if any(atom[0] == "^" for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
@@ -287,13 +291,13 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
 
 
 def _ends(entry: Entering) -> Constraints:
-    """The conditions under which an operand has a row."""
+    """The conditions on sizes under which there is any row from `low` to `high`."""
     return entry.where | ({entry.high - entry.low} if entry.high is not None else frozenset())
 
 
 def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
-    """Whether, after its first row, an operand is proven to be no deeper than what goes on from the
-    row before."""
+    """Whether operands grow no faster than the loop: at each row after their first, they are proven
+    to be no deeper than what goes on from the row before."""
     around = _followed(entry)
     following = _at_most(entry.depth, around)
     return any(
@@ -306,7 +310,8 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 
 def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
-    """Whether what goes on from an operand is proven to be no deeper than one of the next row."""
+    """Whether operands grow at least as fast as the loop: what goes on from them is proven to be no
+    deeper than the operands of the next row."""
     around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
     return all(
         any(
@@ -322,14 +327,14 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 
 def _followed(entry: Entering) -> Constraints:
-    """The rows of an operand after which it has another one."""
+    """The rows of operands that are followed by a row with operands."""
     ends = [entry.number] if entry.high is None else [entry.number, entry.high]
     return entry.rows | {end - Poly.atom(ROW) - 1 for end in ends}
 
 
 def _at_most(depth: Poly, around: Constraints) -> Poly:
-    """A bound on a depth one row later: a logarithm grows by at most 1 if its argument at most
-    doubles."""
+    """An upper bound on a depth one row later: a logarithm grows by at most 1 where its argument at
+    most doubles."""
     logs = [
         atom
         for atom in sorted(depth.atoms)
@@ -344,7 +349,7 @@ def _at_most(depth: Poly, around: Constraints) -> Poly:
 
 
 def _at_most_doubles(argument: Poly, around: Constraints) -> bool:
-    """Whether a number of terms is proven to be at most twice as large one row later."""
+    """Whether an argument is proven to be at most twice as large one row later."""
     least = [a for a in argument.atoms if isinstance(a, Fn) and ROW in Poly.atom(a).letters]
     if not least:
         moved = argument.substitute({ROW: Poly.atom(ROW) + 1})
@@ -358,11 +363,9 @@ def _at_most_doubles(argument: Poly, around: Constraints) -> bool:
 
 
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
-    """What goes on from an operand that gets deeper by the same number of levels in each row.
-
-    Of the rows where it can have entered, the first or one of the last is the best; this is for the
-    last ones.
-    """
+    """The levels that go on from operands which get deeper by the same amount in each row, where
+    they enter at one of the last rows before; entering at the first row is a run of its own, and no
+    row between these is better."""
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("a loop whose operands get deeper from row to row")
@@ -375,7 +378,7 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
 
 
 def _growth(steps: Steps, begun: Sequence[Row]) -> Growth:
-    """Rows are worked out until each array is equally much deeper in the next one."""
+    """The rows of a run, worked out until every array gets deeper by one and the same amount."""
     known: list[Row] = []
     while len(known) < len(begun) + ROWS_WORKED_OUT:
         row = dict(_next_row(known[-1], steps)) if known else {}
@@ -396,7 +399,7 @@ def _deepest(depths: Iterable[Poly]) -> tuple[Poly, ...]:
 
 
 def _next_row(before: Row, steps: Steps) -> Row:
-    """The depths of a row that go on from those of the row before it."""
+    """The depths of a row that go on from the row before."""
     found = {
         array: _deepest(
             depth + rate for origin, rate in sources for depth in before.get(origin, ())
@@ -407,7 +410,7 @@ def _next_row(before: Row, steps: Steps) -> Row:
 
 
 def _rate(row: Row, following: Row) -> Poly | None:
-    """How much deeper the next row is, if it is so for every array; None if that is not proven."""
+    """How much deeper the next row is, if that is the same for all arrays; None if not proven."""
     if row.keys() != following.keys():
         return None
     rates = [deep - depth for a in list(row)[:1] for deep in following[a] for depth in row[a]]
@@ -422,7 +425,7 @@ def _rate(row: Row, following: Row) -> Poly | None:
 
 
 def _equally_deep(one: Sequence[Poly], two: Sequence[Poly]) -> bool:
-    """Whether the largest of some depths is the largest of others, for all sizes."""
+    """Whether it is proven that two maxima of depths are equal at all sizes."""
     return all(
         any(dominates(frozenset(), rival, depth) for rival in rivals)
         for depths, rivals in ((one, two), (two, one))

@@ -1,8 +1,9 @@
-"""Which row does an array's entry belong to, and which rows does a reference join?
+"""Which rows does each reference in a mixer's equations join, and to which row belongs an entry?
 
-A row is what lies at one place of an array's token axis; what has none belongs to every row that
-reads it, or, where it stands for a whole chunk of tokens, to the row of these that is nearest to
-its readers. See `path_length`, which asks.
+A row is a position of the sequence. An entry of an array with a token axis belongs to the row at
+its place on that axis. An entry without a token axis belongs to every row that reads it; an entry
+made of a whole chunk of tokens belongs to that row of the chunk that is nearest to its readers.
+`questions.path_length` counts hops between rows from this.
 """
 
 from __future__ import annotations
@@ -21,25 +22,26 @@ from costmodel.symbolic.constraints import Constraints, bounds, implied, implied
 from costmodel.symbolic.polynomial import Poly
 
 ROW = "#row"
-"""The row that reads."""
+"""The row that reads, as a variable."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The row of each array's entries, in its axes (`#0`, `#1`); None where they have none.
+    """The row of each array's entries, as a polynomial in the array's axes (`#0`, `#1`), or None.
 
-    Nearly always one axis; (chunk - 1)*C + place, or chunk*C, where tokens lie in chunks.
+    The polynomial is nearly always one axis; where tokens lie in chunks it may be
+    (chunk - 1)*C + place, or chunk*C.
     """
 
     system: System
     places: Mapping[Array, Poly | None]
 
     def reading(self, equation: Equation) -> Poly | None:
-        """The row that an instance belongs to, in its free indices."""
+        """The row of the entry that an equation writes, in the equation's free indices."""
         return self._place(equation.array, equation.positions)
 
     def read(self, read: Read) -> Poly | None:
-        """The row of the entry that is read."""
+        """The row of the entry that a reference reads."""
         return self._place(read.ref.array, read.ref.positions)
 
     def _place(self, array: Array, positions: Sequence[Position]) -> Poly | None:
@@ -48,22 +50,23 @@ class Rows:
 
 
 def _at(place: Poly, positions: Sequence[Position]) -> Poly:
-    """A row that is written in the axes of an array, at some positions."""
+    """A row given in the axes of an array, at some positions."""
     named = {f"#{axis}": position for axis, position in enumerate(positions)}
     return place.substitute({a: position_value(named[a]) for a in place.letters if a in named})
 
 
 @cache
 def rows(system: System) -> Rows:
-    """The rows of a system's arrays, derived from what reads what.
+    """The rows of a system's arrays, derived from which array reads which.
 
-    An axis may hold the tokens if it is l long and indexed by what indexes the rows of something
-    that is read; of several such axes it is the one that has the row of whoever reads the array.
-    Where there is none, tokens may lie in chunks, and the rows are those of what is read.
+    An axis may be the token axis if its extent is l and its index also indexes rows of an array
+    that the equation reads. Of several such axes, the one is taken at which readers have their own
+    row. Without such an axis, tokens may lie in chunks: the entry has the rows it is made of.
 
     Raises:
-        Unsupported: an array with rows that lie on no axis and in no chunks, or on one of several
-            axes, or with entries for a chunk that rows on both sides read.
+        Unsupported: an array whose rows lie on no axis and in no chunks, or on one of several axes
+            that cannot be told apart, or whose entries stand for a chunk that rows on both sides of
+            the chunk read.
     """
     possible, indexed = _possible(system)
     chosen: dict[Array, Poly | None] = {system.mixer.role("output"): _axis(0)}
@@ -95,7 +98,7 @@ def _axis(number: int) -> Poly:
 
 
 def _possible(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
-    """The axes that may hold the tokens, and the arrays of which an index counts rows."""
+    """The possible token axes of each array, and the arrays with an index that counts rows."""
     source, output = system.mixer.role("input"), system.mixer.role("output")
     possible: dict[Array, set[int]] = {array: set() for array in tokens(system).dynamic}
     possible |= {source: {0}, output: {0}}
@@ -113,11 +116,13 @@ def _spread(
     *,
     in_chunks: bool,
 ) -> None:
-    """Pass the axes that may hold the tokens on to all readers.
+    """Extend `possible` from the arrays that are read to the arrays that read them, to the end.
 
     Args:
-        counted: the axes with an index that counts rows, of the arrays that have such an index.
-        in_chunks: whether these axes too are passed on, of an array without a token axis.
+        possible: array -> axes that may be its token axis.
+        counted: array -> axes with an index that counts rows, for arrays that have such an index.
+        in_chunks: whether, for an array without a possible token axis, its axes in `counted` are
+            passed on to its readers.
     """
     whole, output = length(system), system.mixer.role("output")
     changed = True
@@ -144,7 +149,8 @@ def _spread(
 
 
 def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str]:
-    """The indices that stand where rows of something read may lie, and those that bound them."""
+    """The indices at possible token axes of the arrays that are read, and indices in the bounds of
+    these indices."""
     found: set[str] = set()
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
@@ -160,7 +166,7 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
 def _of_readers(
     system: System, array: Array, axes: set[int], chosen: Mapping[Array, Poly | None]
 ) -> set[int]:
-    """The axes at which readers have their own row; all of them where none has."""
+    """Those of some axes at which the array's readers have their own row; all axes if at none."""
     known = Rows(system, chosen)
     for equation in system.equations:
         if equation.array is array or chosen.get(equation.array) is None:
@@ -176,22 +182,23 @@ def _of_readers(
 
 @dataclass(frozen=True)
 class Span:
-    """The rows that an entry is made of, from the first to the last, in the axes of its array; None
-    for an end that is not known."""
+    """The first and the last row that an entry is made of, in the axes of its array; None: not
+    known."""
 
     first: Poly | None
     last: Poly | None
 
     def at(self, positions: Sequence[Position]) -> Span:
-        """The rows of the entry at some positions."""
+        """The rows of the entry at these positions."""
         first, last = (end and _at(end, positions) for end in (self.first, self.last))
         return Span(first, last)
 
 
 def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[Span]]:
-    """Of which rows the entries of arrays without a token axis are made, by each of their axes.
+    """Array without a token axis -> the possible rows that its entries are made of.
 
-    What an entry reads of its own array is left out: a running sum is made of what each step adds.
+    What an entry reads of its own array is left out: an entry of a running sum is made of the row
+    that its step adds.
     """
     found: dict[Array, set[Span]] = {array: set() for array in arrays}
     changed = True
@@ -204,7 +211,7 @@ def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[Span]]:
 
 
 def _spans(known: Rows, array: Array, found: Mapping[Array, set[Span]]) -> set[Span]:
-    """The rows that all equations of an array give to its entries."""
+    """The rows that the entries of an array are made of, by all equations of the array."""
     given = {
         equation: [
             span
@@ -222,7 +229,7 @@ def _spans(known: Rows, array: Array, found: Mapping[Array, set[Span]]) -> set[S
 
 
 def _agreeing(equation: Equation, span: Span, others: Sequence[Span]) -> Span:
-    """The ends of some rows that are those which an equation gives, too."""
+    """`span` with those of its two ends that some span of `others` has too, else None."""
     here = span.at(equation.positions)
     firsts, lasts = ([end for end in ends if end] for ends in zip(*map(_ends, others), strict=True))
     return Span(
@@ -242,7 +249,8 @@ def _equal(one: Poly | None, two: Poly, where: Constraints) -> bool:
 def _read_rows(
     known: Rows, equation: Equation, read: Read, found: Mapping[Array, set[Span]]
 ) -> Iterator[Span]:
-    """The rows of the entries that one reference reads, in the free indices of an equation."""
+    """The rows of the entries that a reference reads while the indices of sums run, in the free
+    indices of the equation."""
     around, over = equation.domain | read.constraints, {index.atom for index in read.over}
     spans = {span.at(read.ref.positions) for span in found.get(read.ref.array, ())}
     if known.places.get(read.ref.array) is not None:
@@ -255,7 +263,7 @@ def _read_rows(
 
 
 def _outermost(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
-    """The largest row (sign 1), or the least, over some indices; None if several bounds compete."""
+    """The largest row (sign 1), or the least (-1), over some indices; None if it is not proven."""
     if row.letters.isdisjoint(over):
         return row
     at = Poly.atom(ROW)
@@ -269,8 +277,8 @@ def _outermost(row: Poly, sign: int, around: Constraints, over: set[str]) -> Pol
 
 
 def _on_axes(equation: Equation, span: Span) -> Span:
-    """Rows in the free indices of an equation, in the axes of the array that it defines; None where
-    they are on no axis."""
+    """Rows given in the free indices of an equation, in the axes of the array that the equation
+    defines; None for an end with an index that stands on no axis by itself."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         place = position_value(position)
@@ -288,9 +296,9 @@ def _on_axes(equation: Equation, span: Span) -> Span:
 
 
 def _in_chunk(known: Rows, array: Array, spans: set[Span]) -> Poly | None:
-    """The row of an array's entries: that of whoever reads them, if they are made of it, else the
-    one nearest to those who do, the last one if nobody does; None for what is made of no rows in
-    chunks."""
+    """The row that an array's entries belong to, of the rows they are made of: the row of the
+    readers, if it is among these rows, else the row nearest to the readers, or the last row without
+    readers. None for entries that are made of no rows."""
     readers = [
         (read, equation.domain | read.constraints, here)
         for equation in known.system.equations
@@ -319,7 +327,7 @@ def _in_chunk(known: Rows, array: Array, spans: set[Span]) -> Poly | None:
 
 
 def _all_after(row: Poly, readers: Sequence[tuple[Read, Constraints, Poly]], sign: int) -> bool:
-    """Whether no reader lies before a row of what it reads (sign 1), or after it (-1)."""
+    """Whether every reader is proven to lie at a row or after it (sign 1), or not after it (-1)."""
     return all(
         implied(around, (here - _at(row, read.ref.positions)) * sign)
         for read, around, here in readers
@@ -328,22 +336,23 @@ def _all_after(row: Poly, readers: Sequence[tuple[Read, Constraints, Poly]], sig
 
 @dataclass(frozen=True)
 class Joined:
-    """The rows that one reference joins: whoever reads, and what is read; None for every row."""
+    """The row that reads and the row that is read, for one reference; `read` None: every row."""
 
     reading: Poly
     read: Poly | None
     around: Sequence[Constraints]
-    """Where it is read, in the free indices and those that are summed over, in parts."""
+    """Regions of the indices in `over`; the reference joins rows where one of the regions holds."""
     over: Sequence[str]
-    """These indices."""
+    """The free indices of the equation and the indices of sums."""
     words: str
+    """The two arrays as messages name them: "y reads of x"."""
 
 
 def joined(known: Rows) -> Iterator[Joined]:
-    """What every reference joins.
+    """The rows that each reference joins.
 
     Raises:
-        Unsupported: something that is read belongs to no row, and is not made of all of them.
+        Unsupported: an array that is read belongs to no row, and is not made of all rows.
     """
     for equation in known.system.equations:
         here = None if known.places.get(equation.array) is None else known.reading(equation)
@@ -364,7 +373,8 @@ def joined(known: Rows) -> Iterator[Joined]:
 
 
 def _reading(system: System, equation: Equation, read: Read) -> list[Constraints]:
-    """Where an entry is read that depends on some token: a sum over no term belongs to no row."""
+    """The regions in which a reference reads an entry that depends on some token; an empty sum
+    depends on none, and so belongs to no row."""
     around = equation.domain | read.constraints
     if not any(map(may_be_empty, system.equations)):
         return [around]
@@ -380,9 +390,10 @@ def length(system: System) -> Poly:
 
 
 def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
-    """Raise Unsupported unless every entry of an array of no rows is made of all of them.
+    """Refuse, with Unsupported, an array without rows whose entries are not each made of all rows.
 
-    What is asked already has itself among what it is made of: a loop, whose first row decides.
+    `asked` are the arrays that are being checked: an array that reads one of them is in a loop, and
+    what else its equations read decides.
     """
     for equation in known.system.defining[array]:
         made_of = [read for read in reads(equation) if read.ref.array in known.places]
@@ -395,7 +406,7 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
 
 
 def _reads_all(known: Rows, equation: Equation, read: Read) -> bool:
-    """Whether every instance reads all rows."""
+    """Whether it is proven that every instance of an equation reads all rows."""
     row, there = Poly.atom(ROW), known.read(read)
     assert there is not None
     given = equation.domain | {row - 1, length(known.system) - row}

@@ -1,10 +1,7 @@
-"""Which steps follow one another: a chain of them, and the longest one in words?
+"""Which steps make up the longest path to each array: multiplication, sum, division, and so on?
 
-Which of two chains is the longer one, and what is known of the chains to every array?
-
-What is the longest chain to some entries of an array: to a region, or to a row of a loop?
-
-Rows of a loop are a block of steps, repeated.
+A `Chain` is one path of steps; the rows of a loop are one block of steps that repeats. A `Search`
+finds the longest chain to each array, to a region of an array, or to one row of a loop.
 """
 
 from __future__ import annotations
@@ -38,12 +35,12 @@ STEP_WORDS: Mapping[str, str] = {
     "fft": "Fourier transform",
     "select": "selection",
 }
-"""How papers say a step; a function is called by its name."""
+"""Step -> its name in papers; a function's step has the function's name."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step and the equation that it stands in."""
+    """One step, and the name of the equation in which the step stands."""
 
     name: str
     equation: str
@@ -51,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Steps that follow each other `times` times: one row of a loop after the other."""
+    """Steps that are repeated `times` times, once for each row of a loop."""
 
     times: Poly
     steps: tuple[Step, ...]
@@ -59,11 +56,11 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain of steps with the levels that it takes in the worst case, and how many tie.
+    """A path of steps, its depth in levels, and the number of longest paths that tie.
 
-    `ties` is None where rows of a loop tie among themselves. While the rows of a loop are worked
-    out, a chain holds the steps of one row; `origin` is the array of the row before that it goes
-    on from, and `before` the whole chain to there.
+    `ties` is None where paths tie in every row of a loop. While the rows of a loop are worked out,
+    a chain holds the steps of one row; `origin` is the array of the row before from which the chain
+    goes on, and `before` the chain to that array.
     """
 
     steps: tuple[Step | Repeat, ...] = ()
@@ -73,13 +70,13 @@ class Chain:
     before: Chain | None = None
 
     def then(self, equation: str, names: tuple[str, ...], levels: Poly) -> Chain:
-        """The chain with steps at its end."""
+        """The chain with further steps at its end."""
         steps = self.steps + tuple([Step(name, equation) for name in names])
         return Chain(steps, self.levels + levels, self.ties, self.origin, self.before)
 
     @cached_property
     def length(self) -> Poly:
-        """How many steps there are."""
+        """The number of steps, `before` included and repeated steps multiplied out."""
         repeats = [step for step in self.steps if isinstance(step, Repeat)]
         length = Poly.of(len(self.steps) - len(repeats))
         for step in repeats:
@@ -88,12 +85,12 @@ class Chain:
 
     @property
     def deepest(self) -> Poly:
-        """The levels of the whole chain."""
+        """The levels of the chain, `before` included."""
         return self.levels + (self.before.deepest if self.before else Poly())
 
     @property
     def whole(self) -> Chain:
-        """The chain from its very beginning."""
+        """The chain with the steps of `before` in front."""
         if self.before is None:
             return self
         start = self.before.whole
@@ -171,7 +168,7 @@ Sizes = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop some of whose rows are worked out."""
+    """A loop, with the chains of its first rows."""
 
     block: Block
     later: Sequence[Instances]
@@ -183,10 +180,11 @@ class Search:
     """The chains of a phase, array by array.
 
     Args:
-        steps: after how many steps every entry is known.
-        sizes: numbers that break ties by span; without them only proven differences do.
-        alike: whether all entries of an array have equally many steps before them.
-        rules: how a chain goes on through each kind of node.
+        steps: the number of steps before every entry.
+        sizes: numbers at which ties in the number of steps are broken by span; None: ties are
+            broken by proven differences of span.
+        alike: whether all entries of each array have equally many steps before them.
+        rules: kind of node -> how a chain goes on through the node.
     """
 
     system: System
@@ -204,20 +202,20 @@ class Search:
     in_region: dict[tuple[Array, Constraints], Chain] = field(default_factory=dict)
     """The longest chain to the entries in a region, in the axes of the array, where they differ."""
     before: dict[tuple[Equation, Ref], Chain] = field(default_factory=dict)
-    """While a row of a loop is worked out: what a reference to the row before goes on from."""
+    """While a row of a loop is worked out: the chains of references to the row before."""
     open: set[Array] = field(default_factory=set)
-    """The arrays of which a single row is being worked out."""
+    """The arrays of which one row is being worked out."""
 
     def reads(self, ref: Ref, around: Constraints) -> bool:
-        """Whether a reference reads an entry, at some point, that this phase computes."""
+        """Whether a reference reads, at some point, an entry that this phase computes."""
         if ref.array not in self.arrays:
             return False
         return self.alike or any(self.exists(p) for p in self.steps.fresh(ref, around))
 
     def longer(self, first: Chain, second: Chain, *, alike: bool = False) -> Chain:
-        """The chain with more steps, then the larger span, then the first.
+        """The chain with more steps; of equally many, that with the larger span, else the first.
 
-        `alike`: they go through the same nodes, at two ranges of a union, and are no tie.
+        `alike`: the chains go through the same nodes, at two ranges of a union, and are no tie.
         """
         steps = self._sign(second.length - first.length)
         if steps:
@@ -236,7 +234,7 @@ class Search:
         return Chain(chosen.steps, chosen.levels, ties, chosen.origin, chosen.before)
 
     def _sign(self, difference: Poly) -> int:
-        """-1, 0 or 1; without sizes, what holds for large ones."""
+        """The sign (-1, 0, 1) of a difference at the sizes, or at large sizes if there are none."""
         if self.sizes is not None or difference.constant() is not None:
             number = difference.at(dict(self.sizes or ()))
         else:
@@ -244,17 +242,17 @@ class Search:
         return (number > 0) - (number < 0)
 
     def carried_out(self, node: Binary, part: Instances, around: Constraints) -> bool:
-        """Whether both sides of an operation are there at some point."""
+        """Whether both operands of an operation exist at some point."""
         if not may_be_empty(part.equation):
             return True
         return any(self.somewhere(part, around | place) for place in both(node, around))
 
     def somewhere(self, part: Instances, around: Constraints) -> bool:
-        """Whether some point with these constraints exists, at the sizes or at some sizes."""
+        """Whether an equation has a point with these constraints, at the sizes or at any sizes."""
         return not may_be_empty(part.equation) or self.exists(around)
 
     def exists(self, points: Constraints) -> bool:
-        """Whether there is any point, at the sizes or at some sizes."""
+        """Whether there is any point with these constraints, at the sizes or at any sizes."""
         if self.sizes is None:
             return not infeasible(points)
         conditions = projected(points, sorted(variables_of(points), reverse=True))
@@ -266,18 +264,18 @@ class Search:
 
 
 LARGE = 2**20
-"""The size at which lengths are compared that no number was given for."""
+"""The value of sizes not given, at which the lengths of chains are compared."""
 
 
 def large(letters: Iterable[str]) -> dict[str, int]:
-    """Large sizes, a sequence being longer still: it has many windows, and many chunks."""
+    """Large values of sizes; the length is so much larger that it holds many windows and chunks."""
     huge = {"l": LARGE**2, "t": LARGE**2, "d": LARGE * 2**8}
     return {letter: huge.get(letter, LARGE) for letter in letters}
 
 
 def entries(search: Search, node: Ref, around: Constraints) -> Chain:
-    """The longest chain to the entries that a reference reads: of a loop to the last row among
-    them, of another array to those in their region, where entries differ."""
+    """The longest chain to the entries that a reference reads: in a loop, to the last row that is
+    read; in another array whose entries differ in depth, to the region that is read."""
     array = node.array
     if search.alike or array in search.open:
         return search.arrays[array]
@@ -313,7 +311,7 @@ def _in_region(search: Search, node: Ref, around: Constraints) -> Chain:
 
 
 def exists_at(part: Instances, sizes: Mapping[str, int]) -> bool:
-    """Whether an equation has any point at these sizes."""
+    """Whether instances of an equation exist at these sizes."""
     conditions = projected(part.constraints, reversed(part.variables))
     return all(condition.rational(sizes) >= 0 for condition in conditions)
 
@@ -335,7 +333,7 @@ def to_arrays(search: Search, parts: Sequence[Instances]) -> dict[Array, Chain]:
 def _row_alone(
     search: Search, parts: Sequence[Instances], before: Mapping[tuple[Equation, Ref], Chain]
 ) -> dict[Array, Chain]:
-    """The longest chains to the entries of some rows, other rows left as they are."""
+    """The longest chains to the arrays of some instances; the state of the search is kept."""
     arrays, going_on, opened = dict(search.arrays), dict(search.before), set(search.open)
     search.before.update(before)
     search.open.update(part.equation.array for part in parts)
@@ -357,7 +355,7 @@ def _of_row(search: Search, parts: Sequence[Instances], axis: int, row: Poly) ->
 def _at_entries(
     search: Search, parts: Sequence[Instances], entries: Constraints
 ) -> list[Instances]:
-    """The instances that define some entries, given in the axes of the array."""
+    """The instances that define the entries in a region given in the axes of the array."""
     found = []
     for part in parts:
         at = {f"#{k}": position_value(p) for k, p in enumerate(part.equation.positions)}
@@ -372,8 +370,8 @@ def _at_entries(
 def through_loop(search: Search, block: Block, parts: Sequence[Instances]) -> Mapping[Array, Chain]:
     """The longest chains to the last row of a loop.
 
-    Rows are worked out until each goes on from the same arrays by the same steps as the one before;
-    the rows between are a block that is repeated.
+    Rows are worked out until a row goes on from the same arrays, by the same steps, as the row
+    before; the further rows are a block that repeats.
     """
     first = [part for part in map(partial(first_row, block), parts) if part]
     later = [part for part in map(partial(later_row, block), parts) if part]
@@ -390,7 +388,7 @@ def through_loop(search: Search, block: Block, parts: Sequence[Instances]) -> Ma
 
 
 def _value(search: Search, row: Poly) -> int | None:
-    """The number of a row; None where it depends on sizes that are not given."""
+    """A row as a number; None where it depends on sizes that are not given."""
     if search.sizes is not None:
         return row.at(dict(search.sizes))
     number = row.constant()
@@ -400,7 +398,7 @@ def _value(search: Search, row: Poly) -> int | None:
 def _next_row(
     search: Search, loop: Loop, row: Poly, before: Mapping[Array, Chain]
 ) -> Mapping[Array, Chain]:
-    """The chains to a row, each as far as it goes on from the row before."""
+    """The chains to a row, given the chains to the row before."""
     fixed = [
         part
         for array, axis in loop.block.axes.items()
@@ -425,7 +423,7 @@ def _row_of_loop(search: Search, loop: Loop, row: Poly) -> Mapping[Array, Chain]
 
 
 def _unrolled_row(search: Search, loop: Loop, row: Poly) -> Mapping[Array, Chain]:
-    """The chains to a row that goes on like the rows before it."""
+    """The chains to a row that goes on from the row before like the last row worked out."""
     number = _value(search, row)
     if number is not None and number <= len(loop.rows):
         return {array: chain.whole for array, chain in loop.rows[number - 1].items()}
@@ -433,7 +431,7 @@ def _unrolled_row(search: Search, loop: Loop, row: Poly) -> Mapping[Array, Chain
 
 
 def _going_on(block: Block, before: Mapping[Array, Chain]) -> dict[tuple[Equation, Ref], Chain]:
-    """What each reference to the row before goes on from."""
+    """(Equation, reference to the row before) -> the chain that goes on from it."""
     return {
         (equation, ref): Chain(origin=ref.array, before=before.get(ref.array, Chain()))
         for equation in block.equations
@@ -443,16 +441,18 @@ def _going_on(block: Block, before: Mapping[Array, Chain]) -> dict[tuple[Equatio
 
 
 def _steps(row: Mapping[Array, Chain]) -> Mapping[Array, tuple[object, ...]]:
-    """What each array goes on from and by which steps; nothing where its own operands are later."""
+    """Array -> the steps of its row and the array of the row before from which they go on; () where
+    the longest chain does not come from the row before."""
     return {
         array: (chain.steps, chain.origin) if chain.origin else () for array, chain in row.items()
     }
 
 
 def _unrolled(rows: Sequence[Mapping[Array, Chain]], array: Array, number: Poly) -> Chain:
-    """The chain to an array in the last row, as what comes before, a repeated block, and the rest.
+    """The chain to an array in row `number`: the first rows, a repeated block, and the last rows.
 
-    The block is a row in which an array goes on from itself.
+    The block is the row of an array that goes on from itself; the last rows lead from this array to
+    the array asked for.
     """
     tail: list[Chain] = []
     while (origin := rows[-1][array].origin) is not array:
