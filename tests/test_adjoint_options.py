@@ -25,7 +25,8 @@ from costmodel.oracle.execute import Execution, execute, random_arrays, run
 from costmodel.oracle.scalars import Instance
 from costmodel.program.chosen_sizes import given_sizes, one_combination
 from costmodel.program.conventions import WANTED, Convention, convention
-from costmodel.proofs.gradients import Gradients, _classes as classes
+from costmodel.proofs.gradients import Gradients
+from costmodel.questions.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
 from costmodel.report import document
 from costmodel.report.explanation import Explanation

@@ -19,8 +19,8 @@ from costmodel.mixers import builtin
 from costmodel.oracle.execute import random_arrays, run
 from costmodel.program.conventions import LOSSES
 from costmodel.program.losses import with_loss
-from costmodel.proofs.gradients import _classes as classes
 from costmodel.questions import count as counting
+from costmodel.questions.counts import with_once as classes
 from costmodel.questions.subject import system_of
 from tests import batches, small
 

@@ -30,7 +30,8 @@ from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.program.recurrences import references
 from costmodel.program.wellformed import check_form
-from costmodel.proofs.gradients import Gradients, _classes as classes
+from costmodel.proofs.gradients import Gradients
+from costmodel.questions.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
 from costmodel.report import document
 from costmodel.report.explanation import Explanation

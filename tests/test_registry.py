@@ -13,6 +13,7 @@ import pytest
 
 import costmodel as cm
 from costmodel.mixers import builtin
+from costmodel.oracle.quantities import QUANTITIES
 from costmodel.program.conventions import Convention
 from costmodel.questions import question as records
 from costmodel.questions.question import EVERY, Case, Figure, Question, answers
@@ -91,6 +92,13 @@ def test_names_keys_and_words_are_told_apart() -> None:
 def test_a_question_says_what_proves_it() -> None:
     with pytest.raises(ValueError, match="question 'reads': name the quantities of the oracle"):
         Question("reads", "Reads", ())
+
+
+def test_every_question_has_its_counterpart_in_the_oracle() -> None:
+    """Or says why there is none; and the oracle tallies nothing that no question asks."""
+    asked = [tally.quantity or tally.name for one in QUESTIONS for tally in one.tallies]
+    assert sorted(asked) == sorted(QUANTITIES)
+    assert all(bool(one.tallies) != bool(one.untallied) for one in QUESTIONS)
 
 
 def test_a_figure_is_what_its_record_says() -> None:

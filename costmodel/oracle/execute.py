@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -118,11 +118,26 @@ class Execution:
     arrays: Values
     ready: frozenset[int] = frozenset()
     """The numbers of the equations whose results are there before."""
+    steps: bool = False
+    """Whether a whole sum, a transform and a selection take one step each, not many levels."""
 
     @cached_property
     def trace(self) -> Run:
         """The record of the run."""
-        return Run(self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready)
+        return Run(
+            self.system,
+            self.sizes,
+            self.accounting,
+            self.dense,
+            self.arrays,
+            self.ready,
+            steps=self.steps,
+        )
+
+    @cached_property
+    def in_steps(self) -> Execution:
+        """The same execution, each whole sum, transform and selection taking one step."""
+        return replace(self, steps=True)
 
     @cached_property
     def instances(self) -> list[Instance]:

@@ -95,7 +95,8 @@ def levels(terms: int) -> int:
 class Run:
     """One execution: the memory of defined entries and the instances that defined them.
 
-    `ready`: the numbers of the equations whose entries count as ready, at depth 0.
+    `ready`: the numbers of the equations whose entries count as ready, at depth 0. `steps`: a whole
+    sum, a transform and a selection are one step deep, however many levels they take.
     """
 
     def __init__(
@@ -106,11 +107,14 @@ class Run:
         dense: bool,
         values: Values,
         ready: Container[int] = (),
+        *,
+        steps: bool = False,
     ) -> None:
         self.sizes = sizes
         self.accounting = accounting
         self.dense = dense
         self.ready = ready
+        self.steps = steps
         self.places = Places(sizes)
         self.names = [equation.name for equation in system.equations]
         self.memory: dict[Entry, Scalar] = {}
@@ -149,6 +153,10 @@ class Run:
         depths = [instance.depth for instance in self.instances]
         self.memory, self.instances = whole
         return max(depths, default=0)
+
+    def depth(self, levels: int) -> int:
+        """How deep a sum, a transform or a selection of so many levels is."""
+        return 1 if self.steps else levels
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array at the sizes of this run."""
@@ -312,7 +320,7 @@ def _reduce(run: Run, node: Reduce) -> Step:
         else:
             instance.operations["compare"] += len(terms) - 1
         value = math.fsum(values) if kind == "sum" else max(values)
-        deepest = max([term.depth for term in terms]) + levels(len(terms))
+        deepest = max([term.depth for term in terms]) + run.depth(levels(len(terms)))
         return after(every, value)._replace(depth=deepest)
 
     return step
@@ -393,10 +401,8 @@ def _fft(run: Run, equation: Equation, transform: Fft) -> Alone:
         made = algorithm({k: s.value for k, s in operands.items()}, length, tally)
         instance.operations.update(tally.halved())
         _, depth, token, given, _ = after(operands.values(), 0.0)
-        return [
-            Scalar(made[tuple(p[i.atom] for i in added)], depth + tally.deepest, token, given)
-            for p in at
-        ]
+        depth += run.depth(tally.deepest)
+        return [Scalar(made[tuple(p[i.atom] for i in added)], depth, token, given) for p in at]
 
     return shared, added, results
 
@@ -422,7 +428,8 @@ def _select(run: Run, equation: Equation, select: Select) -> Alone:
             )
         instance.operations["compare"] += made.number
         _, depth, token, given, _ = after(found.values(), 0.0)
-        return [Scalar(position, depth + made.deepest, token, given) for position in chosen]
+        depth += run.depth(made.deepest)
+        return [Scalar(position, depth, token, given) for position in chosen]
 
     return shared, added, results
 

@@ -6,21 +6,22 @@ Operations, depth, state, traffic and values, for a whole sequence and for each 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import Array
-from costmodel.oracle.execute import Execution, Unfused, execute
+from costmodel.oracle.execute import Execution, execute
+from costmodel.oracle.quantities import QUANTITIES, Quantity
+from costmodel.program.conventions import convention
 from costmodel.program.phases import overruns
-from costmodel.questions.count import count
+from costmodel.questions.count import counted
 from costmodel.questions.evaluate import evaluate
-from costmodel.questions.span import span
-from costmodel.questions.state import state
+from costmodel.questions.question import Answers, Tally
+from costmodel.questions.registry import QUESTIONS
 from costmodel.questions.subject import system_of
-from costmodel.questions.traffic import traffic
 from costmodel.symbolic.constraints import variables_of
 
 TOLERANCE = 1e-9
@@ -57,6 +58,10 @@ class Comparison:
         """The names that the rules take."""
         return (self.accounting, *self.rewrites)
 
+    def about(self, phase: str) -> Answers:
+        """The derived answers about a phase, derived anew."""
+        return Answers(self.mixer, self.form, phase, convention(self.convention))
+
     def check(self, question: str, derive: Callable[[], object], executed: object) -> None:
         """Hold one derived answer against the executed one."""
         try:
@@ -81,43 +86,11 @@ class Comparison:
         return self
 
     def _forward(self, sizes: Sizes, run: Execution) -> None:
-        form, names = self.form, self.convention
-        executed = (run.counts(), run.once(), sum((*run.counts().values(), *run.once().values())))
-        self.check(
-            "counts",
-            lambda: counted(count(self.mixer, "training", form, names).at(**sizes)),
-            executed,
-        )
-        self.check(
-            "span", lambda: span(self.mixer, "training", form, names).at(**sizes), run.span()
-        )
-        least = run.compulsory()
-        moved = {"activations": least.inputs + least.outputs, "weights": least.weights}
-        self._traffic("", "training", sizes, moved, run.unfused())
-
-    def _traffic(
-        self,
-        when: str,
-        phase: str,
-        sizes: Sizes,
-        least: Mapping[str, int],
-        unfused: Sequence[Unfused],
-    ) -> None:
-        def derived() -> Any:
-            return traffic(self.mixer, phase, self.form, self.convention)
-
-        self.check(
-            f"compulsory traffic{when}",
-            lambda: nonzero(derived().compulsory.at(sizes)),
-            nonzero(least),
-        )
-        kinds = ("activations", "weights", "state")
-        moved = {kind: sum(getattr(row, kind) for row in unfused) for kind in kinds}
-        self.check(
-            f"unfused traffic{when}",
-            lambda: nonzero(derived().unfused.at(sizes)),
-            nonzero(moved),
-        )
+        about = self.about("training")
+        for tally, quantity in tallies():
+            if quantity.sequence is not None:
+                derive = partial(tally.derived, about, sizes)
+                self.check(tally.name, derive, quantity.sequence(run))
 
     def _values(self, sizes: Sizes, run: Execution) -> None:
         expected = run.output
@@ -133,45 +106,30 @@ class Comparison:
         self.check("values", derived, str(expected.tolist()))
 
     def _inference(self, sizes: Sizes, run: Execution) -> None:
-        form, names, longer = self.form, self.convention, self._longer(sizes)
-        if not (causal(self.mixer.forms[form], sizes) and longer.causal):
-            self._not_causal()
+        longer, about = self._longer(sizes), self.about("inference")
+        if not (causal(self.mixer.forms[self.form], sizes) and longer.causal):
+            self._not_causal(about, {**sizes, "t": 1})
             return
-        goes_on = self._goes_on()
+        goes_on = _goes_on(about)
         for t in range(1, sizes["l"] + 1):
             at = {**sizes, "t": t}
             if reason := self._past_the_end(at):
                 self.refused.append(f"everything at {t=}: {reason}")
                 continue
-            executed = longer if goes_on else run
             if not goes_on and _instances(longer, t) != _instances(run, t):
                 self.refused.append(f"everything at {t=}: rows past the length l belong to it too")
                 continue
-            self.check(
-                f"counts at {t=}",
-                lambda at=at: counted(count(self.mixer, "inference", form, names).at(**at)),  # type: ignore[misc]
-                (executed.counts_inference(t), {}, sum(executed.counts_inference(t).values())),
-            )
-            self.check(
-                f"span at {t=}",
-                lambda at=at: span(self.mixer, "inference", form, names).at(**at),  # type: ignore[misc]
-                executed.span_inference(t),
-            )
-            if not goes_on and longer.counts_inference(t) != run.counts_inference(t):
-                self.refused.append(f"state at {t=}: a token's work depends on the length l")
-                continue
-            self.check(
-                f"state at {t=}",
-                lambda at=at: state(self.mixer, form).at(**at),  # type: ignore[misc]
-                longer.state(t),
-            )
-            least = longer.compulsory_inference(t)
-            moved = {
-                "activations": least.inputs + least.outputs,
-                "weights": least.weights,
-                "state": least.state + least.state_written,
-            }
-            self._traffic(f" at {t=}", "inference", at, moved, longer.unfused_inference(t))
+            alike = goes_on or longer.counts_inference(t) == run.counts_inference(t)
+            for tally, quantity in tallies():
+                if quantity.token is None:
+                    continue
+                if quantity.past and not alike:
+                    why = "a token's work depends on the length l"
+                    self.refused.append(f"{tally.name} at {t=}: {why}")
+                    continue
+                executed = longer if goes_on or quantity.past else run
+                derive = partial(tally.derived, about, at)
+                self.check(f"{tally.name} at {t=}", derive, quantity.token(executed, t))
 
     def _run(self, sizes: Sizes, length: int) -> Execution:
         form = self.mixer.forms[self.form]
@@ -204,27 +162,32 @@ class Comparison:
             return ""
         return next((overrun.reason(at) for overrun in found if overrun.at(at)), "")
 
-    def _goes_on(self) -> bool:
-        """Whether the work of a token is the same in a longer sequence."""
-        try:
-            found = count(self.mixer, "inference", self.form, self.convention)
-        except (Unsupported, Unanswered):
-            return False
-        return all("l" not in number.letters for number in found.classes.values())
-
-    def _not_causal(self) -> None:
+    def _not_causal(self, about: Answers, sizes: Sizes) -> None:
         """One token has no cost of its own: every question about it gives its reason."""
-        for question in (count, span, traffic):
-            try:
-                question(self.mixer, "inference", self.form, self.convention)
-            except Unanswered:
+        for tally, quantity in tallies():
+            if quantity.token is None:
                 continue
-            self.apart.append(f"{question.__name__} of one token: answers, but is not causal")
-        try:
-            state(self.mixer, self.form)
-        except Unanswered:
-            return
-        self.apart.append("state: answers, but the form is not causal")
+            try:
+                tally.derived(about, sizes)
+            except (Unanswered, Unsupported):
+                continue
+            self.apart.append(f"{tally.name} of one token: answers, but the form is not causal")
+
+
+def tallies() -> Iterator[tuple[Tally, Quantity]]:
+    """What is derived of every question, and the quantity of the oracle that it equals."""
+    for question in QUESTIONS:
+        for tally in question.tallies:
+            yield tally, QUANTITIES[tally.quantity or tally.name]
+
+
+def _goes_on(about: Answers) -> bool:
+    """Whether the work of a token is the same in a longer sequence."""
+    try:
+        found = about.of(counted)
+    except (Unsupported, Unanswered):
+        return False
+    return all("l" not in number.letters for number in found.classes.values())
 
 
 def _instances(run: Execution, t: int) -> Counter[int]:
@@ -260,16 +223,3 @@ def differences(
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:
     """The counts that are not 0, by name."""
     return {name: number for name, number in sorted(counts.items()) if number}
-
-
-def classes(counts: Any) -> dict[str, int]:
-    """Operations by class; none of what is not there."""
-    if counts is None:
-        return {}
-    four = {name: getattr(counts, name) for name in ("mul", "add", "div", "exp")}
-    return nonzero({**four, **counts.other})
-
-
-def counted(counts: Any) -> tuple[dict[str, int], dict[str, int], int]:
-    """Operations by class, those on weights alone, and the total."""
-    return classes(counts), classes(counts.once), counts.total

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import Unsupported
@@ -16,13 +16,9 @@ from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Bracket, walk
 from costmodel.oracle.execute import Execution, run
 from costmodel.oracle.interpreter import Values
-from costmodel.proofs.against_oracle import Comparison, Sizes
-from costmodel.questions.activations import activations
-from costmodel.questions.count import count
+from costmodel.proofs.against_oracle import Comparison, Sizes, tallies
 from costmodel.questions.evaluate import evaluate_all, gradients
-from costmodel.questions.span import span
 from costmodel.questions.subject import system_of
-from costmodel.questions.traffic import traffic
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,52 +48,21 @@ class Gradients(Comparison):
             )
 
         backward, step = ran(forward), ran(())
+        maximum = _has_maximum(system)
         for phase, ready, done in (("backward", forward, backward), ("training-step", (), step)):
-            maximum = _has_maximum(system)
             level = ran(ready, _rows_alike(done.arrays, system)) if maximum else done
-            self._costs(phase, sizes, system, done, level)
-        self.check(
-            "activations",
-            lambda: activations(self.mixer, self.form, self.convention).at(**sizes),
-            sum(entry[0] is not system.given for entry in backward.kept()),
-        )
+            about = self.about(phase)
+            for tally, quantity in tallies():
+                if quantity.gradients is None or phase not in quantity.phases:
+                    continue
+                name = f"{tally.name}, {phase}" if len(quantity.phases) > 1 else tally.name
+                derive = partial(tally.derived, about, sizes)
+                executed = quantity.gradients(level if quantity.alike else done, phase)
+                self.check(name, derive, executed)
         slopes = {} if "dense" in self.rewrites else self._slopes(system, backward, sizes)
         for name, (derived, executed) in slopes.items():
             self.check(f"gradient of {name}", derived, executed)
         return self
-
-    def _costs(
-        self, phase: str, sizes: Sizes, system: System, done: Execution, level: Execution
-    ) -> None:
-        form, names = self.form, self.convention
-        tallied = [done.counts(), done.once()]
-        self.check(
-            f"counts, {phase}",
-            lambda: _classes(count(self.mixer, phase, form, names).at(**sizes)),
-            {
-                c: n
-                for c in sorted({*tallied[0], *tallied[1]})
-                if (n := sum(t.get(c, 0) for t in tallied))
-            },
-        )
-        self.check(
-            f"span, {phase}",
-            lambda: span(self.mixer, phase, form, names).at(**sizes),
-            level.span() if level.instances else 0,
-        )
-        fresh = {entry for i in done.instances for entry in i.writes}
-        read = {entry for i in done.instances for entry in i.reads}
-        results = [entry for entry in fresh if entry[0] in system.results(phase)]
-        self.check(
-            f"compulsory traffic, {phase}",
-            lambda: sum(traffic(self.mixer, phase, form, names).compulsory.at(sizes).values()),
-            len(read - fresh) + len(results),
-        )
-        self.check(
-            f"unfused traffic, {phase}",
-            lambda: sum(traffic(self.mixer, phase, form, names).unfused.at(sizes).values()),
-            sum(row.activations + row.weights for row in done.unfused()),
-        )
 
     def _slopes(
         self, system: System, done: Execution, sizes: Sizes
@@ -167,12 +132,3 @@ def _direction(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
     direction: np.ndarray[Any, Any] = np.random.default_rng(0).uniform(-1, 1, values.shape)
     return direction
-
-
-def _classes(counts: Any) -> dict[str, int]:
-    """Operations by class, with the work on weights alone."""
-    total: dict[str, int] = {}
-    for part in (counts, counts.once):
-        for name, number in part.by_class().items() if part else ():
-            total[name] = total.get(name, 0) + number
-    return {name: number for name, number in sorted(total.items()) if number}

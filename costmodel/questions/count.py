@@ -6,7 +6,6 @@ polynomials (piecewise where they must be) in the sizes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
@@ -37,7 +36,7 @@ from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, Instances, instances, phase_name
 from costmodel.program.trip_count import Points, network, terms_of
-from costmodel.questions.counts import WEIGHTINGS, Counts, answered
+from costmodel.questions.counts import WEIGHTINGS, Counts, answered, with_once
 from costmodel.questions.peers import peer_count
 from costmodel.questions.question import (
     BATCH,
@@ -328,11 +327,11 @@ def _class(name: str, meaning: str, heading: str, *, column: bool = True) -> Fig
 def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
     """Operations by class, the work done once apart, but together where gradients are taken."""
     found = about.of(counted).at(**sizes)
-    apart = "" if about.phase in TRAINING_STEP else "once "
-    total = Counter(found.by_class())
-    if found.once:
-        total.update({f"{apart}{name}": n for name, n in found.once.by_class().items()})
-    return {name: number for name, number in sorted(total.items()) if number}
+    if about.phase in TRAINING_STEP:
+        return with_once(found)
+    once = found.once.by_class() if found.once else {}
+    apart = {f"once {name}": number for name, number in once.items()}
+    return {name: n for name, n in sorted((found.by_class() | apart).items()) if n}
 
 
 TOTAL = Figure(

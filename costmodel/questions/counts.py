@@ -7,6 +7,7 @@ A "FLOP" is no operation but a way of adding up: the default, `total`, counts ev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -76,6 +77,14 @@ class CountsAt:
         """Class -> operations, `other` classes by their own names, `once` left out."""
         four = CLASSES if self.peer is None else PEERS[self.peer].counted
         return {c: self.classes.get(c, 0) for c in four} | self.other
+
+
+def with_once(counts: CountsAt) -> dict[str, int]:
+    """Operations by class, the work done once among them; zeros left out."""
+    total = Counter(counts.by_class())
+    if counts.once:
+        total.update(counts.once.by_class())
+    return {name: number for name, number in sorted(total.items()) if number}
 
 
 @dataclass(frozen=True)

@@ -280,5 +280,5 @@ CRITICAL_PATH = Question(
         ),
     ),
     critical_path,
-    (Tally("sequential operations", _number_of_steps),),
+    (Tally("steps of the critical path", _number_of_steps),),
 )

@@ -365,12 +365,14 @@ class Tally:
     """What instrumented execution tallies of a question, beside what is derived of it.
 
     Args:
-        name: the quantity of the oracle, as `oracle.quantities` lists it.
-        derived: the same of the derived answer at sizes: a number, or numbers by name.
+        name: what proofs call it.
+        derived: the derived answer at sizes: a number, or numbers by name.
+        quantity: what it equals, as `oracle.quantities` lists it; the name if empty.
     """
 
     name: str
     derived: Callable[[Answers, Mapping[str, int]], object]
+    quantity: str = ""
 
 
 @dataclass(frozen=True)
