@@ -233,17 +233,35 @@ def regenerating(context: typer.Context) -> str:
 TABLE_FORMATS = ("rich", "markdown", "latex", "csv", "json")
 
 
+LONGEST_S = 7 * 24 * 3600.0
+"""The time that is left is told by the work of so many seconds; one measurement takes minutes."""
+
+
 @contextmanager
 def bar() -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on a terminal, nothing in a pipe; the function to call as work goes on."""
+    """A progress bar with the time that is left on a terminal, nothing in a pipe; the function to
+    call as work goes on."""
     if not sys.stderr.isatty():
         yield lambda done, of, what: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
+    )  # fmt: skip
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        speed_estimate_period=LONGEST_S,
+    ) as shown:
         task = shown.add_task("", total=None)
         yield lambda done, of, what: shown.update(task, completed=done, total=of, description=what)
 

@@ -19,7 +19,6 @@ from profiler.run.measure import measure, measure_with_ceilings
 from profiler.run.request import Request
 from profiler.sweep.failures import Failure, failed_record
 from profiler.sweep.points import Block, Point
-from profiler.sweep.remaining import Remaining
 from profiler.sweep.repetitions import joined
 from profiler.sweep.results import Results, writable
 from profiler.sweep.workers import Note, Outcome, Outcomes, Team, Worker, here
@@ -134,7 +133,7 @@ def sweep(
 
     todo = left_over(blocks, results, retry)
     team = Team(starts, wanted=wanted, accept=results.accept, home=home, tell=tell)
-    settle(todo, team.outcomes, keep, progress, side_by_side=len(starts))
+    settle(todo, team.outcomes, keep, progress)
     return session
 
 
@@ -159,22 +158,19 @@ def settle(
     outcomes: Callable[[Sequence[Block], Note], Outcomes],
     keep: Callable[[Outcome], None],
     progress: Progress,
-    side_by_side: int = 1,
 ) -> None:
     """Let every point become an outcome, each kept before its worker begins the next one."""
-    remaining = Remaining(blocks, side_by_side)
+    points, done = sum(len(block.points) for block in blocks), 0
 
     def note(point: Point, what: str) -> None:
-        remaining.begun(point)
         asked = point.request
-        label = f"{asked.mixer.name} {asked.implementation.name}: {what}"
-        progress(remaining.done, remaining.points, label + remaining.words())
+        progress(done, points, f"{asked.mixer.name} {asked.implementation.name}: {what}")
 
     with closing(outcomes(blocks, note)) as found:
         for outcome in found:
             keep(outcome)
-            remaining.ended(outcome.point)
-    progress(remaining.points, remaining.points, "done")
+            done += 1
+    progress(points, points, "done")
 
 
 def recorded(
