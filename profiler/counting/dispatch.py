@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -34,10 +34,6 @@ class UncountedOperation:
     reason: str
 
 
-class IncompleteCountError(ValueError):
-    """Counts were asked for although some dispatched operations have no rule."""
-
-
 @dataclass(frozen=True)
 class DispatchCounts:
     """What one call dispatched.
@@ -59,43 +55,9 @@ class DispatchCounts:
         """Whether every dispatched operation was counted."""
         return not self.unknown
 
-    @property
-    def incomplete_reason(self) -> str:
-        """One sentence naming what was not counted; empty when complete."""
-        if self.complete:
-            return ""
-        listed = ", ".join(
-            f"{name} ({op.calls} calls: {op.reason})" for name, op in self.unknown.items()
-        )
-        return f"the count is incomplete, not counted: {listed}"
-
-    def required(self) -> Operations:
-        """`operations`, or IncompleteCountError naming every operation that has no rule."""
-        if not self.complete:
-            raise IncompleteCountError(self.incomplete_reason)
-        return self.operations
-
     def to_json(self) -> dict[str, Any]:
         """Counts, per-operation totals and what was not counted, as JSON values."""
-        return {
-            "operations": self.operations.to_json(),
-            "complete": self.complete,
-            "dispatched": self.dispatched,
-            "launched": self.launched,
-            "by_op": {
-                name: {
-                    "calls": op.calls,
-                    "operations": op.operations.to_json(),
-                    "bytes_read": op.bytes_read,
-                    "bytes_written": op.bytes_written,
-                }
-                for name, op in self.by_op.items()
-            },
-            "unknown": {
-                name: {"calls": op.calls, "bytes_touched": op.bytes_touched, "reason": op.reason}
-                for name, op in self.unknown.items()
-            },
-        }
+        return asdict(self) | {"complete": self.complete}
 
 
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

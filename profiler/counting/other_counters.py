@@ -44,17 +44,6 @@ class PeerCount:
     uncounted: Mapping[str, int] = field(default_factory=dict)
     moved: Mapping[str, int] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {
-            "name": self.name,
-            "total": self.total,
-            "by_op": dict(self.by_op),
-            "unit": self.unit,
-            "uncounted": dict(self.uncounted),
-            "moved": dict(self.moved),
-        }
-
 
 def flop_counter_mode(fn: Callable[..., Any], *args: Any) -> PeerCount | Unavailable:
     """torch.utils.flop_counter.FlopCounterMode on one run of `fn(*args)`.

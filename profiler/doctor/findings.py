@@ -48,7 +48,7 @@ def operations(around: Surroundings) -> MachineFinding:
     from profiler.counting.dispatch import count_dispatch
 
     a, b = torch.ones(2, 3, device=around.device), torch.ones(3, 5, device=around.device)
-    found = count_dispatch(lambda: a @ b).to_json()["operations"]["mul"]
+    found = count_dispatch(lambda: a @ b).operations.mul
     if found != 30:
         return MachineFinding(
             "operations", NO, f"30 multiplications were dispatched and {found} counted"

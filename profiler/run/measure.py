@@ -8,7 +8,7 @@ reason, never a zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import asdict, astuple, replace
 from typing import Any
 
 import torch
@@ -264,7 +264,7 @@ def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
 def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str, Any]:
     """A counter's figures, with the share of the time spent in operations that it did not count."""
     share = None if isinstance(times, Unavailable) else times.share(peer.uncounted)
-    return peer.to_json() | {"uncounted_time_share": share}
+    return asdict(peer) | {"uncounted_time_share": share}
 
 
 def weight_bytes(module: nn.Module) -> Reading:
@@ -332,7 +332,7 @@ def activation_bytes(work: PreparedCall) -> Measured:
     except Exception as error:  # a dispatch mode may disturb a user's module
         return Unavailable(f"what is kept could not be followed: {reason_of(error)}")
     held = classes.total + (saved.unseen or 0)
-    details = {"classes": classes.by_class(), "unseen": saved.unseen, "saved": saved.to_json()}
+    details = {"classes": classes.by_class(), "unseen": saved.unseen, "saved": asdict(saved)}
     return Reading("activations", held, "B", (float(held),), details)
 
 

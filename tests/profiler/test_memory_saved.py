@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -139,7 +140,7 @@ def test_a_call_without_gradients_is_refused() -> None:
 
 def test_it_is_told_as_json() -> None:
     x = torch.randn(8, requires_grad=True)
-    assert saved_bytes(lambda: x.exp(), inputs=[x]).to_json() == {
+    assert asdict(saved_bytes(lambda: x.exp(), inputs=[x])) == {
         "activations": {"stored": 32, "logical": 32, "storages": 1},
         "parameters": {"stored": 0, "logical": 0, "storages": 0},
         "inputs": {"stored": 0, "logical": 0, "storages": 0},

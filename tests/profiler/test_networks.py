@@ -172,7 +172,9 @@ def test_what_a_twin_dispatches_is_what_its_network_counts(network: Network) -> 
     does = {r for name in mixers for r in next(iter(implementations(name).values())).rewrites}
     with torch.no_grad():
         run = (lambda: net(**data)) if c.head == "none" else (lambda: net.loss(**data))
-        found = count_dispatch(run).required()
+        run_once = count_dispatch(run)
+    assert run_once.complete, run_once.unknown
+    found = run_once.operations
     convention = ",".join(["strict", *sorted(does | {"safe-softmax"})])
     free = {x: v for x, v in all_sizes(network).items() if x not in c.widths}
     counts = network.count("training", convention).at(**free)

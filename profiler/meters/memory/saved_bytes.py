@@ -47,14 +47,6 @@ class SavedBytes:
     unseen: int | None
     reason: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON values."""
-        classes = {name: vars(getattr(self, name)) for name in ("activations", *OWNED)}
-        return {name: dict(kept) for name, kept in classes.items()} | {
-            "unseen": self.unseen,
-            "reason": self.reason,
-        }
-
 
 OWNED = ("parameters", "inputs")
 
