@@ -291,13 +291,13 @@ def the_first_row_is_counted_like_the_rest(patch: Patch) -> None:
 
 def rows_follow_each_other_once_more(patch: Patch) -> None:
     """l times the levels of a row instead of l - 1."""
-    true = loop_rows.Growth.levels
+    true = loop_rows.GrowingRows.levels
 
     def levels(growth: Any, low: Any, where: Any) -> Iterator[Any]:
         for array, level in true(growth, low, where):
             yield array, level + (growth.rate or 0)
 
-    patch.setattr(loop_rows.Growth, "levels", levels)
+    patch.setattr(loop_rows.GrowingRows, "levels", levels)
 
 
 def rows_do_not_wait_for_each_other(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from costmodel.errors import Unsupported
-from costmodel.paths.reachability import ROW, Rows, joined, length
+from costmodel.paths.reachability import ROW, Rows, joined_rows, length
 from costmodel.program.dependence import reads
 from costmodel.symbolic.constraints import (
     Constraints,
@@ -71,7 +71,7 @@ class Hops:
 def _hops(known: Rows, sign: int) -> Iterator[Hops]:
     """The `Hops` of every reference to earlier rows (sign 1), or to later rows (-1)."""
     row, back = Poly.atom(ROW), Poly.atom(BACK)
-    for found in joined(known):
+    for found in joined_rows(known):
         if found.read is None:
             whole = frozenset({row - 1, length(known.system) - row, back - 1})
             yield Hops(whole, found.words)
@@ -112,7 +112,7 @@ def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
     return two if implied(known, one - two) else call("Min", one, two)
 
 
-def _cases(reach: Reach) -> list[tuple[Constraints, Reach]]:
+def _cases_of_reach(reach: Reach) -> list[tuple[Constraints, Reach]]:
     """The cases of a reach: itself at the sizes at which it is at least 1, elsewhere NOWHERE."""
     if reach is None or reach == NOWHERE or nonnegative(reach - 1):
         return [(frozenset(), reach)]
@@ -123,7 +123,7 @@ def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
     """The hops between the rows furthest apart, where all rows have the same reach in each
     direction: ceil((length - 1) / reach) for the smaller of the two."""
     result = Exact()
-    for (some, one), (others, two) in product(_cases(back), _cases(ahead)):
+    for (some, one), (others, two) in product(_cases_of_reach(back), _cases_of_reach(ahead)):
         guards = some | others
         reach = _nearer(one, two, guards)
         if infeasible(guards) or reach == NOWHERE:
@@ -230,13 +230,17 @@ class Chunks:
         equations = [self.lower - low]
         if digits is not None:
             equations = [Poly.atom(OUTER) - digits[0], Poly.atom(INNER) - digits[1]]
-        where = _solved(around | self.inside | {upper - high, high - upper}, equations, over)
+        where = _with_equations(
+            around | self.inside | {upper - high, high - upper}, equations, over
+        )
         if implied(around, Poly.atom(INNER) - self.size):
             where = frozenset(c.substitute({INNER: self.size}) for c in where)
         return self.tightened(where)
 
 
-def _solved(where: Constraints, equations: Sequence[Poly], names: Sequence[str]) -> Constraints:
+def _with_equations(
+    where: Constraints, equations: Sequence[Poly], names: Sequence[str]
+) -> Constraints:
     """`where` under further equations, each solved for one of the indices `names` where that is
     possible, else added as two constraints."""
     waiting = list(equations)
@@ -254,25 +258,27 @@ def _solved(where: Constraints, equations: Sequence[Poly], names: Sequence[str])
 
 
 @dataclass(frozen=True)
-class Pairs:
+class JoinedPairs:
     """The pairs of rows that one reference joins, in `#chunk`, `#place` and `#upper`."""
 
     where: Constraints
     words: str
 
 
-def _pairs(known: Rows, chunks: Chunks, sign: int, lower: Constraints) -> Iterator[Pairs]:
-    """The `Pairs` of every reference to earlier rows (sign 1), or to later rows (-1), for one class
-    `lower` of lower rows."""
-    for found in joined(known):
+def _joined_pairs(
+    known: Rows, chunks: Chunks, sign: int, lower: Constraints
+) -> Iterator[JoinedPairs]:
+    """The `JoinedPairs` of every reference to earlier rows (sign 1), or to later rows (-1), for one
+    class `lower` of lower rows."""
+    for found in joined_rows(known):
         if found.read is None:
-            yield Pairs(chunks.inside, found.words)
+            yield JoinedPairs(chunks.inside, found.words)
             continue
         low, high = (found.read, found.reading)[::sign]
         for around in found.around:
             where = chunks.pairs(low, high, around | lower, found.over)
             if not infeasible(where):
-                yield Pairs(projected(where, found.over), found.words)
+                yield JoinedPairs(projected(where, found.over), found.words)
 
 
 def chunks_of(known: Rows) -> Chunks | None:
@@ -293,7 +299,7 @@ def chunks_of(known: Rows) -> Chunks | None:
     return None
 
 
-def _last(chunks: Chunks, held: Sequence[Pairs], where: Constraints) -> Poly:
+def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constraints) -> Poly:
     """The furthest row that is joined with the lower row, for one class of lower rows, where all
     rows in between are joined with it too; the lower row itself where no row is joined."""
     upper, inside = Poly.atom(UPPER), chunks.inside | where
@@ -303,8 +309,8 @@ def _last(chunks: Chunks, held: Sequence[Pairs], where: Constraints) -> Poly:
     for end in (chunks.length, *sorted(ends - {chunks.length}, key=str)):
         beyond = [p for p in held if not implied(inside | p.where, end - upper)]
         if not beyond and implied(inside, end - chunks.lower - 1):
-            joined = [frozenset(c for c in p.where if not implied(inside, c)) for p in held]
-            if not outside(inside | {end - upper}, joined):
+            covered = [frozenset(c for c in p.where if not implied(inside, c)) for p in held]
+            if not outside(inside | {end - upper}, covered):
                 return end
     raise Unsupported(
         f"which rows {held[0].words} depends on more than how far away they are, or leaves some out"
@@ -336,7 +342,8 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
         Unsupported: some lower row is joined with an upper row, but not with all rows between.
     """
     furthest = [
-        _last(chunks, list(_pairs(known, chunks, sign, where)), where) for where in chunks.classes
+        _furthest_joined(chunks, list(_joined_pairs(known, chunks, sign, where)), where)
+        for where in chunks.classes
     ]
     require_in_order(chunks, furthest)
     several, single = frozenset({chunks.size - 2}), frozenset({1 - chunks.size})
@@ -360,7 +367,7 @@ def _from_first(
     Args:
         first: row 1, written as the last place of a chunk (`size`) where chunks have size 1.
     """
-    start, cycle = _steps(chunks, furthest, first, known)
+    start, cycle = _rows_on_the_way(chunks, furthest, first, known)
     before = {row: frozenset({chunks.length - row - 1}) for row in (*start, *cycle)}
     for row in start:
         yield known | before[row], Poly.of(1)
@@ -373,7 +380,7 @@ def _from_first(
         yield known | guards, ceil_div(chunks.length - row, away)
 
 
-def _steps(
+def _rows_on_the_way(
     chunks: Chunks, furthest: Sequence[Poly], row: Poly, known: Constraints
 ) -> tuple[list[Poly], dict[Poly, Poly]]:
     """The rows on the way from row 1 with hops as long as possible: rows passed once, and rows

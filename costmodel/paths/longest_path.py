@@ -15,12 +15,12 @@ from costmodel.paths.loop_rows import (
     ROW,
     at_rows,
     check_rows,
+    depths_of_rows,
     first_row,
     in_turn,
     last_row,
     later_row,
     points_of,
-    rows,
     rows_written,
 )
 from costmodel.program.dependence import at_token
@@ -142,7 +142,7 @@ class Depths:
         }
         later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
         self.before = {}
-        for array, levels in rows(first, later, number).items():
+        for array, levels in depths_of_rows(first, later, number).items():
             row = Poly.atom(f"#{block.axes[array]}")
             there = [x.substitute({ROW: row}) for x in levels]
             if number[array] != array.shape[block.axes[array]]:
@@ -201,8 +201,8 @@ def on_axes(part: Instances, level: Level, *, split: bool) -> Iterator[Level]:
     over all other indices, the maximum is taken.
     """
     equation = part.equation
-    values = _solved(equation)
-    placed = _placed(equation, variables_of([level.depth, *level.where]) - values.keys())
+    values = _alone_on_an_axis(equation)
+    placed = _sharing_an_axis(equation, variables_of([level.depth, *level.where]) - values.keys())
     others = [v for v in part.variables if v not in values and v not in placed]
     entries: Constraints = frozenset()
     if split:
@@ -211,7 +211,7 @@ def on_axes(part: Instances, level: Level, *, split: bool) -> Iterator[Level]:
     there: Constraints = frozenset()
     if placed:
         known = projected(part.constraints, sorted(others, reverse=True))
-        apart = _positions(equation, placed)
+        apart = _axis_equations(equation, placed)
         entries = frozenset(c for c in entries if not variables_of([c]) & variables_of(apart))
         there = frozenset([c for c in known if c.letters & placed]) | apart
         values = {**values, **{v: Poly.atom(f"{v} of {equation.name}") for v in placed}}
@@ -221,7 +221,7 @@ def on_axes(part: Instances, level: Level, *, split: bool) -> Iterator[Level]:
 
 
 @cache
-def _solved(equation: Equation) -> Mapping[str, Poly]:
+def _alone_on_an_axis(equation: Equation) -> Mapping[str, Poly]:
     """Each free index that stands alone on an axis -> its value in the axes of the array."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
@@ -233,14 +233,14 @@ def _solved(equation: Equation) -> Mapping[str, Poly]:
     return values
 
 
-def _placed(equation: Equation, used: set[str]) -> set[str]:
+def _sharing_an_axis(equation: Equation, used: set[str]) -> set[str]:
     """The indices on axes with several indices of which at least one is in `used`."""
-    solved = _solved(equation)
+    solved = _alone_on_an_axis(equation)
     axes = [{*variables_of([position_value(p)])} - solved.keys() for p in equation.positions]
     return set().union(*(axis for axis in axes if axis & used))
 
 
-def _positions(equation: Equation, placed: set[str]) -> Constraints:
+def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
     """The constraints that each axis with indices of `placed` equals the position on it."""
     found: set[Poly] = set()
     for axis, position in enumerate(equation.positions):
@@ -265,14 +265,14 @@ def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
     here = Level(level.depth.substitute(values), where)
     for apart in by_text(level.where):
         if -apart in level.where and variables_of([apart]) & values.keys():
-            for name, value in _same_place(apart.substitute(values), around):
+            for name, value in _matching_indices(apart.substitute(values), around):
                 known, further = around | here.where, Poly.atom(name) - value
                 if proven(known, further) and proven(known, -further):
                     here = here.substitute({name: value})
     return Level(here.depth, here.where - {Poly()})
 
 
-def _same_place(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
+def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
     """Values for indices of the level that solve `apart = 0`, such as p = q and f = e, apart being
     (p - 1)*C + f - (q - 1)*C - e; nothing if they do not solve it."""
     names = variables_of([apart])
@@ -285,7 +285,7 @@ def _same_place(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
         return
     for name in sorted(own, key=lambda name: slopes[name] in (1, -1)):
         if len(slopes[name].terms) == 1:
-            shift = _quotient(rest, slopes[name])
+            shift = _quotient_if_whole(rest, slopes[name])
             rest = rest - shift * slopes[name]
             yield name, values[name] - shift
 
@@ -300,7 +300,7 @@ def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
     return Poly()
 
 
-def _quotient(above: Poly, below: Poly) -> Poly:
+def _quotient_if_whole(above: Poly, below: Poly) -> Poly:
     """The quotient of a polynomial by a product of sizes where it is a polynomial, else 0."""
     quotient = above / below
     whole = all(

@@ -115,7 +115,7 @@ def later_row(block: Block, part: Instances) -> Instances | None:
     joined = part.constraints | {row - 2}
     if infeasible(joined):
         return None
-    if not all(implied(frozenset({row - 2}), c) for c in joined if _starts(row, c)):
+    if not all(implied(frozenset({row - 2}), c) for c in joined if _bounds_row_below(row, c)):
         raise Unsupported(f"{part.equation.name}: a loop whose rows begin after the second")
     return replace(part, constraints=joined)
 
@@ -127,13 +127,13 @@ def check_rows(block: Block, part: Instances) -> None:
         raise Unsupported(f"{part.equation.name}: a loop whose rows are not computed alike")
 
 
-def _starts(row: Poly, constraint: Poly) -> bool:
+def _bounds_row_below(row: Poly, constraint: Poly) -> bool:
     """Whether a constraint is a lower bound on the row and on nothing else."""
     (index,) = (a for a in row.letters if a[0] == "@")
     return constraint.coefficient(index) == Poly.of(1) and constraint.letters == {index}
 
 
-Row = Mapping[Array, tuple[Poly, ...]]
+RowDepths = Mapping[Array, tuple[Poly, ...]]
 """Array -> depths in sizes alone; the largest is the array's depth in one row of a loop."""
 
 
@@ -165,11 +165,11 @@ class Entering:
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowingRows:
     """The depths of some rows, one after another, and how much deeper each further row is than the
     row before; `rate` None: no further row follows from the last one."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RowDepths, ...]
     rate: Poly | None
 
     def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
@@ -184,7 +184,7 @@ class Growth:
                     yield array, Level(grown, these)
 
 
-def rows(
+def depths_of_rows(
     first: Mapping[Array, Depth], later: Mapping[Array, Depth], number: Mapping[Array, Poly]
 ) -> Mapping[Array, Sequence[Level]]:
     """The depth of every row of a loop, as levels in `#row`.
@@ -200,7 +200,7 @@ def rows(
             before.
         number: the number of rows of each array.
     """
-    steps = _steps(later)
+    steps = _steps_between_rows(later)
     entering = [
         entry
         for array, levels in later.items()
@@ -212,7 +212,7 @@ def rows(
     for array, levels in first.items():
         for level in levels:
             where = frozenset(c.substitute({ROW: ONE}) for c in level.where)
-            _start(starts, array, level.depth, ONE, where)
+            _note_start(starts, array, level.depth, ONE, where)
     for entry in entering:
         slow = _slow(entry, entering, steps)
         fast = not slow and _fast(entry, entering, steps)
@@ -220,11 +220,11 @@ def rows(
             found.append((entry.array, Level(entry.depth, entry.rows)))
         else:
             found += () if slow else _on_the_way(entry, steps)
-            _start(starts, entry.array, entry.depth, entry.low, _ends(entry))
+            _note_start(starts, entry.array, entry.depth, entry.low, _entry_conditions(entry))
         if not slow and entry.high is not None:
-            _start(starts, entry.array, entry.depth, entry.high, _ends(entry))
-    for low, where, begun in _runs(starts):
-        found += _growth(steps, begun).levels(low, where)
+            _note_start(starts, entry.array, entry.depth, entry.high, _entry_conditions(entry))
+    for low, where, begun in _runs_through_loop(starts):
+        found += _growing_rows(steps, begun).levels(low, where)
     result: dict[Array, list[Level]] = {array: [] for array, _ in found}
     for array, level in found:
         result[array].append(level)
@@ -235,7 +235,7 @@ Starts = dict[tuple[Poly, Constraints], dict[Array, list[Poly]]]
 """(Row, conditions on sizes) -> array -> depths that enter there and go on from row to row."""
 
 
-def _start(starts: Starts, array: Array, depth: Poly, row: Poly, where: Constraints) -> None:
+def _note_start(starts: Starts, array: Array, depth: Poly, row: Poly, where: Constraints) -> None:
     """Note in `starts` that a depth enters at a row, unless `where` is contradictory."""
     kept = simplified(where)
     if kept is not None:
@@ -243,12 +243,12 @@ def _start(starts: Starts, array: Array, depth: Poly, row: Poly, where: Constrai
         entries.append(depth.substitute({ROW: row}))
 
 
-def _runs(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[Row]]]:
+def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[RowDepths]]]:
     """The runs through a loop: first row, conditions, and the depths that enter at each row.
 
     All depths that enter at numbered rows without conditions are one run from row 1.
     """
-    joint: dict[int, Row] = {}
+    joint: dict[int, RowDepths] = {}
     for (low, where), entries in starts.items():
         row = {array: _deepest(depths) for array, depths in entries.items()}
         number = low.constant()
@@ -260,7 +260,7 @@ def _runs(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[Row]]]:
         yield ONE, frozenset(), [joint.get(k, {}) for k in range(1, max(joint) + 1)]
 
 
-def _steps(later: Mapping[Array, Depth]) -> Steps:
+def _steps_between_rows(later: Mapping[Array, Depth]) -> Steps:
     found: dict[Array, list[tuple[Array, Poly]]] = {}
     named = {"^" + array.name: array for array in later}
     for array, levels in later.items():
@@ -290,7 +290,7 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     return Entering(array, level.depth, low, high, where, number)
 
 
-def _ends(entry: Entering) -> Constraints:
+def _entry_conditions(entry: Entering) -> Constraints:
     """The conditions on sizes under which there is any row from `low` to `high`."""
     return entry.where | ({entry.high - entry.low} if entry.high is not None else frozenset())
 
@@ -369,7 +369,7 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("a loop whose operands get deeper from row to row")
-    for number, row in enumerate(_growth(steps, [{entry.array: (Poly(),)}]).rows):
+    for number, row in enumerate(_growing_rows(steps, [{entry.array: (Poly(),)}]).rows):
         before = {ROW: Poly.atom(ROW) - number}
         where = frozenset(c.substitute(before) for c in entry.rows)
         for array, depths in row.items():
@@ -377,20 +377,20 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
                 yield array, Level(entry.depth.substitute(before) + depth, where)
 
 
-def _growth(steps: Steps, begun: Sequence[Row]) -> Growth:
+def _growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
     """The rows of a run, worked out until every array gets deeper by one and the same amount."""
-    known: list[Row] = []
+    known: list[RowDepths] = []
     while len(known) < len(begun) + ROWS_WORKED_OUT:
-        row = dict(_next_row(known[-1], steps)) if known else {}
+        row = dict(_next_depths(known[-1], steps)) if known else {}
         for array, depths in begun[len(known)].items() if len(known) < len(begun) else ():
             row[array] = _deepest((*row.get(array, ()), *depths))
         known.append(row)
         if len(known) < len(begun):
             continue
-        following = _next_row(row, steps)
+        following = _next_depths(row, steps)
         rate = _rate(row, following)
         if rate is not None or not following:
-            return Growth(tuple(known), rate)
+            return GrowingRows(tuple(known), rate)
     raise Unsupported("the deepest chain through the rows of a loop changes from row to row")
 
 
@@ -398,7 +398,7 @@ def _deepest(depths: Iterable[Poly]) -> tuple[Poly, ...]:
     return tuple(level.depth for level in pruned(frozenset(), map(Level, depths)))
 
 
-def _next_row(before: Row, steps: Steps) -> Row:
+def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
     """The depths of a row that go on from the row before."""
     found = {
         array: _deepest(
@@ -409,7 +409,7 @@ def _next_row(before: Row, steps: Steps) -> Row:
     return {array: depths for array, depths in found.items() if depths}
 
 
-def _rate(row: Row, following: Row) -> Poly | None:
+def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
     """How much deeper the next row is, if that is the same for all arrays; None if not proven."""
     if row.keys() != following.keys():
         return None

@@ -46,17 +46,17 @@ class Rows:
 
     def _place(self, array: Array, positions: Sequence[Position]) -> Poly | None:
         place = self.places[array]
-        return None if place is None else _at(place, positions)
+        return None if place is None else _row_at(place, positions)
 
 
-def _at(place: Poly, positions: Sequence[Position]) -> Poly:
+def _row_at(place: Poly, positions: Sequence[Position]) -> Poly:
     """A row given in the axes of an array, at some positions."""
     named = {f"#{axis}": position for axis, position in enumerate(positions)}
     return place.substitute({a: position_value(named[a]) for a in place.letters if a in named})
 
 
 @cache
-def rows(system: System) -> Rows:
+def rows_of(system: System) -> Rows:
     """The rows of a system's arrays, derived from which array reads which.
 
     An axis may be the token axis if its extent is l and its index also indexes rows of an array
@@ -68,8 +68,8 @@ def rows(system: System) -> Rows:
             that cannot be told apart, or whose entries stand for a chunk that rows on both sides of
             the chunk read.
     """
-    possible, indexed = _possible(system)
-    chosen: dict[Array, Poly | None] = {system.mixer.role("output"): _axis(0)}
+    possible, indexed = _possible_axes(system)
+    chosen: dict[Array, Poly | None] = {system.mixer.role("output"): _axis_atom(0)}
     without = []
     for equation in reversed(system.equations):
         array = equation.array
@@ -79,10 +79,10 @@ def rows(system: System) -> Rows:
         if len(axes) > 1:
             raise Unsupported(f"the rows of {array.name} lie on one of several axes")
         if axes:
-            chosen[array] = _axis(next(iter(axes)))
+            chosen[array] = _axis_atom(next(iter(axes)))
         else:
             without.append(array)
-    chosen[system.mixer.role("input")] = _axis(0)
+    chosen[system.mixer.role("input")] = _axis_atom(0)
     if indexed.isdisjoint(without):
         return Rows(system, chosen | dict.fromkeys(without))
     made_of = _made_of(Rows(system, chosen), without)
@@ -93,11 +93,11 @@ def rows(system: System) -> Rows:
     return Rows(system, chosen)
 
 
-def _axis(number: int) -> Poly:
+def _axis_atom(number: int) -> Poly:
     return Poly.atom(f"#{number}")
 
 
-def _possible(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
+def _possible_axes(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
     """The possible token axes of each array, and the arrays with an index that counts rows."""
     source, output = system.mixer.role("input"), system.mixer.role("output")
     possible: dict[Array, set[int]] = {array: set() for array in tokens(system).dynamic}
@@ -181,88 +181,98 @@ def _of_readers(
 
 
 @dataclass(frozen=True)
-class Span:
+class RowRange:
     """The first and the last row that an entry is made of, in the axes of its array; None: not
     known."""
 
     first: Poly | None
     last: Poly | None
 
-    def at(self, positions: Sequence[Position]) -> Span:
+    def at(self, positions: Sequence[Position]) -> RowRange:
         """The rows of the entry at these positions."""
-        first, last = (end and _at(end, positions) for end in (self.first, self.last))
-        return Span(first, last)
+        first, last = (end and _row_at(end, positions) for end in (self.first, self.last))
+        return RowRange(first, last)
 
 
-def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[Span]]:
+def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[RowRange]]:
     """Array without a token axis -> the possible rows that its entries are made of.
 
     What an entry reads of its own array is left out: an entry of a running sum is made of the row
     that its step adds.
     """
-    found: dict[Array, set[Span]] = {array: set() for array in arrays}
+    found: dict[Array, set[RowRange]] = {array: set() for array in arrays}
     changed = True
     while changed:
         changed = False
         for array in arrays:
-            spans = _spans(known, array, found)
-            changed, found[array] = changed or spans != found[array], spans
+            ranges = _row_ranges(known, array, found)
+            changed, found[array] = changed or ranges != found[array], ranges
     return found
 
 
-def _spans(known: Rows, array: Array, found: Mapping[Array, set[Span]]) -> set[Span]:
+def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]]) -> set[RowRange]:
     """The rows that the entries of an array are made of, by all equations of the array."""
     given = {
         equation: [
-            span
+            row_range
             for read in reads(equation)
             if read.ref.array is not array
-            for span in _read_rows(known, equation, read, found)
+            for row_range in _read_rows(known, equation, read, found)
         ]
         for equation in known.system.defining[array]
     }
-    spans = {_on_axes(equation, span) for equation, spans in given.items() for span in spans}
+    ranges = {
+        _in_array_axes(equation, row_range)
+        for equation, ranges in given.items()
+        for row_range in ranges
+    }
     for equation, others in given.items():
         if others:
-            spans = {_agreeing(equation, span, others) for span in spans}
-    return spans - {Span(None, None)}
+            ranges = {_agreeing(equation, row_range, others) for row_range in ranges}
+    return ranges - {RowRange(None, None)}
 
 
-def _agreeing(equation: Equation, span: Span, others: Sequence[Span]) -> Span:
-    """`span` with those of its two ends that some span of `others` has too, else None."""
-    here = span.at(equation.positions)
-    firsts, lasts = ([end for end in ends if end] for ends in zip(*map(_ends, others), strict=True))
-    return Span(
-        span.first if any(_equal(here.first, end, equation.domain) for end in firsts) else None,
-        span.last if any(_equal(here.last, end, equation.domain) for end in lasts) else None,
+def _agreeing(equation: Equation, row_range: RowRange, others: Sequence[RowRange]) -> RowRange:
+    """`row_range` with those of its two ends that some span of `others` has too, else None."""
+    here = row_range.at(equation.positions)
+    firsts, lasts = (
+        [end for end in ends if end] for ends in zip(*map(_both_ends, others), strict=True)
+    )
+    return RowRange(
+        row_range.first
+        if any(_proven_equal(here.first, end, equation.domain) for end in firsts)
+        else None,
+        row_range.last
+        if any(_proven_equal(here.last, end, equation.domain) for end in lasts)
+        else None,
     )
 
 
-def _ends(span: Span) -> tuple[Poly | None, Poly | None]:
-    return span.first, span.last
+def _both_ends(row_range: RowRange) -> tuple[Poly | None, Poly | None]:
+    return row_range.first, row_range.last
 
 
-def _equal(one: Poly | None, two: Poly, where: Constraints) -> bool:
+def _proven_equal(one: Poly | None, two: Poly, where: Constraints) -> bool:
     return one == two or (one is not None and implied_all(where, (one - two, two - one)))
 
 
 def _read_rows(
-    known: Rows, equation: Equation, read: Read, found: Mapping[Array, set[Span]]
-) -> Iterator[Span]:
+    known: Rows, equation: Equation, read: Read, found: Mapping[Array, set[RowRange]]
+) -> Iterator[RowRange]:
     """The rows of the entries that a reference reads while the indices of sums run, in the free
     indices of the equation."""
     around, over = equation.domain | read.constraints, {index.atom for index in read.over}
-    spans = {span.at(read.ref.positions) for span in found.get(read.ref.array, ())}
+    ranges = {row_range.at(read.ref.positions) for row_range in found.get(read.ref.array, ())}
     if known.places.get(read.ref.array) is not None:
         row = known.read(read)
-        spans = {Span(row, row)}
-    for span in spans:
-        first = span.first and _outermost(span.first, -1, around, over)
-        last = span.last and _outermost(span.last, 1, around, over)
-        yield Span(first, last)
+        ranges = {RowRange(row, row)}
+    for row_range in ranges:
+        first = row_range.first and _extreme_row(row_range.first, -1, around, over)
+        last = row_range.last and _extreme_row(row_range.last, 1, around, over)
+        yield RowRange(first, last)
 
 
-def _outermost(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
+def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
     """The largest row (sign 1), or the least (-1), over some indices; None if it is not proven."""
     if row.letters.isdisjoint(over):
         return row
@@ -276,7 +286,7 @@ def _outermost(row: Poly, sign: int, around: Constraints, over: set[str]) -> Pol
     return None
 
 
-def _on_axes(equation: Equation, span: Span) -> Span:
+def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
     """Rows given in the free indices of an equation, in the axes of the array that the equation
     defines; None for an end with an index that stands on no axis by itself."""
     values: dict[str, Poly] = {}
@@ -285,17 +295,17 @@ def _on_axes(equation: Equation, span: Span) -> Span:
         for name in place.variables:
             rest = place - Poly.atom(name)
             if not rest.variables:
-                values[name] = _axis(axis) - rest
+                values[name] = _axis_atom(axis) - rest
     first, last = (
         end.substitute(values)
         if end is not None and end.variables and end.variables <= {*values}
         else None
-        for end in _ends(span)
+        for end in _both_ends(row_range)
     )
-    return Span(first, last)
+    return RowRange(first, last)
 
 
-def _in_chunk(known: Rows, array: Array, spans: set[Span]) -> Poly | None:
+def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
     """The row that an array's entries belong to, of the rows they are made of: the row of the
     readers, if it is among these rows, else the row nearest to the readers, or the last row without
     readers. None for entries that are made of no rows."""
@@ -309,16 +319,20 @@ def _in_chunk(known: Rows, array: Array, spans: set[Span]) -> Poly | None:
         if read.ref.array is array
     ]
     for read, around, here in readers:
-        there = {span: span.at(read.ref.positions) for span in spans}
-        exact = {span for span, at in there.items() if at.first == at.last}
-        spans = {span for span in exact if _equal(there[span].last, here, around)} or spans
-    if len(spans) > 1:
+        there = {row_range: row_range.at(read.ref.positions) for row_range in ranges}
+        exact = {row_range for row_range, at in there.items() if at.first == at.last}
+        ranges = {
+            row_range for row_range in exact if _proven_equal(there[row_range].last, here, around)
+        } or ranges
+    if len(ranges) > 1:
         raise Unsupported(f"the rows of {array.name} lie on one of several axes")
-    for span in spans:
-        if span.last is not None and (span.last == span.first or _all_after(span.last, readers, 1)):
-            return span.last
-        if span.first is not None and _all_after(span.first, readers, -1):
-            return span.first
+    for row_range in ranges:
+        if row_range.last is not None and (
+            row_range.last == row_range.first or _all_after(row_range.last, readers, 1)
+        ):
+            return row_range.last
+        if row_range.first is not None and _all_after(row_range.first, readers, -1):
+            return row_range.first
         raise Unsupported(
             f"which row an entry of {array.name} belongs to is not known: it is made of several, "
             "and read by rows on both sides, or by later rows though its last row is not known"
@@ -329,13 +343,13 @@ def _in_chunk(known: Rows, array: Array, spans: set[Span]) -> Poly | None:
 def _all_after(row: Poly, readers: Sequence[tuple[Read, Constraints, Poly]], sign: int) -> bool:
     """Whether every reader is proven to lie at a row or after it (sign 1), or not after it (-1)."""
     return all(
-        implied(around, (here - _at(row, read.ref.positions)) * sign)
+        implied(around, (here - _row_at(row, read.ref.positions)) * sign)
         for read, around, here in readers
     )
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedRows:
     """The row that reads and the row that is read, for one reference; `read` None: every row."""
 
     reading: Poly
@@ -348,7 +362,7 @@ class Joined:
     """The two arrays as messages name them: "y reads of x"."""
 
 
-def joined(known: Rows) -> Iterator[Joined]:
+def joined_rows(known: Rows) -> Iterator[JoinedRows]:
     """The rows that each reference joins.
 
     Raises:
@@ -365,14 +379,14 @@ def joined(known: Rows) -> Iterator[Joined]:
             there = known.read(read)
             if there is None:
                 _require_whole(known, read.ref.array)
-                yield Joined(here, None, (), (), words)
+                yield JoinedRows(here, None, (), (), words)
                 continue
             names = {index.atom for index in (*equation.indices, *read.over)}
-            around = _reading(known.system, equation, read)
-            yield Joined(here, there, around, sorted(names, reverse=True), words)
+            around = _regions_that_read(known.system, equation, read)
+            yield JoinedRows(here, there, around, sorted(names, reverse=True), words)
 
 
-def _reading(system: System, equation: Equation, read: Read) -> list[Constraints]:
+def _regions_that_read(system: System, equation: Equation, read: Read) -> list[Constraints]:
     """The regions in which a reference reads an entry that depends on some token; an empty sum
     depends on none, and so belongs to no row."""
     around = equation.domain | read.constraints
@@ -411,7 +425,7 @@ def _reads_all(known: Rows, equation: Equation, read: Read) -> bool:
     assert there is not None
     given = equation.domain | {row - 1, length(known.system) - row}
     over = sorted((index.atom for index in read.over), reverse=True)
-    for around in _reading(known.system, equation, read):
+    for around in _regions_that_read(known.system, equation, read):
         if implied_all(given, projected(around | {row - there, there - row}, over)):
             return True
     return False

@@ -273,7 +273,7 @@ def large(letters: Iterable[str]) -> dict[str, int]:
     return {letter: huge.get(letter, LARGE) for letter in letters}
 
 
-def entries(search: Search, node: Ref, around: Constraints) -> Chain:
+def chain_to_entries(search: Search, node: Ref, around: Constraints) -> Chain:
     """The longest chain to the entries that a reference reads: in a loop, to the last row that is
     read; in another array whose entries differ in depth, to the region that is read."""
     array = node.array
@@ -376,10 +376,10 @@ def through_loop(search: Search, block: Block, parts: Sequence[Instances]) -> Ma
     first = [part for part in map(partial(first_row, block), parts) if part]
     later = [part for part in map(partial(later_row, block), parts) if part]
     loop = Loop(block, later, [_row_alone(search, first, {})])
-    number = max(_value(search, row) or ROWS_WORKED_OUT for row in block.last_rows.values())
+    number = max(_row_number(search, row) or ROWS_WORKED_OUT for row in block.last_rows.values())
     while len(loop.rows) < min(ROWS_WORKED_OUT, number):
         loop.rows.append(_next_row(search, loop, Poly.of(len(loop.rows) + 1), loop.rows[-1]))
-    if number >= ROWS_WORKED_OUT and _steps(loop.rows[-1]) != _steps(loop.rows[-2]):
+    if number >= ROWS_WORKED_OUT and _steps_of_row(loop.rows[-1]) != _steps_of_row(loop.rows[-2]):
         raise Unsupported("the longest chain through the rows of a loop changes from row to row")
     search.loops.update(dict.fromkeys(block.axes, loop))
     lasts = block.last_rows
@@ -387,7 +387,7 @@ def through_loop(search: Search, block: Block, parts: Sequence[Instances]) -> Ma
     return {array: rows[row].get(array, Chain()) for array, row in lasts.items()}
 
 
-def _value(search: Search, row: Poly) -> int | None:
+def _row_number(search: Search, row: Poly) -> int | None:
     """A row as a number; None where it depends on sizes that are not given."""
     if search.sizes is not None:
         return row.at(dict(search.sizes))
@@ -411,20 +411,22 @@ def _next_row(
 
 def _row_of_loop(search: Search, loop: Loop, row: Poly) -> Mapping[Array, Chain]:
     """The longest chains to a row of a loop."""
-    number = _value(search, row)
+    number = _row_number(search, row)
     if number is not None and number <= len(loop.rows):
         worked_out = loop.rows[number - 1] if number > 0 else {}
         return {array: chain.whole for array, chain in worked_out.items()}
     before = _unrolled_row(search, loop, row - 1)
     found = _next_row(search, loop, row, before)
-    if _steps(found) == _steps(loop.rows[-1]) and all(c.origin for c in found.values()):
+    if _steps_of_row(found) == _steps_of_row(loop.rows[-1]) and all(
+        c.origin for c in found.values()
+    ):
         return _unrolled_row(search, loop, row)
     return {array: chain.whole for array, chain in found.items()}
 
 
 def _unrolled_row(search: Search, loop: Loop, row: Poly) -> Mapping[Array, Chain]:
     """The chains to a row that goes on from the row before like the last row worked out."""
-    number = _value(search, row)
+    number = _row_number(search, row)
     if number is not None and number <= len(loop.rows):
         return {array: chain.whole for array, chain in loop.rows[number - 1].items()}
     return {array: _unrolled(loop.rows, array, row) for array in loop.rows[-1]}
@@ -440,7 +442,7 @@ def _going_on(block: Block, before: Mapping[Array, Chain]) -> dict[tuple[Equatio
     }
 
 
-def _steps(row: Mapping[Array, Chain]) -> Mapping[Array, tuple[object, ...]]:
+def _steps_of_row(row: Mapping[Array, Chain]) -> Mapping[Array, tuple[object, ...]]:
     """Array -> the steps of its row and the array of the row before from which they go on; () where
     the longest chain does not come from the row before."""
     return {

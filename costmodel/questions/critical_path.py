@@ -39,7 +39,7 @@ from costmodel.paths.witness import (
     CriticalPath,
     Search,
     Sizes,
-    entries,
+    chain_to_entries,
     exists_at,
     large,
     through_loop,
@@ -67,7 +67,7 @@ def _ref(search: Search, node: Ref, part: Instances, around: Constraints) -> Cha
         return search.before[part.equation, node]
     if not search.alike and search.steps.may_be_fresh(node):
         return _gathered(search, node, part, around)
-    longest = entries(search, node, around) if search.reads(node, around) else Chain()
+    longest = chain_to_entries(search, node, around) if search.reads(node, around) else Chain()
     for child in node.children:
         gather = search.chain(child, part, around)
         longest = search.longer(longest, gather) if gather.steps else longest

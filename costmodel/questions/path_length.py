@@ -77,9 +77,9 @@ def _longer(one: Exact, two: Exact) -> Exact:
 def _answer(system: System) -> PathLength:
     # loaded where it is asked for: most tables do not show it
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, chunks_of, evenly, furthest
-    from costmodel.paths.reachability import length, rows
+    from costmodel.paths.reachability import length, rows_of
 
-    known, ends = rows(system), length(system)
+    known, ends = rows_of(system), length(system)
     chunks = chunks_of(known)
     reaches: dict[int, Reach] = {}
     for sign in (1, -1):
