@@ -19,7 +19,6 @@ import typer
 
 from costmodel.commands.options import (
     FAILED,
-    TABLE_FORMATS,
     ConventionOption,
     Failed,
     Force,
@@ -37,16 +36,18 @@ from costmodel.commands.options import (
     chosen,
     complain,
     emit,
+    formatted,
     no_empty_word,
     phases,
-    regenerating,
     screen,
+    show,
     sized,
     trained,
     typeset,
 )
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.conventions import convention as read_convention
+from costmodel.report.formats import formats
 
 if TYPE_CHECKING:
     from costmodel.claims.claim import Claim
@@ -121,9 +122,7 @@ def table(
     weight_dtype: Annotated[
         str | None, typer.Option("--weight-dtype", help="... of weights.")
     ] = None,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = "rich",
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
@@ -140,9 +139,9 @@ def table(
     """Operations, parameters, critical path and span of mixers, derived from their equations."""
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.questions.question import BYTES, Dtypes
-    from costmodel.report import mixer_table as rows, table_data as data, table_formats as formats
+    from costmodel.report import mixer_document, mixer_table as rows
 
-    chosen(format_, "--format", TABLE_FORMATS)
+    chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, ("latex", "markdown"), symbols=symbols)
     typeset(format_, ("latex",), label=label, caption=caption)
     for name in filter(None, (dtype, state_dtype, weight_dtype)):
@@ -163,20 +162,11 @@ def table(
         per_token,
         optimiser,
     )
-    names = formats.symbol_names(symbols, selected)
-    made = rows.table(request)
-    width, colour = screen(output)
-    hint = "" if mixers or group or all_ else formats.HINT
-    text = {
-        "rich": lambda: formats.as_terminal(made, width, colour=colour, hint=hint),
-        "markdown": lambda: formats.as_markdown(made, names=names),
-        "latex": lambda: formats.as_latex(
-            made, regenerating(context), names=names, label=label, caption=caption
-        ),
-        "csv": lambda: data.as_csv(made),
-        "json": lambda: data.as_json(made),
-    }[format_]()
-    emit(text, output, force)
+    names = mixer_document.symbol_names(symbols, selected)
+    mixer_document.checked_label(label)
+    hint = "" if mixers or group or all_ or format_ != "rich" else mixer_document.HINT
+    document = mixer_document.document(rows.table(request), hint)
+    show(document, format_, output, force, context, names=names, label=label, caption=caption)
 
 
 @app.command()
@@ -192,36 +182,31 @@ def explain(
     only: Only = None,
     loss: Loss = None,
     optimiser: Optimiser = None,
-    format_: Annotated[str, typer.Option("--format", help="rich, markdown or latex.")] = "rich",
+    format_: Annotated[str, formatted()] = "rich",
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
 ) -> None:
     """A mixer's equations, each one's share of every count, its critical path and its state."""
     from costmodel.program.chosen_sizes import given_sizes, one_combination
-    from costmodel.report import document
+    from costmodel.report.document import Document
     from costmodel.report.explanation import Explanation
-    from costmodel.report.table_formats import symbol_names
+    from costmodel.report.mixer_document import symbol_names
 
-    chosen(format_, "--format", ("rich", "markdown", "latex"))
+    chosen(format_, "--format", formats())
     typeset(format_, ("latex", "markdown"), symbols=symbols)
     found, wanted = load_mixer(mixer), phases(phase)
-    parts = Explanation(
+    names = symbol_names(symbols, [found])
+    explained = Explanation(
         found,
         form or found.default_form,
         wanted,
         one_combination(found, given_sizes(sizes)),
         trained(read_convention(convention), wanted, recompute, only, loss, optimiser),
-        symbol_names(symbols, [found]),
+        names,
         optimiser,
-    ).parts()
-    width, colour = screen(output)
-    text = {
-        "rich": lambda: document.as_terminal(parts, width, colour=colour),
-        "markdown": lambda: document.as_markdown(parts),
-        "latex": lambda: document.as_latex(parts, regenerating(context)),
-    }[format_]()
-    emit(text, output, force)
+    )
+    show(Document(explained.parts), format_, output, force, context, names=names)
 
 
 CHOICES = "Choices: in place of the network's own"
@@ -300,9 +285,7 @@ def model(
             "--convention", metavar="A,B", help="As for mixers, and dropout=free or dropout=mul."
         ),
     ] = "strict",
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = "rich",
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
@@ -316,14 +299,14 @@ def model(
     """Parameters and operations of a whole network: its embedding, layers, head and loss."""
     from costmodel import networks
     from costmodel.networks import part_costs
-    from costmodel.report import network_records, network_report, network_table
-    from costmodel.report.table_formats import symbol_names
+    from costmodel.report import network_document, network_table
+    from costmodel.report.mixer_document import checked_label, symbol_names
 
-    chosen(format_, "--format", TABLE_FORMATS)
+    chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, ("latex", "markdown"), symbols=symbols)
     typeset(format_, ("latex",), label=label, caption=caption)
     if list_:
-        emit(listed_networks(format_, regenerating(context), output), output, force)
+        show(network_document.networks(networks.presets()), format_, output, force, context)
         return
     changes = {
         "mixers": mixer, "encoder_mixers": encoder_mixer, "cross": cross, "form": form,
@@ -343,67 +326,26 @@ def model(
     )
     made = network_table.sheets(request)
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])
-    width, colour = screen(output)
-    text = {
-        "rich": lambda: network_report.as_terminal(made, width, colour=colour),
-        "markdown": lambda: network_report.as_markdown(made, names=names),
-        "latex": lambda: network_report.as_latex(
-            made, regenerating(context), names=names, label=label, caption=caption
-        ),
-        "csv": lambda: network_records.as_csv(made),
-        "json": lambda: network_records.as_json(made),
-    }[format_]()
-    emit(text, output, force)
-
-
-def listed_networks(format_: str, command: str, output: Path | None) -> str:
-    """Every network that has a name, in a format."""
-    from costmodel import networks
-    from costmodel.report import network_records, network_report, render, typeset
-
-    found = networks.presets()
-    grid = network_report.listed(found)
-    width, colour = screen(output)
-    return {
-        "rich": lambda: render.terminal(grid, width, colour=colour),
-        "markdown": lambda: render.markdown(grid),
-        "latex": lambda: typeset.preamble(command) + "\n" + typeset.latex(grid, ("Networks.",)),
-        "csv": lambda: render.as_csv([c.name for c in grid.columns], grid.rows),
-        "json": lambda: network_records.listed_json(found),
-    }[format_]()
+    checked_label(label)
+    document = network_document.document(made)
+    show(document, format_, output, force, context, names=names, label=label, caption=caption)
 
 
 @app.command("list")
 def list_(
     context: typer.Context,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = "rich",
     output: Output = None,
     force: Force = False,
 ) -> None:
     """Which mixers there are: source, forms, implementations, whose code they were held against."""
     from costmodel.mixers import names
-    from costmodel.report import listing, render, typeset
+    from costmodel.report import listing
     from profiler.modules.registry import implementations
 
-    chosen(format_, "--format", TABLE_FORMATS)
+    chosen(format_, "--format", formats("rows", "data"))
     found = listing.entries({name: tuple(implementations(name)) for name in names()})
-    grids = listing.grids(found)
-    width, colour = screen(output)
-    text = {
-        "rich": lambda: "\n".join(render.terminal(g, width, colour=colour) for g in grids),
-        "markdown": lambda: "\n".join(map(render.markdown, grids)),
-        "latex": lambda: "\n".join(
-            (
-                typeset.preamble(regenerating(context)),
-                *(typeset.latex(g, (f"Mixers of {g.title}.",)) for g in grids),
-            )
-        ),
-        "csv": lambda: listing.as_csv(found),
-        "json": lambda: listing.as_json(found),
-    }[format_]()
-    emit(text, output, force)
+    show(listing.document(found), format_, output, force, context)
 
 
 @app.command()
@@ -412,25 +354,17 @@ def verify(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Files of claims; those of the project if none.")
     ] = None,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex or json.")
-    ] = "rich",
+    format_: Annotated[str, formatted("data")] = "rich",
     output: Output = None,
     force: Force = False,
 ) -> None:
     """Check printed claims; exit code 1 where one disagrees and is no known misprint."""
     from costmodel.claims import published
-    from costmodel.report import verdicts
+    from costmodel.report import claims_document
 
-    chosen(format_, "--format", ("rich", "markdown", "latex", "json"))
+    chosen(format_, "--format", formats("data"))
     found = published.verify(files or None)
-    text = {
-        "rich": lambda: verdicts.as_terminal(found),
-        "markdown": lambda: verdicts.as_markdown(found, regenerating(context)),
-        "latex": lambda: verdicts.as_latex(found, regenerating(context)),
-        "json": lambda: verdicts.as_json(found),
-    }[format_]()
-    emit(text, output, force)
+    show(claims_document.published(found), format_, output, force, context)
     if published.unrecorded(found):
         raise Failed
 
@@ -466,42 +400,41 @@ def check(
         bool,
         typer.Option("--strict", help="Exit code 1 where a claim disagrees, however it is read."),
     ] = False,
-    format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
+    format_: Annotated[str, formatted("data")] = "rich",
 ) -> None:
     """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
     from costmodel.claims.line import claims_of
     from costmodel.program.phases import PHASES as NAMES
 
-    chosen(format_, "--format", ("rich", "markdown", "json"))
+    chosen(format_, "--format", formats("data"))
     if target.endswith(CLAIM_FILES):
         apart(context, f"{target} says all of a claim", "target", "strict", "format_")
-        checked_claims([Path(target)], [], strict, format_)
+        checked_claims(context, [Path(target)], [], strict, format_)
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         load_mixer(target)
         names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
         said = claims_of(claim, target, name, form or "", names)
-        checked_claims([], said, strict, format_)
+        checked_claims(context, [], said, strict, format_)
     else:
         apart(context, "without --claim the mixer itself is checked", "target", "format_")
         proven(target, format_)
 
 
 def checked_claims(
-    files: Sequence[Path], said: Sequence[Claim], strict: bool, format_: str
+    context: typer.Context,
+    files: Sequence[Path],
+    said: Sequence[Claim],
+    strict: bool,
+    format_: str,
 ) -> None:
     """Print what becomes of claims, and fail where one is wrong and that was asked for."""
     from costmodel.claims import published
-    from costmodel.report import claim_report, verdicts
+    from costmodel.report import claims_document
 
     found = published.verify(files, run=True) if files else []
     found += [published.check(claim, run=True) for claim in said]
-    text = {
-        "rich": lambda: claim_report.as_terminal(found),
-        "markdown": lambda: claim_report.as_markdown(found),
-        "json": lambda: verdicts.as_json(found),
-    }[format_]()
-    emit(text, None, False)
+    show(claims_document.checked(found), format_, None, False, context)
     if strict and published.unrecorded(found):
         raise Failed
 

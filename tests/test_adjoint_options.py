@@ -28,8 +28,9 @@ from costmodel.program.conventions import WANTED, Convention, convention
 from costmodel.proofs.gradients import Gradients
 from costmodel.questions.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
-from costmodel.report import document
+from costmodel.report.document import Document, Page
 from costmodel.report.explanation import Explanation
+from costmodel.report.formats import write
 from tests import small, systems
 
 SIZES = (
@@ -501,7 +502,7 @@ def test_every_form_is_explained(name: str, form: str, phase: str) -> None:
     sizes = one_combination(found, given_sizes({}))
     asked = convention("recompute=all,only=inputs")
     parts = Explanation(found, form, (phase,), sizes, asked, None, "adamw").parts()
-    text = document.as_markdown(parts)
+    text = write(Document(lambda: parts), "markdown", Page())
     assert "no loss is counted" in text or phase == "training-step"
     assert "Largest live set" in text
     if phase == "backward" and any(

@@ -183,7 +183,7 @@ def test_a_users_mixer_works_like_a_built_in(
     mine, theirs = rows[0], rows[1]
     assert mine["mixer"] == "decay" and {**mine, "mixer": "me"} == theirs
     assert cli.run(["explain", f"{path}:decay"]) == 0
-    assert "x: d*t elements" in capsys.readouterr().out
+    assert "x: dt elements" in capsys.readouterr().out
 
 
 UNBOUND = USER.replace("g[i - j + 1]", "g[k]").replace(
@@ -295,11 +295,10 @@ def test_two_phases_say_which_labels_they_get(capsys: pytest.CaptureFixture[str]
     words = ["table", "she", "--format", "latex", "--label", "tab:a"]
     assert cli.run(words) == 0
     text = capsys.readouterr().out
-    assert "% one table a phase, labelled tab:a-training and tab:a-inference\n" in text
-    assert text.count(r"\label{tab:a-") == 2
+    assert r"\label{tab:a-training}" in text and r"\label{tab:a-inference}" in text
     assert cli.run([*words, "--phase", "training"]) == 0
     text = capsys.readouterr().out
-    assert r"\label{tab:a}" in text and "labelled" not in text
+    assert r"\label{tab:a}" in text
 
 
 def test_markdown_renames_sizes_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,7 +306,7 @@ def test_markdown_renames_sizes_too(capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["table", "she", "--columns", "l,mul"], ["explain", "she"]):
         assert cli.run([*command, *options[command[0] == "explain" :]]) == 0
         text = capsys.readouterr().out
-        assert "T^{2}" in text and not re.search(r"\bl\^\{2\}", text)
+        assert re.search(r"d(\^\{2\})? T", text) and not re.search(r"d(\^\{2\})? l", text)
 
 
 def test_a_file_is_never_overwritten_silently(
@@ -419,8 +418,8 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert made.stderr == "" and made.stdout.startswith("sizes:")
 
 
-@pytest.mark.parametrize(("columns", "lost"), [(80, "left out path, exp, div"), (200, "")])
-def test_a_terminal_loses_whole_columns_and_says_which(columns: int, lost: str) -> None:
+@pytest.mark.parametrize(("columns", "bands"), [(80, 2), (200, 1)])
+def test_a_narrow_terminal_shows_all_columns_in_bands(columns: int, bands: int) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
@@ -442,7 +441,8 @@ def test_a_terminal_loses_whole_columns_and_says_which(columns: int, lost: str) 
     os.close(master)
     shown = text.decode()
     assert "\x1b[1m" in shown and "278,888,448" in shown
-    assert lost in shown if lost else "left out" not in shown
+    assert shown.count("mixer ") == bands
+    assert max(map(len, re.sub(r"\x1b\[\d*m", "", shown).splitlines())) <= columns
 
 
 def test_the_table_needs_neither_torch_nor_sympy_nor_numpy() -> None:

@@ -19,16 +19,17 @@ from costmodel.errors import SizeError, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Node
 from costmodel.language.notation import COMPOSITES, RULES, equation
-from costmodel.report import cells, typeset
-from costmodel.report.table_formats import symbol_names
+from costmodel.questions.question import Missing
+from costmodel.report import latex
+from costmodel.report.document import Column, Document, Page, Section, Table
+from costmodel.report.formats import write
+from costmodel.report.mixer_document import symbol_names
+from costmodel.symbolic.cases import Quotient, cases, condition
 from costmodel.symbolic.formulas import parse
-from costmodel.symbolic.latex_width import broken
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call, padded, size
+from costmodel.symbolic.pretty import formula_pretty, poly_pretty
 from costmodel.symbolic.printing import (
-    Quotient,
-    cases,
-    condition,
     conditions_latex,
     conditions_words,
     formula_latex,
@@ -306,14 +307,46 @@ def test_a_quotient_has_its_cases_outside() -> None:
     assert formula_latex(Quotient(wide, Exact.of(l))).endswith(") / (l)")
 
 
-def test_sums_break_at_their_own_signs_only() -> None:
-    text = r"\sum_{i=1}^{l + 1} (d - 1) + \frac{a + b}{c} - \left(x + y\right)"
-    assert broken(text, 1) == [
-        r"\sum_{i=1}^{l + 1} (d - 1)",
-        r"+ \frac{a + b}{c}",
-        r"- \left(x + y\right)",
-    ]
-    assert broken(text, 1000) == [text]
+FACTORED = [
+    (4 * d**2 * l + d * l**2 + d * l, "dl(4d + l + 1)", "d l (4 d + l + 1)"),
+    (d * l**2 / 2 + d * l * 3 / 2, "dl(l + 3)/2", r"\frac{1}{2} d l (l + 3)"),
+    (4 * d**2 + d * l * 2, "4d² + 2dl", "4 d^{2} + 2 d l"),
+    (d * l - l, "dl - l", "d l - l"),
+    (d**2 * l * 2 / n + d * l**2 / n + d * l / n, "dl(2d + l + 1)/n",
+     r"\frac{d l}{n} (2 d + l + 1)"),
+    (d * 3, "3d", "3 d"),
+    (Poly(), "0", "0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("poly", "pretty", "tex"), FACTORED)
+def test_a_common_factor_stands_outside_where_that_is_shorter(
+    poly: Poly, pretty: str, tex: str
+) -> None:
+    assert poly_pretty(poly, factored=True) == pretty
+    assert formula_latex(poly) == tex
+
+
+PRETTY = [
+    (padded(l) * d * 2, "2d·2^⌈log₂ l⌉"),
+    (call("ceil_log2", d / n) + call("ceil_log2", d), "⌈log₂ d⌉ + ⌈log₂(d/n)⌉"),
+    (call("Max", l, d + 1) * d, "d·max(d + 1, l)"),
+    (l // size("C") * d**2, "d²⌊l/C⌋"),
+    (Poly.atom("in_features") * Poly.atom("l") * 3, "3·in_features·l"),
+    (-l + d, "d - l"),
+    (l * d / n / 2, "dl/(2n)"),
+]
+
+
+@pytest.mark.parametrize(("poly", "printed"), PRETTY)
+def test_formulas_read_on_a_terminal(poly: Poly, printed: str) -> None:
+    assert poly_pretty(poly) == printed
+
+
+def test_cases_read_on_a_terminal() -> None:
+    value = Exact(((frozenset({l - w}), w * d), (frozenset({w - l - 1}), l * d)))
+    assert formula_pretty(value) == "dw if l ≥ w; dl if l < w"
+    assert formula_pretty(Quotient(value, Exact.of(d))) == "dw/d if l ≥ w; dl/d if l < w"
 
 
 def test_renaming() -> None:
@@ -331,34 +364,53 @@ def test_renaming() -> None:
 
 @given(st.text(max_size=30))
 def test_escaped_text_holds_no_command(text: str) -> None:
-    known = [value for value in (*typeset.TEX.values(), *typeset.OUTSIDE.values()) if "\\" in value]
-    left = typeset.escaped(text)
+    known = [value for value in latex.PLAIN.values() if "\\" in value]
+    left = latex.escaped(text)
     for value in sorted(known, key=len, reverse=True):
         left = left.replace(value, "")
     assert left.isascii() and not re.search(r"[\\{}$&#%_^~]", left)
 
 
-def test_a_table_too_high_for_a_page_goes_on_in_another() -> None:
-    columns = (cells.Column("mixer", "mixer", numeric=False), cells.Column("mul", "mul"))
-    rows = tuple((f"row{k:03}", cells.Dash(1) if k == 149 else f"{k}") for k in range(150))
-    grid = cells.Grid("", columns, rows, ("no figure",))
-    text = typeset.latex(grid, ("All of them.",), "tab:all")
+def typeset(table: Table) -> str:
+    return write(Document(lambda: [table]), "latex", Page(command="costmodel", label="tab:all"))
+
+
+def test_a_table_of_many_rows_runs_over_pages() -> None:
+    columns = (Column("mixer", "mixer", numeric=False), Column("mul", "mul"))
+    rows = tuple((f"row{k:03}", Missing("no figure") if k == 149 else k) for k in range(150))
+    text = typeset(Table("All of them", columns, rows))
     assert re.findall(r"row\d+", text) == [f"row{k:03}" for k in range(150)]
-    parts = text.split(r"\end{table}")[:-1]
-    assert len(parts) > 2
-    assert all(r"\begin{table}" in part and "mixer & mul" in part for part in parts)
-    assert text.count("All of them.") == text.count(r"\label") == 1
-    assert text.count(r"\addtocounter{table}{-1}") == text.count("Continued.") == len(parts) - 1
-    assert ["no figure" in part for part in parts] == [False] * (len(parts) - 1) + [True]
-    assert typeset.latex(grid, ("x",), long=True).count(r"\begin{longtable}") == 1
+    assert text.count(r"\begin{longtable}") == text.count("All of them.") == 1
+    assert text.count(r"\label{tab:all}") == 1 and text.count("No figure") == 1
+    assert r"row149 & --\textsuperscript{1} \\" in text
+    few = typeset(Table("Some of them", columns, rows[:4]))
+    assert r"\begin{table*}" in few and "longtable}\n" not in few.partition("\n\n")[2]
+
+
+def test_columns_that_do_not_fit_stand_in_panels_below_each_other() -> None:
+    columns = (
+        Column("mixer", "mixer", numeric=False, names=True),
+        *(Column(f"c{k}", f"c{k}") for k in range(12)),
+    )
+    text = typeset(Table("Wide", columns, (("she", *([10**9] * 12)),)))
+    panels = text.split(r"\begin{tabular}")[1:]
+    assert len(panels) == 3 and text.count(r"\caption") == 1
+    assert all("Mixer & " in panel and "she & " in panel for panel in panels)
+    assert [panel.count("1,000,000,000") for panel in panels] == [4, 4, 4]
+
+
+def test_long_headings_are_parted_and_sections_stand_across() -> None:
+    columns = (Column("a", "a", numeric=False), Column("mul", "mul", "multiplications"))
+    text = typeset(Table("T", columns, (Section(("first",)), ("x", 1))))
+    assert r"\begin{tabular}[b]{@{}r@{}}Multipli-\\cations\end{tabular}" in text
+    assert r"\multicolumn{2}{@{}l@{}}{\emph{first}}" in text
 
 
 def test_long_words_may_break_after_their_signs() -> None:
-    columns = (cells.Column("about", "about", numeric=False, wide=True),)
-    grid = cells.Grid("", columns, (("d_model 4*d**2*l/n self-attention+bias",),))
+    columns = (Column("about", "about", numeric=False, wide=True),)
+    table = Table("", columns, (("d_model 4*d**2*l/n self-attention+bias",),))
     stop = r"\allowbreak{}"
-    shown = rf"d\_model 4*d**2*l/n self-{stop}attention+{stop}bias \\"
-    assert shown in typeset.latex(grid, ("Claims.",), long=True)
+    assert rf"d\_model 4*d**2*l/n self-{stop}attention+{stop}bias \\" in typeset(table)
 
 
 USER = """import costmodel as cm
@@ -420,6 +472,6 @@ def test_it_compiles_as_printed(
     words = command.replace("FILE", str(tmp_path / "mixer.py")).split()
     assert cli.run([*words, "--output", str(tmp_path / "part.tex")]) == 0
     capsys.readouterr()
-    log = compiled(tmp_path)
+    log = compiled(tmp_path) + compiled(tmp_path, "twocolumn")
     over = re.findall(r"Overfull \\hbox \(([\d.]+)pt|Float too large for page by ([\d.]+)pt", log)
     assert all(float(box or page) <= 10 for box, page in over), over

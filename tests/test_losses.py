@@ -33,8 +33,9 @@ from costmodel.program.wellformed import check_form
 from costmodel.proofs.gradients import Gradients
 from costmodel.questions.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
-from costmodel.report import document
+from costmodel.report.document import Document, Page
 from costmodel.report.explanation import Explanation
+from costmodel.report.formats import write
 from costmodel.symbolic.polynomial import Poly
 from tests import small, systems
 
@@ -407,7 +408,9 @@ def test_every_form_is_explained(name: str, form: str, phase: str, loss: str) ->
     found = builtin(name)
     sizes = one_combination(found, given_sizes({}))
     asked = convention(f"loss={loss},recompute=all")
-    text = document.as_markdown(Explanation(found, form, (phase,), sizes, asked, None).parts())
+    text = write(
+        Document(Explanation(found, form, (phase,), sizes, asked, None).parts), "markdown", Page()
+    )
     assert "The loss that follows the output:" in text and r"\mathcal{L}" in text
     assert "no loss is counted" not in text and f"loss {loss}: {LOSSES[loss]}" in text
 

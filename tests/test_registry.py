@@ -18,7 +18,9 @@ from costmodel.program.conventions import Convention
 from costmodel.questions import question as records
 from costmodel.questions.question import EVERY, Case, Figure, Question, answers
 from costmodel.questions.registry import CLAIMED, FIGURES, QUESTIONS
-from costmodel.report import table_data
+from costmodel.report.document import Page
+from costmodel.report.formats import write
+from costmodel.report.mixer_document import document
 from costmodel.report.mixer_table import COLUMNS, Request, table
 
 MIXERS = tuple(map(builtin, ("self-attention", "she", "lstm", "linear-attention")))
@@ -35,8 +37,8 @@ def at(row: Any, key: str) -> Any:
 def test_json_has_what_csv_has(options: Any) -> None:
     """The same values under every figure's key, and the same reasons."""
     made = table(Request(MIXERS, phases=EVERY, form="all", columns=tuple(COLUMNS), **options))
-    in_csv = list(csv.DictReader(io.StringIO(table_data.as_csv(made))))
-    in_json = json.loads(table_data.as_json(made))["rows"]
+    in_csv = list(csv.DictReader(io.StringIO(write(document(made), "csv", Page()))))
+    in_json = json.loads(write(document(made), "json", Page()))["rows"]
     assert len(in_csv) == len(in_json) > 0
     for line, row in zip(in_csv, in_json, strict=True):
         for figure in FIGURES.values():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,8 +19,12 @@ from costmodel.program.conventions import convention
 from costmodel.program.phases import overruns
 from costmodel.questions.question import Dtypes, Missing, answers
 from costmodel.questions.subject import system_of
-from costmodel.report import cells, render, table_data, table_formats
+from costmodel.report import document, table_data, terminal
+from costmodel.report.document import Column, Document, Formula, Page
+from costmodel.report.formats import write
+from costmodel.report.mixer_document import shown as shown_table
 from costmodel.report.mixer_table import COLUMNS, Request, Row, selection, table
+from costmodel.symbolic.polynomial import size
 from tests.small import LEFT_OPEN, complete, has_inference, variants, without_inference
 
 FORWARD = {
@@ -294,7 +300,7 @@ def said(*mixers: str, **options: Any) -> str:
     """What stands below the table of the forward pass."""
     chosen = tuple(map(builtin, mixers))
     made = table(Request(chosen, phases=("training",), **options))
-    return " / ".join(map(cells.sentence, table_formats.grid(made.blocks[0], made.request).said))
+    return " / ".join(map(terminal.text, shown_table(made.blocks[0], made.request).said))
 
 
 def test_work_done_once_is_told_below_the_table() -> None:
@@ -410,52 +416,83 @@ def test_every_column_has_a_value_or_the_reason_of_its_phase(
 
 
 def test_rounding_keeps_every_digit_before_the_point() -> None:
-    assert table_formats.rounded(Fraction(123_456_788, 3)) == "41,152,263"
-    assert table_formats.rounded(Fraction(2, 3)) == "0.6667"
-    assert table_formats.rounded(Fraction(10_000, 9_999)) == "1.000"
-    assert table_formats.rounded(Fraction(4, 2)) == "2"
+    assert document.number(Fraction(123_456_788, 3)) == "41,152,263"
+    assert document.number(Fraction(2, 3)) == "0.6667"
+    assert document.number(Fraction(10_000, 9_999)) == "1.000"
+    assert document.number(Fraction(4, 2)) == "2"
+
+
+@cache
+def usual() -> document.Table:
+    """The plain table of a forward pass."""
+    made = table(Request(tuple(map(builtin, DEFAULT)), phases=("training",)))
+    return shown_table(made.blocks[0], made.request)
+
+
+def printed(found: document.Table, width: int | None = None) -> str:
+    return write(Document(lambda: [found]), "rich", Page(width))
 
 
 @given(st.integers(1, 200))
-def test_a_narrow_terminal_loses_columns_and_never_digits(width: int) -> None:
-    made = table(Request(tuple(map(builtin, DEFAULT)), phases=("training",)))
-    grid = table_formats.grid(made.blocks[0], made.request)
-    text, smallest = render.terminal(grid, width), render.terminal(grid, 1)
-    body = [line for line in text.splitlines() if line.startswith(DEFAULT)]
-    whole = {cell for row in grid.rows for cell in row if isinstance(cell, str)}
-    assert len(body) == len(DEFAULT)
-    for line in body:
-        assert {word for word in line.split() if word[0].isdigit()} <= whole
-    assert any("278,888,448" in line for line in body)
-    least = max(len(line) for line in smallest.splitlines() if line.startswith(DEFAULT))
-    assert all(len(line) <= max(width, least) for line in body)
-    assert ("left out" in text) == ("critical path" not in text)
-    assert "left out" not in render.terminal(grid)
+def test_a_narrow_terminal_loses_no_column_and_no_digit(width: int) -> None:
+    def numbers(text: str) -> set[str]:
+        return set(re.findall(r"[\d,.]*\d", text))
+
+    text = printed(usual(), width)
+    assert numbers(printed(usual())) <= numbers(text)
+    words = " ".join(text.split())
+    assert all(str(column.header).split()[0] in words for column in usual().columns)
+    if width >= 40:
+        assert all(len(line) <= width for line in text.splitlines())
 
 
-def test_dropped_columns_are_named_in_the_stated_order() -> None:
-    made = table(Request(tuple(map(builtin, DEFAULT)), phases=("training",)))
-    grid = table_formats.grid(made.blocks[0], made.request)
-    assert "left out path, exp, div, span, parameters (in this order)" in render.terminal(grid, 80)
+@pytest.mark.parametrize(
+    ("width", "shape"),
+    [(None, "whole"), (160, "whole"), (140, "wrapped"), (80, "bands"), (40, "stack")],
+)
+def test_a_table_takes_the_first_shape_that_fits(width: int | None, shape: str) -> None:
+    lines = [line.split("  ")[0] for line in printed(usual(), width).splitlines()]
+    found = {"whole": 1, "wrapped": 1, "bands": 2, "stack": 0}[shape]
+    assert lines.count("mixer") == found
+    assert lines.count("self-attention") == max(found, 1)
 
 
-def test_a_narrow_terminal_puts_formulas_of_several_cases_below() -> None:
-    cases = cells.Math("d*l if l <= w; d*w if l > w", "x", (("d l", r"l \le w"), ("d w", "l > w")))
-    columns = (cells.Column("mixer", "mixer", numeric=False), cells.Column("mul", "mul"))
-    rows = (("a", cases), ("b", cases), ("c", cells.Math("d", "d")))
-    grid = cells.Grid("", columns, rows, drop=("mul",))
-    assert render.terminal(grid).count("d*l if l <= w; d*w if l > w") == 2
-    lines = render.terminal(grid, 20).splitlines()
-    assert [line.split() for line in lines[2:5]] == [["a", "(a)"], ["b", "(a)"], ["c", "d"]]
-    assert lines[5] == "(a) d*l if l <= w; d*w if l > w"
-    assert "(a)" not in render.terminal(grid, 6)
+def test_formulas_take_a_common_factor_out_before_the_table_parts() -> None:
+    l, d = size("l"), size("d")
+    columns = (Column("mixer", "mixer", numeric=False), Column("mul", "mul"))
+    found = document.Table("", columns, (("a", Formula(4 * d**2 * l + d * l**2 + d * l)),))
+    assert "4d²l + dl² + dl" in printed(found, 30)
+    assert "dl(4d + l + 1)" in printed(found, 21)
 
 
-def test_letters_go_on_after_z() -> None:
-    listed = [cells.Math(str(k), str(k), (("1", "l > 1"), ("2", "l = 1"))) for k in range(28)]
-    columns = (cells.Column("mul", "mul"),)
-    grid = cells.Grid("", columns, tuple((cell,) for cell in listed)).lettered()
-    assert [letter for letter, _ in grid.defined][-3:] == ["z", "aa", "ab"]
+def test_equal_notes_stand_below_the_last_table_that_has_them() -> None:
+    columns = (Column("mixer", "mixer", numeric=False),)
+    one, two, three = (
+        document.Table(title, columns, (("x",),), (document.Note((said,)),))
+        for title, said in (("1", "same"), ("2", "same"), ("3", "other"))
+    )
+    text = write(Document(lambda: [one, two, three]), "rich", Page())
+    assert text.count("same") == 1 and text.index("2") < text.index("same") < text.index("3")
+
+
+def test_sizes_that_vary_stand_in_the_rows_whatever_columns_are_asked_for() -> None:
+    made = table(
+        Request(
+            (builtin("me"),), given={"l": (4, 8)}, phases=("training",), columns=("mixer", "mul")
+        )
+    )
+    found = shown_table(made.blocks[0], made.request)
+    assert [column.name for column in found.columns] == ["mixer", "l", "mul"]
+    assert [row[1] for row in found.body] == [4, 8]
+
+
+def test_a_form_and_what_is_not_causal_are_named() -> None:
+    made = table(Request(tuple(map(builtin, ("she", "simple"))), form="all", phases=("training",)))
+    found = shown_table(made.blocks[0], made.request)
+    rows = [terminal.text(row[0], dict.fromkeys(found.footnotes, 1)) for row in found.body]
+    assert rows == ["she", "she, fft", "simple (1)", "simple (1), qk-first"]
+    (note,) = found.footnotes
+    assert note.startswith("not causal")
 
 
 def test_answers_are_derived_once() -> None:
@@ -468,5 +505,5 @@ def test_answers_are_derived_once() -> None:
 def test_csv_keeps_the_order_of_the_columns_asked_for() -> None:
     """`state` exists in one of the two blocks only."""
     request = Request((builtin("me"),), columns=("mixer", "state", "mul"))
-    header = table_data.as_csv(table(request)).splitlines()[0]
-    assert header == "convention,phase,mixer,state,mul,reasons"
+    header, _ = table_data.rows(table(request))
+    assert header == ["convention", "phase", "mixer", "state", "mul", "reasons"]

@@ -11,7 +11,9 @@ import cli
 from costmodel.claims.claim import load
 from costmodel.claims.published import published_files, verify
 from costmodel.data import data_dir
-from costmodel.report.verdicts import as_markdown, as_terminal, counted
+from costmodel.report.claims_document import published
+from costmodel.report.document import Page, Table
+from costmodel.report.formats import write
 
 PAGE = Path(__file__).parents[1] / "tables" / "generated" / "verification.md"
 
@@ -39,15 +41,16 @@ def test_every_record_has_its_line() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for path in published_files():
         about = json.loads(path.read_text(encoding="utf-8"))
-        assert f"## {about['source']}\n\n{about['citation']}\n" in page
-        _, _, rest = page.partition(f"## {about['source']}\n")
-        table = rest.partition("\n## ")[0]
+        _, found, rest = page.partition(f"### {about['source']}: {about['citation']}\n")
+        assert found
+        table = rest.partition("\n###")[0]
         rows = [line for line in table.splitlines() if line.startswith("| ")]
         assert len(rows) == len(load(path)) + 2  # header and rule
 
 
 def test_the_table_of_sources_adds_up() -> None:
-    *sources, together = counted(verify()).rows
+    (table, *_) = (part for part in published(verify()).parts() if isinstance(part, Table))
+    *sources, together = table.body
     assert [row[0] for row in sources] == [load(p)[0].source for p in published_files()]
     assert together[0] == "together"
     for column in range(1, len(together)):
@@ -66,16 +69,16 @@ def test_leading_terms_stand_beside_a_printed_order(tmp_path: Path) -> None:
     data = {"schema": 1, "source": "a paper", "claims": [ORDER, whole]}
     path.write_text(json.dumps(data), encoding="utf-8")
     found = verify([path])
-    lines = as_terminal(found).splitlines()
-    assert lines[0] == "a paper"
-    assert lines[1] == (
-        "  agrees-in-limit  Table 1: self-attention training total: O(l^2*d) -> derived "
+    lines = write(published(found), "rich", Page()).splitlines()
+    lines = lines[lines.index("a paper") + 4 :]
+    assert lines[0] == (
+        "agrees-in-limit  Table 1: self-attention training total: O(l^2*d) -> derived "
         "O(d**2*l + d*l**2); for l >> d, where d**2*l vanishes beside d*l**2; 8*d**2*l < 2*d*l**2 "
         "iff l > 4*d"
     )
-    assert lines[2].startswith("  agrees           Table 1")
-    assert "-> derived O(d**2*l + d*l**2); the same leading terms" in lines[2]
-    assert "| agrees-in-limit | Table 1 |" in as_markdown(found, "costmodel verify orders.json")
+    assert lines[1].startswith("agrees           Table 1")
+    assert "-> derived O(d**2*l + d*l**2); the same leading terms" in lines[1]
+    assert "| agrees-in-limit | Table 1: " in write(published(found), "markdown", Page())
 
 
 def test_generated_is_a_folder_of_data() -> None:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.report import typeset
+from costmodel.report.latex import PACKAGES
 
 needs_latex = pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="pdflatex is not installed"
 )
 
 
-def compiled(folder: Path) -> str:
-    """Compile `part.tex` in a folder inside a plain article; the log."""
+def compiled(folder: Path, columns: str = "onecolumn") -> str:
+    """Compile `part.tex` in a folder inside an article of one or two columns; the log."""
     (folder / "whole.tex").write_text(
-        rf"\documentclass{{article}}\usepackage{{{','.join(typeset.PACKAGES)}}}"
+        rf"\documentclass[{columns}]{{article}}\usepackage{{{','.join(PACKAGES)}}}"
         r"\begin{document}\input{part}\end{document}",
         encoding="utf-8",
     )

@@ -10,12 +10,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
+from costmodel.report.formats import formats, write
 from costmodel.symbolic.sizes import LETTERS
+
+if TYPE_CHECKING:
+    from costmodel.report.document import Document
 
 FAILED, MISUSED = 1, 2
 """Exit codes: the job failed, or what was asked for cannot be."""
@@ -85,6 +89,14 @@ Phase = Annotated[
 ConventionOption = Annotated[
     str, typer.Option("--convention", metavar="A,B", help="An accounting and rewrites, or a peer.")
 ]
+
+
+def formatted(*has: str) -> Any:
+    """The option `--format` of a document that has rows or data beside its parts."""
+    *others, last = formats(*has)
+    return typer.Option("--format", help=f"{', '.join(others)} or {last}.")
+
+
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
 Symbols = Annotated[
     str,
@@ -210,6 +222,22 @@ def emit(text: str, output: Path | None, force: bool) -> None:
     sys.stderr.write(f"wrote {output}\n")
 
 
+def show(
+    document: Document,
+    format_: str,
+    output: Path | None,
+    force: bool,
+    context: typer.Context,
+    **asked: Any,
+) -> None:
+    """Write a document in a format and print it; `asked`: other fields of its page."""
+    from costmodel.report.document import Page
+
+    width, colour = screen(output)
+    page = Page(width, colour, regenerating(context), **asked)
+    emit(write(document, format_, page), output, force)
+
+
 def screen(output: Path | None) -> tuple[int | None, bool]:
     """The terminal's width and whether it shows colour; no width for a pipe or a file."""
     if output is not None or not sys.stdout.isatty():
@@ -230,7 +258,8 @@ def regenerating(context: typer.Context) -> str:
     return shlex.join(["costmodel", *kept])
 
 
-TABLE_FORMATS = ("rich", "markdown", "latex", "csv", "json")
+TABLE_FORMATS = formats("rows", "data")
+"""The formats of what has tables, records and rows."""
 
 
 LONGEST_S = 7 * 24 * 3600.0

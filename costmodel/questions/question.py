@@ -18,9 +18,9 @@ from costmodel.paths.witness import CriticalPath
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import Overrun, inference_reason, overruns
 from costmodel.questions.subject import system_of
+from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact, rational
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.printing import Quotient
 
 BATCH = Poly.atom("b")
 FORWARD = ("training", "inference")

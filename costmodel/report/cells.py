@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from costmodel.symbolic.cases import Formula
 from costmodel.symbolic.latex_width import width as points
-from costmodel.symbolic.printing import Formula, Names, cases_latex, formula_latex, formula_words
+from costmodel.symbolic.printing import Names, cases_latex, formula_latex, formula_words
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,199 @@
-"""How does an explanation, made of headings, sentences, equations and tables, become text?"""
+"""What is a document: headings, sentences, tables, equations and records, in no format yet?
+
+A cell is a value and never its print: each writer says how numbers, formulas and what is missing
+read in its format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
 
-from costmodel.report import cells, render, typeset
-from costmodel.report.cells import Grid, Line, Math
-from costmodel.symbolic.latex_width import LINE, broken, width
+from costmodel.questions.question import Missing
+from costmodel.symbolic.cases import Formula as Answer
+from costmodel.symbolic.polynomial import Poly
+
+
+@dataclass(frozen=True)
+class Formula:
+    """An exact answer in the sizes; `of` is a function that stands around it, as in O(d*l)."""
+
+    value: Answer
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Math:
+    """Notation that is printed already: an array's name, a side of an equation.
+
+    `text` is for a terminal, `latex` stands without dollars.
+    """
+
+    text: str
+    latex: str
+
+
+@dataclass(frozen=True)
+class Equal:
+    """Sides that are equal: l = 128, h = d/n."""
+
+    sides: tuple[Formula | Math | str, ...]
+
+
+@dataclass(frozen=True)
+class Named:
+    """What users type, and what a paper calls it."""
+
+    text: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A cell with a footnote."""
+
+    cell: Cell
+    note: str
+
+
+@dataclass(frozen=True)
+class Strong:
+    """Words that stand out."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """A command, a name in a program."""
+
+    text: str
+
+
+Cell = str | int | Fraction | Formula | Math | Equal | Named | Missing | Marked | Strong | Code
+Line = tuple[Cell, ...]
+"""A sentence; a cell of a table may be one too."""
+Text = Cell | Line
+
+
+def letter(name: str) -> Formula:
+    """A size letter, which LaTeX may rename."""
+    return Formula(Poly.atom(name))
+
+
+def sentence(line: Text) -> Line:
+    """A line that begins with a capital and ends with a full stop and a space."""
+    first, *others = line if isinstance(line, tuple) else (line,)
+    first = first[:1].upper() + first[1:] if isinstance(first, str) else first
+    last = others[-1] if others else first
+    stop = " " if isinstance(last, str) and last.rstrip().endswith((".", "?", "!")) else ". "
+    return (first, *others, stop)
+
+
+def listed(cells: Iterable[Text], between: str = ", ") -> Line:
+    """Cells or lines with commas between them."""
+    line: list[Cell] = []
+    for cell in cells:
+        line += [between] if line else []
+        line += cell if isinstance(cell, tuple) else (cell,)
+    return tuple(line)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        name: its name in CSV and for users who choose columns.
+        header: short words above it; a writer breaks them where it likes.
+        title: the words above it in a paper; the header where there are none.
+        numeric: whether it is set to the right.
+        wide: whether it holds words that may take several lines.
+        names: whether it says what a row is about.
+        rounded: whether its fractions are always rounded, even short ones.
+    """
+
+    name: str
+    header: Text
+    title: str = ""
+    numeric: bool = True
+    wide: bool = False
+    names: bool = False
+    rounded: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """Words across a table that head the rows below; without words a thin rule."""
+
+    line: Line = ()
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is said below a table; with `of` only while one of those columns is there."""
+
+    line: Line
+    of: tuple[str, ...] = ()
+
+
+Row = tuple[Text, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: a title, columns, rows, and what must be said below it.
+
+    Args:
+        slug: what its label ends in where a document has several tables.
+        lead: what its caption says in place of the document's lead.
+    """
+
+    title: Text
+    columns: tuple[Column, ...]
+    rows: tuple[Row | Section, ...]
+    notes: tuple[Note, ...] = ()
+    slug: str = ""
+    lead: tuple[Line, ...] = ()
+
+    @property
+    def body(self) -> list[Row]:
+        """The rows that have cells."""
+        return [row for row in self.rows if not isinstance(row, Section)]
+
+    @property
+    def said(self) -> list[Line]:
+        """The notes about the columns that are there."""
+        here = {column.name for column in self.columns}
+        return [note.line for note in self.notes if not note.of or here & {*note.of}]
+
+    @property
+    def footnotes(self) -> list[str]:
+        """Why cells are missing and what is said of marked ones, each once, in order."""
+        texts = (text for row in self.body for cell in row for text in _footnotes(cell))
+        return list(dict.fromkeys(texts))
+
+    def without(self, names: Sequence[str]) -> Table:
+        """The table without some columns."""
+        kept = [k for k, column in enumerate(self.columns) if column.name not in names]
+        rows = tuple(
+            row if isinstance(row, Section) else tuple(row[k] for k in kept) for row in self.rows
+        )
+        return replace(self, columns=tuple(self.columns[k] for k in kept), rows=rows)
+
+
+def _footnotes(cell: Text) -> Iterator[str]:
+    if isinstance(cell, tuple):
+        for part in cell:
+            yield from _footnotes(part)
+    elif isinstance(cell, Missing):
+        yield cell.reason
+    elif isinstance(cell, Marked):
+        yield from _footnotes(cell.cell)
+        yield cell.note
 
 
 @dataclass(frozen=True)
@@ -20,202 +206,127 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences; `item` makes it one point of a list."""
+    """Sentences; `item` makes it one point of a list, `quote` somebody else's words."""
 
     line: Line
     item: bool = False
+    quote: bool = False
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One displayed equation: left and right side, ranges, number in the source.
+    """One displayed equation: left and right side, ranges, number in its source.
 
     `closed` is what the right side comes to, after another equals sign.
     """
 
     left: Math
-    right: Math
+    right: Math | Formula
     ranges: tuple[Math, ...] = ()
     cite: str = ""
-    closed: Math | None = None
-
-    def joined(self) -> Math:
-        """The right side with what it comes to."""
-        if self.closed is None:
-            return self.right
-        text = f"{self.right.text} = {self.closed.text}"
-        return Math(text, f"{self.right.latex} = {self.closed.latex}")
+    closed: Formula | None = None
 
 
 @dataclass(frozen=True)
 class Display:
-    """Displayed equations, aligned at their equals signs."""
+    """Displayed equations."""
 
     equations: tuple[Shown, ...]
 
 
-Part = Heading | Paragraph | Display | Grid
+@dataclass(frozen=True)
+class Verbatim:
+    """Lines that stand as they are: a drawing, the text of a program."""
+
+    text: str
 
 
-def as_terminal(parts: Sequence[Part], width: int | None, *, colour: bool) -> str:
-    """Plain text; sentences are wrapped on a terminal, equations and numbers never."""
-    blocks = []
-    for part in parts:
-        if isinstance(part, Heading):
-            text = f"{part.text}\n{'=' * len(part.text)}" if part.level == 1 else part.text
-            blocks.append(f"\x1b[1m{text}\x1b[0m" if colour else text)
-        elif isinstance(part, Paragraph):
-            blocks.append(_wrapped(part, width))
-        elif isinstance(part, Display):
-            blocks.append(_equations(part))
-        else:
-            blocks.append(render.terminal(part, width, colour=colour).rstrip("\n"))
-    return _spaced(parts, blocks)
+Part = Heading | Paragraph | Table | Display | Verbatim
+Rows = tuple[Sequence[str], Sequence[Sequence[Any]]]
+"""The header and the rows of CSV; what does not exist is None."""
 
 
-def _wrapped(part: Paragraph, width: int | None) -> str:
-    import textwrap
+@dataclass(frozen=True)
+class Document:
+    """What a command answers; each part is made when a format asks for it.
 
-    text = cells.sentence(part.line)
-    lead = "- " if part.item else ""
-    if width is None:
-        return lead + text
-    return textwrap.fill(
-        text, width, initial_indent=lead, subsequent_indent=" " * len(lead),
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+    Args:
+        parts: headings, sentences, tables and equations.
+        lead: what holds for all tables, such as sizes and conventions; every caption says it.
+        data: the object of JSON, without its `schema`; None where there is no JSON.
+        rows: header and rows of CSV; None where there is no CSV.
+    """
 
-
-def _equations(part: Display) -> str:
-    left = max((len(shown.left.text) for shown in part.equations), default=0)
-    lines = []
-    for shown in part.equations:
-        ranges = ", ".join(r.text for r in shown.ranges)
-        tail = f"    for {ranges}" if ranges else ""
-        cite = f"    {shown.cite}" if shown.cite else ""
-        lines.append(f"  {shown.left.text:<{left}} = {shown.joined().text}{tail}{cite}")
-    return "\n".join(lines)
+    parts: Callable[[], Sequence[Part]]
+    lead: tuple[Line, ...] = ()
+    data: Callable[[], Mapping[str, Any]] | None = None
+    rows: Callable[[], Rows] | None = None
 
 
-def _spaced(parts: Sequence[Part], blocks: Sequence[str]) -> str:
-    """Blocks with an empty line between them, points of a list without."""
-    text = ""
-    for k, block in enumerate(blocks):
-        this, last = parts[k], parts[k - 1] if k else None
-        both = all(isinstance(p, Paragraph) and p.item for p in (this, last))
-        text += block if not k else f"\n{block}" if both else f"\n\n{block}"
-    return text + "\n"
+@dataclass(frozen=True)
+class Page:
+    """How a document is to be written.
+
+    Args:
+        width: of a terminal in characters; None for a pipe or a file.
+        colour: whether a terminal shows it.
+        command: what makes the document again.
+        names: size letter -> what LaTeX prints for it.
+        label: of LaTeX tables; several get the table's slug behind it.
+        caption: the first sentence of LaTeX captions.
+    """
+
+    width: int | None = None
+    colour: bool = False
+    command: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    label: str = ""
+    caption: str = ""
 
 
-def as_markdown(parts: Sequence[Part]) -> str:
-    """Markdown with formulas between dollars."""
-    blocks = []
-    for part in parts:
-        if isinstance(part, Heading):
-            blocks.append(f"{'#' * part.level} {part.text}")
-        elif isinstance(part, Paragraph):
-            text = "".join(map(render.markdown_cell, part.line))
-            blocks.append(f"- {text}" if part.item else text)
-        elif isinstance(part, Display):
-            blocks.append(f"$$\n{_aligned(part, 'aligned')}\n$$")
-        else:
-            blocks.append(render.markdown(part, "###").rstrip("\n"))
-    return _spaced(parts, blocks)
+DIGITS = 4
+"""Significant digits of a fraction that is rounded."""
 
 
-def as_latex(parts: Sequence[Part], command: str) -> str:
-    """A fragment for an appendix; the first line is the command that makes it again."""
-    blocks = [typeset.preamble(command)]
-    listed = False
-    for part in parts:
-        item = isinstance(part, Paragraph) and part.item
-        if item and not listed:
-            blocks.append(r"\begin{itemize}")
-        elif listed and not item:
-            blocks.append(r"\end{itemize}")
-        listed = item
-        blocks.append(_latex(part))
-    return "\n".join(blocks) + ("\n\\end{itemize}\n" if listed else "\n")
+def number(value: int | Fraction, *, rounded: bool = False) -> str:
+    """A number on a page: whole numbers in full, fractions in full where they are short decimals.
+
+    >>> number(1234567), number(Fraction(12345, 8)), number(Fraction(12345, 8), rounded=True)
+    ('1,234,567', '1,543.125', '1,543')
+    >>> number(Fraction(278888448, 21119488)), number(Fraction(123456788, 3))
+    ('13.21', '41,152,263')
+    """
+    if isinstance(value, int) or value.denominator == 1:
+        return f"{int(value):,}"
+    if not rounded and not is_rounded(value):
+        whole, rest = divmod(abs(value.numerator) * (10**6 // value.denominator), 10**6)
+        return f"{'-' if value < 0 else ''}{whole:,}.{rest:06d}".rstrip("0")
+    from decimal import Context, Decimal
+
+    digits = max(DIGITS, len(str(abs(int(value)))) if abs(value) >= 1 else 0)
+    context = Context(prec=digits)
+    return f"{context.divide(Decimal(value.numerator), Decimal(value.denominator)):,f}"
 
 
-def _latex(part: Part) -> str:
-    if isinstance(part, Heading):
-        command = "subsection*" if part.level == 1 else "paragraph"
-        point = "." if command == "paragraph" else ""
-        return rf"\{command}{{{typeset.escaped(part.text)}{point}}}"
-    if isinstance(part, Paragraph):
-        text = "".join(map(typeset.latex_cell, part.line))
-        return rf"\item {text}" if part.item else text
-    if isinstance(part, Display):
-        inside = _aligned(part, "align*")
-        return "\\begingroup\\allowdisplaybreaks\n" + inside + "\n\\endgroup"
-    said = [cell for line in part.said for cell in cells.as_sentence(line)]
-    caption: Line = (f"{part.title}. ", *said)
-    return typeset.latex(part, caption)
+def is_rounded(value: Fraction) -> bool:
+    """Whether a fraction has more than six places after the point, so that it is rounded."""
+    return bool(10**6 % value.denominator)
 
 
-def _aligned(part: Display, environment: str) -> str:
-    """The equations at their equals signs; on a page, too wide ones take several lines."""
-    paged = environment == "align*"
-    room = LINE - max((width(shown.left.latex) for shown in part.equations), default=0.0)
-    tag = TAG if any(shown.cite for shown in part.equations) else 0.0
-    right = max((width(shown.right.latex) for shown in part.equations), default=0.0)
-    ranges = max((width(_listed(shown.ranges)) for shown in part.equations), default=0.0)
-    beside = not paged or right + ranges + tag <= room
-    lines = []
-    for shown in part.equations:
-        rows = _rows(shown, room) if paged else [f"&= {shown.joined().latex}"]
-        if shown.ranges and beside:
-            rows[-1] += rf", && {_listed(shown.ranges)}"
-        elif shown.ranges:
-            rows[-1] += ","
-            rows += [rf"&\quad {line}" for line in _packed(shown.ranges, room - tag)]
-        if number := shown.cite.replace("(", "").replace(")", "").replace("-", "--"):
-            rows[0] += rf" \tag{{{number}}}" if paged else rf" && \text{{({number})}}"
-        lines += [f"{shown.left.latex} {rows[0]}", *rows[1:]]
-    inside = " \\\\\n".join(lines)
-    return rf"\begin{{{environment}}}" + f"\n{inside}\n" + rf"\end{{{environment}}}"
+def pieces(word: str) -> list[str]:
+    """A long word where it may break, which is in no number and after a sign.
+
+    >>> pieces("self-attention+bidirectional"), pieces("2308.07661"), pieces("4*d**2*l/n")
+    (['self-', 'attention+', 'bidirectional'], ['2308.07661'], ['4*d**2*l/n'])
+    """
+    return _BREAK.split(word) if len(word) > LONG else [word]
 
 
-TAG = 40.0
-"""The room that a number at the margin takes, in points."""
+LONG = 12
+"""A word with more characters may break."""
 
-
-def _listed(ranges: Sequence[Math]) -> str:
-    return r",\ ".join(r.latex for r in ranges)
-
-
-def _packed(ranges: Sequence[Math], room: float) -> list[str]:
-    """Ranges in as few lines as they fit into."""
-    lines: list[list[Math]] = []
-    for found in ranges:
-        if lines and width(_listed([*lines[-1], found])) <= room:
-            lines[-1].append(found)
-        else:
-            lines.append([found])
-    return [_listed(line) + ("," if line is not lines[-1] else "") for line in lines]
-
-
-def _rows(shown: Shown, room: float) -> list[str]:
-    """The right side from its equals sign on; what it comes to begins a line where it must."""
-    joined = shown.joined()
-    if shown.closed and (shown.closed.cases or width(joined.latex) > room):
-        return [*_lines(shown.right, room), *_lines(shown.closed, room)]
-    return _lines(joined, room)
-
-
-def _lines(side: Math, room: float) -> list[str]:
-    if side.cases:
-        return [f"&= {_cases(side, room)}"]
-    first, *others = broken(side.latex, room)
-    return [f"&= {first}", *(rf"&\quad {{}} {line}" for line in others)]
-
-
-def _cases(side: Math, room: float) -> str:
-    """The cases below each other; a value that is too wide goes on below its condition."""
-    lines = []
-    beside = max(width(when) for _, when in side.cases) + width(r"\text{if }") + 2 * TAG
-    for value, when in side.cases:
-        first, *others = broken(value, room - beside)
-        lines += [rf"{first} & \text{{if }} {when}", *(rf"\quad {{}} {o}" for o in others)]
-    return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
+_SIGNS = r"*/+=;:_)\-.,"
+_BREAK = re.compile(
+    rf"(?<=[*/+=;:_)\-])(?<!\*\*)(?![{_SIGNS}]|$)|(?<=[.,])(?![{_SIGNS}\d]|$)",
+)
+"""After a sign, not within `2308.07661`, `d**2` or a run of signs."""

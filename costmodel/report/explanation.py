@@ -22,11 +22,21 @@ from costmodel.questions.sequential import Sequential, sequential
 from costmodel.questions.span import span
 from costmodel.questions.state import state
 from costmodel.questions.subject import system_of
-from costmodel.report import cells
-from costmodel.report.document import Display, Heading, Paragraph, Part, Shown
+from costmodel.report.document import (
+    Cell,
+    Column,
+    Display,
+    Equal,
+    Heading,
+    Math,
+    Paragraph,
+    Part,
+    Shown,
+    Table,
+    letter,
+)
 from costmodel.report.shares import PHASE_TITLES, Shares, Subject, lower
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.printing import poly_latex
 from costmodel.symbolic.sizes import LETTERS
 
 OCCASIONS = {
@@ -59,19 +69,17 @@ class Explanation(Subject):
         return found
 
     def _introduction(self) -> Paragraph:
-        line: list[cells.Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
+        line: list[Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
         if self.mixer.aliases:
             line.append(f"Also called {', '.join(self.mixer.aliases)}. ")
         line.append("Sizes: ")
-        for letter in self.mixer.letters:
-            line += [self.size(letter), f" {LETTERS[letter].meaning}, "]
+        for name in self.mixer.letters:
+            line += [letter(name), f" {LETTERS[name].meaning}, "]
         if "n" in self.mixer.letters:
-            width = poly_latex(Poly.atom("d") / Poly.atom("n"), self.names)
-            line += [cells.Math("h = d/n", f"h = {width}"), ", "]
+            line += [Equal((letter("h"), self.math(Poly.atom("d") / Poly.atom("n")))), ", "]
         line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at "
-        for letter, value in self.sizes.items():
-            printed = f"{poly_latex(Poly.atom(letter), self.names)} = {value}"
-            line += [cells.Math(f"{letter} = {value}", printed), ", "]
+        for name, value in self.sizes.items():
+            line += [Equal((letter(name), str(value))), ", "]
         line[-1] = ". "
         line.append(f"Convention {','.join(self.convention.names)}: {self.convention.caption}.")
         return Paragraph(tuple(line))
@@ -81,7 +89,7 @@ class Explanation(Subject):
         if not found.arrays:
             yield Paragraph(("Parameters: none.",))
             return
-        line: list[cells.Cell] = ["Parameters: "]
+        line: list[Cell] = ["Parameters: "]
         for name, entries in found.arrays.items():
             line += [self.array(name), " (", self.math(entries), "), "]
         line[-1] = "); in all "
@@ -98,9 +106,9 @@ class Explanation(Subject):
             tex = equation(entry, names=self.names)
             shown.append(
                 Shown(
-                    cells.Math(text.left, tex.left),
-                    cells.Math(text.right, tex.right),
-                    tuple(map(cells.Math, text.ranges, tex.ranges)),
+                    Math(text.left, tex.left),
+                    Math(text.right, tex.right),
+                    tuple(map(Math, text.ranges, tex.ranges)),
                     text.cite,
                 )
             )
@@ -141,7 +149,7 @@ class Explanation(Subject):
             found = peak(self.mixer, phase, self.form, self.convention)
         except Unsupported as error:
             return Paragraph((f"The largest live set is not derived: {error}.",))
-        line: list[cells.Cell] = [
+        line: list[Cell] = [
             f"Largest live set: {found.at(**self.sizes):,} elements at these sizes, held while ",
             self.array(found.when(**self.sizes)),
             " is computed, the equations running one after another. Apart from it: ",
@@ -184,7 +192,7 @@ class Explanation(Subject):
         )
         yield self._shown(e for e in system.equations if e not in forward)
         kept = activations(self.mixer, self.form, self.convention)
-        line: list[cells.Cell] = ["Kept of the forward pass, in elements: "]
+        line: list[Cell] = ["Kept of the forward pass, in elements: "]
         everything = (*kept.arrays.items(), *kept.once.items())
         if not everything:
             yield Paragraph(("Nothing of the forward pass is kept.",))
@@ -218,20 +226,20 @@ class Explanation(Subject):
             (str(k), STEP_WORDS.get(step, step), times, self.array(name), self.cite(name))
             for k, (step, name, times) in enumerate(path.places, 1)
         )
-        repeated = (cells.Column("times", "times"),) if any(r[2] != "1" for r in rows) else ()
-        listed: tuple[tuple[cells.Cell, ...], ...] = tuple(
+        repeated = (Column("times", "times"),) if any(r[2] != "1" for r in rows) else ()
+        listed: tuple[tuple[Cell, ...], ...] = tuple(
             row if repeated else (*row[:2], *row[3:]) for row in rows
         )
         columns = (
-            cells.Column("number", "step"),
-            cells.Column("step", "operation", numeric=False),
+            Column("number", "step"),
+            Column("step", "operation", numeric=False),
             *repeated,
-            cells.Column("equation", "computes", numeric=False),
-            cells.Column("cite", "equation", numeric=False),
+            Column("equation", "computes", numeric=False),
+            Column("cite", "equation", numeric=False),
         )
-        yield cells.Grid(f"Critical path, {lower(PHASE_TITLES[phase])}", columns, listed)
+        yield Table(f"Critical path, {lower(PHASE_TITLES[phase])}", columns, listed)
 
-    def _levels(self, phase: str) -> tuple[cells.Cell, ...]:
+    def _levels(self, phase: str) -> tuple[Cell, ...]:
         """The span, or why there is none, in a sentence."""
         try:
             found = span(self.mixer, phase, self.form, self.convention)
@@ -290,7 +298,7 @@ class Explanation(Subject):
             )
         )
         for name, entries in held.arrays.items():
-            readers: list[cells.Cell] = []
+            readers: list[Cell] = []
             for reader in held.readers[name]:
                 cite = self.cite(reader)
                 readers += [self.array(reader), f" {cite}, " if cite else ", "]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,13 +10,10 @@ from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.program.phases import inference_reason
 from costmodel.questions.subject import system_of
-from costmodel.report import cells, render
+from costmodel.report.document import Column, Document, Note, Rows, Section, Table
 
 OWN = "our own reading only"
 """What stands where no reference implementation was found."""
-
-WORDS = ("title", "forms", "options", "implementations", "references", "source")
-DROP = ("title", "group", "aliases", "source")
 
 
 @dataclass(frozen=True)
@@ -66,58 +62,68 @@ def entries(implementations: Mapping[str, Sequence[str]]) -> list[Entry]:
     return [Entry(builtin(name), tuple(implementations.get(name, ()))) for name in names()]
 
 
-def grids(found: Sequence[Entry]) -> list[cells.Grid]:
-    """One table a paper, in the order of the first mixer that each has; notes below the last."""
+def document(found: Sequence[Entry]) -> Document:
+    """One table, the mixers of each paper below its name; CSV and JSON say more of each."""
+    return Document(
+        lambda: [_table(found)],
+        data=lambda: {"mixers": [entry.as_json() for entry in found]},
+        rows=lambda: _rows(found),
+    )
+
+
+def _table(found: Sequence[Entry]) -> Table:
     papers: dict[str, list[Entry]] = {}
     for entry in found:
         papers.setdefault(entry.paper, []).append(entry)
-    last = list(papers)[-1]
-    return [
-        _grid(paper, of, _notes(found) if paper == last else ()) for paper, of in papers.items()
-    ]
-
-
-def _grid(paper: str, found: Sequence[Entry], notes: tuple[cells.Note, ...]) -> cells.Grid:
-    columns = tuple(
-        cells.Column(name, header, numeric=False, wide=name in WORDS)
-        for name, header in (
-            ("name", "name"),
-            ("aliases", "also"),
-            ("title", "title"),
-            ("group", "group"),
-            ("forms", "forms"),
-            ("options", "options"),
-            ("implementations", "implementations"),
-            ("references", "equals, in float64"),
-            ("source", "source"),
-        )
+    rows: list[tuple[str, ...] | Section] = []
+    for paper, of in papers.items():
+        rows += [Section((paper,)), *map(_row, of)]
+    columns = (
+        Column("name", "name", numeric=False, names=True),
+        *(
+            Column(name, header, numeric=False, wide=True)
+            for name, header in (
+                ("forms", "forms"),
+                ("options", "options"),
+                ("implementations", "implementations"),
+                ("references", "equals, in float64"),
+            )
+        ),
     )
-    rows = tuple(
-        (
-            entry.mixer.name,
-            ", ".join(entry.mixer.aliases),
-            entry.mixer.title,
-            entry.mixer.group,
-            entry.forms,
-            ", ".join(entry.mixer.offers) or "none",
-            ", ".join(entry.implementations) or "none",
-            ", ".join(entry.mixer.references) or OWN,
-            entry.mixer.source,
-        )
-        for entry in found
-    )
-    return cells.Grid(paper, columns, rows, notes=notes, drop=DROP)
-
-
-def _notes(found: Sequence[Entry]) -> tuple[cells.Note, ...]:
-    return (
-        cells.Note(("forms: the first is the default; * has no one-token inference",)),
+    notes = (
+        Note(("forms: the first is the default; * has no one-token inference",)),
         *_options(found),
-        cells.Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
+        Note((f"groups, for --group: {', '.join(dict.fromkeys(e.mixer.group for e in found))}",)),
+        Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
+        Note(("`costmodel explain NAME` prints title, source and equations",)),
+    )
+    return Table("", columns, tuple(rows), notes)
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    aliases = "".join(f" ({alias})" for alias in entry.mixer.aliases)
+    return (
+        entry.mixer.name + aliases,
+        entry.forms,
+        ", ".join(entry.mixer.offers) or "none",
+        ", ".join(entry.implementations) or "none",
+        ", ".join(entry.mixer.references) or OWN,
     )
 
 
-def _options(found: Sequence[Entry]) -> list[cells.Note]:
+def _rows(found: Sequence[Entry]) -> Rows:
+    header = ("paper", "name", "aliases", "title", "group", "forms", "options", "implementations",
+              "references", "source")  # fmt: skip
+    rows = []
+    for entry in found:
+        _, *more = _row(entry)
+        mixer = entry.mixer
+        lead = (entry.paper, mixer.name, ", ".join(mixer.aliases), mixer.title, mixer.group)
+        rows.append((*lead, *more, mixer.source))
+    return header, rows
+
+
+def _options(found: Sequence[Entry]) -> list[Note]:
     """What may follow a name, and what it means."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for mixer in (entry.mixer for entry in found):
@@ -131,17 +137,4 @@ def _options(found: Sequence[Entry]) -> list[cells.Note]:
     for offers, members in alike.items():
         taken = ", ".join(f"{option} ({means})" for option, means in offers)
         lines.append(f"options of {', '.join(members)}: {taken}")
-    return [cells.Note((line,)) for line in lines]
-
-
-def as_json(found: Sequence[Entry]) -> str:
-    """The entries, one a line."""
-    inside = ",\n  ".join(json.dumps(entry.as_json()) for entry in found)
-    return f'{{"schema": 1, "mixers": [\n  {inside}\n]}}\n'
-
-
-def as_csv(found: Sequence[Entry]) -> str:
-    """The entries as comma-separated values."""
-    shown = grids(found)
-    rows = [(grid.title, *row) for grid in shown for row in grid.rows]
-    return render.as_csv(["paper", *(c.name for c in shown[0].columns)], rows)
+    return [Note((line,)) for line in lines]

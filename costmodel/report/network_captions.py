@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from costmodel.language.nodes import Gather, Position, Ref, walk
 from costmodel.networks.assembly import Use
@@ -10,10 +10,10 @@ from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.networks.training import RECOMPUTE, SCATTER
 from costmodel.program.phases import TRAINING_STEP
-from costmodel.report import cells
+from costmodel.report.document import Equal, Formula, Line, letter, listed
+from costmodel.report.mixer_document import size
 from costmodel.report.network_table import Request, Sheet
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.printing import Names, poly_latex
 from costmodel.symbolic.sizes import LETTERS
 
 
@@ -76,33 +76,25 @@ def _dropout(c: Choices) -> str:
     return "dropout after the embedding and after each sublayer, not of attention weights"
 
 
-def sizes_line(sheets: list[Sheet], names: Names | None = None) -> cells.Line:
+def sizes_line(sheets: Sequence[Sheet]) -> Line:
     """Every size: those given, the network's own, those taken by default, those that follow."""
     request = sheets[0].request
-    letters = [
-        x for x in LETTERS if any(x in sheet.letters or x in sheet.sizes for sheet in sheets)
-    ]
+    letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     values = {x: tuple(dict.fromkeys(s.sizes[x] for s in sheets if x in s.sizes)) for x in letters}
     numbers = [x for x in letters if values[x]]
     own = request.choices.sizes if not request.symbolic else {}
-    groups = {
-        "": [x for x in numbers if x in request.given],
-        "of the network ": [x for x in numbers if x not in request.given and x in own],
-        "by default ": [x for x in numbers if x not in request.given and x not in own],
-    }
-    line: list[cells.Cell] = ["sizes: "]
-    for lead, members in groups.items():
-        line += _group(lead, [_value(x, values[x], names) for x in members], line)
-    kept = [x for x in letters if not values[x]]
-    line += _group("as letters ", [_value(x, (), names) for x in kept], line)
-    widths = _widths(sheets[0].network)
+    taken = [x for x in numbers if x not in request.given]
     one = {x: values[x][0] for x in numbers if len(values[x]) == 1}
-    follow = [_follows(x, poly, one, names) for x, poly in widths.items()]
-    line += _group("", follow, line)
+    groups = {
+        "": [size(x, *values[x]) for x in letters if x in request.given or not values[x]],
+        "of the network ": [size(x, *values[x]) for x in taken if x in own],
+        "by default ": [size(x, *values[x]) for x in taken if x not in own],
+        "with ": [_follows(x, poly, one) for x, poly in _widths(sheets[0].network).items()],
+    }
+    parts = [(lead, *listed(members)) for lead, members in groups.items() if members]
+    line: Line = ("sizes: ", *listed(parts, "; "))
     unused = [x for x in request.given if x not in letters]
-    if unused:
-        line.append(f" ({', '.join(unused)} is a size of none of its parts)")
-    return tuple(line)
+    return (*line, f" ({', '.join(unused)} is a size of none of its parts)") if unused else line
 
 
 def _widths(net: Network) -> Mapping[str, Poly]:
@@ -110,28 +102,9 @@ def _widths(net: Network) -> Mapping[str, Poly]:
     return {x: poly for x, poly in net.choices.formulas.items() if x in used}
 
 
-def _group(lead: str, members: list[cells.Math], line: list[cells.Cell]) -> Iterator[cells.Cell]:
-    if not members:
-        return
-    yield ("; " if len(line) > 1 else "") + lead
-    for k, member in enumerate(members):
-        if k:
-            yield ", "
-        yield member
-
-
-def _value(letter: str, values: tuple[int, ...], names: Names | None) -> cells.Math:
-    shown = poly_latex(Poly.atom(letter), names)
-    if not values:
-        return cells.Math(letter, shown)
-    text = ", ".join(map(str, values))
-    return cells.Math(f"{letter} = {text}", f"{shown} = {text}")
-
-
-def _follows(letter: str, poly: Poly, sizes: Mapping[str, int], names: Names | None) -> cells.Math:
-    left = poly_latex(Poly.atom(letter), names)
-    value = f" = {poly.rational(sizes)}" if poly.letters <= set(sizes) else ""
-    return cells.Math(f"{letter} = {poly}{value}", f"{left} = {poly_latex(poly, names)}{value}")
+def _follows(name: str, poly: Poly, sizes: Mapping[str, int]) -> Line:
+    value = (str(poly.rational(sizes)),) if poly.letters <= set(sizes) else ()
+    return (f"{LETTERS[name].meaning} ", Equal((letter(name), Formula(poly), *value)))
 
 
 def convention_line(request: Request) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +9,9 @@ from costmodel.language.functions import CLASSES
 from costmodel.networks.choices import Choices
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.question import Missing, Value
-from costmodel.report import render
+from costmodel.report.document import Rows
 from costmodel.report.network_table import Line, Sheet
-from costmodel.report.table_data import exact
+from costmodel.report.records import exact
 from costmodel.symbolic.sizes import LETTERS
 
 
@@ -89,13 +88,7 @@ def _memory(sheet: Sheet) -> dict[str, Any]:
     }
 
 
-def as_json(sheets: Sequence[Sheet]) -> str:
-    """Every stage at every combination of sizes; one a line."""
-    inside = ",\n  ".join(json.dumps(record(sheet), ensure_ascii=False) for sheet in sheets)
-    return f'{{"schema": 1, "models": [\n  {inside}\n]}}\n'
-
-
-def as_csv(sheets: Sequence[Sheet]) -> str:
+def rows(sheets: Sequence[Sheet]) -> Rows:
     """A row for every part and one for all together, the sizes beside them, reasons last."""
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     lines = [(sheet, line) for sheet in sheets for line in (*sheet.lines, sheet.total)]
@@ -104,8 +97,7 @@ def as_csv(sheets: Sequence[Sheet]) -> str:
     header += [*(f"other_{name}" for name in others), "once", "total", "state"]
     trained = any(sheet.stage in TRAINING_STEP for sheet in sheets)
     header += [*(["activations"] if trained else []), "reasons"]
-    rows = [_csv_row(s, line, letters, others, trained=trained) for s, line in lines]
-    return render.as_csv(header, rows)
+    return header, [_csv_row(s, line, letters, others, trained=trained) for s, line in lines]
 
 
 def _csv_row(
@@ -140,22 +132,17 @@ def _csv_row(
     ]
 
 
-def listed_json(found: Mapping[str, Choices]) -> str:
-    """Every network that has a name, one a line: its configuration, nothing derived."""
-    entries = (
-        {
-            "name": name,
-            "title": c.title,
-            "source": c.source,
-            "place": c.place,
-            "kind": c.kind,
-            "mixers": list(c.mixers),
-            "sizes": {x: list(v) if isinstance(v, tuple) else v for x, v in c.sizes.items()},
-            "widths": dict(c.widths),
-            "assumed": dict(c.assumed),
-            "remark": c.remark,
-        }
-        for name, c in found.items()
-    )
-    inside = ",\n  ".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
-    return f'{{"schema": 1, "models": [\n  {inside}\n]}}\n'
+def choices(name: str, c: Choices) -> dict[str, Any]:
+    """The configuration of a network that has a name; nothing is derived."""
+    return {
+        "name": name,
+        "title": c.title,
+        "source": c.source,
+        "place": c.place,
+        "kind": c.kind,
+        "mixers": list(c.mixers),
+        "sizes": {x: list(v) if isinstance(v, tuple) else v for x, v in c.sizes.items()},
+        "widths": dict(c.widths),
+        "assumed": dict(c.assumed),
+        "remark": c.remark,
+    }

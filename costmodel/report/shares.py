@@ -19,8 +19,18 @@ from costmodel.questions.count import count_equations, count_instances
 from costmodel.questions.counts import Counts
 from costmodel.questions.peers import peer_equations
 from costmodel.questions.subject import system_of
-from costmodel.report import cells
-from costmodel.report.document import Display, Paragraph, Part, Shown
+from costmodel.report.document import (
+    Column,
+    Display,
+    Formula,
+    Line,
+    Math,
+    Note,
+    Paragraph,
+    Part,
+    Shown,
+    Table,
+)
 from costmodel.symbolic.piecewise import Exact, rational
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import Names, identifier
@@ -46,18 +56,14 @@ class Subject:
     optimiser: str | None = None
     """Whose state a training step holds; None where it is not asked for."""
 
-    def math(self, value: Exact | Poly | tuple[Poly, ...]) -> cells.Math:
-        """A formula in both notations."""
-        return cells.formula(value, self.names)
+    def math(self, value: Exact | Poly | tuple[Poly, ...]) -> Formula:
+        """A formula."""
+        return Formula(value)
 
-    def size(self, letter: str) -> cells.Math:
-        """A size letter."""
-        return self.math(Poly.atom(letter))
-
-    def array(self, name: str) -> cells.Math:
+    def array(self, name: str) -> Math:
         """An array's name."""
         own = self._arrays[name].latex if name in self._arrays else ""
-        return cells.Math(name, own or identifier(name))
+        return Math(name, own or identifier(name))
 
     @cached_property
     def _arrays(self) -> Mapping[str, Array]:
@@ -133,30 +139,29 @@ class Shares:
         yield self._grid("Operations by equation", self._formulas())
         numbers = self._grid("Operations by equation, in numbers", self._numbers())
         note = "in brackets: the equation's share of its column, rounded to 0.1 %"
-        yield replace(numbers, notes=(*numbers.notes, cells.Note((note,))))
+        yield replace(numbers, notes=(*numbers.notes, Note((note,))))
         absent = [CLASS_WORDS[c] for c in CLASSES if c not in self.columns]
         if absent and not self.about.convention.peer:
             yield Paragraph((f"There are no {' and no '.join(absent)}.",))
 
-    def _grid(self, title: str, rows: tuple[cells.Line, ...]) -> cells.Grid:
+    def _grid(self, title: str, rows: tuple[Line, ...]) -> Table:
         columns = (
-            cells.Column("equation", "equation", numeric=False),
-            *(cells.Column(name, name) for name in self.columns),
+            Column("equation", "equation", numeric=False),
+            *(Column(name, name) for name in self.columns),
         )
-        drop = tuple(name for name in reversed(self.columns) if name != "total")
         title = f"{title}, {lower(PHASE_TITLES[self.phase])}"
-        return cells.Grid(title, columns, rows, notes=self._apart(), drop=drop)
+        return Table(title, columns, rows, self._apart())
 
-    def _apart(self) -> tuple[cells.Note, ...]:
+    def _apart(self) -> tuple[Note, ...]:
         """What the columns of single classes leave out, and total has."""
         if "once" not in self.columns:
             return ()
         classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
         work = "the work done once for the weights, which stands under once"
-        return (cells.Note((f"once: {classes} leave out {work}; total includes it",)),)
+        return (Note((f"once: {classes} leave out {work}; total includes it",)),)
 
-    def _formulas(self) -> tuple[cells.Line, ...]:
-        rows: list[cells.Line] = [
+    def _formulas(self) -> tuple[Line, ...]:
+        rows: list[Line] = [
             (self.about.array(n), *(self.about.math(self.value(n, c)) for c in self.columns))
             for n in self.counts
         ]
@@ -168,9 +173,9 @@ class Shares:
             sums.append(self.about.math(total))
         return (*rows, ("all", *sums))
 
-    def _numbers(self) -> tuple[cells.Line, ...]:
+    def _numbers(self) -> tuple[Line, ...]:
         sums = {c: sum(self.number(n, c) for n in self.counts) for c in self.columns}
-        rows: list[cells.Line] = [
+        rows: list[Line] = [
             (self.about.array(n), *(_share(self.number(n, c), sums[c]) for c in self.columns))
             for n in self.counts
         ]
@@ -216,9 +221,9 @@ class Shares:
         if written.array.step and not written.array.latex:
             inside += rf",\,\mathrm{{{written.array.step}}}"
         closed = self.about.math(value)
-        left = cells.Math(f"{name}({written.name})", rf"\mathrm{{{name}}}({inside})")
+        left = Math(f"{name}({written.name})", rf"\mathrm{{{name}}}({inside})")
         if any(s.ranges for s in sums):
-            return Shown(left, cells.Math(text, tex), closed=closed)
+            return Shown(left, Math(text, tex), closed=closed)
         return Shown(left, closed)
 
 

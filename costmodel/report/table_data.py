@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 from costmodel.paths.witness import CriticalPath
 from costmodel.program.chosen_sizes import letters_of
 from costmodel.questions.question import Missing, Value
 from costmodel.questions.registry import FIGURES
-from costmodel.report import render
+from costmodel.report.document import Rows
 from costmodel.report.mixer_table import LABELS, Block, Row, Table
-from costmodel.symbolic.printing import formula_text
+from costmodel.report.records import exact
 from costmodel.symbolic.sizes import LETTERS
 
 
-def as_csv(table: Table) -> str:
+def rows(table: Table) -> Rows:
     """All rows with every column of the table, `other` by name, fractions exact, reasons last."""
-    rows = [(row, block) for block in table.blocks for row in block.rows]
+    found = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
     if table.request.columns is not None:
         columns = [name for name in table.request.columns if name in columns]
     if table.request.columns is None:
-        letters = [x for x in LETTERS if any(x in row.sizes for row, _ in rows)]
+        letters = [x for x in LETTERS if any(x in row.sizes for row, _ in found)]
         lead = [*LABELS, *letters]
         columns = lead + [name for name in columns if name not in lead]
     elif len(table.blocks) > 1 and "phase" not in columns:
         columns = ["phase", *columns]
-    others = list(dict.fromkeys(n for row, _ in rows for n in _names(row)))
+    others = list(dict.fromkeys(n for row, _ in found for n in _names(row)))
     others = others if "other" in columns else []
     header = ["convention", *columns, *(f"other_{n}" for n in others), "reasons"]
-    return render.as_csv(header, [_csv_row(row, block, columns, others) for row, block in rows])
+    return header, [_csv_row(row, block, columns, others) for row, block in found]
 
 
 def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Any]:
@@ -56,17 +54,6 @@ def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[st
 def _names(row: Row) -> list[str]:
     found = row.parts(FIGURES["other"])
     return [] if isinstance(found, Missing) else list(found)
-
-
-def exact(value: Value) -> Any:
-    """A value without rounding: an int, a string, or None where it does not exist."""
-    if value is None or isinstance(value, (int, str)):
-        return value
-    if isinstance(value, Missing):
-        return None
-    if isinstance(value, CriticalPath):
-        return value.text
-    return str(value) if isinstance(value, Fraction) else formula_text(value)
 
 
 def json_row(row: Row) -> dict[str, Any]:
@@ -105,8 +92,6 @@ def _json_sizes(row: Row) -> dict[str, int | str]:
     return {x: row.sizes.get(x, x) for x in sorted(letters)}
 
 
-def as_json(table: Table) -> str:
-    """All rows, complete whatever columns are shown elsewhere; one row a line."""
-    rows = [json.dumps(json_row(row)) for block in table.blocks for row in block.rows]
-    inside = ",\n  ".join(rows)
-    return f'{{"schema": 1, "rows": [\n  {inside}\n]}}\n'
+def data(table: Table) -> dict[str, Any]:
+    """All rows, complete whatever columns are shown elsewhere."""
+    return {"rows": [json_row(row) for block in table.blocks for row in block.rows]}

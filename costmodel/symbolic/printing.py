@@ -5,15 +5,14 @@ Answers are written in the size letters, which `Names` may rename in LaTeX.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from fractions import Fraction
 
-from costmodel.symbolic.constraints import Constraints, implied, infeasible, nonnegative
-from costmodel.symbolic.latex_width import width
+from costmodel.symbolic.cases import Formula, Quotient, cases, compared, largest
+from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, call, sorted_terms, to_text
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.pretty import ordered_terms, shortest
 
 Names = Mapping[str, str]
 """Size letter -> the LaTeX that is printed for it."""
@@ -119,161 +118,6 @@ def _function(atom: Fn, names: Names) -> str:
     return rf"\{atom.function.lower()}({', '.join(inside)})"
 
 
-@dataclass(frozen=True)
-class Quotient:
-    """One answer over another one, both exact."""
-
-    above: Exact
-    below: Exact
-
-
-Formula = Poly | Exact | Quotient | tuple[Poly, ...]
-"""What is printed; a tuple of polynomials is their maximum."""
-
-
-def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
-    """Disjoint cases that cover all sizes, each with its formula; one case without guards where a
-    single formula holds at all sizes."""
-    found: list[tuple[Constraints, Formula]]
-    if isinstance(value, Exact):
-        found = [*value.chambers()]
-    elif isinstance(value, Quotient):
-        found = [
-            (some | others, Quotient(Exact.of(above), Exact.of(below)))
-            for some, above in value.above.chambers()
-            for others, below in value.below.chambers()
-            if not (some | others) or not infeasible(some | others)
-        ]
-    else:
-        found = [(frozenset(), value)]
-    parted = [part for guards, whole in found for part in _split_at_switches(whole, guards)]
-    return [(_without_implied(guards), part) for guards, part in parted]
-
-
-def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
-    """The cases of a depth in which each switch Min(1, Max(0, g)) is 1 or 0, and left out."""
-    terms = () if isinstance(value, (Exact, Quotient)) else _terms_of_max(value)
-    switch = next((guard for term in terms for guard in _switches(term)), None)
-    if switch is None:
-        return [(where, value)]
-    sides = (where | {guard} for guard in (switch - 1, -switch))
-    return [
-        part
-        for there in sides
-        if not infeasible(there)
-        for part in _split_at_switches(
-            _max_where([_simplified_where(term, there) for term in terms], there), there
-        )
-    ]
-
-
-def _terms_of_max(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
-    return (value,) if isinstance(value, Poly) else value
-
-
-def _switches(poly: Poly) -> Iterator[Poly]:
-    """g of every Min(1, Max(0, g)), inside functions too."""
-    for atom in poly.atoms:
-        if isinstance(atom, Fn):
-            guard = _switch(atom)
-            yield from (guard,) if guard is not None else ()
-            for argument in atom.args:
-                yield from _switches(argument)
-
-
-def _switch(atom: Fn) -> Poly | None:
-    """g of Min(1, Max(0, g)); None of any other atom."""
-    rest = [a for a in atom.args if a != 1]
-    if atom.function != "Min" or len(rest) != 1 or len(atom.args) != 2:
-        return None
-    inner = next(iter(rest[0].atoms), None)
-    if not isinstance(inner, Fn) or inner.function != "Max" or rest[0] != Poly.atom(inner):
-        return None
-    guards = [a for a in inner.args if a.terms]
-    return guards[0] if len(guards) == 1 < len(inner.args) else None
-
-
-def _simplified_where(poly: Poly, where: Constraints) -> Poly:
-    """A polynomial equal to `poly` at the sizes of `where`, without the arguments of each Max and
-    Min that are never the largest or smallest there."""
-    result = Poly()
-    for monomial, number in poly.terms.items():
-        term = Poly.of(number)
-        for atom, power in monomial:
-            base = _simplified_atom(atom, where) if isinstance(atom, Fn) else Poly.atom(atom)
-            term = term * base**power
-        result = result + term
-    return result
-
-
-def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
-    if (guard := _switch(atom)) is not None:
-        known = implied(where, guard - 1), implied(where, -guard)
-        return Poly.of(int(known[0])) if any(known) else Poly.atom(atom)
-    parts = [_simplified_where(argument, where) for argument in atom.args]
-    if atom.function in ("Max", "Min"):
-        parts = _possible_results(parts, where, 1 if atom.function == "Max" else -1)
-    return call(atom.function, *parts)
-
-
-def _possible_results(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly]:
-    """The arguments of a maximum (sign 1) or minimum (-1) that may be the result at some sizes.
-
-    Of two that are equal at all these sizes, a number is kept rather than a formula.
-    """
-    kept = list(dict.fromkeys(parts))
-    for part in sorted(kept, key=lambda part: part.constant() is not None):
-        others = [other for other in kept if other is not part]
-        if any(implied(where, (other - part) * sign) for other in others):
-            kept.remove(part)
-    return kept
-
-
-def _max_where(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, ...]:
-    kept = _possible_results(terms, where, 1)
-    return kept[0] if len(kept) == 1 else tuple(kept)
-
-
-def _without_implied(guards: Constraints) -> Constraints:
-    kept = guards
-    for guard in sorted(guards, key=str):
-        if len(kept) > 1 and implied(kept - {guard}, guard):
-            kept -= {guard}
-    return kept
-
-
-def condition(guard: Poly) -> tuple[Poly, str, Poly]:
-    """A guard `g >= 0` as (left side, relation, right side), both sides with positive terms; the
-    size that comes first in the list of letters stands left.
-
-    >>> from costmodel.symbolic.polynomial import size
-    >>> " ".join(map(str, condition(size("w") - size("l"))))
-    'l <= w'
-    >>> " ".join(map(str, condition(size("l") - size("w") - 1)))
-    'l > w'
-    """
-    free = guard.terms.get((), 0)
-    above = Poly({m: n for m, n in guard.terms.items() if m and n > 0})
-    below = above + free - guard
-    whole = all(isinstance(n, int) and all(p > 0 for _, p in m) for m, n in guard.terms.items())
-    relation = ">="
-    if whole and free == -1 and above.terms and below.terms:
-        relation = ">"
-    elif free < 0:
-        below = below - free
-    else:
-        above = above + free
-    if _letter_order(below) < _letter_order(above):
-        return below, relation.replace(">", "<"), above
-    return above, relation, below
-
-
-def _letter_order(side: Poly) -> int:
-    """The place in the list of letters of the first size that one side names; the end for none."""
-    order = list(LETTERS)
-    return min((order.index(x) for x in side.letters if x in LETTERS), default=len(order))
-
-
 def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, str], ...]:
     """The formula and the condition of every case in LaTeX; () where one formula always holds."""
     found = cases(value)
@@ -284,26 +128,12 @@ def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, 
     )
 
 
-def _conditions(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
-    """The guards as conditions; two guards g >= 0 and -g >= 0 are one equation."""
-    found = []
-    for guard in sorted(guards, key=str):
-        left, relation, right = condition(guard)
-        if -guard not in guards:
-            found.append((left, relation, right))
-        elif str(guard) < str(-guard):
-            if "=" not in relation:  # l > w says that l - w is at least 1
-                left, _, right = condition(-guard)
-            found.append((left, "=", right))
-    return found
-
-
 def conditions_latex(guards: Constraints, names: Names | None = None) -> str:
     """Guards in LaTeX."""
     signs = {">=": r"\ge", "<=": r"\le"}
     return r" \text{ and } ".join(
         f"{poly_latex(left, names)} {signs.get(relation, relation)} {poly_latex(right, names)}"
-        for left, relation, right in _conditions(guards)
+        for left, relation, right in compared(guards)
     )
 
 
@@ -311,7 +141,7 @@ def conditions_words(guards: Constraints) -> str:
     """Guards in plain text."""
     return " and ".join(
         f"{ordered_text(left)} {relation} {ordered_text(right)}"
-        for left, relation, right in _conditions(guards)
+        for left, relation, right in compared(guards)
     )
 
 
@@ -321,17 +151,37 @@ def formula_latex(value: Formula, names: Names | None = None) -> str:
         lines = [rf"{part} & \text{{if }} {when}" for part, when in found]
         return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
     if isinstance(value, Exact):
-        return poly_latex(value.chambers()[0][1], names)
+        return sum_latex(value.chambers()[0][1], names)
     if not isinstance(value, Quotient):
-        return poly_latex(_as_max(_terms_of_max(value)), names)
+        return sum_latex(largest(value), names)
     above, below = (formula_latex(part, names) for part in (value.above, value.below))
-    if max(width(above), width(below)) <= WIDEST:
+    if max(map(_printed_terms, (value.above, value.below))) <= IN_A_FRACTION:
         return rf"\frac{{{above}}}{{{below}}}"
     return f"({above}) / ({below})"
 
 
-WIDEST = 100.0
-"""A fraction with a wider side is printed with a slash, so that it may break."""
+IN_A_FRACTION = 3
+"""A quotient with more terms above or below is printed with a slash, so that it may break."""
+
+
+def _printed_terms(value: Exact) -> int:
+    """How many terms the longest sum has."""
+    poly = value.chambers()[0][1]
+    found = shortest(poly)
+    return len((found[1] if found else poly).terms)
+
+
+def sum_latex(poly: Poly, names: Names | None = None) -> str:
+    r"""A polynomial in LaTeX, a common factor outside where that is shorter.
+
+    >>> from costmodel.symbolic.polynomial import size
+    >>> l, d = size("l"), size("d")
+    >>> sum_latex(d * l**2 / 2 - d * l, {"l": "N"})
+    '\\frac{1}{2} d N (N - 2)'
+    """
+    if found := shortest(poly):
+        return f"{poly_latex(found[0], names)} ({poly_latex(found[1], names)})"
+    return poly_latex(poly, names)
 
 
 def formula_text(value: Formula) -> str:
@@ -343,7 +193,7 @@ def formula_text(value: Formula) -> str:
     if isinstance(value, Poly):
         return ordered_text(value)
     if isinstance(value, tuple):
-        return ordered_text(_as_max(value))
+        return ordered_text(largest(value))
     if isinstance(value, Quotient):
         return f"({formula_text(value.above)})/({formula_text(value.below)})"
     cases = value.chambers()
@@ -383,16 +233,9 @@ def _guards_text(guards: Constraints) -> str:
     return "*".join(f"Min(1, Max(0, {ordered_text(g + 1)}))" for g in sorted(guards, key=str))
 
 
-def _as_max(terms: tuple[Poly, ...]) -> Poly:
-    return call("Max", *terms) if terms else Poly()
-
-
 def ordered_text(poly: Poly) -> str:
-    """The polynomial's text with a positive term first: t - j + 1, not -j + t + 1."""
-    terms = sorted_terms(poly)
-    positive = next((k for k, (_, number) in enumerate(terms) if number > 0), 0)
-    if not positive:
-        return to_text(poly)
-    first = Poly(dict([terms[positive]]))
-    rest = to_text(poly - first)
-    return f"{to_text(first)} - {rest[1:]}" if rest[0] == "-" else f"{to_text(first)} + {rest}"
+    """Plain text with a positive term first: t - j + 1, not -j + t + 1."""
+    first, *others = ordered_terms(poly) or [((), 0)]
+    rest = to_text(Poly(dict(others))) if others else ""
+    begin = to_text(Poly(dict([first])))
+    return f"{begin} {'-' if rest[0] == '-' else '+'} {rest.lstrip('-')}" if rest else begin

@@ -14,8 +14,10 @@ from costmodel.language.equations import Mixer
 from costmodel.program.conventions import Convention
 from costmodel.report import render
 from costmodel.report.cells import Column, Grid, Line
+from costmodel.report.document import Page
+from costmodel.report.formats import write
+from costmodel.report.mixer_document import document
 from costmodel.report.mixer_table import Request, table
-from costmodel.report.table_formats import as_markdown
 from profiler.modules.registry import Implementation, implementations
 from profiler.tracing import trace
 from profiler.tracing.cases import SETTLED
@@ -56,7 +58,8 @@ def derived_page(mixers: Sequence[Mixer]) -> str:
     as_letters = Request(
         tuple(mixers), phases=("training-step",), form="all", columns=FORMULAS, symbolic=True
     )
-    return "\n".join(as_markdown(table(request)) for request in (at_sizes, as_letters))
+    tables = (document(table(request)) for request in (at_sizes, as_letters))
+    return "\n".join(write(found, "markdown", Page()) for found in tables)
 
 
 def traced_modules(mixers: Sequence[Mixer]) -> Grid:

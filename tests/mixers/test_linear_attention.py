@@ -27,10 +27,12 @@ from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.proofs.against_oracle import differences
 from costmodel.questions.numeric import VALUES
 from costmodel.questions.order import order
-from costmodel.report.document import as_terminal
+from costmodel.report.document import Document, Page
 from costmodel.report.explanation import Explanation
+from costmodel.report.formats import write
+from costmodel.report.mixer_document import sizes_line
 from costmodel.report.mixer_table import Request, Row, table
-from costmodel.report.table_formats import sizes_line
+from costmodel.report.terminal import text as printed
 from costmodel.symbolic.sizes import ceil_log2
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.operations import FUNCTIONS as COUNTED
@@ -462,16 +464,18 @@ def test_the_rows_of_a_form_depend_on_its_own_sizes() -> None:
     assert found == [("recurrent", None), ("parallel", None), ("chunked", 4), ("chunked", 8)]
 
 
+USUAL = "sizes: by default batch b = 1, sequence length l = 128, model width d = 128, heads n = 8"
+
+
 def test_a_table_names_the_sizes_that_its_rows_depend_on() -> None:
     def shown(form: str | None, **given: tuple[int, ...]) -> str:
         asked = Request((cm.mixer(NAME),), given=given, form=form)
-        return "".join(str(getattr(c, "text", c)) for c in sizes_line(asked, ["training"]))
+        return printed(sizes_line(asked, ["training"]))
 
-    assert shown(None) == "sizes: by default b = 1, l = 128, d = 128, n = 8"
-    assert shown("chunked") == "sizes: by default b = 1, l = 128, d = 128, n = 8, C = 16"
+    assert shown(None) == USUAL
+    assert shown("chunked") == f"{USUAL}, chunk C = 16"
     assert shown(None, C=(4,), w=(3,)) == (
-        "sizes: by default b = 1, l = 128, d = 128, n = 8 (w is a size of none of these mixers) "
-        "(C is a size of none of these forms)"
+        f"{USUAL} (w is a size of none of these mixers) (C is a size of none of these forms)"
     )
 
 
@@ -484,8 +488,8 @@ def test_an_explanation_shows_chunks_where_there_are_any(form: str) -> None:
         ("training", "inference"),
         {"b": 1, "l": 12, "t": 12, "d": 6, "n": 2, "C": 4},
     ).parts()
-    text = as_terminal(parts, None, colour=False)
-    sawtooth = "2*d*t if t < C; 2*d*t - 2*C*d*floor(t/C) + d**2/n + d if t >= C elements"
+    text = write(Document(lambda: parts), "rich", Page())
+    sawtooth = "2dt if t < C; 2dt - 2Cd⌊t/C⌋ + d²/n + d if t ≥ C elements"
     assert (sawtooth in text) == (form == "chunked")
     assert ("q = 1..floor(l/C) + 1, e = 1..min(C, " in text) == (form == "chunked")
     assert "- chunked: has one-token inference." in text.replace(" (the default)", "")

@@ -22,7 +22,8 @@ Decoder (decoder)
 decoder of self-attention; look-up embedding; positions: learned; norm before each sublayer and at \
 the end; FFN with relu; head over the vocabulary, cross-entropy in a forward pass; biases in FFN \
 and norms, a mixer's own by its options; no dropout
-sizes: l = 4, d = 6, n = 3, u = 7, L = 2; by default b = 1; f = 4*d = 24
+sizes: sequence length l = 4, model width d = 6, heads n = 3, vocabulary u = 7, layers L = 2; \
+by default batch b = 1; with FFN width f = 4d = 24
 convention: strict (a sum of R terms takes R-1 additions; one division per score; no maximum is \
 subtracted in softmax; masked pairs are not computed); no backward pass
 source: none: a network of plain choices, to be changed by options
@@ -75,7 +76,7 @@ def test_generating_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{prompt:,}" in text and f"{new:,}" in text
     assert f"prefill and decode together: {prompt + new:,} operations" in text
     assert "Prefill: the p tokens of the prompt in one pass" in text
-    assert "sizes: l = 4, d = 6, n = 3, u = 7, L = 2, p = 2, q = 2" in text
+    assert "layers L = 2, prompt length p = 2, new tokens after the prompt q = 2" in text
     assert text == run(f"{TINY} --phase generate --p 2 --q 2", capsys)
 
 
@@ -213,16 +214,19 @@ def test_latex_labels_and_captions(capsys: pytest.CaptureFixture[str]) -> None:
     assert "may hold letters" in refused(f"{TINY} --format latex --label 'a b'", capsys)
 
 
-def test_narrow_terminals_lose_columns_and_say_so() -> None:
-    from costmodel.report import network_report, network_table
+def test_narrow_terminals_lose_no_column() -> None:
+    from costmodel.report import network_document, network_table
+    from costmodel.report.document import Page
+    from costmodel.report.formats import write
 
     given, kept = network_table.asked({"l": "4"})
     made = network_table.sheets(
         network_table.Request(networks.preset("gpt-2"), given, kept, ("training",))
     )
-    text = network_report.as_terminal(made, 60, colour=False)
-    assert "60 columns are too narrow: left out other, exp, div" in text
-    assert "124,439,808" not in text and "total" in text
+    text = write(network_document.document(made), "rich", Page(60))
+    shown = ("times", "mul", "add", "div", "exp", "other", "embedding", "124,439,808")
+    assert all(name in text for name in shown)
+    assert max(map(len, text.splitlines())) <= 60
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:

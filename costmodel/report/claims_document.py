@@ -1,0 +1,236 @@
+"""How do verdicts on claims read: those of the literature in tables, anybody's own one by one?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from costmodel.claims.published import VERDICTS, Verdict, summary
+from costmodel.report.document import Code, Column, Document, Heading, Paragraph, Part, Table
+
+
+def about(verdict: Verdict) -> str:
+    """What a claim is about: network, mixer, phase and quantity."""
+    words = (verdict.model, verdict.mixer, verdict.phase, verdict.quantity.replace("_", " "))
+    return " ".join(word for word in words if word)
+
+
+def outcome(verdict: Verdict) -> str:
+    """What was found beside the verdict."""
+    parts = []
+    if verdict.verdict == "agrees-under":
+        parts.append(f"under {','.join(verdict.conventions)}")
+    if verdict.derived and _shows_derived(verdict):
+        parts.append(f"derived {verdict.derived}")
+    if verdict.counterexample:
+        sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items())
+        parts.append(f"they part at {sizes}")
+    if verdict.note:
+        parts.append(verdict.note)
+    return "; ".join(parts)
+
+
+def _shows_derived(verdict: Verdict) -> bool:
+    """Whether a line says what is derived: where that is not what is claimed, and beside O(...)."""
+    return verdict.verdict in ("disagrees", "agrees-under", "agrees-in-limit") or (
+        verdict.claimed.startswith("O(")
+    )
+
+
+def named(verdict: Verdict) -> str:
+    """The verdict's name, with what is known of a misprint."""
+    return (
+        f"{verdict.verdict} ({verdict.misprint} misprint)" if verdict.misprint else verdict.verdict
+    )
+
+
+def titled(verdict: Verdict) -> str:
+    """The source of a claim, with its citation where there is one."""
+    return f"{verdict.source}: {verdict.citation}" if verdict.citation else verdict.source
+
+
+LEGEND = {
+    "agrees-under": "true only under another convention or reading, which is named",
+    "agrees-in-limit": "true from some length on, the threshold being named, and the smallest "
+    "sizes at which the claim fails; or, of an O(...), as some sizes outgrow others",
+    "stale": "a misprint is recorded that what is derived no longer bears out",
+    "unrecorded": "disagreements that no misprint records, and stale ones: any of them makes the "
+    "exit code 1",
+}
+"""What the words of the summary mean that do not say it themselves."""
+
+
+def in_words(verdicts: Sequence[Verdict]) -> str:
+    """The summary as a sentence; whatever fails a run stands at its end."""
+    found = summary(verdicts)
+    recorded = sum(v.verdict == "disagrees" and v.misprint == "recorded" for v in verdicts)
+    shown = [
+        f"{number} {name}{_recorded(recorded, number) if name == 'disagrees' else ''}"
+        for name, number in found.items()
+        if name not in ("claims", "misprints")
+    ]
+    return f"{found['claims']} claims: {', '.join(shown)}"
+
+
+def _recorded(recorded: int, of: int) -> str:
+    if not of:
+        return ""
+    many = "all" if recorded == of else str(recorded or "none")
+    return f" ({many} recorded as misprints)"
+
+
+def published(verdicts: Sequence[Verdict]) -> Document:
+    """How many claims got which verdict, one table a source, and what the words mean."""
+    return Document(
+        lambda: [
+            Heading("Published figures and claims, checked", 1),
+            Paragraph(
+                (
+                    "Every figure and claim is held against what follows from the equations; ",
+                    Code("tables/published/README.md"),
+                    " says how they are written down.",
+                )
+            ),
+            _counts(verdicts),
+            *(_table(title, list(found)) for title, found in groupby(verdicts, key=titled)),
+            Paragraph((in_words(verdicts),)),
+            *(Paragraph((f"{word}: {means}",), item=True) for word, means in LEGEND.items()),
+        ],
+        data=lambda: data(verdicts),
+    )
+
+
+def _counts(verdicts: Sequence[Verdict]) -> Table:
+    """How many claims of each source got which verdict, and of all together."""
+    names = ("claims", *VERDICTS, "misprints")
+    groups = [(s, list(found)) for s, found in groupby(verdicts, key=lambda v: v.source)]
+    groups += [("together", list(verdicts))] if len(groups) > 1 else []
+    rows = tuple(
+        (source, *(numbers[name] for name in names))
+        for source, numbers in ((source, summary(found)) for source, found in groups)
+    )
+    lead = Column("source", "source", numeric=False, names=True)
+    return Table("Verdicts by source", (lead, *(Column(name, name) for name in names)), rows)
+
+
+def _table(title: str, verdicts: Sequence[Verdict]) -> Table:
+    """The claims of one source."""
+    columns = (
+        Column("verdict", "verdict", numeric=False, wide=True, names=True),
+        Column("claim", "claim -> outcome", numeric=False, wide=True),
+    )
+    return Table(title, columns, tuple((named(v), _told(v)) for v in verdicts))
+
+
+def _told(verdict: Verdict) -> str:
+    """What is claimed, and what was found."""
+    what = ": ".join(filter(None, (verdict.place, about(verdict), verdict.claimed)))
+    found = outcome(verdict)
+    return " ".join((f"{what} -> {found}" if found else what).split())
+
+
+def checked(verdicts: Sequence[Verdict]) -> Document:
+    """Somebody's claims one by one, then how many got which verdict."""
+    return Document(lambda: list(_checked(verdicts)), data=lambda: data(verdicts))
+
+
+def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
+    for title, found in groupby(verdicts, key=_about):
+        yield Heading(title)
+        for verdict in found:
+            yield Paragraph((Code(_stated(verdict)),))
+            for name, value in _rows(verdict):
+                yield Paragraph((f"{name}: ", value), item=True)
+    counts = summary(verdicts)
+    listed = [f"{counts[name]} {name}" for name in VERDICTS if counts[name]]
+    claims = f"{counts['claims']} claim{'s' * (len(verdicts) != 1)}"
+    yield Paragraph((f"{claims}: {', '.join(listed)}",))
+
+
+def data(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The claims and the summary."""
+    return {
+        "claims": [
+            {
+                "id": v.id,
+                "source": v.source,
+                "place": v.place,
+                "mixer": v.mixer,
+                "model": v.model,
+                "phase": v.phase,
+                "quantity": v.quantity,
+                "claimed": v.claimed,
+                "derived": v.derived,
+                "difference": v.difference,
+                "verdict": v.verdict,
+                "conventions": list(v.conventions),
+                "alternatives": [list(names) for names in v.alternatives],
+                "counterexample": dict(v.counterexample),
+                "at_counterexample": dict(v.there),
+                "misprint": v.misprint,
+                "note": v.note,
+            }
+            for v in verdicts
+        ],
+        "summary": summary(verdicts),
+    }
+
+
+MEANINGS = {
+    "agrees": "it follows from the equations",
+    "agrees-under": "not as it says, but as counted or read otherwise",
+    "agrees-in-limit": "not for all sizes, but in the limit that is named",
+    "disagrees": "it does not follow, however it is counted",
+    "not-checkable": "the equations do not answer it",
+}
+"""What each verdict says."""
+
+MOST_ALTERNATIVES = 6
+"""Readings that are listed; JSON has them all."""
+
+
+def _about(verdict: Verdict) -> str:
+    """What the claim is about, under which convention it is read."""
+    about = [verdict.model, verdict.mixer, verdict.phase]
+    own = f"convention {','.join(verdict.own)}" if verdict.own else ""
+    return ", ".join(filter(None, [*about, own])) or verdict.source
+
+
+def _stated(verdict: Verdict) -> str:
+    """The claim as it stands."""
+    place = "" if verdict.place == verdict.id else f"{verdict.place}: "
+    quantity = verdict.quantity.replace("_", " ")
+    equals = f"{quantity} = " if quantity else ""
+    return " ".join(f"{place}{equals}{verdict.claimed}".split())
+
+
+def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """What was found, line by line."""
+    name = f"{verdict.verdict}: {MEANINGS[verdict.verdict]}"
+    yield "verdict", name + (f" ({verdict.misprint} misprint)" if verdict.misprint else "")
+    if verdict.derived:
+        yield "derived", verdict.derived
+    if verdict.difference:
+        yield "derived - claimed", verdict.difference
+    if verdict.counterexample or verdict.there:
+        yield "first parts at", _parting(verdict)
+    if verdict.alternatives:
+        true = "true under" if verdict.verdict == "agrees-under" else "true of"
+        shown = [", ".join(names) for names in verdict.alternatives[:MOST_ALTERNATIVES]]
+        more = len(verdict.alternatives) - len(shown)
+        yield true, "; or ".join(shown) + (f"; and {more} more" if more else "")
+    if note := "; ".join(p for p in verdict.note.split("; ") if p != verdict.parted):
+        yield "note", note
+
+
+WHO = {"derived": "derived", "claimed": "claimed", "instrumented": "counted while running"}
+
+
+def _parting(verdict: Verdict) -> str:
+    """The smallest counterexample and what each gives there."""
+    sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items()) or "all sizes"
+    values = [f"{WHO[who]} {value}" for who, value in verdict.there.items()]
+    if "derived" in verdict.there and "claimed" not in verdict.there:
+        values.append("the claim has no value there")
+    return f"{sizes}: {', '.join(values)}" if values else sizes

@@ -1,0 +1,448 @@
+r"""How does a document read in LaTeX, so that it goes into a paper as it is?
+
+LaTeX breaks lines and pages: columns of formulas and of words are paragraphs, long tables run over
+pages (longtable), and equations are paragraphs too. What is decided here goes by numbers of
+characters and rows: which columns stand side by side, which share of the page each of them has, and
+which formulas stand below the table.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import groupby
+
+from costmodel.questions.question import Missing
+from costmodel.report import terminal
+from costmodel.report.document import (
+    Code,
+    Column,
+    Display,
+    Document,
+    Equal,
+    Formula,
+    Heading,
+    Line,
+    Marked,
+    Math,
+    Named,
+    Page,
+    Paragraph,
+    Part,
+    Section,
+    Shown,
+    Strong,
+    Table,
+    Text,
+    Verbatim,
+    number,
+    pieces,
+    sentence,
+)
+from costmodel.symbolic.cases import cases
+from costmodel.symbolic.printing import conditions_latex, formula_latex
+
+PACKAGES = ("amsmath", "array", "booktabs", "longtable")
+"""What a document must load to take in what is written here."""
+
+PLAIN = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textquoteleft{}",
+    "\n": " ",
+    '"': "''",
+    "→": r"$\to$",
+    "–": "--",
+    "—": "---",
+    "×": r"$\times$",
+    "≥": r"$\ge$",
+    "≤": r"$\le$",
+    "µ": r"$\mu$",
+}
+"""What would be a command in any text font, and the characters outside ASCII that occur."""
+
+
+def escaped(words: str) -> str:
+    """Words as LaTeX prints them: no character acts as a command.
+
+    >>> escaped("100% of d_model & more")
+    '100\\\\% of d\\\\_model \\\\& more'
+    """
+    return "".join(PLAIN.get(c) or (c if c.isascii() else _unaccented(c)) for c in words)
+
+
+def _unaccented(character: str) -> str:
+    """A letter that every LaTeX font has; a question mark where there is none."""
+    plain = unicodedata.normalize("NFKD", character)[0]
+    return plain if plain.isascii() else "?"
+
+
+def math(cell: Formula | Math | Equal | str, page: Page) -> str:
+    """Notation without its dollars."""
+    if isinstance(cell, Formula):
+        found = formula_latex(cell.value, page.names)
+        return rf"{cell.of}({found})" if cell.of else found
+    if isinstance(cell, Equal):
+        return " = ".join(math(side, page) for side in cell.sides)
+    return cell.latex if isinstance(cell, Math) else cell
+
+
+def text(cell: Text, page: Page, marks: Mapping[str, int] | None = None, *,
+         rounded: bool = False) -> str:  # fmt: skip
+    """A cell or a sentence; `marks`: footnote -> its number, its words in place of none."""
+    if isinstance(cell, tuple):
+        return "".join(text(part, page, marks, rounded=rounded) for part in cell)
+    if isinstance(cell, (int, Fraction)):
+        return number(cell, rounded=rounded)
+    if isinstance(cell, Missing):
+        return f"--{_mark(marks[cell.reason])}" if marks else f"-- ({escaped(cell.reason)})"
+    if isinstance(cell, Marked):
+        note = _mark(marks[cell.note]) if marks else f" ({escaped(cell.note)})"
+        return text(cell.cell, page, marks) + note
+    if isinstance(cell, Named):
+        return escaped(cell.title)
+    if isinstance(cell, Strong):
+        return rf"\textbf{{{escaped(cell.text)}}}"
+    if isinstance(cell, Code):
+        return rf"\texttt{{{escaped(cell.text)}}}"
+    if isinstance(cell, str):
+        return _indented(cell)
+    return "; ".join(_cases(cell, page)) if isinstance(cell, Formula) else f"${math(cell, page)}$"
+
+
+def _indented(words: str) -> str:
+    """Words, indented where two spaces stand in front of them."""
+    inside = words.lstrip(" ")
+    return r"\quad " + escaped(inside) if inside and words.startswith("  ") else escaped(words)
+
+
+def _breaking(words: str) -> str:
+    """Words of a column in which long ones may break after their signs."""
+    return " ".join(r"\allowbreak{}".join(map(escaped, pieces(word))) for word in words.split(" "))
+
+
+def _cases(cell: Formula, page: Page) -> list[str]:
+    """Every case of a formula, one where nothing splits, each free to break at its signs."""
+    found = cases(cell.value)
+    if cell.of or not found[0][0]:
+        return [f"${math(cell, page)}$"]
+    return [
+        f"${formula_latex(value, page.names)}$ if ${conditions_latex(guards, page.names)}$"
+        for guards, value in found
+    ]
+
+
+def _mark(number_of: int) -> str:
+    return rf"\textsuperscript{{{number_of}}}"
+
+
+def write(document: Document, page: Page) -> str:
+    """A fragment; its first line is the command that makes it again."""
+    parts = document.parts()
+    tables = [part for part in parts if isinstance(part, Table)]
+    blocks = [preamble(page.command)]
+    for is_item, group in groupby(parts, lambda p: isinstance(p, Paragraph) and p.item):
+        inside = [_block(part, document.lead, page, several=len(tables) > 1) for part in group]
+        blocks += [r"\begin{itemize}", *inside, r"\end{itemize}"] if is_item else inside
+    return "\n\n".join(blocks) + "\n"
+
+
+def preamble(command: str) -> str:
+    """The command that makes a fragment again, and what the fragment needs."""
+    return f"% {' '.join(command.split())}\n% needs \\usepackage{{{','.join(PACKAGES)}}}"
+
+
+def _block(part: Part, lead: Sequence[Line], page: Page, *, several: bool) -> str:
+    if isinstance(part, Heading):
+        return (
+            rf"\subsection*{{{escaped(part.text)}}}"
+            if part.level == 1
+            else (rf"\paragraph{{{escaped(part.text)}.}}")
+        )
+    if isinstance(part, Paragraph):
+        words = text(part.line, page)
+        return (
+            rf"\item {words}"
+            if part.item
+            else (f"\\begin{{quote}}{words}\\end{{quote}}" if part.quote else words)
+        )
+    if isinstance(part, Display):
+        return "\n".join(_equation(shown, page) for shown in part.equations)
+    if isinstance(part, Verbatim):
+        return f"\\begin{{verbatim}}\n{part.text}\n\\end{{verbatim}}"
+    slug = f"-{part.slug}" if several and part.slug else ""
+    return _table(part, lead, page, f"{page.label}{slug}" if page.label else "")
+
+
+def _equation(shown: Shown, page: Page) -> str:
+    """An equation as a paragraph, which breaks at its signs."""
+    right, closed = shown.right, shown.closed
+    sides = []
+    if isinstance(right, Math):
+        sides.append(f"$\\displaystyle {shown.left.latex} = {right.latex}$")
+    else:
+        closed = right
+    if closed is not None:
+        left = "{}" if sides else shown.left.latex
+        first, *others = _cases(closed, page)
+        sides.append("; ".join([f"${left} = {first.removeprefix('$')}", *others]))
+    ranges = r",\ ".join(f"${r.latex}$" for r in shown.ranges)
+    where = rf",\quad {ranges}" if ranges else ""
+    number_of = shown.cite.replace("(", "").replace(")", "").replace("-", "--")
+    cite = rf"\hfill({number_of})" if number_of else ""
+    lead = r"\par{\smallskip\raggedright\leftskip=2em\hangindent=2em\noindent "
+    return f"{lead}{' '.join(sides)}{where}{cite}\\par}}"
+
+
+ROOM = 82
+"""So many characters of a table stand side by side on the narrowest usual page."""
+
+LINE = 20
+"""So many characters of a formula or of words stand on one line of a column."""
+
+SHORT = 9
+"""A heading is not broken into lines of fewer characters."""
+
+HIGHEST = 90
+"""A formula with more characters stands below the table."""
+
+ROWS, MOST_BELOW = 16, 8
+"""A table with more rows, or more formulas below it, runs over pages."""
+
+SET = r"\footnotesize\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
+"""How tables are set: small, with rows that do not touch."""
+
+
+@dataclass(frozen=True)
+class _Set:
+    """A table as it is set: which columns stand side by side, and how wide they are."""
+
+    table: Table
+    page: Page
+
+    @cached_property
+    def marks(self) -> Mapping[str, int]:
+        """Footnote -> its number."""
+        return {note: k for k, note in enumerate(self.table.footnotes, 1)}
+
+    @cached_property
+    def letters(self) -> Mapping[Text, str]:
+        """Formulas that stand below the table: of several cases, or too long for a column."""
+        found = dict.fromkeys(
+            cell for row in self.table.body for cell in row
+            if isinstance(cell, Formula)
+            and (len(cases(cell.value)) > 1 or len(self._plain(cell)) > HIGHEST)
+        )  # fmt: skip
+        return {cell: _letter(k) for k, cell in enumerate(found)}
+
+    def _plain(self, cell: Text) -> str:
+        """A cell in as few characters as it takes."""
+        return terminal.text(cell, self.marks, factored=True)
+
+    def breaks(self, k: int) -> bool:
+        """Whether a column holds words or formulas that LaTeX breaks into lines."""
+        cells = (row[k] for row in self.table.body)
+        return self.table.columns[k].wide or any(isinstance(c, Formula) for c in cells)
+
+    @cached_property
+    def widths(self) -> list[int]:
+        """About how wide each column is in characters, its formulas and words in lines."""
+        widths = []
+        for k, column in enumerate(self.table.columns):
+            cells = (row[k] for row in self.table.body)
+            widest = max(
+                (3 if c in self.letters else len(self._plain(c)) for c in cells), default=0
+            )
+            widest = min(widest, LINE) if self.breaks(k) or column.names else widest
+            widths.append(max(widest, *map(len, _heading(column, widest))))
+        return widths
+
+    @cached_property
+    def panels(self) -> list[list[int]]:
+        """The columns that stand side by side, in as few panels as there is room for, of like
+        widths; those that name rows stand in every panel."""
+        names = terminal.naming(self.table.columns)
+        rest = [k for k in range(len(self.table.columns)) if k not in names]
+        room = max(ROOM - sum(self.widths[k] + 2 for k in names), 1)
+        panels = found = self._packed(rest, room)
+        while room > 0 and len(found) == len(panels) > 1:
+            panels, room = found, room - 1
+            found = self._packed(rest, room)
+        return [[*names, *panel] for panel in panels]
+
+    def _packed(self, columns: Sequence[int], room: int) -> list[list[int]]:
+        panels: list[list[int]] = [[]]
+        for k in columns:
+            if panels[-1] and sum(self.widths[j] + 2 for j in (*panels[-1], k)) > room:
+                panels.append([])
+            panels[-1].append(k)
+        return panels
+
+    def columns(self, panel: Sequence[int]) -> str:
+        """How columns are set: as wide as their numbers where these are all there is, else in
+        shares of the page's width, those that name rows alike in all panels."""
+        if len(self.panels) == 1 and not any(map(self.breaks, panel)):
+            return "".join("r" if self.table.columns[k].numeric else "l" for k in panel)
+        names = terminal.naming(self.table.columns)
+        widest = max(sum(self.widths[k] for k in other) for other in self.panels)
+        lead = sum(self.widths[k] for k in names) / widest
+        rest = sum(self.widths[k] for k in panel if k not in names) or 1
+        found = ""
+        for k in panel:
+            gaps = rf"{1 if k in (panel[0], panel[-1]) else 2}\tabcolsep"
+            share = self.widths[k] / widest if k in names else (1 - lead) * self.widths[k] / rest
+            right = self.table.columns[k].numeric and not self.breaks(k)
+            side = r"\raggedleft" if right else r"\raggedright"
+            found += rf">{{{side}\arraybackslash}}p{{\dimexpr{share:.3f}\linewidth-{gaps}}}"
+        return found
+
+    def head(self, panel: Sequence[int]) -> str:
+        """The headings in words."""
+        return " & ".join(map(self._head, panel)) + r" \\"
+
+    def _head(self, k: int) -> str:
+        column = self.table.columns[k]
+        if not column.title and not isinstance(column.header, str):
+            return text(column.header, self.page)
+        lines = [escaped(line) for line in _heading(column, self.widths[k])]
+        if len(lines) == 1:
+            return lines[0]
+        side = "r" if column.numeric and not self.breaks(k) else "l"
+        inside = r"\\".join(lines)
+        return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{inside}\end{{tabular}}"
+
+    def body(self, panel: Sequence[int]) -> str:
+        """The rows."""
+        lines = []
+        for row in self.table.rows:
+            if not isinstance(row, Section):
+                cells = [self._cell(self.table.columns[k], row[k]) for k in panel]
+                lines.append(" & ".join(cells) + r" \\")
+                continue
+            lines.append(r"\addlinespace")
+            if row.line:
+                across = rf"\multicolumn{{{len(panel)}}}{{@{{}}l@{{}}}}"
+                lines.append(rf"{across}{{\emph{{{text(row.line, self.page)}}}}} \\")
+        return "\n".join(lines)
+
+    def _cell(self, column: Column, cell: Text) -> str:
+        if cell in self.letters:
+            return f"({self.letters[cell]})"
+        if column.wide and isinstance(cell, str):
+            return _breaking(cell)
+        return text(cell, self.page, self.marks, rounded=column.rounded)
+
+    @property
+    def below(self) -> str:
+        """Footnotes, notes and formulas, a paragraph each."""
+        lines = [
+            f"{_mark(k)}\\,{text(sentence(note), self.page)}" for note, k in self.marks.items()
+        ]
+        lines += [text(sentence(line), self.page) for line in self.table.said]
+        for cell, name in self.letters.items():
+            assert isinstance(cell, Formula)
+            lines.append(f"({name}) {'; '.join(_cases(cell, self.page))}.")
+        lead = r"\par\hangindent=1.5em\hangafter=1\noindent"
+        return "\n".join(f"{lead} {line.strip()}" for line in lines)
+
+
+def _letter(k: int) -> str:
+    """a, b, ... z, aa, ab, ..."""
+    more, last = divmod(k, 26)
+    return (_letter(more - 1) if more else "") + chr(ord("a") + last)
+
+
+def _heading(column: Column, room: int) -> list[str]:
+    """The lines of a heading; a word that is too long is parted where it may be."""
+    room, lines = max(room, SHORT), [""]
+    for word in (column.title or terminal.text(column.header)).split():
+        parts = PARTED.get(word.lower(), (word,)) if len(word) > room else (word,)
+        for k, part in enumerate(parts):
+            piece = part if k == len(parts) - 1 else f"{part}-"
+            beside = f"{lines[-1]} {piece}".strip()
+            if not k and (not lines[-1] or len(beside) <= room):
+                lines[-1] = beside
+            else:
+                lines.append(piece)
+    return [lines[0][:1].upper() + lines[0][1:], *lines[1:]]
+
+
+PARTED = {
+    "multiplications": ("multipli", "cations"),
+    "exponentiations": ("exponen", "tiations"),
+}
+"""Where long words of headings are parted."""
+
+
+def _table(table: Table, lead: Sequence[Line], page: Page, label: str) -> str:
+    """A table: its caption above it, its footnotes and notes below."""
+    made = _Set(table, page)
+    caption = _caption(table, lead, page)
+    named = rf"\label{{{label}}}" if label else ""
+    if len(table.rows) <= ROWS and len(made.letters) <= MOST_BELOW:
+        return _float(made, caption, named)
+    return _long(made, caption, named)
+
+
+def _caption(table: Table, lead: Sequence[Line], page: Page) -> str:
+    lines: list[Line] = [(page.caption,)] if page.caption else []
+    lines += [table.title if isinstance(table.title, tuple) else (table.title,)]
+    lines += table.lead or lead
+    return "".join(text(sentence(line), page) for line in lines if any(line)).strip()
+
+
+def _float(made: _Set, caption: str, label: str) -> str:
+    """A table on one page, over both columns of text where there are two."""
+    tabulars = [
+        f"\\begin{{tabular}}{{@{{}}{made.columns(panel)}@{{}}}}\n\\toprule\n{made.head(panel)}\n"
+        f"\\midrule\n{made.body(panel)}\n\\bottomrule\n\\end{{tabular}}"
+        for panel in made.panels
+    ]
+    lines = [
+        r"\begin{table*}[tp]",
+        r"\centering",
+        r"\setlength{\abovecaptionskip}{0pt}\setlength{\belowcaptionskip}{8pt}",
+        rf"\caption{{{caption}}}{label}",
+        SET,
+        "\n\\par\\medskip\n".join(tabulars),
+        *([r"\par\smallskip\raggedright", made.below, r"\par"] if made.below else []),
+        r"\end{table*}",
+    ]
+    return "\n".join(lines)
+
+
+def _long(made: _Set, caption: str, label: str) -> str:
+    """A table that runs over pages, which have one column of text there."""
+    lines = [
+        r"\csname if@twocolumn\endcsname\onecolumn\let\tableends\twocolumn"
+        r"\else\let\tableends\relax\fi",
+        rf"\begingroup{SET}\setlength{{\LTcapwidth}}{{\linewidth}}",
+    ]
+    for k, panel in enumerate(made.panels):
+        head = f"\\toprule\n{made.head(panel)}\n\\midrule"
+        lines += [
+            *([r"\addtocounter{table}{-1}"] if k else []),
+            rf"\begin{{longtable}}{{@{{}}{made.columns(panel)}@{{}}}}",
+            (r"\caption[]{Continued.}" if k else rf"\caption{{{caption}}}{label}") + r" \\",
+            f"{head}\n\\endfirsthead",
+            f"\\caption[]{{Continued.}} \\\\\n{head}\n\\endhead",
+            r"\bottomrule",
+            r"\endfoot",
+            made.body(panel),
+            r"\end{longtable}",
+        ]
+    return "\n".join([*lines, *([made.below] if made.below else []), r"\par\endgroup\tableends"])

@@ -1,0 +1,338 @@
+"""How does a table of costs read: its title, headings, cells, and what must be said of it?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+
+from costmodel.errors import SizeError, TableError, Unanswered
+from costmodel.language.equations import Mixer
+from costmodel.language.functions import CLASSES
+from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
+from costmodel.mixers import BASELINE
+from costmodel.paths.witness import CriticalPath
+from costmodel.program.chosen_sizes import default, letters_of
+from costmodel.program.phases import TRAINING_STEP, inference_reason
+from costmodel.questions.peak import OPTIMISERS
+from costmodel.questions.question import Figure, Missing, Value
+from costmodel.questions.registry import FIGURES
+from costmodel.questions.subject import system_of
+from costmodel.report import document as doc, table_data
+from costmodel.report.document import (
+    DIGITS,
+    Column,
+    Document,
+    Equal,
+    Formula,
+    Line,
+    Named,
+    Note,
+    Text,
+)
+from costmodel.report.mixer_table import COLUMNS, Block, Request, Row, Table, forms_of
+from costmodel.symbolic.sizes import LETTERS
+
+TITLES: Mapping[str, Line] = {
+    "training": ("Forward pass over ", doc.letter("l"), " tokens (the papers' training phase)"),
+    "inference": ("One new token at position ", doc.letter("t"), " (inference)"),
+    "backward": ("Backward pass: the gradients of the forward pass, from that of its {result}",),
+    "training-step": (
+        "Training step: forward and backward pass over ", doc.letter("l"), " tokens",
+    ),
+}  # fmt: skip
+
+HINT = (
+    "shown: self-attention and the Extractor family; --group extractor adds its ablations, --all "
+    "shows every mixer, names choose, `costmodel list` says what there is"
+)
+"""What the plain command says about what it leaves out."""
+
+
+def document(table: Table, hint: str = "") -> Document:
+    """A table for each phase; below them what was left out, and a hint for the plain command."""
+    phases = [block.phase for block in table.blocks]
+    return Document(
+        lambda: [
+            *(shown(block, table.request) for block in table.blocks),
+            *(doc.Paragraph((f"left out: {reason}",)) for reason in table.left_out),
+            *([doc.Paragraph((hint,))] if hint else []),
+        ],
+        lead=(sizes_line(table.request, phases), (convention_line(table.request),)),
+        data=lambda: table_data.data(table),
+        rows=lambda: table_data.rows(table),
+    )
+
+
+def shown(block: Block, request: Request) -> doc.Table:
+    """The rows of one phase; sizes that vary stand in them whatever columns are asked for."""
+    chosen = [x for x in block.columns if x != "form" or request.columns is not None]
+    first = [name for name in ("mixer", "form") if name in chosen[:2]]
+    varying = [x for x in LETTERS if x not in chosen
+               and len({row.sizes[x] for row in block.rows if x in row.sizes}) > 1]  # fmt: skip
+    names = [*first, *varying, *(name for name in chosen if name not in first)]
+    sweeps = [x for x in LETTERS if len({row.sizes.get(x) for row in block.rows}) > 1]
+    naming = ("mixer", "form", *sweeps)
+    columns = tuple(_column(name, names=name in naming) for name in names)
+    rows = tuple(tuple(_cell(row, name, names) for name in names) for row in block.rows)
+    per_token = ", per token" if request.per_token else ""
+    result = "loss" if request.convention.backward.loss else "output"
+    title = tuple(
+        part.format(result=result) if isinstance(part, str) else part
+        for part in TITLES[block.phase]
+    )
+    lead = (sizes_line(request, [block.phase]), (convention_line(request),))
+    said = tuple(notes(block, request))
+    return doc.Table((*title, per_token), columns, rows, said, block.phase, lead)
+
+
+def _column(name: str, *, names: bool) -> Column:
+    if name in LETTERS:
+        return Column(name, doc.letter(name), names=names)
+    figure = COLUMNS[name]
+    header = (figure.header or name).replace("\n", " ")
+    numeric = figure.kind not in ("steps", "label")
+    return Column(name, header, figure.heading, numeric, figure.kind == "steps", names,
+                  rounded=figure.kind == "ratio")  # fmt: skip
+
+
+def _cell(row: Row, name: str, shown: Sequence[str]) -> Text:
+    if name == "mixer":
+        return _mixer(row, form="form" in shown)
+    kind = COLUMNS[name].kind if name in COLUMNS else "number"
+    if kind == "names" and not row.symbolic:
+        return _by_name(row, COLUMNS[name])
+    return cell(row.value(name), of="O" if kind == "order" else "")
+
+
+def cell(value: Value, of: str = "") -> doc.Cell:
+    """A value of a table, as a cell."""
+    if value is None:
+        return ""
+    if isinstance(value, (int, str, Fraction, Missing)):
+        return value
+    if isinstance(value, CriticalPath):
+        return value.text
+    return Formula(value, of)
+
+
+def _mixer(row: Row, *, form: bool) -> Text:
+    """A mixer's name, its form where no column says it, a mark where it is not causal."""
+    named: doc.Cell = Named(row.mixer.name, row.mixer.title)
+    if reason := not_causal(row.mixer):
+        named = doc.Marked(named, reason)
+    if form or row.form == row.mixer.default_form:
+        return named
+    return (named, f", {row.form}")
+
+
+@cache
+def not_causal(mixer: Mixer) -> str:
+    """Why no form of a mixer is causal, "" where one is."""
+    reasons = [inference_reason(system_of(mixer, form, (), "inference")) for form in mixer.forms]
+    return (reasons[0] or "") if all(reasons) else ""
+
+
+def _by_name(row: Row, figure: Figure) -> Text:
+    """The parts of a figure by name: `1,056,768 compare`."""
+    found = row.parts(figure)
+    if isinstance(found, Missing):
+        return found
+    return doc.listed((cell(number), f" {name}") for name, number in found.items()) or 0
+
+
+def notes(block: Block, request: Request) -> Iterator[Note]:
+    """What a reader has to know about the columns shown."""
+    shown = block.columns
+    yield _note(
+        "critical path: sum is one cumulation, a whole sum however many terms it has", "path"
+    )
+    ratios = [name for name in shown if name in COLUMNS and COLUMNS[name].kind == "ratio"]
+    fractions = [] if request.symbolic else ratios
+    for name in fractions:
+        if any(isinstance(row.value(name), Fraction) for row in block.rows):
+            exact = "CSV and JSON have them exact"
+            yield _note(f"{name}: rounded to {DIGITS} significant digits ({exact})", name)
+    if "ratio" in shown and (text := _baseline_sizes(block, request)):
+        yield _note(text, "ratio")
+    yield from _apart(block)
+    if request.per_token:
+        yield from _divided(block)
+    if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
+        where = "where no short decimal exists"
+        yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
+    yield _note(f"bytes: {request.dtypes.caption}", *_IN_BYTES)
+    if block.phase in TRAINING_STEP:
+        yield _note(request.convention.backward.given)
+    if request.optimiser:
+        each = OPTIMISERS[request.optimiser]
+        yield _note(f"optimiser {request.optimiser}: {each} times the parameters", "optimiser")
+    if block.phase == "inference" and "dense" in request.convention.rewrites:
+        yield _note("one new token has no masked pairs: dense changes nothing here")
+    if any(_transforms(row) for row in block.rows):
+        yield _note(
+            "Fourier transforms are nominal: radix-2 at the next power of two, a complex product "
+            "is 4 mul and 2 add"
+        )
+    chosen = {kind for row in block.rows for kind in _selections(row)}
+    for kind in SELECTIONS:
+        if kind in chosen:
+            yield _note(f"comparisons of {kind} are nominal: {SELECTIONS[kind]}")
+
+
+def _apart(block: Block) -> Iterator[Note]:
+    """What the columns of single classes leave out, and total has."""
+    rows = [row for row in block.rows if not row.blocked]
+    classes = [name for name in (*CLASSES, "other") if name in block.columns]
+    if any(once and not isinstance(once, Missing) for once in _parts(rows, "once")):
+        where = "stands under once" if "once" in block.columns else "column once would show"
+        work = f"the work done once for the weights, which {where}"
+        lead = f"{', '.join(classes)} leave out {work}; total includes it"
+        yield _note(
+            f"once: {lead if classes else f'total includes {work}'}", *classes, "once", "total"
+        )
+    found = _parts(rows, "other")
+    names = sorted({name for other in found if not isinstance(other, Missing) for name in other})
+    if names:
+        here = "" if "other" in block.columns else " (column other would show them)"
+        yield _note(
+            f"other: operations without a class of their own, here {', '.join(names)}{here}; total "
+            "includes them",
+            *("other", "total"),
+        )
+
+
+def _divided(block: Block) -> Iterator[Note]:
+    """What is per token in a table per token, and what is not."""
+    tokens = "b new tokens" if block.phase == "inference" else "b*l tokens"
+    figures = [FIGURES[name] for name in block.columns if name in FIGURES]
+    shared = [figure.name for figure in figures if figure.per_token]
+    kept = [one.name for one in figures if one.kind == "number" and not one.per_token]
+    if shared:
+        rest = f"; {', '.join(kept)} are not" if kept else ""
+        yield _note(f"per token: {', '.join(shared)} are divided by the {tokens}{rest}")
+
+
+def _parts(rows: Sequence[Row], name: str) -> list[Mapping[str, Value] | Missing]:
+    return [row.parts(FIGURES[name]) for row in rows]
+
+
+_IN_BYTES = tuple(one.name for one in FIGURES.values() if one.unit in ("bytes", "operations/byte"))
+"""The columns that depend on the element types."""
+
+
+def _note(text: str, *of: str) -> Note:
+    return Note((text,), of)
+
+
+def _long(row: Row, name: str) -> bool:
+    value = row.value(name)
+    ratio = name in FIGURES and FIGURES[name].kind == "ratio"
+    return isinstance(value, Fraction) and not ratio and doc.is_rounded(value)
+
+
+def _baseline_sizes(block: Block, request: Request) -> str:
+    """Which sizes the baseline takes that a row lacks, where the rows do not show them."""
+    used: dict[str, int] = {}
+    for row in block.rows:
+        try:
+            base = row.base
+        except Unanswered:
+            continue
+        used.update({x: v for x, v in base.sizes.items() if x not in row.sizes})
+    there = any(row.mixer.name == BASELINE for row in block.rows)
+    used = {x: v for x, v in used.items() if not there or len(request.given.get(x, ())) > 1}
+    if not used:
+        return ""
+    text = ", ".join(f"{x} = {v}" for x, v in used.items())
+    return f"ratio: mixers without {', '.join(used)} are compared with {BASELINE} at {text}"
+
+
+def _transforms(row: Row) -> bool:
+    form = row.mixer.forms[row.form]
+    return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
+
+
+def _selections(row: Row) -> set[str]:
+    form = row.mixer.forms[row.form]
+    parts = (node for e in form.equations for node, _ in walk(e.value))
+    return {node.kind for node in parts if isinstance(node, Select)}
+
+
+def sizes_line(request: Request, phases: Sequence[str]) -> Line:
+    """Every size that the rows depend on: first what was given, then the defaults taken."""
+    forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
+    letters = {x for phase in phases for m, form in forms for x in letters_of(m, phase, form)}
+    ordered = [x for x in LETTERS if x in letters]
+    kept = {x for x in ordered if request.symbolic and x != "b"} - {*request.given}
+    taken = [x for x in ordered if x not in request.given and x not in kept]
+    groups = {
+        "": [size(x, *request.given.get(x, ())) for x in ordered if x not in taken],
+        "by default ": [
+            size(x, doc.letter("l") if x == "t" else default(x, {"l": 1})) for x in taken
+        ],
+    }
+    parts = [(lead, *doc.listed(members)) for lead, members in groups.items() if members]
+    line: Line = ("sizes: ", *doc.listed(parts, "; "))
+    unused = [x for x in request.given if x not in letters and not (x == "t" and "l" in letters)]
+    others = {x for m in request.mixers for phase in phases for x in letters_of(m, phase)}
+    for what, named in (("mixers", {*unused} - others), ("forms", {*unused} & others)):
+        if named:
+            listed = ", ".join(x for x in unused if x in named)
+            line = (*line, f" ({listed} is a size of none of these {what})")
+    return line
+
+
+def size(letter: str, *values: int | Formula) -> Line:
+    """`sequence length l = 128`; the letter alone where it has no value."""
+    meaning = LETTERS[letter].meaning.partition(":")[0]
+    if not values:
+        return (f"{meaning} ", doc.letter(letter))
+    first, *more = values
+    if isinstance(first, Formula):
+        return (f"{meaning} ", Equal((doc.letter(letter), first)))
+    return (f"{meaning} ", Equal((doc.letter(letter), ", ".join(map(str, (first, *more))))))
+
+
+def convention_line(request: Request) -> str:
+    """The convention's name and what it says."""
+    return f"convention: {','.join(request.convention.names)} ({request.convention.caption})"
+
+
+_LABEL = re.compile(r"[A-Za-z0-9:._/-]+")
+_NAME = re.compile(r"([A-Za-z]|\\[A-Za-z]+)(_[A-Za-z0-9]+)?|[A-Za-z]+")
+
+
+def checked_label(label: str) -> None:
+    """Raise TableError for a label with characters that LaTeX would not take."""
+    if label and not _LABEL.fullmatch(label):
+        raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
+
+
+def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
+    r"""Read `--symbols l=N,d=d_model,t=\tau` into what LaTeX prints for each letter.
+
+    Raises:
+        SizeError: an unknown letter, a name that LaTeX would not take, or one name for two sizes
+            of these mixers.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        letter, separator, name = part.partition("=")
+        if not separator or letter not in LETTERS or not _NAME.fullmatch(name):
+            raise SizeError(
+                f"--symbols takes letter=name, such as l=N,d=d_model or t=\\tau, got '{part}'"
+            )
+        head, _, tail = name.partition("_")
+        head = head if len(head) == 1 or head.startswith("\\") else rf"\mathrm{{{head}}}"
+        found[letter] = rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
+    printed: dict[str, str] = {}
+    used = {letter for mixer in mixers for letter in letters_of(mixer, "inference")}
+    for letter in filter(used.__contains__, LETTERS):
+        name = found.get(letter, letter)
+        if name in printed and (letter in found or printed[name] in found):
+            clash = f"--symbols would print {letter} and {printed[name]} both as {name}"
+            raise SizeError(f"{clash}: rename the other one too")
+        printed.setdefault(name, letter)
+    return found

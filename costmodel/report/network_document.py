@@ -1,0 +1,252 @@
+"""How does a network's cost read: which tables, headings and notes?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from costmodel.networks.choices import Choices
+from costmodel.program.phases import TRAINING_STEP
+from costmodel.questions.question import Missing
+from costmodel.questions.registry import FIGURES
+from costmodel.report import network_records
+from costmodel.report.document import (
+    Cell,
+    Column,
+    Document,
+    Formula,
+    Line,
+    Note,
+    Paragraph,
+    Strong,
+    Table,
+    Text,
+    letter,
+    listed,
+)
+from costmodel.report.mixer_document import cell
+from costmodel.report.network_captions import (
+    convention_line,
+    described,
+    sizes_line,
+    source_lines,
+    training_notes,
+)
+from costmodel.report.network_table import Line as SheetLine, Sheet
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import LETTERS
+
+P = Poly.atom("p")
+
+TITLES: Mapping[str, Line] = {
+    "training": ("Forward pass over ", letter("l"), " tokens"),
+    "inference": ("One new token at position ", letter("t")),
+    "backward": ("Backward pass: the gradients of the forward pass",),
+    "training-step": ("Training step: forward and backward pass over ", letter("l"), " tokens"),
+    "prefill": ("Prefill: the ", letter("p"), " tokens of the prompt in one pass"),
+    "decode": (
+        "Decode: ", letter("q"), " new tokens, at positions ", Formula(P + 1), " to ",
+        Formula(P + Poly.atom("q")),
+    ),
+}  # fmt: skip
+
+HEADERS: Mapping[str, str] = {
+    "part": "part",
+    "runs": "times",
+    "parameters": "parameters",
+    "mul": "mul",
+    "add": "add",
+    "div": "div",
+    "exp": "exp",
+    "other": "other",
+    "once": "once",
+    "total": "total",
+    "state": "state kept (elements)",
+    "kept": "activations (elements)",
+}
+"""Column -> its header, in order."""
+
+
+def document(sheets: Sequence[Sheet]) -> Document:
+    """One table a stage: its parts, or one line for each combination of sizes where there are
+    several; and what a training step holds, at each of them."""
+    request, c = sheets[0].request, sheets[0].network.choices
+    about = (convention_line(request), *source_lines(c))
+    return Document(
+        lambda: [*_tables(sheets), *([Paragraph(line)] if (line := together(sheets)) else [])],
+        lead=(
+            (Strong(heading(sheets)),), (described(c),), sizes_line(list(sheets)),
+            *((line,) for line in about),
+        ),
+        data=lambda: {"models": [network_records.record(sheet) for sheet in sheets]},
+        rows=lambda: network_records.rows(sheets),
+    )  # fmt: skip
+
+
+def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
+    """Every table."""
+    for stage in dict.fromkeys(sheet.stage for sheet in sheets):
+        here = [sheet for sheet in sheets if sheet.stage == stage]
+        yield _parts(here[0]) if len(here) == 1 else _sweep(here)
+        held = [sheet for sheet in here if sheet.memory]
+        for k, sheet in enumerate(held, 1):
+            number = f"-{k}" if len(held) > 1 else ""
+            yield _memory(sheet, f"memory{number}", swept=len(held) > 1)
+
+
+def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
+    """What a training step holds, line by line, in elements and in bytes."""
+    size = sheet.request.holding.bytes_each
+    columns = [Column("held", "held", numeric=False), Column("elements", "elements")]
+    if size is not None:
+        columns.append(Column("bytes", f"bytes ({sheet.request.holding.dtype})"))
+    rows = []
+    for one in sheet.memory:
+        elements: Cell = cell(one.elements)
+        rows.append((one.name, elements, *([cell(one.times(size))] if size is not None else [])))
+    notes = tuple(Note((said,)) for one in sheet.memory for said in one.says)
+    at = [f"{x} = {sheet.sizes[x]}" for x in LETTERS if x in sheet.sizes and x in sheet.letters]
+    title = f"Memory of a training step{' at ' + ', '.join(at) if swept else ''}"
+    return Table(title, tuple(columns), tuple(rows), notes, slug)
+
+
+def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
+    """`other` and `once` where there are any, the state where tokens follow."""
+    there = []
+    for name in HEADERS:
+        values = [line.value(name) for line in lines]
+        if name in ("other", "once") and all(v == 0 or isinstance(v, Missing) for v in values):
+            continue
+        if name == "state" and sheets[0].stage not in ("inference", "decode"):
+            continue
+        if name == "kept" and sheets[0].stage not in TRAINING_STEP:
+            continue
+        there.append(name)
+    return there
+
+
+def _parts(sheet: Sheet) -> Table:
+    lines = (*sheet.lines, sheet.total)
+    names = _columns([sheet], lines)
+    rows = tuple(tuple(_cell(line, name) for name in names) for line in lines)
+    columns = tuple(_column(name) for name in names)
+    return Table(_title(sheet), columns, rows, tuple(_notes(sheet, names)), sheet.stage)
+
+
+def _column(name: str) -> Column:
+    return Column(
+        name,
+        HEADERS[name],
+        FIGURES[name].heading if name in FIGURES else "",
+        name not in ("part", "other"),
+    )
+
+
+def _sweep(sheets: Sequence[Sheet]) -> Table:
+    letters = [x for x in LETTERS if len({sheet.sizes.get(x) for sheet in sheets}) > 1]
+    found = _columns(sheets, [s.total for s in sheets])
+    names = [name for name in found if name not in ("part", "runs")]
+    rows = tuple(
+        (*(sheet.sizes[x] for x in letters), *(_cell(sheet.total, name) for name in names))
+        for sheet in sheets
+    )
+    columns = (*(Column(x, letter(x), names=True) for x in letters), *map(_column, names))
+    notes = tuple(_notes(sheets[0], names, sweep=True))
+    title = (*_title(sheets[0]), ": all parts together")
+    return Table(title, columns, rows, notes, sheets[0].stage)
+
+
+def _title(sheet: Sheet) -> Line:
+    return TITLES.get(sheet.stage, (sheet.stage,))
+
+
+def _cell(line: SheetLine, column: str) -> Text:
+    found = line.other if column == "other" else None
+    if isinstance(found, Mapping) and all(isinstance(value, int) for value in found.values()):
+        named = [(cell(value), f" {name}") for name, value in found.items() if value]
+        return listed(named) or 0
+    return cell(line.value(column))
+
+
+def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iterator[Note]:
+    """What a reader has to know about the columns shown."""
+    c = sheet.network.choices
+    if not sweep and sheet.tables != 0:
+        apart = ("parameters: of these, tables of embeddings have ", cell(sheet.tables))
+        yield Note(apart, ("parameters",))
+    if c.tied and not sweep:
+        yield _note("head: its weights are the embedding's and are counted there", "parameters")
+    if c.kind == "encoder-decoder" and sheet.stage in ("inference", "decode"):
+        yield _note(
+            "encoder: it reads its e tokens once, with the prompt; a new token runs none of it, "
+            "and the keys and values that the decoder takes from it are held"
+        )
+    if sheet.stage == "prefill":
+        source = ", and an encoder its e tokens" if c.kind == "encoder-decoder" else ""
+        yield _note(
+            f"prefill: the network reads p tokens{source}, without loss and dropout; the head "
+            f"scores the last position alone, for the first new token"
+        )
+    if sheet.stage == "decode" and not isinstance(sheet.total.total, Missing):
+        yield _note("decode: a step reads one token and scores the next; the state is that after "
+                    "p+q tokens")  # fmt: skip
+    if sheet.stage in TRAINING_STEP and not sweep:
+        yield from map(_note, training_notes(sheet))
+    if "once" in columns:
+        yield _note("once: work on weights alone, which mul, add, div and exp leave out; total "
+                    "includes it", "once")  # fmt: skip
+    named = sheet.total.other
+    if "other" in columns and not isinstance(named, Missing):
+        yield _note(f"other: {', '.join(sorted(named))}; total includes them", "other")
+
+
+def _note(text: str, *of: str) -> Note:
+    return Note((text,), of)
+
+
+def together(sheets: Sequence[Sheet]) -> Line | None:
+    """Prefill and decode in one figure, where both are there once."""
+    totals = [s.total.total for s in sheets if s.stage in ("prefill", "decode")]
+    if len(totals) != 2 or any(isinstance(total, Missing) for total in totals):
+        return None
+    first, second = totals
+    if isinstance(first, int) and isinstance(second, int):
+        return ("prefill and decode together: ", first + second, " operations")
+    return None
+
+
+def heading(sheets: Sequence[Sheet]) -> str:
+    """The network's title and name."""
+    net = sheets[0].network
+    return net.title if net.title == net.name else f"{net.title} ({net.name})"
+
+
+def networks(found: Mapping[str, Choices]) -> Document:
+    """Every network that has a name: its kind, mixers and sizes, and where it is printed."""
+    columns = tuple(
+        Column(name, name, numeric=False, wide=name != "name", names=name == "name")
+        for name in ("name", "title", "kind", "mixers", "sizes", "source")
+    )
+    rows = tuple(
+        (
+            name,
+            c.title,
+            c.kind,
+            ", ".join(c.mixers),
+            ", ".join(_size(x, c) for x in LETTERS if x in c.sizes or x in c.widths),
+            f"{c.source}, {c.place}" if c.place else c.source,
+        )
+        for name, c in found.items()
+    )
+    notes = (Note(("sizes that are not listed take their defaults, or are given",)),)
+    return Document(
+        lambda: [Table("Networks", columns, rows, notes)],
+        data=lambda: {"models": [network_records.choices(*entry) for entry in found.items()]},
+        rows=lambda: ([column.name for column in columns], rows),
+    )
+
+
+def _size(letter: str, c: Choices) -> str:
+    value = c.widths.get(letter) or c.sizes[letter]
+    if isinstance(value, tuple):
+        return f"{letter} = {' '.join(map(str, value))}"
+    return f"{letter} = {value}"

@@ -1,0 +1,339 @@
+"""How does a document read on a terminal? Every number in full: a table that is too wide takes
+other shapes, and no column goes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from costmodel.questions.question import Missing
+from costmodel.report.document import (
+    Column,
+    Display,
+    Document,
+    Equal,
+    Formula,
+    Heading,
+    Line,
+    Marked,
+    Page,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    Text,
+    Verbatim,
+    number,
+    pieces,
+)
+from costmodel.symbolic.pretty import formula_pretty
+
+GAP = "  "
+"""What stands between two columns."""
+
+NARROWEST = 12
+"""The width to which a column of words may shrink."""
+
+
+def write(document: Document, page: Page) -> str:
+    """The document for a terminal of a width, or for a pipe."""
+    parts = document.parts()
+    lead = "\n".join(wrapped(text(line), page.width) for line in document.lead)
+    found = [(part, _block(part, notes, page)) for part, notes in with_notes(parts)]
+    return spaced([*([(None, lead)] if lead else []), *found])
+
+
+def spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
+    """Blocks with an empty line between them, the points of a list without."""
+    words = ""
+    for k, (part, block) in enumerate(blocks):
+        pair = (part, blocks[k - 1][0] if k else None)
+        points = all(isinstance(each, Paragraph) and each.item for each in pair)
+        words += block if not k else f"\n{block}" if points else f"\n\n{block}"
+    return words + "\n"
+
+
+def with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:
+    """Every part and the notes below it: those that several tables have stand below the last."""
+    last = {line: part for part in parts if isinstance(part, Table) for line in part.said}
+    for part in parts:
+        own = part.said if isinstance(part, Table) else []
+        yield part, [line for line in own if last[line] is part]
+
+
+def _block(part: Part, notes: Sequence[Line], page: Page) -> str:
+    if isinstance(part, Heading):
+        line = f"{part.text}\n{'=' * len(part.text)}" if part.level == 1 else part.text
+        return bold(line, page)
+    if isinstance(part, Paragraph):
+        lead = "- " if part.item else "> " if part.quote else ""
+        return wrapped(text(part.line), page.width, lead)
+    if isinstance(part, Display):
+        return _equations(part)
+    if isinstance(part, Verbatim):
+        return part.text
+    return "\n".join([*_titled(part, page), *_drawn(part, page), *_below(part, notes, page)])
+
+
+def bold(words: str, page: Page) -> str:
+    """Words that stand out where the terminal shows colour."""
+    return f"\x1b[1m{words}\x1b[0m" if page.colour and words else words
+
+
+def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = None) -> str:
+    """A sentence in lines that fit, broken between words."""
+    hang = " " * len(lead) if hang is None else hang
+    if width is None:
+        return lead + words
+    return textwrap.fill(
+        words, max(width, 20), initial_indent=lead, subsequent_indent=hang,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def text(cell: Text, marks: Mapping[str, int] | None = None, *, factored: bool = False,
+         rounded: bool = False) -> str:  # fmt: skip
+    """A cell or a sentence.
+
+    Args:
+        marks: footnote -> its number; without numbers a reason stands in its place.
+        factored: whether a common factor stands outside the sums of formulas.
+        rounded: whether fractions are always rounded.
+    """
+    if isinstance(cell, tuple):
+        return "".join(text(part, marks, factored=factored, rounded=rounded) for part in cell)
+    if isinstance(cell, (int, Fraction)):
+        return number(cell, rounded=rounded)
+    if isinstance(cell, Formula):
+        found = formula_pretty(cell.value, factored=factored)
+        return f"{cell.of}({found})" if cell.of else found
+    if isinstance(cell, Equal):
+        return " = ".join(text(side, marks) for side in cell.sides)
+    if isinstance(cell, Missing):
+        return f"- ({marks[cell.reason]})" if marks else f"- ({cell.reason})"
+    if isinstance(cell, Marked):
+        return f"{text(cell.cell, marks)} ({marks[cell.note] if marks else cell.note})"
+    return cell if isinstance(cell, str) else cell.text
+
+
+def _equations(part: Display) -> str:
+    left = max((len(shown.left.text) for shown in part.equations), default=0)
+    lines = []
+    for shown in part.equations:
+        sides = " = ".join(text(s) for s in (shown.right, shown.closed) if s is not None)
+        ranges = ", ".join(r.text for r in shown.ranges)
+        tail = f"    for {ranges}" if ranges else ""
+        cite = f"    {shown.cite}" if shown.cite else ""
+        lines.append(f"  {shown.left.text:<{left}} = {sides}{tail}{cite}")
+    return "\n".join(lines)
+
+
+def _titled(table: Table, page: Page) -> list[str]:
+    title = wrapped(text(table.title), page.width)
+    return [bold(title, page), ""] if title else []
+
+
+def _below(table: Table, notes: Sequence[Line], page: Page) -> list[str]:
+    marked = [f"({k}) {reason}" for k, reason in enumerate(table.footnotes, 1)]
+    return [wrapped(line, page.width, hang=GAP) for line in (*marked, *map(text, notes))]
+
+
+def _drawn(table: Table, page: Page) -> list[str]:
+    """The table in the first shape that fits: as it is, with words wrapped, with a common factor
+    outside, in bands of columns one below the other, or a block for each row."""
+    every = range(len(table.columns))
+    for factored in (False, True):
+        cells = _cells(table, factored=factored)
+        natural = _natural(table.columns, cells)
+        least = _least(table.columns, natural, cells)
+        for widths in (natural, _shrunk(natural, least, page.width)):
+            if page.width is None or _total(widths) <= page.width:
+                return _grid(table, cells, every, widths, page)
+    assert page.width is not None
+    bands = _bands(table.columns, least, page.width)
+    if not 0 < len(bands) <= MOST_BANDS:
+        return _stacked(table, cells, page)
+    lines: list[str] = []
+    for band in bands:
+        widths = _shrunk([natural[k] for k in band], [least[k] for k in band], page.width)
+        lines += [*([""] if lines else []), *_grid(table, cells, band, widths, page)]
+    return lines
+
+
+MOST_BANDS = 3
+"""A table that takes more bands than this gets a block for each row."""
+
+
+def _bands(columns: Sequence[Column], least: Sequence[int], room: int) -> list[list[int]]:
+    """Columns that fit side by side, those that name the rows in every band; none where a column
+    does not fit beside them."""
+    names = naming(columns)
+    bands: list[list[int]] = []
+    for k in (k for k in range(len(columns)) if k not in names):
+        if bands and _total([least[j] for j in (*bands[-1], k)]) <= room:
+            bands[-1].append(k)
+        elif _total([least[j] for j in (*names, k)]) <= room:
+            bands.append([*names, k])
+        else:
+            return []
+    return bands
+
+
+def naming(columns: Sequence[Column]) -> list[int]:
+    """The columns that say what a row is about: the first one where none is said to."""
+    return [k for k, column in enumerate(columns) if column.names] or [0]
+
+
+def _cells(table: Table, *, factored: bool) -> list[list[str]]:
+    marks = {note: k for k, note in enumerate(table.footnotes, 1)}
+    return [
+        [
+            text(cell, marks, factored=factored, rounded=column.rounded)
+            for column, cell in zip(table.columns, row, strict=True)
+        ]
+        for row in table.body
+    ]
+
+
+def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column: of its longest cell, and of its header in two lines."""
+    widths = []
+    for k, column in enumerate(columns):
+        header = text(column.header)
+        words = [-(-len(header) // 2), *map(len, header.split())]
+        widths.append(max([*words, *(len(row[k]) for row in cells)]))
+    return widths
+
+
+def _least(
+    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
+) -> list[int]:
+    """The width to which each column may shrink: columns of words to their longest piece."""
+    least = list(widths)
+    for k, column in enumerate(columns):
+        if column.wide:
+            words = (word for row in cells for word in row[k].split())
+            found = max((len(p) for w in words for p in pieces(w)), default=0)
+            header = max(map(len, text(column.header).split()), default=0)
+            least[k] = min(widths[k], max(NARROWEST, found, header))
+    return least
+
+
+def _shrunk(widths: Sequence[int], least: Sequence[int], room: int | None) -> list[int]:
+    """Widths made smaller, the widest first, until all fit."""
+    widths = list(widths)
+    while room is not None and _total(widths) > room:
+        wide = [k for k, width in enumerate(widths) if width > least[k]]
+        if not wide:
+            break
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * max(len(widths) - 1, 0)
+
+
+def _grid(
+    table: Table,
+    cells: Sequence[Sequence[str]],
+    shown: Sequence[int],
+    widths: Sequence[int],
+    page: Page,
+) -> list[str]:
+    """Some columns of the table side by side."""
+    columns = [table.columns[k] for k in shown]
+    head = [
+        textwrap.wrap(text(c.header), w, break_on_hyphens=False)
+        for c, w in zip(columns, widths, strict=True)
+    ]
+    height = max(map(len, head), default=0)
+    head = [[""] * (height - len(lines)) + lines for lines in head]
+    rule = "─" * _total(widths)
+    lines = [*(bold(line, page) for line in _row(head, columns, widths)), rule]
+    body = iter(cells)
+    for row in table.rows:
+        if isinstance(row, Section):
+            lines += [""] * (lines[-1] != rule) + [bold(text(row.line), page)] * bool(row.line)
+        else:
+            found = next(body)
+            broken = [_lines(found[k], w) for k, w in zip(shown, widths, strict=True)]
+            lines += _row(broken, columns, widths)
+    return lines
+
+
+def _lines(cell: str, width: int) -> list[str]:
+    """A cell in lines, broken between words and after the signs of long ones."""
+    lines = [""]
+    for word in cell.split(" ") if len(cell) > width else []:
+        for k, piece in enumerate(pieces(word)):
+            gap = "" if k or not lines[-1] else " "
+            if lines[-1] and len(lines[-1]) + len(gap) + len(piece) > width:
+                lines.append(piece)
+            else:
+                lines[-1] += gap + piece
+    return lines if len(cell) > width else [cell]
+
+
+def _row(
+    cells: Sequence[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]
+) -> Iterator[str]:
+    """The lines of one row."""
+    for k in range(max(map(len, cells), default=0)):
+        line = [
+            f"{cell[k] if k < len(cell) else '':{'>' if column.numeric else '<'}{width}}"
+            for cell, column, width in zip(cells, columns, widths, strict=True)
+        ]
+        yield GAP.join(line).rstrip()
+
+
+def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[str]:
+    """A block for each row: what it is about, and below it `header  value` side by side."""
+    assert page.width is not None
+    about = naming(table.columns)
+    rest = [k for k in range(len(table.columns)) if k not in about]
+    headers = [text(table.columns[k].header) for k in rest]
+    widest = max(map(len, headers), default=0)
+    pairs = [
+        _aligned(table.columns[k], header.ljust(widest), [row[k] for row in cells])
+        for k, header in zip(rest, headers, strict=True)
+    ]
+    beside = next((n for n in range(len(rest), 1, -1) if _width(pairs, n) <= page.width), 1)
+    named, lines = iter(range(len(cells))), []
+    for row in table.rows:
+        if isinstance(row, Section):
+            lines += ["", bold(text(row.line), page)] if row.line else []
+            continue
+        k = next(named)
+        title = ", ".join(_name(table.columns[j], cells[k][j]) for j in about)
+        lines += ["", bold(wrapped(title, page.width), page)]
+        for start in range(0, len(pairs), beside):
+            line = GAP + PAIRS.join(
+                pair[k].ljust(max(len(p[0]) for p in pairs[j::beside]))
+                for j, pair in enumerate(pairs[start : start + beside])
+            )
+            lines.append(wrapped(line.rstrip(), page.width, hang=" " * (2 * len(GAP) + widest)))
+    return [*lines[1:], ""]
+
+
+PAIRS = "    "
+"""What stands between two pairs of header and value."""
+
+
+def _aligned(column: Column, header: str, cells: Sequence[str]) -> list[str]:
+    """`header  value` for every row, numbers to the right."""
+    widest = max(map(len, cells), default=0)
+    numbers = column.numeric and not any(" " in cell for cell in cells)
+    return [f"{header}{GAP}{cell:{'>' if numbers else '<'}{widest}}" for cell in cells]
+
+
+def _width(pairs: Sequence[Sequence[str]], beside: int) -> int:
+    """The width of so many pairs side by side."""
+    widest = [max(len(pair[0]) for pair in pairs[k::beside]) for k in range(beside)]
+    return len(GAP) + sum(widest) + len(PAIRS) * (beside - 1)
+
+
+def _name(column: Column, cell: str) -> str:
+    """What a row is about: `self-attention`, `l = 128`."""
+    return f"{text(column.header)} = {cell}" if column.numeric else cell

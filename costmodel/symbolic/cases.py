@@ -1,0 +1,189 @@
+"""In which cases of the sizes does an answer have which value?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from costmodel.symbolic.constraints import Constraints, implied, infeasible
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Poly, call
+from costmodel.symbolic.sizes import LETTERS
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """One answer over another one, both exact."""
+
+    above: Exact
+    below: Exact
+
+
+Formula = Poly | Exact | Quotient | tuple[Poly, ...]
+"""What is printed; a tuple of polynomials is their maximum."""
+
+
+@lru_cache(maxsize=10_000)
+def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
+    """Disjoint cases that cover all sizes, each with its formula; one case without guards where a
+    single formula holds at all sizes."""
+    found: list[tuple[Constraints, Formula]]
+    if isinstance(value, Exact):
+        found = [*value.chambers()]
+    elif isinstance(value, Quotient):
+        found = [
+            (some | others, Quotient(Exact.of(above), Exact.of(below)))
+            for some, above in value.above.chambers()
+            for others, below in value.below.chambers()
+            if not (some | others) or not infeasible(some | others)
+        ]
+    else:
+        found = [(frozenset(), value)]
+    parted = [part for guards, whole in found for part in _split_at_switches(whole, guards)]
+    return [(_without_implied(guards), part) for guards, part in parted]
+
+
+def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
+    """The cases of a depth in which each switch Min(1, Max(0, g)) is 1 or 0, and left out."""
+    terms = () if isinstance(value, (Exact, Quotient)) else _terms_of_max(value)
+    switch = next((guard for term in terms for guard in _switches(term)), None)
+    if switch is None:
+        return [(where, value)]
+    sides = (where | {guard} for guard in (switch - 1, -switch))
+    return [
+        part
+        for there in sides
+        if not infeasible(there)
+        for part in _split_at_switches(
+            _max_where([_simplified_where(term, there) for term in terms], there), there
+        )
+    ]
+
+
+def _terms_of_max(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
+    return (value,) if isinstance(value, Poly) else value
+
+
+def _switches(poly: Poly) -> Iterator[Poly]:
+    """g of every Min(1, Max(0, g)), inside functions too."""
+    for atom in poly.atoms:
+        if isinstance(atom, Fn):
+            guard = _switch(atom)
+            yield from (guard,) if guard is not None else ()
+            for argument in atom.args:
+                yield from _switches(argument)
+
+
+def _switch(atom: Fn) -> Poly | None:
+    """g of Min(1, Max(0, g)); None of any other atom."""
+    rest = [a for a in atom.args if a != 1]
+    if atom.function != "Min" or len(rest) != 1 or len(atom.args) != 2:
+        return None
+    inner = next(iter(rest[0].atoms), None)
+    if not isinstance(inner, Fn) or inner.function != "Max" or rest[0] != Poly.atom(inner):
+        return None
+    guards = [a for a in inner.args if a.terms]
+    return guards[0] if len(guards) == 1 < len(inner.args) else None
+
+
+def _simplified_where(poly: Poly, where: Constraints) -> Poly:
+    """A polynomial equal to `poly` at the sizes of `where`, without the arguments of each Max and
+    Min that are never the largest or smallest there."""
+    result = Poly()
+    for monomial, number in poly.terms.items():
+        term = Poly.of(number)
+        for atom, power in monomial:
+            base = _simplified_atom(atom, where) if isinstance(atom, Fn) else Poly.atom(atom)
+            term = term * base**power
+        result = result + term
+    return result
+
+
+def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
+    if (guard := _switch(atom)) is not None:
+        known = implied(where, guard - 1), implied(where, -guard)
+        return Poly.of(int(known[0])) if any(known) else Poly.atom(atom)
+    parts = [_simplified_where(argument, where) for argument in atom.args]
+    if atom.function in ("Max", "Min"):
+        parts = _possible_results(parts, where, 1 if atom.function == "Max" else -1)
+    return call(atom.function, *parts)
+
+
+def _possible_results(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly]:
+    """The arguments of a maximum (sign 1) or minimum (-1) that may be the result at some sizes.
+
+    Of two that are equal at all these sizes, a number is kept rather than a formula.
+    """
+    kept = list(dict.fromkeys(parts))
+    for part in sorted(kept, key=lambda part: part.constant() is not None):
+        others = [other for other in kept if other is not part]
+        if any(implied(where, (other - part) * sign) for other in others):
+            kept.remove(part)
+    return kept
+
+
+def _max_where(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, ...]:
+    kept = _possible_results(terms, where, 1)
+    return kept[0] if len(kept) == 1 else tuple(kept)
+
+
+def _without_implied(guards: Constraints) -> Constraints:
+    kept = guards
+    for guard in sorted(guards, key=str):
+        if len(kept) > 1 and implied(kept - {guard}, guard):
+            kept -= {guard}
+    return kept
+
+
+def condition(guard: Poly) -> tuple[Poly, str, Poly]:
+    """A guard `g >= 0` as (left side, relation, right side), both sides with positive terms; the
+    size that comes first in the list of letters stands left.
+
+    >>> from costmodel.symbolic.polynomial import size
+    >>> " ".join(map(str, condition(size("w") - size("l"))))
+    'l <= w'
+    >>> " ".join(map(str, condition(size("l") - size("w") - 1)))
+    'l > w'
+    """
+    free = guard.terms.get((), 0)
+    above = Poly({m: n for m, n in guard.terms.items() if m and n > 0})
+    below = above + free - guard
+    whole = all(isinstance(n, int) and all(p > 0 for _, p in m) for m, n in guard.terms.items())
+    relation = ">="
+    if whole and free == -1 and above.terms and below.terms:
+        relation = ">"
+    elif free < 0:
+        below = below - free
+    else:
+        above = above + free
+    if _letter_order(below) < _letter_order(above):
+        return below, relation.replace(">", "<"), above
+    return above, relation, below
+
+
+def _letter_order(side: Poly) -> int:
+    """The place in the list of letters of the first size that one side names; the end for none."""
+    order = list(LETTERS)
+    return min((order.index(x) for x in side.letters if x in LETTERS), default=len(order))
+
+
+def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
+    """The guards as conditions; two guards g >= 0 and -g >= 0 are one equation."""
+    found = []
+    for guard in sorted(guards, key=str):
+        left, relation, right = condition(guard)
+        if -guard not in guards:
+            found.append((left, relation, right))
+        elif str(guard) < str(-guard):
+            if "=" not in relation:  # l > w says that l - w is at least 1
+                left, _, right = condition(-guard)
+            found.append((left, "=", right))
+    return found
+
+
+def largest(terms: Poly | tuple[Poly, ...]) -> Poly:
+    """The maximum of some terms as one polynomial."""
+    if isinstance(terms, Poly):
+        return terms
+    return call("Max", *terms) if terms else Poly()

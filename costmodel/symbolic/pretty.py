@@ -1,0 +1,167 @@
+"""How does an exact answer read on a terminal, and what stands outside the brackets of its sums?
+
+`4d²l + dl² + dl`, or with the common factor outside `dl(4d + l + 1)`.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import gcd, lcm
+
+from costmodel.symbolic.cases import Formula, Quotient, cases, compared, largest
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, sorted_terms
+
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+RELATIONS = {">=": "≥", "<=": "≤"}
+
+
+def ordered_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
+    """The terms in printing order, a positive one first: t - j + 1, not -j + t + 1."""
+    terms = sorted_terms(poly)
+    first = next((k for k, (_, number) in enumerate(terms) if number > 0), 0)
+    return [*terms[first : first + 1], *terms[:first], *terms[first + 1 :]]
+
+
+def factors(poly: Poly) -> tuple[Poly, Poly]:
+    """What all terms of a sum share, and the rest.
+
+    >>> from costmodel.symbolic.polynomial import size
+    >>> l, d = size("l"), size("d")
+    >>> " and ".join(map(str, factors(d * l**2 / 2 + d**2 * l * 3 / 2)))
+    'd*l/2 and 3*d + l'
+    """
+    numbers = [Fraction(number) for number in poly.terms.values()]
+    above, below = gcd(*(n.numerator for n in numbers)), lcm(*(n.denominator for n in numbers))
+    shared = Poly.of(Fraction(above, below))
+    powers = [dict(monomial) for monomial in poly.terms]
+    for atom in sorted(poly.atoms):
+        found = [power.get(atom, 0) for power in powers]
+        if min(found) > 0 or max(found) < 0:
+            shared = shared * Poly.atom(atom) ** min(found, key=abs)
+    return shared, poly / shared
+
+
+def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
+    """The common factor and the rest where that is shorter than the sum, else None.
+
+    >>> from costmodel.symbolic.polynomial import size
+    >>> l, d = size("l"), size("d")
+    >>> shortest(d * l + d), shortest(d**2 * 4 + d * l * 2)
+    (None, None)
+    """
+    if len(poly.terms) < 2:
+        return None
+    shared, rest = factors(poly)
+    letters = Poly(dict.fromkeys(shared.terms, 1))
+    ways = [(_outside(a, b), a, b) for a, b in ((letters, poly / letters), (shared, rest))]
+    text, outside, inside = min(ways, key=lambda way: len(way[0]))
+    return (outside, inside) if len(text) < len(poly_pretty(poly)) else None
+
+
+def _outside(shared: Poly, rest: Poly) -> str:
+    ((monomial, number),) = shared.terms.items()
+    return _term(monomial, number, f"({poly_pretty(rest)})")
+
+
+def poly_pretty(poly: Poly, *, factored: bool = False) -> str:
+    """A polynomial as it reads on a terminal.
+
+    >>> from costmodel.symbolic.polynomial import size
+    >>> from costmodel.symbolic.polynomial import call
+    >>> l, d, n = size("l"), size("d"), size("n")
+    >>> poly_pretty(4 * d**2 * l + d * l**2 + d * l)
+    '4d²l + dl² + dl'
+    >>> poly_pretty(4 * d**2 * l + d * l**2 + d * l, factored=True)
+    'dl(4d + l + 1)'
+    >>> poly_pretty(l * d / n * 3 / 2 - call("ceil_log2", d / n))
+    '3dl/(2n) - ⌈log₂(d/n)⌉'
+    """
+    if factored and (found := shortest(poly)):
+        return _outside(*found)
+    text = ""
+    for monomial, number in ordered_terms(poly):
+        sign = "-" if number < 0 else "+"
+        text += f" {sign} " if text else ("-" if number < 0 else "")
+        text += _term(monomial, -number if number < 0 else number)
+    return text or "0"
+
+
+def _term(monomial: Monomial, number: Number, last: str = "") -> str:
+    """One term; `last` is a factor that stands behind all others."""
+    fraction = Fraction(number)
+    powers = sorted(monomial, key=lambda pair: isinstance(pair[0], Fn))
+    above = [_power(atom, power) for atom, power in powers if power > 0]
+    below = [_power(atom, -power) for atom, power in powers if power < 0]
+    above += [last] if last else []
+    if fraction.numerator != 1 or not above:
+        above.insert(0, str(fraction.numerator))
+    if fraction.denominator != 1:
+        below.insert(0, str(fraction.denominator))
+    bottom = _product(below)
+    return _product(above) + (f"/({bottom})" if len(below) > 1 else f"/{bottom}" if below else "")
+
+
+def _product(factors_: list[str]) -> str:
+    """Factors side by side, with a point between two that would read as one."""
+    text = ""
+    for before, factor in zip(["", *factors_], factors_, strict=False):
+        joined = factor[0].isdigit() or _WORD.match(factor) or _WORD.match(before) or "^" in before
+        text += f"·{factor}" if text and joined else factor
+    return text
+
+
+_WORD = re.compile(r"[A-Za-z]\w", re.ASCII)
+"""A name of more than one letter, which may not touch another one."""
+
+
+def _power(atom: str, power: int) -> str:
+    if isinstance(atom, Fn) and atom.function == "pow2":
+        exponent = poly_pretty(atom.args[0] * power)
+        return f"2^{exponent}" if len(atom.args[0].terms) == 1 else f"2^({exponent})"
+    base = _function(atom) if isinstance(atom, Fn) else atom.lstrip("@#")
+    return base if power == 1 else base + str(power).translate(RAISED)
+
+
+def _function(atom: Fn) -> str:
+    inside = [poly_pretty(argument) for argument in atom.args]
+    if atom.function == "ceil_log2":
+        plain = inside[0].isalnum()
+        return f"⌈log₂ {inside[0]}⌉" if plain else f"⌈log₂({inside[0]})⌉"
+    if atom.function == "floor_div":
+        above, below = (part if part.isalnum() else f"({part})" for part in inside)
+        return f"⌊{above}/{below}⌋"
+    return f"{atom.function.lower()}({', '.join(inside)})"
+
+
+def formula_pretty(value: Formula, *, factored: bool = False) -> str:
+    """An answer as it reads on a terminal, piecewise ones case by case."""
+    return "; ".join(
+        f"{_case(part, factored)} if {conditions_pretty(guards)}"
+        if guards
+        else _case(part, factored)
+        for guards, part in cases(value)
+    )
+
+
+def _case(value: Formula, factored: bool) -> str:
+    if isinstance(value, Quotient):
+        above, below = (_case(part, factored) for part in (value.above, value.below))
+        return f"{_bracketed(above)}/{below if len(below) == 1 else f'({below})'}"
+    if isinstance(value, Exact):
+        return poly_pretty(value.chambers()[0][1], factored=factored)
+    return poly_pretty(largest(value), factored=factored)
+
+
+def _bracketed(text: str) -> str:
+    return text if text.isalnum() else f"({text})"
+
+
+def conditions_pretty(guards: Constraints) -> str:
+    """Guards as a reader says them."""
+    return " and ".join(
+        f"{poly_pretty(left)} {RELATIONS.get(relation, relation)} {poly_pretty(right)}"
+        for left, relation, right in compared(guards)
+    )
