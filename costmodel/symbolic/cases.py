@@ -67,7 +67,7 @@ def _terms_of_max(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 def _switches(poly: Poly) -> Iterator[Poly]:
     """g of every Min(1, Max(0, g)), inside functions too."""
-    for atom in poly.atoms:
+    for atom in sorted(poly.atoms):
         if isinstance(atom, Fn):
             guard = _switch(atom)
             yield from (guard,) if guard is not None else ()
