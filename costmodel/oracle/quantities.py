@@ -62,6 +62,11 @@ def _steps_of_a_token(run: Execution, t: int) -> int:
     return run.in_steps.span_inference(t)
 
 
+def _steps_to_the_output(run: Execution) -> int:
+    memory = run.in_steps.trace.memory
+    return max(scalar.depth for (array, _), scalar in memory.items() if array.role == "output")
+
+
 def _compulsory(run: Execution) -> dict[str, int]:
     moved = run.compulsory()
     return _nonzero({"activations": moved.inputs + moved.outputs, "weights": moved.weights})
@@ -106,7 +111,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "span": Quantity(
         _deepest, lambda run, t: run.span_inference(t), gradients=_deepest, alike=True
     ),
-    "steps of the critical path": Quantity(_steps),
+    "steps of the critical path": Quantity(_steps_to_the_output),
     "sequential operations": Quantity(
         _steps,
         _steps_of_a_token,
