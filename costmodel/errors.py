@@ -27,10 +27,6 @@ class NotPolynomial(ValueError):
     """The formula is well formed but is no polynomial in the sizes; compare it at points."""
 
 
-class GridOverflow(OverflowError):
-    """A value could leave 64 bits somewhere on the grid; nothing was computed."""
-
-
 class NoGrowth(ValueError):
     """A formula whose growth is not a sum of products of powers and logarithms; one sentence."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from costmodel.symbolic.formulas import parse
-from costmodel.symbolic.grid import axes, grid
 from costmodel.symbolic.polynomial import Poly, call, ceil_div, size
 from costmodel.symbolic.printing import poly_latex
 from costmodel.symbolic.sympy_form import symbol, to_sympy
@@ -63,13 +61,6 @@ def test_floor_folds_constants(above: int, below: int) -> None:
         above // below
     )
     assert ceil_div(above, below) == -(-above // below)
-
-
-def test_floor_on_a_grid() -> None:
-    quotient = call("floor_div", l - 5, C) * 2 + 1
-    found = grid(quotient, axes(l=(1, 4, 9, 10), C=(1, 3, 7)))
-    expected = [[(a - 5) // c * 2 + 1 for c in (1, 3, 7)] for a in (1, 4, 9, 10)]
-    assert np.array_equal(found, expected)
 
 
 def test_floor_in_latex() -> None:
