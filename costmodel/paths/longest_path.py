@@ -43,9 +43,9 @@ from costmodel.symbolic.piecewise_max import (
     maxima,
     proven,
     pruned,
-    simplify_max,
 )
 from costmodel.symbolic.polynomial import Poly, by_text
+from costmodel.symbolic.simplify_max import simplify_max
 
 
 class Depths:

@@ -24,7 +24,6 @@ from costmodel.symbolic.constraints import (
     variables_of,
 )
 from costmodel.symbolic.piecewise_max import (
-    ROWS_WORKED_OUT,
     Depth,
     Level,
     dominates,
@@ -60,6 +59,10 @@ def in_turn(block: Block, parts: Sequence[Instances], system: System, phase: str
     if any(found != [part.constraints] for part, found in fresh if found):
         raise Unsupported("a loop of which one token computes some rows")
     return any(found for _, found in fresh)
+
+
+ROWS_WORKED_OUT = 4
+"""How many rows of a loop are worked out one by one until they must go on alike."""
 
 
 ROW = "#row"

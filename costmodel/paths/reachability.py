@@ -233,7 +233,7 @@ def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]])
 
 
 def _agreeing(equation: Equation, row_range: RowRange, others: Sequence[RowRange]) -> RowRange:
-    """`row_range` with those of its two ends that some span of `others` has too, else None."""
+    """The range with each end that some range of `others` has too, and None for any other end."""
     here = row_range.at(equation.positions)
     firsts, lasts = (
         [end for end in ends if end] for ends in zip(*map(_both_ends, others), strict=True)

@@ -15,13 +15,13 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Binary, Gather, Node, Ref, position_value
 from costmodel.paths.longest_path import Depths
-from costmodel.paths.loop_rows import first_row, later_row
+from costmodel.paths.loop_rows import ROWS_WORKED_OUT, first_row, later_row
 from costmodel.program.nonempty import both, may_be_empty
 from costmodel.program.phases import Instances
 from costmodel.program.recurrences import Block, references
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, projected, variables_of
-from costmodel.symbolic.piecewise_max import ROWS_WORKED_OUT, dominates, largest
+from costmodel.symbolic.piecewise_max import dominates, largest
 from costmodel.symbolic.polynomial import Poly
 
 STEP_WORDS: Mapping[str, str] = {

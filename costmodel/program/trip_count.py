@@ -16,9 +16,12 @@ from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, p
 from costmodel.program.phases import Instances
 from costmodel.symbolic.constraints import ONE, Constraints, infeasible, variables_of
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.piecewise_max import ROWS_WORKED_OUT, proven
+from costmodel.symbolic.piecewise_max import proven
 from costmodel.symbolic.polyhedral_sums import total
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
+
+MOST_CASES = 4
+"""A reduction whose number of terms has more cases is refused."""
 
 
 def terms_of(over: tuple[Index, ...]) -> Poly:
@@ -66,7 +69,7 @@ def numbers_of_terms(
     number_of_all = Exact()
     for one, places in there.items():
         number_of_one = _in_cases(_terms_at(one.over, places), around)
-        if max(len(number_of_one.pieces), len(_splits(number_of_one))) > ROWS_WORKED_OUT:
+        if max(len(number_of_one.pieces), len(_splits(number_of_one))) > MOST_CASES:
             raise Unsupported("the number of terms of a reduction depends on cases")
         number_of_all = number_of_all + number_of_one
     cases = number_of_all.chambers()

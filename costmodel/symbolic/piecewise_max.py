@@ -4,15 +4,14 @@ A `Level` is one depth with its conditions, a `Depth` the maximum of several lev
 
     ceil_log2(#0) where #0 >= 2, and 3 everywhere.
 
-`pruned` and `simplify_max` drop a level where another one is proven to be at least as deep.
-`maximised` and `maxima` take the maximum over indices and so eliminate them: what is left depends
-on sizes alone. What is not proven is kept, or refused as `Unsupported`.
+`pruned` drops a level where another one is proven to be at least as deep. `maximised` and `maxima`
+take the maximum over indices and so eliminate them: what is left depends on sizes alone. What is
+not proven is kept, or refused as `Unsupported`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -400,176 +399,5 @@ def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
     return found
 
 
-ROWS_WORKED_OUT = 4
-"""Rows of a loop that are worked out one by one; and the largest n of a guard `size >= n` that is
-tested at each smaller size."""
-
-
 READY: Depth = (Level(Poly()),)
 """The depth of what is known before the first step: 0."""
-
-
-def simplify_max(ends: Sequence[Level]) -> Depth:
-    """The maximum of levels in sizes alone, in as few levels and conditions as are proven to do.
-
-    The condition `size >= n` of a level is dropped where another level is as deep at every smaller
-    size anyway.
-    """
-    kept = _without_reached(pruned(frozenset(), ends))
-    for k, level in enumerate(kept):
-        for guard in by_text(level.where):
-            others = [x for j, x in enumerate(kept) if j != k and not x.where]
-            if _guard_is_needless(guard, kept[k], others):
-                kept[k] = Level(level.depth, kept[k].where - {guard})
-    return pruned(frozenset(), kept)
-
-
-def _guard_is_needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
-    """Whether `guard`, one `size >= n` with n <= 4, may be dropped: at each smaller size some other
-    level is at least as deep."""
-    for letter in guard.letters:
-        least = Poly.atom(letter) - guard
-        number = least.constant()
-        if not isinstance(number, int) or not 2 <= number <= ROWS_WORKED_OUT:
-            return False
-        for value in range(1, number):
-            at = {letter: Poly.of(value)}
-            if not _logarithms_exist(level.depth, at):
-                return False
-            depth = level.depth.substitute(at)
-            deepest = [x.depth.substitute(at) for x in others if _logarithms_exist(x.depth, at)]
-            if not any(dominates(frozenset(), other, depth) for other in deepest):
-                return False
-    return True
-
-
-def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
-    """Whether every logarithm in a depth has an argument of at least 1 at these sizes."""
-    return all(
-        nonnegative(atom.args[0].substitute(at) - 1)
-        for atom in depth.atoms
-        if isinstance(atom, Fn) and atom.function == "ceil_log2"
-    )
-
-
-def _without_reached(levels: Sequence[Level]) -> list[Level]:
-    """Drop each level than which one other is at least as deep; or, where a condition holds, one,
-    and where that condition fails, another one."""
-    kept: list[Level] = []
-    for level in map(_simplified, levels):
-        if not any(_reached(level, rival) for rival in kept):
-            kept = [k for k in kept if not _reached(k, level)]
-            kept.append(level)
-    for level in tuple(kept):
-        others = [k for k in kept if k is not level]
-        if any(_reached_on_both_sides(level, guard, others) for guard in _guards(others)):
-            kept = others
-    return kept
-
-
-def _guards(levels: Sequence[Level]) -> Collection[Poly]:
-    """Every condition of some levels."""
-    return by_text(frozenset[Poly]().union(*(level.where for level in levels)))
-
-
-def _reached_on_both_sides(level: Level, guard: Poly, rivals: Sequence[Level]) -> bool:
-    """Whether some rival is at least as deep as a level where the guard holds, and some rival (it
-    may be another one) where the guard fails."""
-    return all(
-        infeasible(there) or any(_reached(Level(level.depth, there), rival) for rival in rivals)
-        for there in (level.where | {side} for side in (guard, -guard - 1))
-    )
-
-
-def _reached(level: Level, rival: Level) -> bool:
-    """Whether a rival is proven to exist, and to be at least as deep, wherever a level exists."""
-    return all(proven(level.where, c) for c in rival.where) and _proven_at_least(
-        level.where, rival.depth, level.depth
-    )
-
-
-def _proven_at_least(where: Constraints, larger: Poly, smaller: Poly) -> bool:
-    """Whether `larger >= smaller` is proven where `where` holds.
-
-    Every logarithm subtracted needs logarithms added, as often, of at least as many terms.
-    """
-    difference = larger - smaller
-    logs = [
-        (atom, number)
-        for ((atom, power), *others), number in (
-            (monomial, x) for monomial, x in difference.terms.items() if monomial
-        )
-        if not others and power == 1 and isinstance(atom, Fn)
-        and atom.function == "ceil_log2" and isinstance(number, int)
-    ]  # fmt: skip
-    spare = {atom: number for atom, number in logs if number > 0}
-    for atom, number in logs:
-        missing = -number
-        for rival, available in spare.items():
-            if missing > 0 and available and _no_fewer(where, rival.args[0], atom.args[0]):
-                spare[rival] = available - min(available, missing)
-                missing -= min(available, missing)
-        if missing > 0:
-            return False
-    rest = difference - sum((Poly.atom(a) * n for a, n in logs), Poly())
-    return nonnegative(rest) or proven(where, rest)
-
-
-def _no_fewer(where: Constraints, many: Poly, few: Poly) -> bool:
-    """Whether `many >= few` is proven, each of which may be a `Min`."""
-    return all(
-        any(proven(where, one - two) for two in _arguments_of_min(few))
-        for one in _arguments_of_min(many)
-    )
-
-
-def _arguments_of_min(number: Poly) -> tuple[Poly, ...]:
-    """The arguments of `Min(a, b) + rest`, each with the rest; else the number itself."""
-    for atom in sorted(number.atoms):
-        rest = number - Poly.atom(atom)
-        if isinstance(atom, Fn) and atom.function == "Min" and atom not in rest.atoms:
-            return tuple(argument + rest for argument in atom.args)
-    return (number,)
-
-
-def _simplified(level: Level) -> Level:
-    """An equal level in simpler terms.
-
-    Atoms that the conditions fix at 0 are left out, and so are the arguments of a `Min` that are
-    never the least; a condition d*(l - 1) >= 1 becomes l - 1 >= 1.
-    """
-    where = irredundant(frozenset(map(_without_factor, level.where)))
-    zeros = {a: Poly() for guard in where for a in guard.atoms if -guard == Poly.atom(a)}
-    depth = exchanged(level.depth, {a: x for a, x in zeros.items() if nonnegative(Poly.atom(a))})
-    return Level(exchanged(depth, {a: _simplified_min(a, where) for a in _minima(depth)}), where)
-
-
-def _minima(depth: Poly) -> Iterator[Fn]:
-    """Every `Min` in a depth, inside functions too."""
-    for atom in sorted(depth.atoms):
-        if isinstance(atom, Fn):
-            if atom.function == "Min":
-                yield atom
-            for argument in atom.args:
-                yield from _minima(argument)
-
-
-def _simplified_min(atom: Fn, where: Constraints) -> Poly:
-    kept = list(atom.args)
-    for term in atom.args:
-        others = [other for other in kept if other != term]
-        if any(proven(where, term - other) for other in others):
-            kept = others
-    return call("Min", *kept)
-
-
-def _without_factor(guard: Poly) -> Poly:
-    """An equal condition without common sizes: d*l - d >= 1 holds exactly where l - 1 >= 1."""
-    number = guard + 1
-    shared: Counter[str] | None = None
-    for monomial, times in number.terms.items():
-        if not isinstance(times, int) or any(power < 0 for _, power in monomial):
-            return guard
-        powers = Counter({a: power for a, power in monomial if not isinstance(a, Fn)})
-        shared = powers if shared is None else shared & powers
-    return number / Poly({tuple(sorted(shared.items())): 1}) - 1 if shared else guard
