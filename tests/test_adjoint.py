@@ -18,7 +18,7 @@ from costmodel.language.writing import function, max_over, sum_
 from costmodel.mixers import builtin
 from costmodel.oracle.scalars import FUNCTIONS
 from costmodel.program.lowering import lower
-from costmodel.proofs.gradients import Gradients
+from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.numeric import VALUES
 from tests import small, systems
 
@@ -30,9 +30,9 @@ SIZES = (
 )
 
 
-def agree(mixer: Mixer, form: str, rewrites: tuple[str, ...] = ()) -> Gradients:
+def agree(mixer: Mixer, form: str, rewrites: tuple[str, ...] = ()) -> GradientComparison:
     """Every question at all sizes."""
-    made = Gradients(mixer, form, rewrites)
+    made = GradientComparison(mixer, form, rewrites)
     for sizes in SIZES:
         known = {k: v for k, v in sizes.items() if k in ("l", *mixer.letters)}
         made.at(small.complete(mixer, known))
@@ -63,7 +63,7 @@ def test_options(variant: str) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes())
 def test_random_systems(mixer: Mixer, sizes: dict[str, int]) -> None:
-    made = Gradients(mixer, "direct")
+    made = GradientComparison(mixer, "direct")
     made.at({k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
     assert made.apart == []
 
@@ -166,7 +166,7 @@ def test_a_union_turns_round_range_by_range() -> None:
         j = f.index("j", union((1, min_(1, i - w)), (cm.max_(1, i - w + 1), i)))
         y[i] = sum_(x[j] * x[i], over=j)
     for length, window in ((1, 1), (4, 2), (5, 3), (3, 5)):
-        made = Gradients(m, "direct").at({"l": length, "w": window})
+        made = GradientComparison(m, "direct").at({"l": length, "w": window})
         assert made.apart == []
 
 
@@ -234,7 +234,7 @@ def test_the_gradient_of_every_function(name: str) -> None:
     ends = [cm.evaluate(m, {"x": values["x"] + s * step}, {"l": 3}) for s in (1, -1)]
     assert np.allclose(found, given * (ends[0] - ends[1]) / (2 * step), rtol=1e-8)
     if name not in ("sqrt", "log"):  # they take no negative number, as the execution's inputs are
-        assert Gradients(m, "direct").at({"l": 3}).apart == []
+        assert GradientComparison(m, "direct").at({"l": 3}).apart == []
 
 
 def _wrong_product(g: Node, y: Node) -> Node:
@@ -245,7 +245,7 @@ def test_a_wrong_gradient_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(derivatives.OF_RESULT, "exp", _wrong_product)
     adjoint.cache_clear()
     try:
-        made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
+        made = GradientComparison(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
     finally:
         adjoint.cache_clear()
     assert any("gradient of W_Q" in line for line in made.apart)
@@ -264,7 +264,7 @@ def test_a_lost_share_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(node_rules.RULES, Ref, node_rules.Adjoint(lost))
     adjoint.cache_clear()
     try:
-        made = Gradients(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
+        made = GradientComparison(builtin("self-attention"), "direct").at({"l": 3, "d": 4, "n": 2})
     finally:
         adjoint.cache_clear()
     assert any("gradient of x" in line for line in made.apart)

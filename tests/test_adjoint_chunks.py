@@ -13,7 +13,7 @@ import costmodel as cm
 from costmodel.language.equations import Mixer
 from costmodel.language.indices import Index, min_
 from costmodel.language.writing import sum_
-from costmodel.proofs.gradients import Gradients
+from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly
 from tests import chunk_systems
@@ -46,7 +46,7 @@ def written(place: Place) -> Mixer:
 
 @pytest.mark.parametrize("name", READ)
 def test_every_question_about_gradients_equals_execution(name: str) -> None:
-    made = Gradients(written(READ[name]), "direct")
+    made = GradientComparison(written(READ[name]), "direct")
     for length, chunk in SIZES:
         made.at({"l": length, "C": chunk})
     assert (made.apart, made.refused) == ([], [])
@@ -114,7 +114,7 @@ def test_an_index_of_one_value_carries_a_bound_with_a_stride() -> None:
 def test_random_chunks(mixer: Mixer, sizes: list[dict[str, int]]) -> None:
     """Values, counts, traffic and activations of every gradient are answered; the span where the
     number of readers of an entry falls into few cases."""
-    made = Gradients(mixer, "direct")
+    made = GradientComparison(mixer, "direct")
     for at in sizes:
         made.at({k: v for k, v in at.items() if k in ("l", *mixer.letters)})
     assert made.apart == []

@@ -25,7 +25,7 @@ from costmodel.oracle.execute import Execution, execute, random_arrays, run
 from costmodel.oracle.scalars import Instance
 from costmodel.program.chosen_sizes import given_sizes, one_combination
 from costmodel.program.conventions import WANTED, Convention, convention
-from costmodel.proofs.gradients import Gradients
+from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
 from costmodel.report.document import Document, Page
@@ -54,7 +54,7 @@ def some(mixer: Mixer, form: str) -> tuple[str, ...]:
 def agree(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     """Counts, span, traffic, what is kept and values, against the execution of the equations."""
     mixer = builtin(name)
-    made = Gradients(mixer, form, rewrites)
+    made = GradientComparison(mixer, form, rewrites)
     for sizes in SIZES[:2]:
         made.at(complete(mixer, sizes))
     assert made.apart == []
@@ -95,7 +95,7 @@ CHOICES = st.sampled_from(
 def test_random_systems(mixer: Mixer, sizes: dict[str, int], choice: tuple[str, ...]) -> None:
     if choice == ("some",):
         choice = tuple(f"recompute={array}" for array in some(mixer, "direct"))
-    made = Gradients(mixer, "direct", choice)
+    made = GradientComparison(mixer, "direct", choice)
     try:
         made.at({k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
     except Unanswered:

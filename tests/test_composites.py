@@ -23,7 +23,7 @@ from costmodel.language.nodes import Node
 from costmodel.language.notation import COMPOSITES, equation
 from costmodel.language.writing import function
 from costmodel.program.lowering import lower
-from costmodel.proofs.against_oracle import Comparison
+from costmodel.proofs.against_oracle import OracleComparison
 
 Write = Callable[[Mixer, Form], Node]
 """The right side of y[i, b], from x (l, d) and the parameters gain and bias (d)."""
@@ -113,7 +113,7 @@ def small(name: str) -> list[dict[str, int]]:
 def test_rules_equal_execution(name: str, rewrites: tuple[str, ...], accounting: str) -> None:
     """Counts, span, state, traffic and values, whole sequence and token by token."""
     for sizes in small(name):
-        made = Comparison(system(SYSTEMS[name]), "", rewrites, accounting).at(sizes)
+        made = OracleComparison(system(SYSTEMS[name]), "", rewrites, accounting).at(sizes)
         assert (made.apart, made.refused) == ([], []), sizes
         asked = {"counts", "span", "unfused traffic"}
         one_token = {"values", "counts of one token", "state of one token", "span of one token"}
@@ -226,7 +226,7 @@ LARGER: Mapping[str, tuple[Mixer, tuple[dict[str, int], ...]]] = {
 def test_rules_equal_execution_in_larger_systems(name: str, rewrites: tuple[str, ...]) -> None:
     made_of, sets = LARGER[name]
     for sizes in sets:
-        made = Comparison(made_of, rewrites=rewrites).at(sizes)
+        made = OracleComparison(made_of, rewrites=rewrites).at(sizes)
         assert (made.apart, made.refused) == ([], []), sizes
 
 

@@ -11,7 +11,7 @@ from costmodel.language.nodes import Constant
 from costmodel.mixers import builtin
 from costmodel.program.conventions import OF_GRADIENTS, PADDINGS
 from costmodel.program.lowering import lower, padded
-from costmodel.proofs.gradients import Gradients
+from costmodel.proofs.gradients import GradientComparison
 from tests import small
 from tests.test_adjoint import agree
 
@@ -158,7 +158,7 @@ def attending(*, twice: bool) -> cm.Mixer:
 @pytest.mark.parametrize("twice", [False, True])
 def test_weights_that_are_read_for_something_else_keep_their_row_sums(twice: bool) -> None:
     mixer = attending(twice=twice)
-    made = Gradients(mixer, "direct", FUSED)
+    made = GradientComparison(mixer, "direct", FUSED)
     for l in (1, 4):
         made.at({"l": l, "d": 6, "n": 2})
     assert made.apart == []

@@ -18,7 +18,7 @@ from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program.lowering import lower
 from costmodel.program.recurrences import blocks
 from costmodel.program.tokens import tokens
-from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
 
@@ -497,7 +497,7 @@ def row_after(m: Mixer, f: Form, x: Array, y: Array) -> None:
 
 def test_a_loop_may_run_downward() -> None:
     """Rows that need the one after them: the last row is computed first."""
-    made = Comparison(mixer(row_after))
+    made = OracleComparison(mixer(row_after))
     for length in (1, 2, 5):
         made.at({"l": length, "d": 2})
     assert made.apart == [] and made.refused == []

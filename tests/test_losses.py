@@ -30,7 +30,7 @@ from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.program.recurrences import references
 from costmodel.program.wellformed import check_form
-from costmodel.proofs.gradients import Gradients
+from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
 from costmodel.report.document import Document, Page
@@ -54,9 +54,9 @@ def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
     return small.complete(mixer, {k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
 
 
-def made(mixer: Mixer, form: str, *names: str, accounting: str = "strict") -> Gradients:
+def made(mixer: Mixer, form: str, *names: str, accounting: str = "strict") -> GradientComparison:
     """Every question of the phases with gradients, against the execution of the equations."""
-    found = Gradients(mixer, form, names, accounting)
+    found = GradientComparison(mixer, form, names, accounting)
     for sizes in SIZES[:2]:
         found.at(complete(mixer, sizes))
     assert found.apart == []
@@ -91,7 +91,7 @@ def test_by_mac(loss: str) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes(), st.sampled_from(sorted(LOSSES)))
 def test_random_systems(mixer: Mixer, sizes: dict[str, int], loss: str) -> None:
-    found = Gradients(mixer, "direct", (f"loss={loss}",))
+    found = GradientComparison(mixer, "direct", (f"loss={loss}",))
     try:
         found.at({k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
     except Unanswered:

@@ -28,7 +28,7 @@ from costmodel.program import (
     tokens,
     trip_count,
 )
-from costmodel.proofs.against_oracle import Comparison
+from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.questions import count, evaluate, span, state, subject, traffic
 from costmodel.symbolic import constraints, piecewise, polyhedral_sums
 from costmodel.symbolic.polynomial import Poly
@@ -73,7 +73,7 @@ def _questions(name: str, form: str = "direct", rewrites: tuple[str, ...] = ()) 
 
     A crash is no wrong answer and does not count: a mutation has to be found by its number.
     """
-    made = Comparison(_mixer(name), form, rewrites).at(complete(_mixer(name), SIZES))
+    made = OracleComparison(_mixer(name), form, rewrites).at(complete(_mixer(name), SIZES))
     return {line.split(":")[0].split(" at ")[0] for line in made.apart if ", oracle " in line}
 
 
@@ -154,22 +154,22 @@ def _mixer(name: str) -> Mixer:
 
 @pytest.mark.parametrize("name", OWN)
 def test_without_a_mutation_small_systems_agree(name: str) -> None:
-    assert Comparison(_mixer(name)).at(complete(_mixer(name), SIZES)).apart == []
+    assert OracleComparison(_mixer(name)).at(complete(_mixer(name), SIZES)).apart == []
 
 
 @pytest.mark.parametrize("name", ["recurrent", "lstm"])
 def test_without_a_mutation_recurrences_agree(name: str) -> None:
-    assert Comparison(builtin(name)).at(complete(builtin(name), SIZES)).apart == []
+    assert OracleComparison(builtin(name)).at(complete(builtin(name), SIZES)).apart == []
 
 
 @pytest.mark.parametrize("name", ["self-attention", "she"])
 @pytest.mark.parametrize("rewrites", [(), ("safe-softmax",)])
 def test_without_a_mutation_they_agree(name: str, rewrites: tuple[str, ...]) -> None:
-    assert Comparison(builtin(name), rewrites=rewrites).at(SIZES).apart == []
+    assert OracleComparison(builtin(name), rewrites=rewrites).at(SIZES).apart == []
 
 
 def test_without_a_mutation_transforms_agree() -> None:
-    assert Comparison(builtin("he"), "fft").at(SIZES).apart == []
+    assert OracleComparison(builtin("he"), "fft").at(SIZES).apart == []
 
 
 def a_sum_of_r_terms_takes_r_additions(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from costmodel.language.nodes import Node
 from costmodel.language.writing import function, max_over, sum_
 from costmodel.program.lowering import lower
 from costmodel.program.tokens import tokens
-from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
 
@@ -310,7 +310,7 @@ def test_zeros_outside_of_an_array_are_those_of_its_sequence(handed_on: bool) ->
     for rewrites in ((), ("dense",), ("dense", "padded")):
         for sizes in ({"l": 1, "k": 1}, {"l": 1, "k": 3}, {"l": 3, "k": 2}, {"l": 4, "k": 5}):
             known = {**sizes, "d": 1, "n": 1, "t": sizes["l"]}
-            assert Comparison(mixer, "direct", rewrites=rewrites).at(known).apart == []
+            assert OracleComparison(mixer, "direct", rewrites=rewrites).at(known).apart == []
     counted = cm.count(mixer, convention="dense")
     assert counted.once is not None and not counted.once.classes
     assert counted.at(l=4, d=1, k=2, b=3).mul == 3 * counted.at(l=4, d=1, k=2).mul

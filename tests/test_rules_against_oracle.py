@@ -15,7 +15,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
 from costmodel.oracle.execute import execute
-from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.symbolic.sizes import ceil_log2
 from tests import chunk_systems, systems
 from tests.small import complete, has_inference
@@ -122,7 +122,7 @@ RANDOM_REWRITES = st.sampled_from([(), ("dense",), ("safe-softmax",), ("scale=fo
 @settings(max_examples=120)
 def test_random_systems(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]) -> None:
     """Whatever the rules answer about a system of the language is what its execution counts."""
-    assert Comparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
+    assert OracleComparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
 
 
 @given(
@@ -134,14 +134,14 @@ def test_random_systems(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str
 def test_random_causal_systems(
     mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]
 ) -> None:
-    assert Comparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
+    assert OracleComparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
 
 
 @given(mixer=chunk_systems.mixers(chunk_systems.PLACED), sizes=chunk_systems.sizes())
 @settings(max_examples=80)
 def test_random_systems_in_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
     """How deep a row is depends on its place in a chunk, however it is written and read."""
-    assert Comparison(mixer).at(sizes).apart == [], sizes
+    assert OracleComparison(mixer).at(sizes).apart == [], sizes
 
 
 def test_few_questions_about_one_token_of_chunks_are_left_open() -> None:
@@ -151,7 +151,7 @@ def test_few_questions_about_one_token_of_chunks_are_left_open() -> None:
     @given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
     @settings(max_examples=40)
     def ask(mixer: Mixer, sizes: dict[str, int]) -> None:
-        refused = Comparison(mixer).at(sizes).refused
+        refused = OracleComparison(mixer).at(sizes).refused
         asked[any(" at t=" in question for question in refused)] += 1
 
     ask()
@@ -165,7 +165,7 @@ def test_few_questions_about_random_systems_are_left_open() -> None:
     @given(mixer=systems.mixers(), sizes=systems.sizes())
     @settings(max_examples=60)
     def ask(mixer: Mixer, sizes: dict[str, int]) -> None:
-        asked[bool(Comparison(mixer).at(sizes).refused)] += 1
+        asked[bool(OracleComparison(mixer).at(sizes).refused)] += 1
 
     ask()
     assert asked[True] <= 0.3 * asked.total()
@@ -277,7 +277,7 @@ def test_a_row_is_as_deep_as_its_own_chunk() -> None:
         D[(q - 1) * C + e] = cm.sum_(x[(q - 1) * C + o], over=o)
         y[i] = cm.sum_(D[i] * p[n], over=n) + cm.sum_(x[j], over=j)
     for l_, C_ in ((5, 4), (4, 4), (9, 4), (3, 2), (2, 5)):
-        made = Comparison(mixer).at({"l": l_, "C": C_})
+        made = OracleComparison(mixer).at({"l": l_, "C": C_})
         assert made.apart == [], (l_, C_)
         assert not [line for line in made.refused if " at t=" in line]
 
@@ -365,7 +365,7 @@ def test_a_token_whose_work_depends_on_the_end_is_refused(
     with pytest.raises(Unsupported, match=f"^{re.escape(said)}$"):
         cm.state(mixer)
     for l in (1, 2, 3, 6):
-        made = Comparison(mixer).at({"l": l, "C": 2, "w": 2})
+        made = OracleComparison(mixer).at({"l": l, "C": 2, "w": 2})
         assert made.apart == []
         assert {"counts", "unfused traffic", "values"} <= made.compared.keys()
 
@@ -414,6 +414,6 @@ def test_what_depends_on_no_input_at_the_end(l: int, w: int) -> None:
         A = f.array("A", size)
         A[i] = cm.sum_(x[s], over=s)
         y[i] = cm.sum_(A[j], over=j) + p[i] * p[i]
-    made = Comparison(mixer).at({"l": l, "w": w})
+    made = OracleComparison(mixer).at({"l": l, "w": w})
     assert made.apart == []
     assert {"counts", "compulsory traffic", "unfused traffic"} <= made.compared.keys()

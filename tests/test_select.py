@@ -27,7 +27,7 @@ from costmodel.oracle.algorithms import CHOICES, Comparisons, Contender
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program import dependence, tokens, trip_count
 from costmodel.program.phases import instances
-from costmodel.proofs.against_oracle import Comparison
+from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.questions import count, evaluate, span, state
 from costmodel.questions.derivation import sums
 from costmodel.questions.subject import system_of
@@ -247,7 +247,7 @@ each_mixer = pytest.mark.parametrize("write", ANSWERED, ids=lambda w: w.__name__
 @each_size
 def test_a_choice_is_counted_as_executed(write: Write, sizes: dict[str, int]) -> None:
     """Whole sequences and single tokens; c is 1, below, equal to and above the number of rows."""
-    made = Comparison(mixer(write)).at(sizes)
+    made = OracleComparison(mixer(write)).at(sizes)
     assert made.apart == []
     assert {*ANSWERED[write]} - {*made.compared} == set()
 
@@ -258,7 +258,7 @@ def test_a_choice_is_counted_as_executed(write: Write, sizes: dict[str, int]) ->
 def test_a_choice_is_counted_under_rewrites(
     write: Write, rewrites: tuple[str, ...], accounting: str
 ) -> None:
-    made = Comparison(mixer(write), "", rewrites, accounting).at(SIZES[3])
+    made = OracleComparison(mixer(write), "", rewrites, accounting).at(SIZES[3])
     assert made.apart == []
     assert "span" in made.compared
 
@@ -808,7 +808,7 @@ def test_a_mutation_is_noticed(
     mutate: Callable[[Patch], None], write: Write, question: str, monkeypatch: Patch
 ) -> None:
     mutate(monkeypatch)
-    made = Comparison(mixer(write)).at(SIZES[2])
+    made = OracleComparison(mixer(write)).at(SIZES[2])
     apart = {line.partition(":")[0].partition(" at t=")[0] for line in made.apart}
     one_token = {line.partition(" at t=")[0] for line in made.apart if " at t=" in line}
     assert question in apart | {f"{what} of one token" for what in one_token}

@@ -13,7 +13,7 @@ from costmodel.language.equations import Mixer
 from costmodel.language.writing import function
 from costmodel.oracle.execute import random_arrays, run
 from costmodel.program.recurrences import ascending, blocks
-from costmodel.proofs.gradients import Gradients
+from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.subject import system_of
 from tests import chunk_systems
 from tests.small import complete
@@ -165,7 +165,7 @@ def interleaved() -> Mixer:
 def test_an_array_that_is_written_before_and_after_another_one() -> None:
     """exp of a sum of 5, two products: 3 + 1 + 2 levels."""
     assert cm.span(interleaved()).at(l=5) == 3 + 1 + 2
-    made = Gradients(interleaved(), "direct")
+    made = GradientComparison(interleaved(), "direct")
     for length in (1, 2, 5):
         made.at({"l": length})
     assert made.apart == []

@@ -26,7 +26,7 @@ from costmodel.mixers import builtin
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program.lowering import lower
 from costmodel.program.phases import instances
-from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.questions.derivation import sums
 from costmodel.questions.peers import contraction_counts
 from costmodel.questions.subject import system_of
@@ -204,7 +204,7 @@ def test_a_layout_is_what_its_execution_counts(
     write: Write, sizes: dict[str, int], accounting: str
 ) -> None:
     mixer = written(write)
-    assert Comparison(mixer, accounting=accounting).at(complete(mixer, sizes)).apart == []
+    assert OracleComparison(mixer, accounting=accounting).at(complete(mixer, sizes)).apart == []
 
 
 # Layout -> what is not derived, and why; everything else is answered.
@@ -216,7 +216,7 @@ LEFT_OPEN: dict[Write, set[str]] = {
 @each_layout
 def test_every_question_about_a_layout_is_answered(write: Write) -> None:
     mixer, sizes = written(write), {"l": 5, "d": 3, "w": 2, "s": 2}
-    found = Comparison(mixer).at(sizes)
+    found = OracleComparison(mixer).at(sizes)
     assert {line.split(":")[0].split(" at ")[0] for line in found.refused} == LEFT_OPEN.get(
         write, set()
     )
@@ -447,7 +447,7 @@ REWRITES = st.sampled_from([(), ("dense",), ("safe-softmax",), ("scale=folded",)
 @given(mixer=systems.mixers(RANGES), sizes=systems.sizes(), rewrites=REWRITES)
 @settings(max_examples=200)
 def test_random_systems(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]) -> None:
-    assert Comparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
+    assert OracleComparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
 
 
 @given(mixer=systems.mixers(RANGES, grown=True), sizes=systems.sizes(), rewrites=REWRITES)
@@ -455,7 +455,7 @@ def test_random_systems(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str
 def test_random_systems_with_loops(
     mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]
 ) -> None:
-    assert Comparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
+    assert OracleComparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
 
 
 def test_few_questions_about_random_systems_are_left_open() -> None:
@@ -464,7 +464,7 @@ def test_few_questions_about_random_systems_are_left_open() -> None:
     @given(mixer=systems.mixers(RANGES), sizes=systems.sizes())
     @settings(max_examples=60)
     def ask(mixer: Mixer, sizes: dict[str, int]) -> None:
-        asked[bool(Comparison(mixer).at(sizes).refused)] += 1
+        asked[bool(OracleComparison(mixer).at(sizes).refused)] += 1
 
     ask()
     assert asked[True] <= 0.3 * asked.total()

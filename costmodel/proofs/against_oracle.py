@@ -1,6 +1,7 @@
-"""Do the rules answer what instrumented execution tallies? Every question about one form, compared.
+"""Does every derived answer about one form of a mixer equal what instrumented execution tallies?
 
-Operations, depth, state, traffic and values, for a whole sequence and for each token by itself.
+Compared are operations, depth, state, traffic and values, for a whole sequence and for each token
+of one-token inference.
 """
 
 from __future__ import annotations
@@ -25,29 +26,30 @@ from costmodel.questions.subject import system_of
 from costmodel.symbolic.constraints import variables_of
 
 TOLERANCE = 1e-9
-"""Two float64 summation orders of a few dozen numbers of size one differ by a few 1e-15; quotients
-and products of earlier results may raise that a thousandfold."""
+"""Sums of a few dozen numbers near 1 in two orders differ by a few 1e-15 in float64; quotients and
+products of earlier results may raise that a thousandfold."""
 
 Sizes = Mapping[str, int]
 
 
 @dataclass
-class Comparison:
-    """One form under one convention; `apart` collects a line for every question that differs.
+class OracleComparison:
+    """The questions about one form under one convention, each derived and executed.
 
-    `refused` collects the questions that the rules leave open, with the reason: no answer is not a
-    wrong answer, but a mixer that the project ships has to have all of them.
+    `apart` collects a line for every question whose two answers differ. `refused` collects the
+    questions that have no derived answer, with the reason: no answer is not a wrong answer, but the
+    project's own mixers must have all of them.
     """
 
     mixer: Mixer
     form: str = ""
-    """The default form if empty."""
+    """The form's name; empty for the default form."""
     rewrites: tuple[str, ...] = ()
     accounting: str = "strict"
     apart: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     compared: dict[str, None] = field(default_factory=dict)
-    """The questions that were answered and compared, without their positions."""
+    """The questions that were answered and compared, without the position t."""
 
     def __post_init__(self) -> None:
         """Take the default form."""
@@ -63,7 +65,7 @@ class Comparison:
         return Answers(self.mixer, self.form, phase, convention(self.convention))
 
     def check(self, question: str, derive: Callable[[], object], executed: object) -> None:
-        """Hold one derived answer against the executed one."""
+        """Compare one derived answer with the executed one."""
         try:
             derived = derive()
         except (Unsupported, Unanswered) as reason:
@@ -76,8 +78,8 @@ class Comparison:
         if derived != executed:
             self.apart.append(f"{question}: rules {derived}, oracle {executed}")
 
-    def at(self, sizes: Sizes) -> Comparison:
-        """Ask every question at these sizes."""
+    def at(self, sizes: Sizes) -> OracleComparison:
+        """Compare every question at these sizes."""
         run = self._run(sizes, sizes["l"])
         self._forward(sizes, run)
         if "dense" not in self.rewrites:
@@ -138,9 +140,9 @@ class Comparison:
         )
 
     def _longer(self, sizes: Sizes) -> Execution:
-        """An execution of a sequence that goes on for as long as rows read what lies behind them:
-        twice the largest window, the largest number in a bound, and as many rows as the last entry
-        of any array is late."""
+        """An execution of a sequence so much longer that no row up to l is near its end: longer by
+        twice the largest window, the largest number in a bound, and the number of rows after which
+        the last entry of any array is computed late."""
         indices = [p for i in self.mixer.forms[self.form].indices.values() for p in i.pieces]
         bounds = [b for i in indices for b in i.ends if b in i.lower or variables_of([b])]
         windows = {name for b in bounds for name in b.letters - variables_of([b]) - {"l"}}
@@ -155,7 +157,7 @@ class Comparison:
         return self._run(sizes, length + late) if late > 0 else run
 
     def _past_the_end(self, at: Sizes) -> str:
-        """Why one token has no answer at these sizes, though it has one at others."""
+        """Why one-token inference has no answer at these sizes, though at others; "" if it has."""
         try:
             found = overruns(system_of(self.mixer, self.form, self.rewrites, "inference"))
         except (Unsupported, Unanswered):
@@ -163,7 +165,7 @@ class Comparison:
         return next((overrun.reason(at) for overrun in found if overrun.at(at)), "")
 
     def _not_causal(self, about: Answers, sizes: Sizes) -> None:
-        """One token has no cost of its own: every question about it gives its reason."""
+        """Check that no question about one token is answered, as the form is not causal."""
         for tally, quantity in tallies():
             if quantity.token is None:
                 continue
@@ -175,7 +177,7 @@ class Comparison:
 
 
 def tallies() -> Iterator[tuple[Tally, Quantity]]:
-    """What is derived of every question, and the quantity of the oracle that it equals."""
+    """Each derived quantity of every question, with the quantity of the oracle that it equals."""
     for question in QUESTIONS:
         for tally in question.tallies:
             yield tally, QUANTITIES[tally.quantity or tally.name]
@@ -191,18 +193,19 @@ def _goes_on(about: Answers) -> bool:
 
 
 def _instances(run: Execution, t: int) -> Counter[int]:
-    """How often each equation is worked out for token t."""
+    """Equation -> how many of its instances are executed for token t."""
     return Counter(instance.equation for instance in run.instances if instance.token == t)
 
 
 def general(question: str) -> str:
-    """A question without the position that it was asked at: `counts of one token`."""
+    """The name of a question without its position: `counts of one token` for `counts at t=3`."""
     what, at, _ = question.partition(" at t=")
     return f"{what} of one token" if at else what
 
 
 def causal(form: Form, sizes: Sizes) -> bool:
-    """Whether the form is causal at sizes at which windows and sequences are longer than 1."""
+    """Whether execution finds the form causal, with windows of at least 2 and a length of at least
+    3, as shorter ones would hide later tokens."""
     windows = {letter: max(sizes[letter], 2) for letter in ("w", "k") if letter in sizes}
     return execute(form, {**sizes, **windows}, length=max(sizes["l"], 3)).causal
 
@@ -215,8 +218,8 @@ def differences(
     rewrites: Sequence[str] = (),
     accounting: str = "strict",
 ) -> list[str]:
-    """Every question on which rules and oracle disagree, or that has no answer, a line each."""
-    made = Comparison(mixer, form, tuple(rewrites), accounting).at(sizes)
+    """A line for every question on which rules and oracle disagree, or that has no answer."""
+    made = OracleComparison(mixer, form, tuple(rewrites), accounting).at(sizes)
     return made.apart + made.refused
 
 

@@ -1,7 +1,8 @@
-"""Does a mixer hold what its author claims? The proofs that need no module.
+"""Does a mixer pass the proofs that need its equations only, and no module?
 
-Well formed; causal or not; derived answers equal instrumented execution; forms agree. A proof that
-fails says where: the first equation that differs and the smallest sizes at which it does.
+The proofs: the equations are well formed; they are causal or not, as derived; derived answers equal
+instrumented execution; all forms give the same numbers. A proof that fails names the first equation
+that differs and the smallest sizes at which it does.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import check_form
-from costmodel.proofs.against_oracle import TOLERANCE, Comparison, Sizes, causal, general
-from costmodel.proofs.gradients import Gradients
+from costmodel.proofs.against_oracle import TOLERANCE, OracleComparison, Sizes, causal, general
+from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.count import count_equations
 from costmodel.questions.counts import with_once
 from costmodel.questions.evaluate import evaluate_all
@@ -68,29 +69,29 @@ class Proof:
 
 
 def prove(mixer: Mixer) -> list[Proof]:
-    """The proofs of a mixer's equations, in order; what cannot follow a failure is left out."""
+    """The proofs of a mixer's equations, in order; the first one alone where it fails."""
     proofs = [_well_formed(mixer)]
     if not proofs[0].passed:
         return proofs
     return [
         *proofs,
         *_causality(mixer),
-        *_executed(mixer),
+        *_equal_execution(mixer),
         *_gradients(mixer),
         *_forms_agree(mixer),
     ]
 
 
 def words(sizes: Sizes) -> str:
-    """`l = 2, d = 3`."""
+    """Sizes as text: `l = 2, d = 3`."""
     return ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
 
 
 def first_apart(mixer: Mixer, apart: Callable[[Sizes], str]) -> tuple[dict[str, int], str] | None:
-    """The smallest sizes at which `apart` has something to say, and what it says; None if it has
-    nothing to say at any set of small sizes.
+    """The smallest sizes at which `apart` returns a text, and this text; None if `apart` returns ""
+    at all sets of small sizes.
 
-    Smallest: no single letter can be lowered without silencing it.
+    Smallest: no single size can be lowered so that `apart` still returns a text.
     """
     for sizes in small_sizes(mixer):
         if said := apart(sizes):
@@ -114,7 +115,7 @@ def _shrunk(
 
 
 def _well_formed(mixer: Mixer) -> Proof:
-    """Every form is written in the order of computation and runs at every set of small sizes."""
+    """Whether every form is written in the order of computation, and runs at all small sizes."""
     name = "well formed"
 
     def stopped(sizes: Sizes) -> str:
@@ -144,7 +145,7 @@ def _well_formed(mixer: Mixer) -> Proof:
 
 
 def _causality(mixer: Mixer) -> Iterator[Proof]:
-    """Derived and executed causality are the same."""
+    """Whether each form is causal exactly where its execution is, at all small sizes."""
     for name, form in mixer.forms.items():
         reason = inference_reason(lower(form))
         apart = first_apart(mixer, lambda s, form=form: "" if causal(form, s) else "not causal")  # type: ignore[misc]
@@ -163,20 +164,20 @@ def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
     return f"derived: {said}; executed: {executed}"
 
 
-def _executed(mixer: Mixer) -> Iterator[Proof]:
-    """Counts, once, span, state, traffic and values, at every set of small sizes."""
+def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
+    """Whether counts, span, state, traffic and values equal execution at all small sizes."""
     for form in mixer.forms:
-        made = Comparison(mixer, form)
+        made = OracleComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
-        done = "; ".join([", ".join(made.compared), *_left(made)])
+        done = "; ".join([", ".join(made.compared), *_unanswered(made)])
         proof = _proof(f"{form}: counts equal instrumented execution", apart, done)
         yield proof if "counts" in made.compared or apart else replace(proof, passed=None)
 
 
 def _differing(
-    made: Comparison, where: Callable[[Mixer, str, Sizes], str] | None, sizes: Sizes
+    made: OracleComparison, where: Callable[[Mixer, str, Sizes], str] | None, sizes: Sizes
 ) -> str:
-    """The first answer that differs at some sizes; what was compared stays noted."""
+    """The first answer that differs at some sizes, "" if none; `made.compared` keeps growing."""
     made.apart.clear()
     made.at(sizes)
     if not made.apart:
@@ -184,8 +185,8 @@ def _differing(
     return (where(made.mixer, made.form, sizes) if where else "") + made.apart[0]
 
 
-def _left(made: Comparison) -> Iterator[str]:
-    """The questions that are left open, each reason once."""
+def _unanswered(made: OracleComparison) -> Iterator[str]:
+    """The questions without a derived answer, a line for each reason."""
     reasons: dict[str, str] = {}
     for line in made.refused:
         question, _, reason = line.partition(": ")
@@ -195,8 +196,8 @@ def _left(made: Comparison) -> Iterator[str]:
         yield f"{question} is not derived{everywhere}: {reason}"
 
 
-def _grouped(answered: Iterable[str]) -> Iterator[str]:
-    """The questions about gradients that were answered, in few words."""
+def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
+    """The questions about gradients that were compared, costs of both phases in one line."""
     parts = [question.partition(", ")[::2] for question in answered]
     costs = dict.fromkeys(name for name, phase in parts if phase)
     values = [name for name, phase in parts if not phase]
@@ -207,11 +208,11 @@ def _grouped(answered: Iterable[str]) -> Iterator[str]:
 
 
 def _gradients(mixer: Mixer) -> Iterator[Proof]:
-    """Values and costs of the gradients' equations, at every set of small sizes."""
+    """Whether values and costs of the gradients equal execution at all small sizes."""
     for form in mixer.forms:
-        made = Gradients(mixer, form)
+        made = GradientComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, None))
-        done = "; ".join([*_grouped(made.compared), *_left(made)])
+        done = "; ".join([*_gradient_questions(made.compared), *_unanswered(made)])
         proof = _proof(f"{form}: gradients equal execution", apart, done)
         yield proof if made.compared or apart else replace(proof, passed=None)
 
@@ -238,14 +239,14 @@ def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
 
 
 def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
-    """Every other form gives the numbers of the first."""
+    """Whether every other form gives the numbers of the first form."""
     first, *others = mixer.forms
     for other in others:
 
         def differing(sizes: Sizes, other: str = other) -> str:
             arrays = random_arrays(mixer.forms[first], sizes)
             one, two = (evaluate_all(mixer, arrays, sizes, form) for form in (first, other))
-            parted = [name for name in two if name in one and _apart(one[name], two[name])]
+            parted = [name for name in two if name in one and _differ(one[name], two[name])]
             output = mixer.role("output").name
             if output not in parted:
                 return ""
@@ -255,7 +256,7 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
         yield _proof(f"{other}: equals {first}", first_apart(mixer, differing), "the same numbers")
 
 
-def _apart(one: Any, two: Any) -> bool:
+def _differ(one: Any, two: Any) -> bool:
     """Whether two arrays have other shapes, or entries that differ beyond rounding."""
     if one.shape != two.shape:
         return True

@@ -1,7 +1,8 @@
-"""Are a mixer's gradients derived rightly? The equations of the backward pass, run and counted.
+"""Are the derived gradients of a mixer right, in their values and in what they cost?
 
-Values: the gradients that the equations give, against differences of the output. Costs: the rules'
-answers for the backward pass and the training step, against the tallies of their execution.
+Values: the gradients that the derived equations give are compared with difference quotients of the
+output. Costs: the derived answers for the backward pass and the training step are compared with
+tallies of their execution.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Bracket, walk
 from costmodel.oracle.execute import Execution, run
 from costmodel.oracle.interpreter import Values
-from costmodel.proofs.against_oracle import Comparison, Sizes, tallies
+from costmodel.proofs.against_oracle import OracleComparison, Sizes, tallies
 from costmodel.questions.evaluate import evaluate_all, gradients
 from costmodel.questions.subject import system_of
 
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 STEP = 1e-6
-"""Of the difference quotients: their error, of second order, is far below TOLERANCE."""
+"""The step of difference quotients: their error, of order STEP**2, is far below TOLERANCE."""
 TOLERANCE = 1e-6
 
 
 @dataclass
-class Gradients(Comparison):
-    """The gradients of one form under one convention; see `Comparison`."""
+class GradientComparison(OracleComparison):
+    """The gradients of one form under one convention; see `OracleComparison`."""
 
-    def at(self, sizes: Sizes) -> Gradients:
-        """Ask every question about the gradients at these sizes."""
+    def at(self, sizes: Sizes) -> GradientComparison:
+        """Compare every question about the gradients at these sizes."""
         try:
             system = system_of(self.mixer, self.form, self.rewrites, "backward")
         except Unsupported as reason:
@@ -67,8 +68,8 @@ class Gradients(Comparison):
     def _slopes(
         self, system: System, done: Execution, sizes: Sizes
     ) -> dict[str, tuple[Callable[[], str], str]]:
-        """The slope along a direction, of every array that gets a gradient: derived, and as a
-        difference quotient of the result, which is the output or its loss."""
+        """For every array with a gradient: how to derive the slope along one direction, and the
+        difference quotient of the result (the output, or its loss) along the same direction."""
         arrays = dict(done.arrays)
         given = arrays.pop(system.given.name)
         names = tuple(self.rewrites)
@@ -83,7 +84,7 @@ class Gradients(Comparison):
             found = evaluate_all(self.mixer, known, sizes, self.form, names, "training-step")
             return found[system.mixer.role("output").name]
 
-        for name, slope in self._executed(system, done):
+        for name, slope in self._executed_gradients(system, done):
             values, along = arrays[name], _direction(arrays[name])
             ends = [output({name: values + sign * STEP * along}) for sign in (1, -1)]
             quotient = float(((ends[0] - ends[1]) / (2 * STEP) * given).sum())
@@ -98,7 +99,7 @@ class Gradients(Comparison):
             found[name] = (evaluated, str(quotient if close else executed))
         return found
 
-    def _executed(
+    def _executed_gradients(
         self, system: System, done: Execution
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         import numpy as np
@@ -120,14 +121,14 @@ def _has_maximum(system: System) -> bool:
 
 
 def _rows_alike(arrays: Values, system: System) -> Values:
-    """The same arrays with all rows of the input alike, so that the first entry is the largest: the
-    span says how deep the gradient of a maximum can be, whichever entry wins."""
+    """The arrays with all rows of the input equal, so that the first entry is the largest: the span
+    is that of the deepest gradient of a maximum, which depends on which entry is the largest."""
     name = system.mixer.role("input").name
     return {**arrays, name: arrays[name] * 0 + arrays[name][:1]}
 
 
 def _direction(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Some direction, the same at every run."""
+    """A random direction, the same at every call."""
     import numpy as np
 
     direction: np.ndarray[Any, Any] = np.random.default_rng(0).uniform(-1, 1, values.shape)

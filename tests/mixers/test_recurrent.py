@@ -23,7 +23,7 @@ from costmodel.language.equations import Mixer
 from costmodel.language.writing import function, sum_
 from costmodel.oracle.execute import execute
 from costmodel.program.lowering import lower
-from costmodel.proofs.against_oracle import Comparison, differences
+from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.questions.order import order
 from costmodel.symbolic.sizes import ceil_log2
 from profiler.modules import registry
@@ -521,7 +521,7 @@ def test_zero_state_starts_every_loop_at_row_1(shift: int) -> None:
     assert plain.counts() == {"add": 3, "mul": 3 + 3}
     assert plain.output.tolist() != [0.0] * 4
     for sizes in ({"l": 1}, {"l": 4}):
-        assert Comparison(m, rewrites=("zero-state",)).at(sizes).apart == []
+        assert OracleComparison(m, rewrites=("zero-state",)).at(sizes).apart == []
 
 
 def test_the_caption_names_it(capsys: pytest.CaptureFixture[str]) -> None:

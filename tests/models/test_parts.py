@@ -12,7 +12,7 @@ import costmodel as cm
 from costmodel.language.equations import Mixer
 from costmodel.networks import parts
 from costmodel.oracle.execute import execute, random_arrays
-from costmodel.proofs.against_oracle import Comparison
+from costmodel.proofs.against_oracle import OracleComparison
 
 SIZES = ({"l": 5, "d": 3, "u": 7, "f": 2}, {"l": 3, "d": 2, "u": 5, "f": 7})
 """Distinct small primes."""
@@ -68,7 +68,7 @@ def test_parts_are_counted_as_their_execution_counts_them(
     for sizes in (*SIZES, ONES):
         if name == "norm without bias and eps" and sizes["d"] == 1:
             continue  # one entry deviates by 0 from its mean, and is divided by that
-        made = Comparison(PARTS[name], rewrites=rewrites).at(sizes)
+        made = OracleComparison(PARTS[name], rewrites=rewrites).at(sizes)
         assert made.apart == [], sizes
         assert all("traffic" in line and "values of" in line for line in made.refused)
         assert "counts" in made.compared
