@@ -83,7 +83,7 @@ def arithmetic_of(
 ) -> dict[str, int] | str:
     """Multiplications and additions, or why they are unknown."""
     matrix = None if executed is None else tensor_total(executed)
-    worked = None if opcodes is None else any(map(of_tensor_cores, opcodes))
+    worked = None if opcodes is None else any(o.partition(".")[0] in MATRIX for o in opcodes)
     if worked and not matrix:
         return f"tensor cores worked, and their totals were not read{without and f': {without}'}"
     if worked is None and matrix is None:
@@ -96,11 +96,6 @@ def arithmetic_of(
     scale = halves or 0 if dtype in HALF else 0
     of_tiles = (matrix or 0) / 2
     return {name: round(plain[name] + scale * half[name] + of_tiles) for name in ("mul", "add")}
-
-
-def of_tensor_cores(opcode: str) -> bool:
-    """Whether an instruction is a floating-point instruction of tensor cores."""
-    return opcode.partition(".")[0] in MATRIX
 
 
 def tensor_total(executed: Mapping[str, int]) -> int | None:

@@ -31,8 +31,8 @@ from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
 
-LAUNCH_BOUND = 1.3  # a GPU that needs less than this times what enqueueing takes waits for the host
-GRAPH_GAIN = 1.2  # so much slower than its graph, and a call is bound by its launches
+LAUNCH_BOUND = 1.3  # GPU time over enqueueing time below which the GPU waits for the host
+GRAPH_GAIN = 1.2  # call time over its graph's time above which launches bound the call
 
 
 def latency(

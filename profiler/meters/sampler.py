@@ -23,15 +23,11 @@ from profiler.meters.effective_sample_size import (
 )
 from profiler.meters.timers import Call, CudaTimer, Timer
 
-BLOCK_TICKS = 50  # a timed region lasts at least so many ticks of the clock
+BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
 
 
-CLOCK_EVERY_S = 0.1  # between two looks at a GPU's clock while it warms up
-
-
-CLOCKS = 3  # so many looks in a row tell whether it has settled
-
-
+CLOCK_EVERY_S = 0.1  # between two readings of a GPU's clock during warm-up
+CLOCKS = 3  # readings that must agree for the clock to have settled
 COOLING_S = 0.05  # the pause before a disturbed round is repeated; half as long again each time
 
 
@@ -287,14 +283,14 @@ class LatencyLimits:
     max_samples: int = 1000
     min_seconds: float = 0.5
     max_seconds: float = 15.0
-    settled: float = 0.01  # both ends of the median's interval within this part of the median
-    noise: float = 0.05  # the spread's own relative spread, where the median does not settle
+    settled: float = 0.01  # largest distance of the interval's ends, relative to the median
+    noise: float = 0.05  # the relative change of the spread at which sampling stops
     warmup_calls: int = 50
     warmup_seconds: float = 5.0
-    warmup_steady: float = 0.05  # three calls in a row within this part of the longest
-    warmup_gpu_seconds: float = 1.0  # a GPU works for so long before it is timed, if it may
-    warmup_clock: float = 0.02  # and until its clock stays within this part of the highest
-    retries: int = 3  # of a disturbed round of samples, and of a warm-up that ended too early
+    warmup_steady: float = 0.05  # three calls in a row differ by at most this share
+    warmup_gpu_seconds: float = 1.0  # a GPU works at least this long, caps permitting
+    warmup_clock: float = 0.02  # and until its last clocks differ by at most this share
+    retries: int = 3  # for a disturbed round, and for a warm-up that ended too early
     late: float = 5.0  # a first sample this many medians long belongs to the warm-up
     slow_clock: float = 0.75  # a clock below this part of its median is a disturbance
 

@@ -39,7 +39,10 @@ THERE_BEFORE = "inputs, and the gradient of the output: they were there before t
 MADE = "gradients of parameters, which stand apart in the equations' peak: held once they are there"
 RENAMED = "entries that an equation sets equal to others, which are kept: the same entries once"
 HOW = {
-    HELD_ON: "held after the last operation that reads it, by a name in the program or the graph",
+    HELD_ON: (
+        "still allocated after its last use, because a variable of the program or the autograd "
+        "graph refers to it"
+    ),
     SUMMED: (
         "where gradients meet, autograd writes their sum over the first one, and a linear map its "
         "sum with a bias over the product: no array of its own"

@@ -47,7 +47,7 @@ from profiler.records.words import PHASES
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.lower_bounds import flagged
 from profiler.run.prepare import PreparedCall, prepare
-from profiler.run.request import Request
+from profiler.run.request import Request, form_of
 
 
 def measure(
@@ -125,7 +125,7 @@ def _assembled(
     found = Measurement(
         mixer=request.mixer.origin,
         implementation=request.implementation.name,
-        form=_form(request),
+        form=form_of(request.implementation, request.phase),
         sizes=dict(request.sizes),
         dtype=request.dtype,
         phase=phase_name(request.phase),
@@ -217,11 +217,6 @@ def failure(error: Exception) -> str:
     return reason_of(error) if isinstance(error, ValueError) else failure_words(error)
 
 
-def _form(request: Request) -> str:
-    chosen = request.implementation
-    return (chosen.step_form or "") if phase_name(request.phase) == "inference" else chosen.form
-
-
 def _with_candidate(request: Request, reason: str) -> str:
     return f"{request.mixer.name} {request.implementation.name} ({request.dtype}): {reason}"
 
@@ -309,9 +304,11 @@ def tensors_at_peak(work: PreparedCall, phase: str) -> Measured:
     """The most bytes that tensors made in the call hold at once; how many fewer they are without
     each class of bytes is in details."""
     if phase == "inference":
-        return Unavailable("what one new token holds is not told apart: its memory is its state")
+        return Unavailable("the memory of one new token is its state: its tensors are not listed")
     if not work.trivial:
-        return Unavailable("what the forward pass kept is not told from what the call holds")
+        return Unavailable(
+            "a backward pass alone also holds what the forward pass kept: measure the training step"
+        )
     try:
         work.restore()
         found = held_at_most(work.bare, owned(work), work.args)
@@ -330,7 +327,7 @@ def activation_bytes(work: PreparedCall) -> Measured:
         saved = saved_bytes(work.forward, parameters=owned(work), inputs=work.args)
         classes = kept_by(work.forward, owned(work), work.args)
     except Exception as error:  # a dispatch mode may disturb a user's module
-        return Unavailable(f"what is kept could not be followed: {reason_of(error)}")
+        return Unavailable(f"what the forward pass keeps could not be followed: {reason_of(error)}")
     held = classes.total + (saved.unseen or 0)
     details = {"classes": classes.by_class(), "unseen": saved.unseen, "saved": asdict(saved)}
     return Reading("activations", held, "B", (float(held),), details)

@@ -152,14 +152,10 @@ def _forward_work(request: Request) -> PreparedCall:
     return with_turns(work, request, lambda turn: _inputs(request, sizes, turn))
 
 
-def _bounded(request: Request) -> bool:
-    return bool(getattr(request.implementation.module, "bounded", False))
-
-
 def _step_work(request: Request) -> PreparedCall:
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
-    if not _bounded(request):
+    if not getattr(request.implementation.module, "bounded", False):
         sizes["l"] = max(sizes["l"], t)
     module = _built_module(request, sizes, train=False)
     contexts = _contexts(request, sizes)

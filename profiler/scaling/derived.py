@@ -117,7 +117,9 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
         if not all(guard.rational(sizes) >= 0 for guard in guards):
             continue
         for monomial, number in poly.terms.items():
-            if any(isinstance(atom, Fn) and atom_letters(atom) & letters for atom, _ in monomial):
+            if any(
+                isinstance(atom, Fn) and Poly.atom(atom).letters & letters for atom, _ in monomial
+            ):
                 raise NotSmooth("a formula with steps in it has no local exponent")
             term = Fraction(Poly({monomial: number}).rational(sizes))
             value += term
@@ -125,11 +127,6 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
     if not value:
         raise NotSmooth("what is zero has no exponent")
     return moved / value
-
-
-def atom_letters(atom: str) -> frozenset[str]:
-    """The sizes that an atom depends on."""
-    return Poly.atom(atom).letters
 
 
 def executed_counts(of: ExecutedMixer) -> Counts:

@@ -152,7 +152,7 @@ def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
     try:
         followed = found.zeros
     except TraceError as error:
-        return {}, (f"zeros that fill gradients up are not told apart: {error}",)
+        return {}, (f"zeros that fill gradients up are not counted separately: {error}",)
     broken = {name: poly for name, poly in followed.items() if not isinstance(poly, Poly)}
     notes = tuple(f"zeros that fill gradients up: {name}: {why}" for name, why in broken.items())
     return {name: poly for name, poly in followed.items() if isinstance(poly, Poly)}, notes

@@ -146,7 +146,8 @@ def energy_reading(
     """
     trials = found.of(name)
     gross = tuple(trial.window.call_J for trial in trials)
-    idles = [found.idle_W(middle_ns(trial)) for trial in trials]
+    stretches = [trial.window.stretch for trial in trials]
+    idles = [found.idle_W((stretch.start_ns + stretch.end_ns) / 2) for stretch in stretches]
     net = [
         joules - idle_W * trial.window.call_s
         for joules, idle_W, trial in zip(gross, idles, trials, strict=True)
@@ -243,11 +244,6 @@ def checks_of(trials: Sequence[Trial]) -> list[float]:
     """Mean power by the second sensor, W, one value per trial; empty unless every trial has one."""
     found = [trial.window.stretch.check_W for trial in trials]
     return [check for check in found if check is not None] if None not in found else []
-
-
-def middle_ns(trial: Trial) -> float:
-    """The moment in the middle of a trial's window."""
-    return (trial.window.stretch.start_ns + trial.window.stretch.end_ns) / 2
 
 
 def refuse_bursts(

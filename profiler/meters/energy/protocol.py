@@ -133,30 +133,30 @@ class EnergyLimits:
     trials: int = 5
     window_s: float = 5.0
     min_window_s: float = 2.0
-    min_periods: int = 20  # of the counter's steps, in one window
+    min_periods: int = 20  # steps of the counter in one window
     min_batches: int = 8  # whole batches in one window
-    max_window_s: float = 60.0  # a window is made no longer than this for `min_batches`
-    phase_s: float = 0.1  # each trial starts after a random pause of up to this
-    seed: int = 0  # of the phases and of the order of candidates
-    settle_s: float = 1.0  # of load, before a window
-    # the same where power is averaged, of load and of rest: its mean reaches back 1 s and more, for
-    # it is shown up to one update late
+    max_window_s: float = 60.0  # the longest window for the sake of `min_batches`
+    phase_s: float = 0.1  # the longest random pause before a trial
+    seed: int = 0  # draws the pauses and the order of candidates
+    settle_s: float = 1.0  # load before a window
+    # load, or rest, before a reading of averaged power: its mean covers the last second, and is
+    # shown up to one update late
     averaged_settle_s: float = 1.5
     warm_s: float = 1.0
     warm_cap_s: float = 10.0  # longest warm-up while the temperature still rises
-    warm_rise_C: float = 1.0  # a rise in `warm_s` that counts as none
+    warm_rise_C: float = 1.0  # a rise in `warm_s` seconds below which the board is warm
     idle_discard_s: float = 1.0
     idle_s: float = 3.0
-    temperature_C: float = 3.0  # trials start within this of each other
-    cooldown_s: float = 60.0  # longest wait for that, all trials together
+    temperature_C: float = 3.0  # the largest difference between the starts of trials
+    cooldown_s: float = 60.0  # longest wait for the board to cool, all trials together
     patience_s: float = 2.0  # longest wait for the counter to move
     poll_s: float = 0.001
     power_poll_s: float = 0.02
-    # relative sd of power between parts of a window (of idling, too) and between trials, and how
-    # far the two readings of idle power may lie apart
+    # the largest relative sd of power between the parts of a window (also of an idle one) and of
+    # energy between trials, and the largest relative difference of the two idle powers
     steady: float = 0.10
     parts: int = 10
-    accept: float = 0.02  # relative sd between trials that needs no label
+    accept: float = 0.02  # relative sd between trials up to which there is no label
     sensors_agree: float = 0.05
     edge_error: float = 0.01
     confidence: float = 0.95

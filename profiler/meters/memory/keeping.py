@@ -29,14 +29,14 @@ from profiler.meters.memory.unread import needed_elements
 
 CLASSES: Mapping[str, str] = {
     "values": "what an operation computed, and inputs, each once",
-    "masks": "masks and positions, which are no numbers of the equations",
+    "masks": "masks and positions: integers and booleans, not arrays of the equations",
     "copies of parameters": "parameters moved into another order or shape, or padded",
     "copies": "entries held once more in another order or shape, and the zeros around them",
     "whole storages": "the rest of a storage of which only a part was saved",
-    "unread": "saved, and needed by no gradient: only the shape is read, or zeros alone meet it",
-    "branches": "what a condition chose entries from, beside what it chose",
-    "constants": "zeros and other numbers that nothing was computed for",
-    "beside results": "what an operation gives beside its result, and nothing reads",
+    "unread": "saved, and needed by no gradient: only its shape is used, or it multiplies zeros",
+    "branches": "both operands of a where(), held besides its result",
+    "constants": "zeros and other numbers that were filled in, not computed",
+    "beside results": "further outputs of an operation, which nothing reads",
 }
 """Class of bytes -> what it means."""
 

@@ -34,7 +34,10 @@ class NeededElements(TorchDispatchMode):
     def __init__(self, saved: Mapping[StorageKey, list[Tensor]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.held = [t for tensors in saved.values() for t in tensors]  # their addresses stay taken
-        self.of = {place: no_elements(tensors[0]) for place, tensors in saved.items()}
+        self.of: dict[StorageKey, Tensor] = {}
+        for place, (tensor, *_) in saved.items():
+            elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+            self.of[place] = torch.zeros(elements, dtype=torch.bool, device=tensor.device)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -55,12 +58,6 @@ class NeededElements(TorchDispatchMode):
             others = [t for t in given if t is not tensor] if name in ENTRY_BY_ENTRY else []
             view = found.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
             set_where(view, meets(tensor, others))
-
-
-def no_elements(tensor: Tensor) -> Tensor:
-    """False for each element of a tensor's storage."""
-    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return torch.zeros(elements, dtype=torch.bool, device=tensor.device)
 
 
 def set_where(view: Tensor, mask: Tensor) -> None:

@@ -108,7 +108,7 @@ def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
 
     found = compare_passes(replace(traced, followed=refused), "she")[1]
     assert found.causes == () and found.unexplained.keys() == {"add"}
-    assert found.notes == ("zeros that fill gradients up are not told apart: not here",)
+    assert found.notes == ("zeros that fill gradients up are not counted separately: not here",)
     broken = Break({"l": 2, "d": 3}, "l", "2", 5)
     found = compare_passes(replace(traced, followed=lambda: {"add": broken}), "she")[1]
     assert found.causes == () and "breaks at l=2, d=3" in found.notes[0]
