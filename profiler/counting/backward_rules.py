@@ -22,6 +22,7 @@ from profiler.counting.forward_rules import (
     Rule,
     converted,
     convolution as plain_convolution,
+    entry_sum,
     free,
     real_only,
     reduction,
@@ -29,7 +30,6 @@ from profiler.counting.forward_rules import (
     scaled_entry,
     scatter_add,
     softmax,
-    sum_of,
     visible_pairs,
 )
 from profiler.counting.operations import (
@@ -96,7 +96,7 @@ def safe_softmax(call: Call) -> Operations:
 def scatter_summed(call: Call, source: str) -> Operations:
     """Every entry of `source` is added to the entry that an index names."""
     tensor = call.tensor(source)
-    return sum_of(tensor) * tensor.numel()
+    return entry_sum(tensor) * tensor.numel()
 
 
 INTO: Mapping[str, Operations] = {
@@ -218,7 +218,7 @@ def unfold_backward(call: Call) -> Operations:
     if not grad.numel():
         return NOTHING
     places = covered_positions(int(windows), int(size), int(call.arguments["step"]), 1)
-    return sum_of(grad) * (grad.numel() - grad.numel() // (windows * size) * places)
+    return entry_sum(grad) * (grad.numel() - grad.numel() // (windows * size) * places)
 
 
 # attention

@@ -29,7 +29,7 @@ def product_of(*factors: Tensor) -> Operations:
     return COMPLEX_PRODUCT
 
 
-def sum_of(tensor: Tensor) -> Operations:
+def entry_sum(tensor: Tensor) -> Operations:
     """One addition of two entries of this tensor's type."""
     return COMPLEX_SUM if tensor.is_complex() else Operations(add=1)
 
@@ -48,7 +48,7 @@ def contraction(call: Call, left: str, right: str, axis: int) -> Operations:
     a, b, terms = call.tensor(left), call.tensor(right), call.tensor(left).shape[axis]
     if terms == 0:
         return NOTHING
-    return product_of(a, b) * (call.output.numel() * terms) + sum_of(call.output) * (
+    return product_of(a, b) * (call.output.numel() * terms) + entry_sum(call.output) * (
         call.output.numel() * (terms - 1)
     )
 
@@ -60,7 +60,7 @@ def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations
     if alpha != 1:
         counts += scaled_entry(call.output, alpha) * entries
     if beta != 0:
-        counts += sum_of(call.output) * entries
+        counts += entry_sum(call.output) * entries
     if beta not in (0, 1):
         counts += scaled_entry(call.output, beta) * entries
     return counts
@@ -102,7 +102,7 @@ def multiply(call: Call) -> Operations:
     return each * call.output.numel()
 
 
-def divide(call: Call) -> Operations:
+def division(call: Call) -> Operations:
     """self / other; complex by real is two divisions."""
     if call.arguments.get("rounding_mode") is not None:
         raise CountError(f"{call.name}: no rule for a rounding mode")
@@ -115,14 +115,14 @@ def divide(call: Call) -> Operations:
 def addition(call: Call) -> Operations:
     """self + alpha * other, or minus; alpha = 1 costs nothing."""
     entries, alpha = call.output.numel(), call.arguments.get("alpha", 1)
-    counts = sum_of(call.output) * entries
+    counts = entry_sum(call.output) * entries
     return counts if alpha in (1, None) else counts + scaled_entry(call.output, alpha) * entries
 
 
 def multiply_then_add(call: Call) -> Operations:
     """self + value * tensor1 * tensor2."""
     out = call.output
-    counts = product_of(call.tensor("tensor1"), call.tensor("tensor2")) + sum_of(out)
+    counts = product_of(call.tensor("tensor1"), call.tensor("tensor2")) + entry_sum(out)
     if call.arguments["value"] != 1:
         counts += scaled_entry(out, call.arguments["value"])
     return counts * out.numel()
@@ -141,7 +141,7 @@ POWERS: Mapping[float, Operations] = {
 }
 
 
-def power(call: Call) -> Operations:
+def power_of_entry(call: Call) -> Operations:
     """Small powers as products and roots (x**4 is two squarings), every other one a `pow`."""
     exponent = call.arguments["exponent"]
     real_only(call, call.output)
@@ -195,7 +195,7 @@ def reduction(call: Call, each: Operations | None = None) -> Operations:
     """R terms into one result take R - 1 steps (an addition unless `each` says otherwise)."""
     source, out = call.tensor("self"), call.output
     steps = max(source.numel() - out.numel(), 0)
-    step = sum_of(source) if each is None else each
+    step = entry_sum(source) if each is None else each
     return step * steps + converted(call, source)
 
 
@@ -339,12 +339,12 @@ def scatter_add(call: Call) -> Operations:
     """Writing is free; accumulating adds each written entry once."""
     if not call.arguments.get("accumulate"):
         return NOTHING
-    return sum_of(call.output) * call.tensor("values").numel()
+    return entry_sum(call.output) * call.tensor("values").numel()
 
 
 def scatter_write(call: Call) -> Operations:
     """Writing is free; with `reduce` every written entry is an addition or a product."""
-    each = {"add": sum_of(call.output), "multiply": product_of(call.output, call.output)}
+    each = {"add": entry_sum(call.output), "multiply": product_of(call.output, call.output)}
     return each.get(call.arguments.get("reduce", ""), NOTHING) * call.tensor("index").numel()
 
 
@@ -396,9 +396,9 @@ RULES: Mapping[str, Rule] = {
     "baddbmm": partial(contraction_plus, left="batch1", right="batch2", axis=-1),
     "convolution": convolution,
     "mul": multiply,
-    "div": divide,
+    "div": division,
     "addcmul": multiply_then_add,
-    "pow": power,
+    "pow": power_of_entry,
     "gelu": gelu,
     "elu": elu,
     "softplus": softplus,

@@ -94,7 +94,7 @@ class HardwareCounts:
 
 
 @dataclass(frozen=True)
-class Hardware:
+class HardwareLevel:
     """Level 4 of a reconciliation: what the hardware executed, by class, and how that is known."""
 
     chip: str
@@ -127,7 +127,7 @@ class Hardware:
         }
 
 
-def hardware(measurement: Measurement) -> Hardware | None:
+def hardware_level(measurement: Measurement) -> HardwareLevel | None:
     """Level 4 of a measurement; None where no counters were read."""
     record = measurement.counts.get("hardware")
     if record is None:
@@ -136,7 +136,7 @@ def hardware(measurement: Measurement) -> Hardware | None:
     halves = record["calibration"]["halves"]
     dispatched = measurement.counts["dispatch"]["operations"]["other"]
     found = classes_of(record["executed"], record["opcodes"], measurement.dtype, halves, without)
-    return Hardware(
+    return HardwareLevel(
         chip=record["chip"],
         ncu=record["ncu"],
         counts=dict(found.known),

@@ -186,7 +186,7 @@ def take_rounds(
     Where not `patient`, such a sample is kept with a label.
     """
     limits, timer = setting.limits, setting.timer
-    log, rules = DisturbanceLog(setting.watch, limits.slow_clock), Rules(limits)
+    log, rules = DisturbanceLog(setting.watch, limits.slow_clock), StoppingRules(limits)
     region = work if block == 1 else calls_as_one(work, block)
     samples: list[float] = []
     sampled_s = 0.0
@@ -344,7 +344,7 @@ def is_stable_noise(samples: Sequence[float], tolerance: float) -> bool:
     return float(np.sqrt(np.mean((latest - latest[-1]) ** 2))) < tolerance * float(latest[-1])
 
 
-class Rules:
+class StoppingRules:
     """The rules by which one measurement may stop. They are checked again when there are a tenth
     more samples than at the last check: a check takes time, and the more often a narrow interval is
     looked for, the more often one is found that is too narrow."""

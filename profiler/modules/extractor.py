@@ -233,7 +233,7 @@ def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
             algorithm.name,
             form=algorithm.form,
             rewrites=algorithm.rewrites,
-            kernels=_kernels(mixer, algorithm.kernel) | _transforms(mixer, algorithm),
+            kernels=_kernels(mixer, algorithm.kernel) | _transform_kernels(mixer, algorithm),
             step_form="direct",
             step_kernels=_kernels(mixer, mixer.STEP_KERNEL),
         )(mixer)
@@ -249,7 +249,7 @@ def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
     return dict.fromkeys([*before, *chain], "contraction") | {chain[0]: of_sum}
 
 
-def _transforms(mixer: type[Extractor], algorithm: LagSumAlgorithm) -> dict[str, str]:
+def _transform_kernels(mixer: type[Extractor], algorithm: LagSumAlgorithm) -> dict[str, str]:
     """Kernel class of the transforms and of the product between them."""
     if algorithm.product is None:
         return {}

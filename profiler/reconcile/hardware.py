@@ -24,7 +24,7 @@ from costmodel.questions.traffic import traffic
 from profiler.counting.backward_rules import DISPATCHED_RULES
 from profiler.counting.forward_rules import contraction, rule_for
 from profiler.counting.operations import Classes
-from profiler.hardware.result import MOVED, Hardware
+from profiler.hardware.result import MOVED, HardwareLevel
 from profiler.hardware.tiles import Product, padding
 from profiler.reconcile.levels import Cause, Memory, MemoryCause
 from profiler.records.measurement import Measurement
@@ -130,7 +130,7 @@ def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[M
             yield MemoryCause(name, number, meaning)
 
 
-def beyond(third: Classes, found: Hardware, causes: tuple[Cause, ...]) -> Classes:
+def beyond(third: Classes, found: HardwareLevel, causes: tuple[Cause, ...]) -> Classes:
     """What no cause explains of the gap 3-4, of the classes that are known."""
     explained: Classes = {}
     for cause in causes:

@@ -22,7 +22,7 @@ from costmodel.questions.subject import system_of
 from profiler.counting.forward_rules import nominal
 from profiler.counting.operations import Classes
 from profiler.counting.zero_gradients import MEANING
-from profiler.hardware.result import hardware
+from profiler.hardware.result import hardware_level
 from profiler.modules.described import (
     Described,
     class_differences,
@@ -82,7 +82,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
     third = dispatched_classes(dispatch["operations"])
     causes = (*causes, *zeros(measurement))
     cost, why = cost_of(measurement, mixer, does.form, sum(third.values()))
-    fourth = hardware(measurement)
+    fourth = hardware_level(measurement)
     counts = None if fourth is None else fourth.counts
     executing = hardware_causes(measurement)
     explained = {
@@ -138,7 +138,7 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
 
 def untold(measurement: Measurement) -> dict[str, str]:
     """Why rung 4 is missing, or which of its classes are."""
-    fourth = hardware(measurement)
+    fourth = hardware_level(measurement)
     if fourth is None:
         nothing = "the record says nothing of hardware counters"
         return {"4": measurement.reasons.get("hardware", nothing)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from costmodel.language.functions import CLASSES
 from profiler.counting.operations import OTHER, Classes
-from profiler.hardware.result import Hardware
+from profiler.hardware.result import HardwareLevel
 from profiler.records.words import PHASES
 
 EXHAUSTED = (
@@ -162,7 +162,7 @@ class Ladder:
     memory: Mapping[str, Memory] = field(default_factory=dict)
     """`activations` (what is kept for the backward pass), `peak`, and the bytes that the memory
     moved where these were counted: by quantity."""
-    hardware: Hardware | None = None
+    hardware: HardwareLevel | None = None
     """Rung 4; None where no hardware counters were read."""
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 from costmodel.language.functions import CLASSES
 from costmodel.report.cells import Cell, Column, Grid, Line, Note
 from profiler.counting.operations import Classes
-from profiler.hardware.result import Hardware
+from profiler.hardware.result import HardwareLevel
 from profiler.meters.effective_sample_size import markedly_fewer
 from profiler.reconcile.levels import Ladder, Memory
 from profiler.records.words import PHASES, scaled, sizes_words
@@ -67,7 +67,7 @@ def _operations(ladder: Ladder, title: str) -> Grid:
     return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes, drop)
 
 
-def _executed(ladder: Ladder, found: Hardware, names: Sequence[str]) -> list[Line]:
+def _executed(ladder: Ladder, found: HardwareLevel, names: Sequence[str]) -> list[Line]:
     """What is unexplained of the gap 3-4, and rung 4."""
     by = f"{found.chip}, read by ncu {found.ncu}"
     return [
@@ -76,7 +76,7 @@ def _executed(ladder: Ladder, found: Hardware, names: Sequence[str]) -> list[Lin
     ]
 
 
-def _known(line: Line, names: Sequence[str], found: Hardware, reasons: Reasons) -> Line:
+def _known(line: Line, names: Sequence[str], found: HardwareLevel, reasons: Reasons) -> Line:
     """A line with dashes where a class is not known, and where the total would lack one."""
     name, note, *cells = line
     lacking = [each for each in names if found.lacks(each)]
@@ -88,7 +88,7 @@ def _known(line: Line, names: Sequence[str], found: Hardware, reasons: Reasons) 
     return (name, note, *shown, total)
 
 
-def _told(found: Hardware | None) -> list[Note]:
+def _told(found: HardwareLevel | None) -> list[Note]:
     """What must be known of hardware counters: labels, and each reason with all that lacks."""
     if found is None:
         return []

@@ -75,7 +75,7 @@ def measure(
         except Exception as error:  # a module of a user's own may raise anything
             raise MeasureError(_with_candidate(request, failure(error))) from error
         try:
-            found = _assembled(request, work, limits, note)
+            found = _measurement_of(request, work, limits, note)
         except RuntimeError as error:  # the device ran out of memory meanwhile, for one
             raise MeasureError(_with_candidate(request, failure(error))) from error
     return replace(found, environment={**found.environment, "state_before": before})
@@ -109,7 +109,7 @@ def require_token(request: Request) -> None:
         raise MeasureError(own if reason == STEPLESS else f"{request.mixer.name}: {sentence}")
 
 
-def _assembled(
+def _measurement_of(
     request: Request, work: PreparedCall, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
     counts: dict[str, Any] = {"seed": request.seed, "call": dict(work.details)}

@@ -13,7 +13,7 @@ from costmodel.language.functions import CLASSES
 from costmodel.program.phases import phase_name
 from costmodel.report.cells import Cell, Column, Dash, Grid, Line, Note
 from profiler.hardware.operations import UNTOLD
-from profiler.hardware.result import MOVED, hardware
+from profiler.hardware.result import MOVED, hardware_level
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import label_meanings
 from profiler.meters.effective_sample_size import markedly_fewer
@@ -203,7 +203,7 @@ def _row(m: Measurement, reasons: Reasons, hidden: Sequence[str]) -> Line:
 
 def _counted(m: Measurement, reasons: Reasons) -> tuple[Cell, ...]:
     """What the hardware executed in all classes, and the bytes that its memory moved."""
-    found = hardware(m)
+    found = hardware_level(m)
     if found is None:
         missing = reasons.dash(m.reasons.get("hardware", "hardware counters were not read"))
         return (missing,) * len(COUNTED)

@@ -8,7 +8,7 @@ from itertools import permutations, product
 from costmodel.symbolic.polynomial import Poly
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import Quantity
-from profiler.tracing.meta_run.target import point_words
+from profiler.tracing.meta_run.target import listed_sizes
 from profiler.tracing.result import Break
 from profiler.tracing.size_samples import SizeSamples
 
@@ -189,5 +189,5 @@ def breaking_below(broken: Break, least: str) -> str:
     """The note that formulas hold from some size on, with the failure below."""
     return (
         f"the formulas hold from {least} on: {broken.formula} gives {broken.gives} at "
-        f"{point_words(broken.sizes)}, where {broken.counted} was counted"
+        f"{listed_sizes(broken.sizes)}, where {broken.counted} was counted"
     )

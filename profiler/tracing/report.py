@@ -12,7 +12,7 @@ from costmodel.symbolic.polynomial import Poly
 from profiler.tracing.cases import SETTLED
 from profiler.tracing.compare_equations import Difference
 from profiler.tracing.meta_run.flop_counter import FlopCounter
-from profiler.tracing.meta_run.target import point_words
+from profiler.tracing.meta_run.target import listed_sizes
 from profiler.tracing.result import Break, Trace
 
 PATHS: Mapping[str, str] = {
@@ -84,7 +84,7 @@ def said(found: Trace) -> Iterator[str]:
     yield from of_bytes(found)
     what = "what has a formula is proven" if found.broken else "proven"
     yield (
-        f"{what} at sizes that were not used: {'; '.join(map(point_words, found.proven))}; "
+        f"{what} at sizes that were not used: {'; '.join(map(listed_sizes, found.proven))}; "
         f"it holds at others if the module does nothing different there"
     )
     if found.variables.let:
@@ -94,7 +94,7 @@ def said(found: Trace) -> Iterator[str]:
         listed = ", ".join(found.decomposed)
         yield f"counted by torch's decomposition of it: {listed}"
     if found.flops is not None:
-        yield f"at {point_words(found.flops.sizes)} {found.flops}"
+        yield f"at {listed_sizes(found.flops.sizes)} {found.flops}"
     yield from found.notes
 
 
@@ -102,8 +102,8 @@ def of_bytes(found: Trace) -> Iterator[str]:
     """What must be known beside the formulas of bytes, where there is one."""
     if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
         yield (
-            f"bytes hold from {point_words(found.base)} on, in numbers of the type that the module "
-            f"has, without what a kernel holds for itself while it runs"
+            f"bytes hold from {listed_sizes(found.base)} on, in numbers of the type that the "
+            f"module has, without what a kernel holds for itself while it runs"
         )
 
 
@@ -125,7 +125,7 @@ def apart(difference: Difference) -> Grid:
     if difference.explained:
         notes.append("nothing is unexplained")
     if difference.proven:
-        listed = "; ".join(map(point_words, difference.proven))
+        listed = "; ".join(map(listed_sizes, difference.proven))
         notes.append(f"traced in this case and proven at sizes that were not used: {listed}")
     where = f", where {difference.case}" if difference.case else ""
     title = f"the {difference.phase} pass less the equations of {difference.mixer}{where}"

@@ -15,7 +15,7 @@ from profiler.tracing.divisions import Divisions
 from profiler.tracing.meta_run.flop_counter import FlopCounter
 from profiler.tracing.meta_run.observe import PEAK, Quantity
 from profiler.tracing.meta_run.operation import CountedOperation
-from profiler.tracing.meta_run.target import TraceError, Variables, point_words
+from profiler.tracing.meta_run.target import TraceError, Variables, listed_sizes
 
 LONGEST = 60
 """A formula that fails is printed only up to this many characters."""
@@ -33,7 +33,7 @@ class Break:
     def __str__(self) -> str:
         formula = self.formula if len(self.formula) <= LONGEST else "the one found"
         return (
-            f"no formula: {formula} breaks at {point_words(self.sizes)}, where it gives "
+            f"no formula: {formula} breaks at {listed_sizes(self.sizes)}, where it gives "
             f"{self.gives} and {self.counted} was counted"
         )
 

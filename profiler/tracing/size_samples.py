@@ -9,7 +9,7 @@ from costmodel.symbolic.constraints import Constraints
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import PEAK, Observation, Quantity, observe
 from profiler.tracing.meta_run.recorder import Backend
-from profiler.tracing.meta_run.target import Target, TraceError, Variables, point_words
+from profiler.tracing.meta_run.target import Target, TraceError, Variables, listed_sizes
 
 PATIENCE_S = 6.0
 """Sizes at which a run is expected to take longer than this many seconds are left out of a proof;
@@ -81,7 +81,7 @@ class SizeSamples:
         if point in self.refused:
             raise self.refused[point]
         if not self.inside(point):
-            raise TraceError(f"{point_words(self.named(point))} lies outside of the case")
+            raise TraceError(f"{listed_sizes(self.named(point))} lies outside of the case")
         known = self.seen.get(point)
         if known is not None and (known.shapes or not shapes):
             return known
@@ -133,7 +133,7 @@ class SizeSamples:
         try:
             self.at(point)
         except TraceError as error:
-            self.notes.append(f"not proven at {point_words(self.named(point))}: {error}")
+            self.notes.append(f"not proven at {listed_sizes(self.named(point))}: {error}")
             return False
         return True
 

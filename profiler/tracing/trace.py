@@ -31,9 +31,9 @@ from profiler.tracing.meta_run.target import (
     Target,
     TraceError,
     Variables,
+    listed_sizes,
     load_target,
     parse_variables,
-    point_words,
 )
 from profiler.tracing.peak import peak_formula
 from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
@@ -325,8 +325,9 @@ class FormulaSearch:
             runs.append(points.at(point))
             if changed := changed_operation(runs[0], runs[-1]):
                 raise TraceError(
-                    f"{points.target.name} cannot be traced: at {point_words(points.named(point))} "
-                    f"it does something else each time it runs: {changed}"
+                    f"{points.target.name} cannot be traced: "
+                    f"at {listed_sizes(points.named(point))} it does something else each time "
+                    f"it runs: {changed}"
                 )
 
     def settled(self, base: Point) -> Point:

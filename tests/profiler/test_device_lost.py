@@ -51,7 +51,7 @@ def test_nothing_is_asked_of_a_lost_device_and_each_reason_says_so(
     def refuse(*_: Any, **__: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    for name in ("launch_estimate", "energies"):
+    for name in ("launch_estimate", "energies_of_work"):
         monkeypatch.setattr(measuring, name, refuse)
     found = measure(asked("me", "fft", phase=phase), limits=BRIEF)
     assert {"latency", "latency_cold", "peak_memory", "weights"} <= set(found.readings)

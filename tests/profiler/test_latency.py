@@ -16,7 +16,7 @@ from profiler.meters.effective_sample_size import median_interval, median_ranks
 from profiler.meters.latency import latency
 from profiler.meters.sampler import (
     LatencyLimits,
-    Rules,
+    StoppingRules,
     is_settled,
     is_stable_noise,
     latency_summary,
@@ -121,7 +121,7 @@ def rule_that_stops(
     samples: list[float], sampled_s: float, spent_s: float, limits: LatencyLimits
 ) -> str | None:
     """At the first look."""
-    return Rules(limits).that_stops(samples, sampled_s, spent_s)
+    return StoppingRules(limits).that_stops(samples, sampled_s, spent_s)
 
 
 def test_the_rules_in_their_order() -> None:
@@ -139,7 +139,7 @@ def test_the_rules_in_their_order() -> None:
 def test_between_two_looks_lie_a_tenth_of_the_samples() -> None:
     """Of two speeds the median settles as soon as one of them is seen oftener: it is looked at
     after 30 samples, 40, ... 100, and then after 110, 121 at least, 133 at least, ..."""
-    rules = Rules(LatencyLimits(min_seconds=0.0, noise=0.0))
+    rules = StoppingRules(LatencyLimits(min_seconds=0.0, noise=0.0))
     looks = []
     for number in range(30, 200):
         due = rules.due
@@ -148,7 +148,7 @@ def test_between_two_looks_lie_a_tenth_of_the_samples() -> None:
     assert looks[:8] == [30, 40, 50, 60, 70, 80, 90, 100]
     assert all(b - a >= max(10, a // 10) for a, b in pairwise(looks))
     full = LatencyLimits(max_samples=35, min_seconds=0.0)
-    rules = Rules(full)
+    rules = StoppingRules(full)
     assert rules.that_stops([1.0, 2.0] * 15, 0.0, 0.0) is None
     assert rules.that_stops([1.0] * 35, 0.0, 0.0) == "median settled"  # a cap is a look
 

@@ -124,7 +124,7 @@ SHORT, LONGER, LONG = 1.25, 4.0, 20.0
 
 def as_if_independent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule and the interval that take samples to be independent."""
-    for number in ("independent", "surely_independent"):
+    for number in ("effective_number", "cautious_effective_number"):
         monkeypatch.setattr(sampler, number, len)
 
 

@@ -20,8 +20,8 @@ from profiler.meters.memory.origins import (
     CONSTANT,
     MASK,
     PARAMETER,
-    Origin,
-    Origins,
+    EntryOrigin,
+    OriginTracker,
     held_while,
     most_held,
 )
@@ -67,8 +67,8 @@ class ByteClasses:
 
 
 def classified(
-    pieces: Iterable[tuple[int, Origin]],
-    origins: Origins,
+    pieces: Iterable[tuple[int, EntryOrigin]],
+    origins: OriginTracker,
     *,
     whole: int = 0,
     unread: int = 0,
@@ -84,7 +84,7 @@ def classified(
     """
     found = {PARAMETER: 0, MASK: 0, CONSTANT: 0}
     sizes: dict[int, int] = {}
-    of: dict[int, Origin] = {}
+    of: dict[int, EntryOrigin] = {}
     for size, origin in pieces:
         if origin.kind in found:
             found[origin.kind] += size
@@ -112,14 +112,16 @@ def classified(
 
 
 def classified_saved(
-    origins: Origins, saved: Mapping[StorageKey, list[Tensor]], read: Mapping[StorageKey, Tensor]
+    origins: OriginTracker,
+    saved: Mapping[StorageKey, list[Tensor]],
+    read: Mapping[StorageKey, Tensor],
 ) -> ByteClasses:
     """Classify what saved tensors hold; parameters themselves are left out.
 
     Args:
         read: for each storage, which of its elements gradients need.
     """
-    pieces: list[tuple[int, Origin]] = []
+    pieces: list[tuple[int, EntryOrigin]] = []
     whole = unread = 0
     for place, tensors in saved.items():
         if place in origins.parameter_keys:
@@ -167,7 +169,7 @@ def kept_by(forward: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]
     """Classify what `forward()`, a call whose result requires gradients, saves for the gradients of
     the parameters and inputs that require one."""
     given = [*parameters], [*inputs]
-    origins = Origins(*given)
+    origins = OriginTracker(*given)
     with collecting_saved() as saved, origins:
         result = forward()
     storages = saved.storages()
@@ -210,7 +212,7 @@ SUMMED, HELD_ON = "summed in place", "held on"
 
 def held_at_most(call: Any, parameters: Iterable[Tensor], inputs: Iterable[Tensor]) -> WorstMoment:
     """What is alive at the worst moment of a call, and was not before the call."""
-    origins = Origins(list(parameters), list(inputs))
+    origins = OriginTracker(list(parameters), list(inputs))
     with origins.accumulation.watching(), origins:
         result = call()
     pieces = list(origins.pieces)

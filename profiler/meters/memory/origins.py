@@ -52,7 +52,7 @@ VALUE, PARAMETER, MASK, CONSTANT = "value", "parameter", "mask", "constant"
 
 
 @dataclass(frozen=True)
-class Origin:
+class EntryOrigin:
     """Where the entries of a storage come from.
 
     `root` numbers the value or parameter; `own` is the size in bytes of the storage in which it was
@@ -80,7 +80,7 @@ class HeldPiece:
     """
 
     size: int
-    origin: Origin
+    origin: EntryOrigin
     made: int
     first: int
     last: int
@@ -93,7 +93,7 @@ class HeldPiece:
 
 
 @dataclass
-class Origins(TorchDispatchMode):
+class OriginTracker(TorchDispatchMode):
     """Follows the origin of every storage, and when each is alive.
 
     Args:
@@ -103,7 +103,7 @@ class Origins(TorchDispatchMode):
 
     parameters: Iterable[Tensor] = ()
     inputs: Iterable[Tensor] = ()
-    origin: dict[StorageKey, Origin] = field(default_factory=dict)
+    origin: dict[StorageKey, EntryOrigin] = field(default_factory=dict)
     pieces: list[HeldPiece] = field(default_factory=list)
     computed_from: set[int] = field(default_factory=set)
     """Roots from which something was computed."""
@@ -126,12 +126,12 @@ class Origins(TorchDispatchMode):
         for tensor in self.inputs:
             self.there(tensor)
 
-    def new(self, size: int, kind: str = VALUE, **known: Any) -> Origin:
+    def new(self, size: int, kind: str = VALUE, **known: Any) -> EntryOrigin:
         """A new origin, with the fields given."""
         self.values += 1
-        return Origin(kind, self.values, size, **known)
+        return EntryOrigin(kind, self.values, size, **known)
 
-    def there(self, tensor: Tensor, kind: str = VALUE) -> Origin:
+    def there(self, tensor: Tensor, kind: str = VALUE) -> EntryOrigin:
         """A new origin for a storage that existed before the call."""
         storage = tensor.untyped_storage()
         found = self.new(storage.nbytes(), kind if is_arithmetic(tensor.dtype) else MASK)
@@ -139,7 +139,7 @@ class Origins(TorchDispatchMode):
         self.before.add(found.root)
         return found
 
-    def of(self, tensor: Tensor) -> Origin:
+    def of(self, tensor: Tensor) -> EntryOrigin:
         """The origin of a tensor's storage."""
         return self.origin.get(storage_key(tensor.untyped_storage())) or self.there(tensor)
 
@@ -194,7 +194,7 @@ class Origins(TorchDispatchMode):
         *,
         moves: bool,
         beside: bool,
-    ) -> Origin:
+    ) -> EntryOrigin:
         """The origin of a new storage: a value of its own, unless moved from a single tensor."""
         size = tensor.untyped_storage().nbytes()
         if not is_arithmetic(tensor.dtype):
@@ -208,7 +208,7 @@ class Origins(TorchDispatchMode):
             return self.new(size, beside=beside)
         return self.moved(size, given, name)
 
-    def moved(self, size: int, given: list[Tensor], name: str) -> Origin:
+    def moved(self, size: int, given: list[Tensor], name: str) -> EntryOrigin:
         """The origin of entries that an operation moved from some tensors."""
         sources = {o.root: o for t in given if is_arithmetic(t.dtype) for o in [self.of(t)]}
         wanted = [o for o in sources.values() if o.kind != CONSTANT]
@@ -222,7 +222,7 @@ class Origins(TorchDispatchMode):
         whole = sum(t.numel() * t.element_size() for t in given) == sum(o.own for o in wanted)
         return self.new(size, joined=roots if name in JOINING and whole else frozenset())
 
-    def made(self, tensor: Tensor, origin: Origin) -> None:
+    def made(self, tensor: Tensor, origin: EntryOrigin) -> None:
         """Record a storage that did not exist before."""
         storage = tensor.untyped_storage()
         self.origin[storage_key(storage)] = origin
@@ -259,7 +259,7 @@ class Origins(TorchDispatchMode):
                 found[1].last = self.operations
                 self.read_from.add(found[1].origin.root)
 
-    def _alive(self, size: int, origin: Origin) -> HeldPiece:
+    def _alive(self, size: int, origin: EntryOrigin) -> HeldPiece:
         self.events += 1
         place = calling_place()
         piece = HeldPiece(size, origin, self.events, self.operations, self.operations, called=place)

@@ -62,7 +62,7 @@ class Variables:
                 raise TraceError(f"--let {name}={formula.text}: {error}") from error
             if number.denominator != 1 or number < 1:
                 raise TraceError(
-                    f"--let {name}={formula.text} gives {number} at {point_words(point)}: "
+                    f"--let {name}={formula.text} gives {number} at {listed_sizes(point)}: "
                     f"expected a positive whole number"
                 )
             found[name] = number.numerator
@@ -95,10 +95,10 @@ class Variables:
             raise TraceError(f"--let {name}={self.let[name].text} has {error}") from error
 
 
-def point_words(point: Sizes) -> str:
+def listed_sizes(point: Sizes) -> str:
     """Sizes as messages print them.
 
-    >>> point_words({"l": 3, "d": 4})
+    >>> listed_sizes({"l": 3, "d": 4})
     'l=3, d=4'
     """
     return ", ".join(f"{name}={value}" for name, value in point.items())
@@ -251,7 +251,7 @@ def build_target(target: Target, sizes: Sizes) -> Built:
             made = target.make(**given)
         except Exception as error:  # a module of a user's own may raise anything
             raise TraceError(
-                f"{target.name} cannot be built at {point_words(sizes)}: {_error_words(error)}"
+                f"{target.name} cannot be built at {listed_sizes(sizes)}: {_error_words(error)}"
             ) from error
         module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
         if not isinstance(module, nn.Module):
@@ -365,12 +365,12 @@ def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
             ) from error
         if "is not on the expected device" in str(error):
             raise TraceError(
-                f"{target.name} does not run at {point_words(sizes)}: "
+                f"{target.name} does not run at {listed_sizes(sizes)}: "
                 f"{operation_of_error(error)} takes a tensor on the CPU beside others on the "
                 f"meta device: make it with torch.tensor, or on the device of the input{where}"
             ) from error
         raise TraceError(
-            f"{target.name} does not run at {point_words(sizes)}: {_error_words(error)}{where}"
+            f"{target.name} does not run at {listed_sizes(sizes)}: {_error_words(error)}{where}"
         ) from error
 
 
