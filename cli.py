@@ -322,7 +322,7 @@ def model(
         wanted,
         part_costs.counting(convention),
         symbolic,
-        networks.holding(wanted, optimiser=optimiser, dtype=dtype, recompute=recompute),
+        networks.memory_options(wanted, optimiser=optimiser, dtype=dtype, recompute=recompute),
     )
     made = network_table.sheets(request)
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])

@@ -195,10 +195,10 @@ def _state(network: Network, interpretation: Interpretation) -> Exact:
 
 
 def _activations(network: Network, interpretation: Interpretation) -> Exact:
-    from costmodel.networks.memory_budget import Holding, Holdings
+    from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
     from costmodel.networks.part_costs import counting
 
-    found = Holdings(network, counting(interpretation.convention), Holding(), None).kept
+    found = MemoryBudget(network, counting(interpretation.convention), MemoryOptions(), None).kept
     if isinstance(found, Missing):
         raise Unanswered(found.reason)
     return found
@@ -207,11 +207,13 @@ def _activations(network: Network, interpretation: Interpretation) -> Exact:
 def _memory(network: Network, interpretation: Interpretation) -> Exact:
     """Bytes of fp32, 4 an element: parameters, their gradients, the two numbers that AdamW keeps
     for each parameter, and the activations kept for the backward pass."""
-    from costmodel.networks.memory_budget import Holding, Holdings
+    from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
     from costmodel.networks.part_costs import counting
 
-    held = Holdings(network, counting(interpretation.convention), Holding("adamw", "fp32"), None)
-    apart, size = held.apart, held.holding.bytes_each
+    held = MemoryBudget(
+        network, counting(interpretation.convention), MemoryOptions("adamw", "fp32"), None
+    )
+    apart, size = held.without_activations, held.memory_options.bytes_each
     if isinstance(apart, Missing):
         raise Unanswered(apart.reason)
     assert size is not None

@@ -17,7 +17,7 @@ from costmodel.networks import huggingface
 from costmodel.networks.assembly import Use as Use
 from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.generation import Generation as Generation, generation as generation
-from costmodel.networks.memory_budget import Holding as Holding
+from costmodel.networks.memory_budget import MemoryOptions as MemoryOptions
 from costmodel.networks.network import Network as Network, network as network
 from costmodel.networks.part_costs import (
     Counting as Counting,
@@ -58,7 +58,7 @@ def asked(name: str | None, config: Path | None) -> Choices:
     return preset(name) if name is not None else huggingface.read(config)  # type: ignore[arg-type]
 
 
-def holding(phases: tuple[str, ...], **typed: str | None) -> Holding:
+def memory_options(phases: tuple[str, ...], **typed: str | None) -> MemoryOptions:
     """The options of a training step's memory, as a command line types them; None: not typed.
 
     Raises:
@@ -70,7 +70,7 @@ def holding(phases: tuple[str, ...], **typed: str | None) -> Holding:
         if not (step or (name == "recompute" and "backward" in phases)):
             raise ModelError(f"--{name} is about what a training step holds: it needs "
                              f"--phase training-step")  # fmt: skip
-    return Holding(**there)
+    return MemoryOptions(**there)
 
 
 MANY = ("mixers", "encoder_mixers")
@@ -101,7 +101,7 @@ __all__ = [
     "Choices",
     "Counting",
     "Generation",
-    "Holding",
+    "MemoryOptions",
     "ModelError",
     "Network",
     "PartCost",
@@ -110,7 +110,7 @@ __all__ = [
     "changed",
     "counting",
     "generation",
-    "holding",
+    "memory_options",
     "model",
     "names",
     "network",

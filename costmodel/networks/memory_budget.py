@@ -62,14 +62,16 @@ class _Event:
     keeps: bool = True
 
 
-def most(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> LargestLiveSet:
+def largest_live_set(
+    graph: Graph, sizes: Mapping[str, int], recompute: str = "none"
+) -> LargestLiveSet:
     """The largest live set of a training step at integer sizes of the network, b among them.
 
     Raises:
         Unsupported: a part whose gradients are not derived.
         SizeError: a size without a value.
     """
-    return _Simulation(graph, sizes, recompute).most()
+    return _Simulation(graph, sizes, recompute).largest()
 
 
 class _Simulation:
@@ -88,7 +90,7 @@ class _Simulation:
         self.live: dict[object, int] = {}
         self.needed = self._needed()
 
-    def most(self) -> LargestLiveSet:
+    def largest(self) -> LargestLiveSet:
         """The largest live set."""
         found = LargestLiveSet(0, "")
         for k, event in enumerate(self.events):
@@ -209,7 +211,7 @@ BATCH = Poly.atom("b")
 
 
 @dataclass(frozen=True)
-class Holding:
+class MemoryOptions:
     """The options of a training step that change its memory.
 
     Args:
@@ -241,14 +243,14 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryLine:
     """One line of the budget: its name, its elements, and notes for a reader."""
 
     name: str
     elements: Exact | int | Missing
     says: tuple[str, ...] = ()
 
-    def at(self, sizes: Mapping[str, int], *, settled: bool) -> Held:
+    def at(self, sizes: Mapping[str, int], *, settled: bool) -> MemoryLine:
         """The line with numbers for some sizes; a number of elements where these are all sizes."""
         if not isinstance(self.elements, Exact):
             return self
@@ -263,12 +265,12 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Holdings:
+class MemoryBudget:
     """The memory of a training step of a network; `sizes` is None where some are not numbers."""
 
     network: Network
     counting: Counting
-    holding: Holding
+    memory_options: MemoryOptions
     sizes: Mapping[str, int] | None
 
     def _attempt(self, question: Callable[[], Exact]) -> Exact | Missing:
@@ -280,7 +282,9 @@ class Holdings:
     @cached_property
     def _kept_activations(self) -> KeptActivations | Missing:
         try:
-            return kept_activations(graph_of(self.network, self.counting), self.holding.recompute)
+            return kept_activations(
+                graph_of(self.network, self.counting), self.memory_options.recompute
+            )
         except (Unanswered, Unsupported) as reason:
             return Missing(str(reason))
 
@@ -312,10 +316,10 @@ class Holdings:
     @property
     def optimiser(self) -> Exact:
         """The elements of the optimiser's state."""
-        return self.parameters * OPTIMISERS[self.holding.optimiser]
+        return self.parameters * OPTIMISERS[self.memory_options.optimiser]
 
     @property
-    def apart(self) -> Exact | Missing:
+    def without_activations(self) -> Exact | Missing:
         """Parameters, their gradients and the optimiser's state together."""
         grads = self.gradients
         return grads if isinstance(grads, Missing) else self.parameters + grads + self.optimiser
@@ -325,12 +329,14 @@ class Holdings:
         if self.sizes is None:
             return Missing("live sets are compared at numbers: give all sizes"), ""
         try:
-            found = most(graph_of(self.network, self.counting), self.sizes, self.holding.recompute)
+            found = largest_live_set(
+                graph_of(self.network, self.counting), self.sizes, self.memory_options.recompute
+            )
         except (Unanswered, Unsupported) as reason:
             return Missing(str(reason)), ""
         return Exact.of(Poly.of(found.elements)), found.when
 
-    def lines(self) -> tuple[Held, ...]:
+    def lines(self) -> tuple[MemoryLine, ...]:
         """Parameters, gradients, optimiser's state and activations with their sum, then the largest
         live set, alone and with parameters, gradients and optimiser's state."""
         most_held, when = self._peak()
@@ -339,14 +345,15 @@ class Holdings:
             f"network's input, arrays between parts and their gradients are among it"
         )
         return (
-            Held("parameters", self.parameters),
-            Held("their gradients", self.gradients),
-            Held(f"state of the optimiser ({self.holding.optimiser})", self.optimiser),
-            Held("activations", self.kept),
-            Held("these together", _sum_or_missing(self.apart, self.kept)),
-            Held("largest live set", most_held, (says,) if when else ()),
-            Held(
-                "with parameters, gradients and optimiser", _sum_or_missing(self.apart, most_held)
+            MemoryLine("parameters", self.parameters),
+            MemoryLine("their gradients", self.gradients),
+            MemoryLine(f"state of the optimiser ({self.memory_options.optimiser})", self.optimiser),
+            MemoryLine("activations", self.kept),
+            MemoryLine("these together", _sum_or_missing(self.without_activations, self.kept)),
+            MemoryLine("largest live set", most_held, (says,) if when else ()),
+            MemoryLine(
+                "with parameters, gradients and optimiser",
+                _sum_or_missing(self.without_activations, most_held),
             ),
         )
 

@@ -133,7 +133,7 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
     masks = "; masks of dropout are not among them" if c.dropout else ""
     yield (f"activations: entries of the forward pass that equations of gradients read, an array "
            f"between two parts once{masks}")  # fmt: skip
-    if (recompute := sheet.request.holding.recompute) != "none":
+    if (recompute := sheet.request.memory_options.recompute) != "none":
         yield f"recompute {recompute}: {RECOMPUTE[recompute]}"
 
 

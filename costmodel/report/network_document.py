@@ -95,10 +95,10 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
 
 def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
     """What a training step holds, line by line, in elements and in bytes."""
-    size = sheet.request.holding.bytes_each
+    size = sheet.request.memory_options.bytes_each
     columns = [Column("held", "held", numeric=False), Column("elements", "elements")]
     if size is not None:
-        columns.append(Column("bytes", f"bytes ({sheet.request.holding.dtype})"))
+        columns.append(Column("bytes", f"bytes ({sheet.request.memory_options.dtype})"))
     rows = []
     for one in sheet.memory:
         elements: Cell = cell(one.elements)

@@ -71,19 +71,19 @@ def record(sheet: Sheet) -> dict[str, Any]:
 
 def _memory(sheet: Sheet) -> dict[str, Any]:
     """What a training step holds: elements by line, bytes where an element type is given."""
-    holding = sheet.request.holding
+    memory_options = sheet.request.memory_options
     lines = []
     for one in sheet.memory:
         line: dict[str, Any] = {"held": one.name, "elements": exact(one.elements)}
-        if holding.bytes_each is not None:
-            line["bytes"] = exact(one.times(holding.bytes_each))
+        if memory_options.bytes_each is not None:
+            line["bytes"] = exact(one.times(memory_options.bytes_each))
         if isinstance(one.elements, Missing):
             line["reason"] = one.elements.reason
         lines.append(line)
     return {
-        "optimiser": holding.optimiser,
-        "recompute": holding.recompute,
-        "dtype": holding.dtype,
+        "optimiser": memory_options.optimiser,
+        "recompute": memory_options.recompute,
+        "dtype": memory_options.dtype,
         "lines": lines,
     }
 

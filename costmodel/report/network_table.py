@@ -11,7 +11,7 @@ from costmodel.networks import training
 from costmodel.networks.assembly import Use
 from costmodel.networks.choices import Choices
 from costmodel.networks.generation import generation
-from costmodel.networks.memory_budget import Held, Holding, Holdings
+from costmodel.networks.memory_budget import MemoryBudget, MemoryLine, MemoryOptions
 from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import Counting, PartCost
 from costmodel.program.chosen_sizes import Given, combinations, given_sizes
@@ -57,7 +57,7 @@ class Request:
         given: sizes that were given; they take the place of the network's own.
         kept: sizes that stay letters, though the network has a value for them.
         symbolic: every size that was not given stays a letter (b is 1 unless given).
-        holding: how a training step holds what it holds.
+        memory_options: the options of a training step that change its memory.
     """
 
     choices: Choices
@@ -66,7 +66,7 @@ class Request:
     phases: tuple[str, ...] = ("training", "inference")
     counting: Counting = field(default_factory=Counting)
     symbolic: bool = False
-    holding: Holding = field(default_factory=Holding)
+    memory_options: MemoryOptions = field(default_factory=MemoryOptions)
 
 
 def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
@@ -144,7 +144,7 @@ class Sheet:
     total: Line
     tables: Value
     """The parameters of the embeddings' tables, which are among the total's."""
-    memory: tuple[Held, ...] = ()
+    memory: tuple[MemoryLine, ...] = ()
     """What a training step holds, at these sizes where all of them are numbers."""
 
 
@@ -232,7 +232,7 @@ def _stages(
     if settled:
         net.fit(numbers)
     if phase != "generate":
-        recompute = request.holding.recompute
+        recompute = request.memory_options.recompute
         costs = {phase: training.costs(net, phase, request.counting, recompute)
                  if phase in TRAINING_STEP else net.costs(phase, request.counting)}  # fmt: skip
     else:
@@ -282,7 +282,7 @@ def _sheet(
     tables_there = _settle(tables, sizes, settled)
     if stage not in TRAINING_STEP:
         return Sheet(request, net, stage, sizes, letters, lines, total, tables_there)
-    held = Holdings(net, request.counting, request.holding, sizes if settled else None)
+    held = MemoryBudget(net, request.counting, request.memory_options, sizes if settled else None)
     lines = tuple(
         replace(line, kept=_kept(held.kept_by(line.name), sizes, settled)) for line in lines
     )

@@ -1,6 +1,6 @@
-"""How does an exact answer read on a terminal, and what stands outside the brackets of its sums?
+"""How is an exact answer written for a terminal?
 
-`4d²l + dl² + dl`, or with the common factor outside `dl(4d + l + 1)`.
+As `4d²l + dl² + dl`, or with the common factor outside of brackets: `dl(4d + l + 1)`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def ordered_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
 
 
 def factors(poly: Poly) -> tuple[Poly, Poly]:
-    """What all terms of a sum share, and the rest.
+    """The common factor of all terms of a sum, and the sum divided by it.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
@@ -45,7 +45,7 @@ def factors(poly: Poly) -> tuple[Poly, Poly]:
 
 
 def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
-    """The common factor and the rest where that is shorter than the sum, else None.
+    """The common factor and the rest where their product is shorter in print than the sum; or None.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
@@ -67,7 +67,7 @@ def _outside(shared: Poly, rest: Poly) -> str:
 
 
 def poly_pretty(poly: Poly, *, factored: bool = False) -> str:
-    """A polynomial as it reads on a terminal.
+    """A polynomial as text for a terminal.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> from costmodel.symbolic.polynomial import call
@@ -90,7 +90,7 @@ def poly_pretty(poly: Poly, *, factored: bool = False) -> str:
 
 
 def _term(monomial: Monomial, number: Number, last: str = "") -> str:
-    """One term; `last` is a factor that stands behind all others."""
+    """One term as text; `last` is a factor that is written after all others."""
     fraction = Fraction(number)
     powers = sorted(monomial, key=lambda pair: isinstance(pair[0], Fn))
     above = [_power(atom, power) for atom, power in powers if power > 0]
@@ -105,7 +105,7 @@ def _term(monomial: Monomial, number: Number, last: str = "") -> str:
 
 
 def _product(factors_: list[str]) -> str:
-    """Factors side by side, with a point between two that would read as one."""
+    """Factors side by side, with a point between two that would read as one name or number."""
     text = ""
     for before, factor in zip(["", *factors_], factors_, strict=False):
         joined = factor[0].isdigit() or _WORD.match(factor) or _WORD.match(before) or "^" in before
@@ -114,7 +114,7 @@ def _product(factors_: list[str]) -> str:
 
 
 _WORD = re.compile(r"[A-Za-z]\w", re.ASCII)
-"""A name of more than one letter, which may not touch another one."""
+"""A name of more than one letter, which needs a point before and after it."""
 
 
 def _power(atom: str, power: int) -> str:
@@ -137,7 +137,7 @@ def _function(atom: Fn) -> str:
 
 
 def formula_pretty(value: Formula, *, factored: bool = False) -> str:
-    """An answer as it reads on a terminal, piecewise ones case by case."""
+    """An answer as text for a terminal; a piecewise answer case by case."""
     return "; ".join(
         f"{_case(part, factored)} if {conditions_pretty(guards)}"
         if guards
@@ -160,7 +160,7 @@ def _bracketed(text: str) -> str:
 
 
 def conditions_pretty(guards: Constraints) -> str:
-    """Guards as a reader says them."""
+    """Guards as text for a terminal: `l > w and d ≥ 2`."""
     return " and ".join(
         f"{poly_pretty(left)} {RELATIONS.get(relation, relation)} {poly_pretty(right)}"
         for left, relation, right in compared(guards)

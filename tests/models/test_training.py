@@ -16,7 +16,12 @@ from costmodel import networks
 from costmodel.errors import ModelError, Unanswered
 from costmodel.networks import network, part_costs
 from costmodel.networks.choices import Choices
-from costmodel.networks.memory_budget import Holding, Holdings, _Simulation, most
+from costmodel.networks.memory_budget import (
+    MemoryBudget,
+    MemoryOptions,
+    _Simulation,
+    largest_live_set,
+)
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import PartCost, part_sizes
 from costmodel.networks.schedule import Wire, schedule
@@ -233,8 +238,10 @@ def test_memory_of_gpt_2_by_hand() -> None:
     activations = L * layer + norm + l * d + l * u + l
     assert kept_activations(graph).each.at(net.sizes) == activations
     parameters = 124_439_808
-    holding = Holdings(net, graph.counting, Holding("adamw", "fp32"), {**net.sizes, "b": 1})
-    lines = {one.name: one for one in holding.lines()}
+    budget = MemoryBudget(
+        net, graph.counting, MemoryOptions("adamw", "fp32"), {**net.sizes, "b": 1}
+    )
+    lines = {one.name: one for one in budget.lines()}
     found = {name: one.elements.at({**net.sizes, "b": 1}) for name, one in lines.items()}  # type: ignore[union-attr]
     # While the loss hands its gradient on, its powers and three arrays of their shape are there,
     # the sums are not; the tokens and the gradient of the loss itself are.
@@ -250,7 +257,7 @@ def test_memory_of_gpt_2_by_hand() -> None:
     }
     assert lines["largest live set"].says[0].startswith("largest live set: during the gradients of")
     for optimiser, each in {"none": 0, "sgd": 0, "momentum": 1, "adamw": 2}.items():
-        other = replace(holding, holding=Holding(optimiser))
+        other = replace(budget, memory_options=MemoryOptions(optimiser))
         assert other.optimiser.at(net.sizes) == each * parameters
 
 
@@ -262,7 +269,7 @@ def test_recomputed_layers_by_hand() -> None:
     activations = L * l * d + norm + l * d + l * u + l
     assert kept_activations(graph, "layers").each.at(net.sizes) == activations
     at = {**net.sizes, "b": 1}
-    assert most(graph, at, "layers").elements == activations - l + 3 * l * u + l + 1
+    assert largest_live_set(graph, at, "layers").elements == activations - l + 3 * l * u + l + 1
     again = costs(net, "training-step", graph.counting, "layers")
     plain = net.costs("training-step")
     forward = {p.use.name: p for p in net.costs("training")}
@@ -288,9 +295,9 @@ def test_the_largest_live_set_by_hand() -> None:
     net = network(Choices(norm="none", ffn=False, positions="none", mixers=("me",)))
     graph = graph_of(net, part_costs.counting("strict"))
     rows, scores = 4 * 3, 4 * 7
-    found = most(graph, {"L": 1, "l": 4, "d": 3, "u": 7, "b": 1})
+    found = largest_live_set(graph, {"L": 1, "l": 4, "d": 3, "u": 7, "b": 1})
     assert (found.elements, found.when) == (4 + 2 * rows + 4 * scores + 1, "gradients of loss")
-    wide = most(graph, {"L": 1, "l": 4, "d": 50, "u": 2, "b": 2})
+    wide = largest_live_set(graph, {"L": 1, "l": 4, "d": 50, "u": 2, "b": 2})
     rows, scores = 2 * 4 * 50, 2 * 4 * 2
     assert wide.elements == 2 * 4 + 4 * rows
     assert wide.when in ("gradients of residual sum", "gradients of me")
@@ -442,4 +449,4 @@ def test_wrong_inputs(options: str, sentence: str, capsys: pytest.CaptureFixture
 
 def test_holdings_that_are_refused() -> None:
     with pytest.raises(ModelError, match="expected one of none, sgd, momentum, adamw"):
-        Holding(optimiser="lion")
+        MemoryOptions(optimiser="lion")
