@@ -31,7 +31,7 @@ from costmodel.program.recurrences import references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, irredundant, outside
-from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.polynomial import Poly, axis_atom, call, index_atom
 from costmodel.symbolic.printing import identifier
 
 
@@ -147,11 +147,11 @@ class Sums:
         kind = SEQUENCE if handed.sequence else STEP
         self._write(target, array, entries(array, share.layout) | share.where, [share], kind)
         layout = (None,) * len(array.shape)
-        plain = tuple(Poly.atom(f"@{k}") for k in range(len(array.shape)))
-        at = {f"#{k}": p for k, p in enumerate(plain)}
+        plain = tuple(Poly.atom(index_atom(k)) for k in range(len(array.shape)))
+        at = {axis_atom(k): p for k, p in enumerate(plain)}
         found, every = plain_region(share), whole(array)
         where = frozenset(c.substitute(at) for c in found if not implied(every, c))
-        axes, hints = tuple(f"@{k}" for k in range(len(plain))), (None,) * len(plain)
+        axes, hints = tuple(index_atom(k) for k in range(len(plain))), (None,) * len(plain)
         return Handed(
             Share(array, layout, axes, where, Ref(target, plain), (), hints), handed.sequence
         )
@@ -190,9 +190,9 @@ class Sums:
     ) -> None:
         """The equation that adds shares up at the entries of a cell."""
         names = self._axis_names(array, shares)
-        renamed = {old: Poly.atom("@" + new) for old, new in names.items()}
+        renamed = {old: Poly.atom(index_atom(new)) for old, new in names.items()}
         indices, _ = ranges(
-            frozenset(c.substitute(renamed) for c in cell), [f"@{n}" for n in names.values()]
+            frozenset(c.substitute(renamed) for c in cell), [index_atom(n) for n in names.values()]
         )
         guards = [c for c in cell if not c.variables and not implied(frozenset(), c)]
         if guards and not indices:
@@ -286,7 +286,7 @@ def _expression(share: Share, at: Mapping[str, Poly], names: Mapping[str, str]) 
             numbered = (f"{index.name}{k}" for k in range(2, 100))
             new = next(n for n in (hint, *numbered) if n and n not in taken)
             taken.add(new)
-            values[index.atom] = Poly.atom("@" + new)
+            values[index.atom] = Poly.atom(index_atom(new))
     return substitute(share.expression, values)
 
 

@@ -48,7 +48,7 @@ from costmodel.program.recurrences import Block, blocks, references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import defined
 from costmodel.symbolic.constraints import Constraints, infeasible, outside
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom
 
 ROUNDS = 8
 """How often the entries of a loop that have a gradient are worked out anew, at most."""
@@ -193,7 +193,7 @@ class _Builder(Sums):
         if not outside(own, regions):
             yield equation.domain
             return
-        at = {f"#{k}": position_value(p) for k, p in enumerate(equation.positions)}
+        at = {axis_atom(k): position_value(p) for k, p in enumerate(equation.positions)}
         for k, where in enumerate(regions):
             for piece in outside(where, regions[:k]):
                 yield equation.domain | {c.substitute(at) for c in piece}
@@ -312,6 +312,6 @@ def _readers_first(block: Block) -> list[Array]:
 def _of_loss(output: Array, given: Array) -> Share:
     """The gradient of the loss itself, as handed to an output."""
     layout = (None,) * len(output.shape)
-    axes = tuple(f"@{k}" for k in range(len(output.shape)))
+    axes = tuple(index_atom(k) for k in range(len(output.shape)))
     value = Ref(given, tuple(map(Poly.atom, axes)))
     return Share(output, layout, axes, frozenset(), value, (), (None,) * len(axes))

@@ -29,7 +29,7 @@ from costmodel.language.nodes import (
 )
 from costmodel.program.recurrences import references
 from costmodel.symbolic.constraints import implied
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, index_atom
 
 
 def softmax_of(system: System, equation: Equation) -> Ref | None:
@@ -133,7 +133,7 @@ def _apart(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
         if index.name in {row.name for row in rows}:
             new = next(n for k in range(2, 100) if (n := f"{index.name}{k}") not in taken)
             taken.add(new)
-            found[index.atom] = Poly.atom(f"@{new}")
+            found[index.atom] = Poly.atom(index_atom(new))
     return found
 
 

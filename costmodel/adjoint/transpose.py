@@ -36,7 +36,7 @@ from costmodel.symbolic.constraints import (
     projected,
     stride,
 )
-from costmodel.symbolic.polynomial import Poly, by_text
+from costmodel.symbolic.polynomial import Poly, atom_name, by_text, index_atom
 
 Layout = tuple[Poly | None, ...]
 """For each axis the extent of the inner index of a flattening, or None."""
@@ -93,7 +93,11 @@ def names_of(layout: Layout) -> tuple[str, ...]:
     """The variables of an entry's axes: `@0` for a plain axis, `@0o` and `@0i` for a flat one."""
     found: list[str] = []
     for axis, extent in enumerate(layout):
-        found += [f"@{axis}"] if extent is None else [f"@{axis}o", f"@{axis}i"]
+        found += (
+            [index_atom(axis)]
+            if extent is None
+            else [index_atom(f"{axis}o"), index_atom(f"{axis}i")]
+        )
     return tuple(found)
 
 
@@ -211,10 +215,10 @@ def entries(array: Array, layout: Layout) -> Constraints:
     found: set[Poly] = set()
     for axis, (size, extent) in enumerate(zip(array.shape, layout, strict=True)):
         if extent is None:
-            entry = Poly.atom(f"@{axis}")
+            entry = Poly.atom(index_atom(axis))
             found |= {entry - 1, size - entry}
         else:
-            outer, inner = Poly.atom(f"@{axis}o"), Poly.atom(f"@{axis}i")
+            outer, inner = Poly.atom(index_atom(f"{axis}o")), Poly.atom(index_atom(f"{axis}i"))
             found |= {outer - 1, inner - 1, extent - inner}
             number = size / extent
             even = all(power > 0 for monomial in number.terms for _, power in monomial)
@@ -246,10 +250,10 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
             inside |= {c for c in own - given if stride(c, variable)[0] != ONE}
         lower, upper, _ = bounds(_tight(own - inside, known - inside), variable)
         if any(scale != ONE for scale, _ in lower + upper) or not (lower and upper):
-            raise Unsupported(f"index {variable[1:]} is bounded with a stride")
+            raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
         ends = ([end for _, end in side] for side in (lower, upper))
         low, high = (tuple(sorted(dict.fromkeys(side), key=str)) for side in ends)
-        found.insert(0, Index(variable.lstrip("@"), low, high))
+        found.insert(0, Index(atom_name(variable), low, high))
         known = projected(known, [variable])
     return tuple(found), known
 

@@ -46,7 +46,7 @@ from costmodel.language.nodes import (
     walk,
 )
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.polynomial import Poly, size
+from costmodel.symbolic.polynomial import Poly, atom_name, is_index, size
 from costmodel.symbolic.sizes import LETTERS
 
 
@@ -405,7 +405,7 @@ class Mixer:
             )
         scaled = [
             (v, c)
-            for v in sorted(a for a in poly.atoms if a.startswith("@"))
+            for v in sorted(a for a in poly.atoms if is_index(a))
             if (c := poly.coefficient(v)).constant() is None
         ]
         if not scaled:
@@ -488,8 +488,8 @@ def _check_bound(equation: Equation) -> None:
             for name in names_in(entry.positions):
                 if name not in bound:
                     raise EquationError(
-                        f"{equation.name}: index {name[1:]} of {entry.array.name} is unbound; "
-                        f"put it on the left side or reduce over it"
+                        f"{equation.name}: index {atom_name(name)} of {entry.array.name} is "
+                        f"unbound; put it on the left side or reduce over it"
                     )
 
 
@@ -545,9 +545,9 @@ def rows(equation: Equation) -> tuple[Index, ...]:
 
 def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:
     for index in over:
-        for name in {a for b in index.ends for a in b.letters if a[0] == "@"}:
+        for name in {a for b in index.ends for a in b.letters if is_index(a)}:
             if name not in bound:
                 raise EquationError(
-                    f"{equation.name}: the range of {index.name} names {name[1:]}, which is "
+                    f"{equation.name}: the range of {index.name} names {atom_name(name)}, which is "
                     f"neither on the left side nor reduced over"
                 )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from costmodel.errors import EquationError, Unsupported
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, atom_name, index_atom
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Index:
     @property
     def atom(self) -> str:
         """The variable that stands for the index in polynomials."""
-        return "@" + self.name
+        return index_atom(self.name)
 
     def as_poly(self) -> Poly:
         """The index as a polynomial."""
@@ -114,7 +114,7 @@ class Index:
         instead = values.get(self.atom)
         if instead is not None and not instead.variables:
             raise Unsupported("what is computed depends on which entry a maximum is taken from")
-        name = self.name if instead is None else min(instead.variables).lstrip("@")
+        name = self.name if instead is None else atom_name(min(instead.variables))
         lower, upper = (
             tuple(b.substitute(values) for b in ends) for ends in (self.lower, self.upper)
         )

@@ -21,7 +21,7 @@ from costmodel.language.indices import (
     one_by_one,
     outer_first,
 )
-from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.polynomial import Poly, call, is_index
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -646,5 +646,5 @@ def names_in(positions: Sequence[Position]) -> list[str]:
             found.update(dict.fromkeys(names_in(position.at.positions)))
             continue
         for part in polys_of(position):
-            found.update(dict.fromkeys(sorted(a for a in part.letters if a.startswith("@"))))
+            found.update(dict.fromkeys(sorted(a for a in part.letters if is_index(a))))
     return list(found)

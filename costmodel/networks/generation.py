@@ -26,10 +26,10 @@ from costmodel.questions.counts import Counts
 from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, index_atom
 
 PROMPT, NEW = Poly.atom("p"), Poly.atom("q")
-STEP = "@step"
+STEP = index_atom("step")
 """The index of the steps: no size and no index of a mixer has this name."""
 
 MOST_STEPS = 1_000_000

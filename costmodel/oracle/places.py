@@ -11,7 +11,7 @@ from operator import itemgetter
 from costmodel.errors import OracleError
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Flat, Gather, Position
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, atom_name, is_index
 
 Point = dict[str, int]
 
@@ -117,7 +117,7 @@ def _between(ends: Ends, point: Point) -> range:
 
 def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:
     """Evaluate the sizes of an affine expression once, leaving its indices open."""
-    open_atoms = sorted(a for a in poly.letters if a.startswith("@"))
+    open_atoms = sorted(a for a in poly.letters if is_index(a))
     zero = dict.fromkeys(open_atoms, 0)
     constant = poly.rational({**sizes, **zero})
     slopes = []
@@ -125,7 +125,7 @@ def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:
         one, two = ({**sizes, **zero, atom: v} for v in (1, 2))
         slope = poly.rational(one) - constant
         if poly.rational(two) - constant != 2 * slope:
-            raise OracleError(f"{poly} is not affine in {atom[1:]}")
+            raise OracleError(f"{poly} is not affine in {atom_name(atom)}")
         slopes.append((atom, slope))
 
     def checked(point: Point) -> int:

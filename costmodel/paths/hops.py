@@ -24,9 +24,9 @@ from costmodel.symbolic.constraints import (
     projected,
 )
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Poly, call, ceil_div
+from costmodel.symbolic.polynomial import Poly, axis_atom, call, ceil_div
 
-BACK = "#back"
+BACK = axis_atom("back")
 """The distance, at least 1, from a row to a row that it reads, in one direction."""
 
 
@@ -135,7 +135,7 @@ def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
     return result
 
 
-OUTER, INNER, UPPER = "#chunk", "#place", "#upper"
+OUTER, INNER, UPPER = map(axis_atom, ("chunk", "place", "upper"))
 """Of two rows: the chunk of the lower row, its place in the chunk (both from 1), the upper row."""
 
 

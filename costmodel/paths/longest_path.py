@@ -44,7 +44,7 @@ from costmodel.symbolic.piecewise_max import (
     proven,
     pruned,
 )
-from costmodel.symbolic.polynomial import Poly, by_text
+from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, is_index, stand_in
 from costmodel.symbolic.simplify_max import simplify_max
 
 
@@ -135,7 +135,7 @@ class Depths:
         """Find the depths of rows that are all computed alike, from the first row and from one
         further row in terms of the row before."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
-        marked = {array: (Level(Poly.atom("^" + array.name)),) for array in block.axes}
+        marked = {array: (Level(Poly.atom(stand_in(array.name))),) for array in block.axes}
         self.before = {
             e: {r: marked[r.array] for r in references(e) if block.lag(e, r) == 1}
             for e in block.equations
@@ -143,7 +143,7 @@ class Depths:
         later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
         self.before = {}
         for array, levels in depths_of_rows(first, later, number).items():
-            row = Poly.atom(f"#{block.axes[array]}")
+            row = Poly.atom(axis_atom(block.axes[array]))
             there = [x.substitute({ROW: row}) for x in levels]
             if number[array] != array.shape[block.axes[array]]:
                 there = [Level(x.depth, x.where | {number[array] - row}) for x in there]
@@ -158,7 +158,7 @@ class Depths:
         found: dict[Array, Depth] = {}
         several = Counter(part.equation.array for part in parts)
         for part in parts:
-            array, row = part.equation.array, f"#{block.axes[part.equation.array]}"
+            array, row = part.equation.array, axis_atom(block.axes[part.equation.array])
             levels = tuple(x for y in self._levels(part) for x in on_axes(part, y, split=False))
             if several[array] > 1:
                 there = rows_written(block, part, row)
@@ -169,7 +169,7 @@ class Depths:
                     raise Unsupported(f"{array.name}: a depth that differs inside a row of a loop")
         for array in found:
             del self.arrays[array]
-        named = {a: {f"#{axis}": Poly.atom(ROW)} for a, axis in block.axes.items()}
+        named = {a: {axis_atom(axis): Poly.atom(ROW)} for a, axis in block.axes.items()}
         return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
 
     def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
@@ -226,10 +226,12 @@ def _alone_on_an_axis(equation: Equation) -> Mapping[str, Poly]:
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         poly = position_value(position)
-        free = [a for a in poly.letters if a[0] == "@"]
+        free = [a for a in poly.letters if is_index(a)]
         slope = poly.coefficient(free[0]) if len(free) == 1 else Poly()
         if slope in (1, -1):
-            values[free[0]] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(free[0]))) * slope
+            values[free[0]] = (
+                Poly.atom(axis_atom(axis)) - (poly - slope * Poly.atom(free[0]))
+            ) * slope
     return values
 
 
@@ -245,7 +247,7 @@ def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
     found: set[Poly] = set()
     for axis, position in enumerate(equation.positions):
         if placed & position_value(position).letters:
-            apart = Poly.atom(f"#{axis}") - position_value(position)
+            apart = Poly.atom(axis_atom(axis)) - position_value(position)
             found |= {apart, -apart}
     return frozenset(found)
 
@@ -257,7 +259,9 @@ def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
     indices p and f are replaced by q and e if these are proven to be equal.
     """
     values = {
-        f"#{k}": position_value(p) for k, p in enumerate(ref.positions) if not isinstance(p, Gather)
+        axis_atom(k): position_value(p)
+        for k, p in enumerate(ref.positions)
+        if not isinstance(p, Gather)
     }
     where = frozenset([c.substitute(values) for c in level.where])
     if infeasible(around | where):

@@ -32,7 +32,7 @@ from costmodel.symbolic.piecewise_max import (
     the_tightest,
     tightest,
 )
-from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.polynomial import Fn, Poly, axis_atom, is_index, is_stand_in, stand_in
 
 
 def points_of(system: System, phase: str) -> tuple[Instances, ...]:
@@ -65,14 +65,14 @@ ROWS_WORKED_OUT = 4
 """How many rows of a loop are worked out one by one until they must go on alike."""
 
 
-ROW = "#row"
+ROW = axis_atom("row")
 """The number of a loop's row, as a variable in the depths of the loop's arrays."""
 
 
 def rows_written(block: Block, part: Instances, row: str) -> Constraints:
     """The rows of a loop that one equation writes, as constraints on the variable `row`."""
     here = block.row(part.equation)
-    of_row = {a for a in here.letters if a[0] == "@"}
+    of_row = {a for a in here.letters if is_index(a)}
     hidden = sorted({*part.variables} - of_row, reverse=True)
     written = projected(part.constraints | {Poly.atom(row) - here, here - Poly.atom(row)}, hidden)
     return projected(written, sorted(of_row))
@@ -132,7 +132,7 @@ def check_rows(block: Block, part: Instances) -> None:
 
 def _bounds_row_below(row: Poly, constraint: Poly) -> bool:
     """Whether a constraint is a lower bound on the row and on nothing else."""
-    (index,) = (a for a in row.letters if a[0] == "@")
+    (index,) = (a for a in row.letters if is_index(a))
     return constraint.coefficient(index) == Poly.of(1) and constraint.letters == {index}
 
 
@@ -265,7 +265,7 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
 
 def _steps_between_rows(later: Mapping[Array, Depth]) -> Steps:
     found: dict[Array, list[tuple[Array, Poly]]] = {}
-    named = {"^" + array.name: array for array in later}
+    named = {stand_in(array.name): array for array in later}
     for array, levels in later.items():
         for level in levels:
             for mark in sorted(level.depth.atoms & named.keys()):
@@ -279,7 +279,7 @@ def _steps_between_rows(later: Mapping[Array, Depth]) -> Steps:
 
 def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     """A level of `later` as an `Entering`; None where it goes on from the row before."""
-    if any(atom[0] == "^" for atom in level.depth.atoms):
+    if any(is_stand_in(atom) for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
     if any(scale != ONE for scale, _ in lower + upper):
@@ -346,9 +346,11 @@ def _at_most(depth: Poly, around: Constraints) -> Poly:
         and ROW in Poly.atom(atom).letters
         and _at_most_doubles(atom.args[0], around)
     ]
-    kept: dict[str, Poly] = {atom: Poly.atom(f"^log {k}") for k, atom in enumerate(logs)}
+    kept: dict[str, Poly] = {atom: Poly.atom(stand_in(f"log {k}")) for k, atom in enumerate(logs)}
     moved = depth.substitute(kept).substitute({ROW: Poly.atom(ROW) + 1})
-    return moved.substitute({f"^log {k}": Poly.atom(atom) + 1 for k, atom in enumerate(logs)})
+    return moved.substitute(
+        {stand_in(f"log {k}"): Poly.atom(atom) + 1 for k, atom in enumerate(logs)}
+    )
 
 
 def _at_most_doubles(argument: Poly, around: Constraints) -> bool:

@@ -19,9 +19,9 @@ from costmodel.program.dependence import Read, after_token, reads
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.tokens import tokens
 from costmodel.symbolic.constraints import Constraints, bounds, implied, implied_all, projected
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
-ROW = "#row"
+ROW = axis_atom("row")
 """The row that reads, as a variable."""
 
 
@@ -51,7 +51,7 @@ class Rows:
 
 def _row_at(place: Poly, positions: Sequence[Position]) -> Poly:
     """A row given in the axes of an array, at some positions."""
-    named = {f"#{axis}": position for axis, position in enumerate(positions)}
+    named = {axis_atom(axis): position for axis, position in enumerate(positions)}
     return place.substitute({a: position_value(named[a]) for a in place.letters if a in named})
 
 
@@ -94,7 +94,7 @@ def rows_of(system: System) -> Rows:
 
 
 def _axis_atom(number: int) -> Poly:
-    return Poly.atom(f"#{number}")
+    return Poly.atom(axis_atom(number))
 
 
 def _possible_axes(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
@@ -155,11 +155,11 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
             place = position_value(read.ref.positions[axis])
-            found |= {letter for letter in place.letters if letter[0] == "@"}
+            found |= {letter for letter in place.letters if is_index(letter)}
         for index in reversed(read.over):
             if index.atom in found:
                 bounds = frozenset[str]().union(*(b.letters for b in index.lower + index.upper))
-                found |= {letter for letter in bounds if letter[0] == "@"}
+                found |= {letter for letter in bounds if is_index(letter)}
     return found
 
 

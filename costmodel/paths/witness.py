@@ -22,7 +22,7 @@ from costmodel.program.recurrences import Block, references
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, projected, variables_of
 from costmodel.symbolic.piecewise_max import dominates, largest
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom
 
 STEP_WORDS: Mapping[str, str] = {
     "mul": "multiplication",
@@ -286,7 +286,7 @@ def chain_to_entries(search: Search, node: Ref, around: Constraints) -> Chain:
         return _in_region(search, node, around) if axes else search.arrays[array]
     axis = loop.block.axes[array]
     position = node.positions[axis]
-    if axes != {f"#{axis}"} or isinstance(position, Gather):
+    if axes != {axis_atom(axis)} or isinstance(position, Gather):
         return search.arrays[array]
     last = largest(position_value(position), sorted(variables_of(around), reverse=True), around)
     if (array, last) not in search.at_row:
@@ -348,7 +348,7 @@ def _row_alone(
 
 def _of_row(search: Search, parts: Sequence[Instances], axis: int, row: Poly) -> list[Instances]:
     """The instances that define one row of an axis."""
-    here = Poly.atom(f"#{axis}") - row
+    here = Poly.atom(axis_atom(axis)) - row
     return _at_entries(search, parts, frozenset({here, -here}))
 
 
@@ -358,7 +358,7 @@ def _at_entries(
     """The instances that define the entries in a region given in the axes of the array."""
     found = []
     for part in parts:
-        at = {f"#{k}": position_value(p) for k, p in enumerate(part.equation.positions)}
+        at = {axis_atom(k): position_value(p) for k, p in enumerate(part.equation.positions)}
         here = frozenset(c.substitute(at) for c in entries)
         fixed = replace(part, constraints=part.constraints | here)
         exists = search.sizes is None or exists_at(fixed, dict(search.sizes))

@@ -13,7 +13,7 @@ from itertools import product
 from costmodel.errors import SizeError
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
-from costmodel.symbolic.polynomial import Number, Poly
+from costmodel.symbolic.polynomial import Number, Poly, is_index
 from costmodel.symbolic.sizes import LETTERS, checked
 
 MOST = 100_000
@@ -163,7 +163,7 @@ def fit(mixer: Mixer, sizes: Mapping[str, int]) -> None:
     extents = {extent: None for array in arrays for extent in array.shape}
     for form in mixer.forms.values():
         for index in form.indices.values():
-            fixed = [b for b in index.ends if not any(a[0] == "@" for a in b.letters)]
+            fixed = [b for b in index.ends if not any(is_index(a) for a in b.letters)]
             extents.update(dict.fromkeys(fixed))
     for extent in extents:
         if not extent.letters <= sizes.keys():

@@ -26,7 +26,7 @@ from costmodel.symbolic.constraints import (
     projected,
     variables_of,
 )
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def hidden(ref: Ref, terms: Terms) -> bool:
         *(p.letters for term in terms for p in (term.token, *term.where))
     )
     gathered = (k for k, p in enumerate(ref.positions) if isinstance(p, Gather))
-    return any(f"#{axis}" in letters for axis in gathered)
+    return any(axis_atom(axis) in letters for axis in gathered)
 
 
 def _covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
@@ -287,7 +287,7 @@ def read_term(ref: Ref, term: Term) -> Term:
     values: dict[str, Poly] = {}
     letters = term.token.letters.union(*(c.letters for c in term.where))
     for axis, position in enumerate(ref.positions):
-        name = f"#{axis}"
+        name = axis_atom(axis)
         if name in letters:
             values[name] = _plain(ref.array, position)
     return _substituted(term, values)
@@ -304,17 +304,19 @@ def _on_axes(equation: Equation, term: Term) -> Term:
     for axis, position in enumerate(equation.positions):
         rest = token - position_value(position)
         if variables_of([token]) and not variables_of([rest]):
-            token = Poly.atom(f"#{axis}") + rest
+            token = Poly.atom(axis_atom(axis)) + rest
             break
     values: dict[str, Poly] = {}
     letters = token.letters.union(*(c.letters for c in term.where))
-    for name in sorted(a for a in letters if a[0] == "@"):
+    for name in sorted(a for a in letters if is_index(a)):
         for axis, position in enumerate(equation.positions):
             poly = position_value(position)
-            free = {a for a in poly.letters if a[0] == "@"}
+            free = {a for a in poly.letters if is_index(a)}
             if free == {name}:
                 slope = _plain(equation.array, position).coefficient(name)
-                values[name] = (Poly.atom(f"#{axis}") - (poly - slope * Poly.atom(name))) * slope
+                values[name] = (
+                    Poly.atom(axis_atom(axis)) - (poly - slope * Poly.atom(name))
+                ) * slope
                 break
         else:
             raise Unsupported(f"the token of {equation.name} hides in a flattened axis")

@@ -41,7 +41,7 @@ from costmodel.language.nodes import (
 from costmodel.program.conventions import REWRITES, SCALES
 from costmodel.program.recurrences import Block, blocks
 from costmodel.symbolic.constraints import Constraints, implied
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, is_index
 
 
 @lru_cache(maxsize=1024)
@@ -318,7 +318,7 @@ def _ends(place: Poly, indices: tuple[Index, ...]) -> tuple[Poly, Poly] | None:
         slope = place.coefficient(index.atom).constant()
         if not slope:
             continue
-        if len(index.ends) != 2 or any(a[0] == "@" for end in index.ends for a in end.letters):
+        if len(index.ends) != 2 or any(is_index(a) for end in index.ends for a in end.letters):
             return None
         low, high = index.lower[0], index.upper[0]
         small, large = (low, high) if slope > 0 else (high, low)

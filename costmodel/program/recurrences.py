@@ -27,7 +27,7 @@ from costmodel.language.nodes import (
     walk,
 )
 from costmodel.symbolic.constraints import Constraints, implied, infeasible
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, is_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +306,7 @@ def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equ
     if equation.array in turned:
         axis, last = turned[equation.array]
         row = _plain(equation.positions[axis])
-        values = {a: last + 1 - Poly.atom(a) for a in row.letters if a[0] == "@"}
+        values = {a: last + 1 - Poly.atom(a) for a in row.letters if is_index(a)}
 
     def place(array: Array, positions: tuple[Position, ...]) -> tuple[Position, ...]:
         if array not in turned:

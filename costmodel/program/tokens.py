@@ -31,7 +31,7 @@ from costmodel.program.dependence import (
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.recurrences import Block, blocks
 from costmodel.symbolic.constraints import Constraints, implied, variables_of
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Tokens:
 
     @cached_property
     def _terms(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        return self._derived({self.system.mixer.role("input"): (Term(Poly.atom("#0")),)})
+        return self._derived({self.system.mixer.role("input"): (Term(Poly.atom(axis_atom(0))),)})
 
     @cached_property
     def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
@@ -149,7 +149,7 @@ class Tokens:
             *(
                 position_value(position).letters
                 for axis, position in enumerate(ref.positions)
-                if f"#{axis}" in axes and not isinstance(position, Gather)
+                if axis_atom(axis) in axes and not isinstance(position, Gather)
             )
         )
 
@@ -235,7 +235,7 @@ class Tokens:
     def unbounded(self, equation: Equation) -> Constraints:
         """The domain with the sequence thought to go on: token indices lose their upper end."""
         terms = [term.token for term in self.instance(equation)]
-        of_token = {a for term in terms for a in term.letters if a[0] == "@"}
+        of_token = {a for term in terms for a in term.letters if is_index(a)}
 
         def ends(index: Index, constraint: Poly) -> bool:
             others = {i.atom for i in equation.indices} - {index.atom}

@@ -18,7 +18,7 @@ from costmodel.symbolic.constraints import ONE, Constraints, infeasible, variabl
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import proven
 from costmodel.symbolic.polyhedral_sums import total
-from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
+from costmodel.symbolic.polynomial import Fn, Poly, by_text, call, is_index
 
 MOST_CASES = 4
 """A reduction whose number of terms has more cases is refused."""
@@ -34,7 +34,7 @@ def terms_of(over: tuple[Index, ...]) -> Poly:
         exact = total(
             tuple(index.atom for index in over),
             frozenset(
-                c.substitute({k: v for k, v in outer.items() if k[0] == "@"}) for c in constraints
+                c.substitute({k: v for k, v in outer.items() if is_index(k)}) for c in constraints
             ),
             Poly.of(1),
         )

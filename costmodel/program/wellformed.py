@@ -33,7 +33,7 @@ from costmodel.symbolic.constraints import (
     variables_of,
 )
 from costmodel.symbolic.polyhedral_sums import total
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
 ONE = Poly.of(1)
 SMALL = (1, 2, 3, 5)
@@ -41,7 +41,7 @@ SMALL = (1, 2, 3, 5)
 
 def axes_of(array: Array) -> tuple[str, ...]:
     """The axis variables of an array."""
-    return tuple(f"#{k}" for k in range(len(array.shape)))
+    return tuple(axis_atom(k) for k in range(len(array.shape)))
 
 
 def region(
@@ -51,7 +51,7 @@ def region(
     none. An axis that is gathered from is touched whole."""
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
-        entry, extent = Poly.atom(f"#{axis}"), array.shape[axis]
+        entry, extent = Poly.atom(axis_atom(axis)), array.shape[axis]
         if isinstance(position, Gather) or _is_whole(position, extent, constraints):
             links |= {entry - 1, extent - entry}
         else:
@@ -65,7 +65,7 @@ def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> boo
     """Whether a flattening runs over its whole axis, whatever the other indices are."""
     if not isinstance(position, Flat):
         return False
-    names = {a for a in position.outer.letters | position.inner.letters if a[0] == "@"}
+    names = {a for a in position.outer.letters | position.inner.letters if is_index(a)}
     ends = {position.outer - 1, position.inner - 1, position.extent - position.inner}
     ends.add(extent / position.extent - position.outer)
     return ends == {c for c in constraints if c.letters & names}
@@ -83,7 +83,7 @@ def whole(array: Array) -> Constraints:
     """All entries of an array."""
     ends: set[Poly] = set()
     for axis, extent in enumerate(array.shape):
-        entry = Poly.atom(f"#{axis}")
+        entry = Poly.atom(axis_atom(axis))
         ends |= {entry - 1, extent - entry}
     return frozenset(ends)
 

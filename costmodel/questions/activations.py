@@ -25,7 +25,7 @@ from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom
 from costmodel.symbolic.sympy_form import Quantity
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def is_plain(equation: Equation) -> bool:
 
 def _source(equation: Equation, read: Ref, wanted: Constraints) -> Constraints | None:
     """The entries that an equation copies into the wanted ones; None if there are none."""
-    places = {f"#{k}": position_value(p) for k, p in enumerate(equation.positions)}
+    places = {axis_atom(k): position_value(p) for k, p in enumerate(equation.positions)}
     around = frozenset(c.substitute(places) for c in wanted)
     return entries(read, equation.domain | around, variables_in(equation, ()), ends=True)
 

@@ -53,7 +53,7 @@ from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import ONE, Constraints, variables_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, atom_name
 
 
 def _free(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
@@ -133,7 +133,7 @@ def sorted_entries(node: Select, points: Points) -> Poly:
         if value is None:
             raise Unsupported(
                 f"{points.equation.name}: how many comparisons a sort takes depends on index "
-                f"{name[1:]}, and these are not summed exactly"
+                f"{atom_name(name)}, and these are not summed exactly"
             )
         number = number.substitute({name: value})
     return number

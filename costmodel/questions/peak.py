@@ -27,7 +27,7 @@ from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import nonnegative
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom
 from costmodel.symbolic.sympy_form import Quantity
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _row(system: System, array: Array) -> Exact:
         Unsupported: rows of different lengths.
     """
     axis = next(block.axes[array] for block in blocks(system) if array in block.axes)
-    every, here = whole(array), f"#{axis}"
+    every, here = whole(array), axis_atom(axis)
     regions = [where for e in system.defining[array] if (where := defined(e)) is not None]
     if any(c.letters - {here} & {*axes_of(array)} for where in regions for c in where - every):
         raise Unsupported(f"{array.name}: rows of a loop that have different numbers of entries")

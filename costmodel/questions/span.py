@@ -61,7 +61,7 @@ from costmodel.symbolic.piecewise_max import (
     pruned,
     with_positive_extrema,
 )
-from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.polynomial import Poly, axis_atom, call
 from costmodel.symbolic.sympy_form import Quantity, to_sympy
 
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     fresh = depths.fresh(node, around)
     if not fresh:
         return READY
-    flat = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Flat)}
-    anywhere = {f"#{k}" for k, p in enumerate(node.positions) if isinstance(p, Gather)}
+    flat = {axis_atom(k) for k, p in enumerate(node.positions) if isinstance(p, Flat)}
+    anywhere = {axis_atom(k) for k, p in enumerate(node.positions) if isinstance(p, Gather)}
     if anywhere & variables_of(c for x in depths.arrays[node.array] for c in (x.depth, *x.where)):
         raise _depends_on_place(node)
     inside: Constraints = frozenset()

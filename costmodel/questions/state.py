@@ -22,7 +22,7 @@ from costmodel.questions.subject import system_of
 from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, axis_atom
 from costmodel.symbolic.sympy_form import Quantity
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def entries(
     """
     inside: set[Poly] = set()
     for axis, extent in enumerate(ref.array.shape):
-        entry = Poly.atom(f"#{axis}")
+        entry = Poly.atom(axis_atom(axis))
         inside |= {entry - 1, extent - entry} if ends else {entry - 1}
     return region(ref.array, ref.positions, constraints | inside, sorted(variables))
 

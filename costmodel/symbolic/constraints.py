@@ -13,7 +13,18 @@ from functools import cache, lru_cache
 from math import gcd, lcm
 
 from costmodel.errors import Unsupported
-from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, by_text, call, ceil_div
+from costmodel.symbolic.polynomial import (
+    Fn,
+    Monomial,
+    Number,
+    Poly,
+    atom_name,
+    by_text,
+    call,
+    ceil_div,
+    is_stand_in,
+    is_variable,
+)
 
 Constraints = frozenset[Poly]
 """Each polynomial is at least 0."""
@@ -51,7 +62,7 @@ def nonnegative(poly: Poly) -> bool:
     poly = _without_denominators(poly)
     shifted = {}
     for atom in poly.atoms:
-        least = None if atom[0] in "@#" else _least_value(atom)
+        least = None if is_variable(atom) else _least_value(atom)
         if least is None:
             return False
         shifted[atom] = Poly.atom(atom) + least
@@ -176,7 +187,7 @@ def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
 def _least_value(atom: str) -> int | None:
     """The least value that a size or a function of sizes has; None if that is not known."""
     if not isinstance(atom, Fn):
-        return 0 if atom[0] == "^" else 1
+        return 0 if is_stand_in(atom) else 1
     if atom.function == "floor_div":
         return 0 if nonnegative(atom.args[0]) else None
     return {"ceil_log2": 0, "pow2": 1}.get(atom.function)
@@ -256,7 +267,7 @@ def _without_common_sizes(claim: Poly) -> Poly:
     d*i - d."""
     shared: dict[str, int] | None = None
     for monomial in claim.terms:
-        powers = {a: p for a, p in monomial if a[0] not in "@#" and not isinstance(a, Fn)}
+        powers = {a: p for a, p in monomial if not is_variable(a) and not isinstance(a, Fn)}
         if shared is None:
             shared = powers
         else:
@@ -360,7 +371,7 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
                 if low_scale != ONE and up_scale != ONE:
                     if low_scale == up_scale and implied(known, up - low - low_scale + 1):
                         continue
-                    raise Unsupported(f"a stride of index {variable[1:]} in an entry read")
+                    raise Unsupported(f"a stride of index {atom_name(variable)} in an entry read")
                 remaining.add(between_bounds(low_scale, low, up_scale, up))
         remaining = {c for c in remaining if c.variables or not nonnegative(c)}
     return frozenset(remaining)

@@ -21,7 +21,7 @@ from math import ceil, floor, lcm
 from costmodel import errors
 from costmodel.errors import FormulaError, NotPolynomial
 from costmodel.symbolic import constraints, polyhedral_sums, polynomial
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, index_atom
 from costmodel.symbolic.sizes import LETTERS, ceil_log2
 
 __all__ = ["Formula", "FormulaError", "NotPolynomial", "parse"]
@@ -453,7 +453,7 @@ def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
 def _sum_poly(node: Sum, bound: Mapping[str, Poly]) -> Poly:
     """A sum in Faulhaber's closed form, refused unless last >= first - 1, where the form holds, is
     proven."""
-    name = f"@{node.index}{len(bound)}"
+    name = index_atom(f"{node.index}{len(bound)}")
     body = poly(node.body, {**bound, node.index: Poly.atom(name)})
     first, last = poly(node.first, bound), poly(node.last, bound)
     if not constraints.nonnegative(last - first + 1):

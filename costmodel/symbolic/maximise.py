@@ -38,7 +38,17 @@ from costmodel.symbolic.constraints import (
     projected,
     stride,
 )
-from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, call, ceil_div, padded
+from costmodel.symbolic.polynomial import (
+    Fn,
+    Monomial,
+    Number,
+    Poly,
+    atom_name,
+    call,
+    ceil_div,
+    index_atom,
+    padded,
+)
 
 LOG = "ceil_log2"
 
@@ -90,7 +100,7 @@ def direction(poly: Poly, variable: str) -> int:
 
 
 def _grows_and_falls(variable: str) -> Unsupported:
-    return Unsupported(f"a depth that both grows and falls with index {variable[1:]}")
+    return Unsupported(f"a depth that both grows and falls with index {atom_name(variable)}")
 
 
 def _signed_atoms(poly: Poly) -> Iterable[tuple[str, int]]:
@@ -222,7 +232,7 @@ def _with_atoms_for_parts(poly: Poly, variable: str, parts: dict[Terms, str]) ->
 
 
 def _atom_of_part(terms: Terms, parts: dict[Terms, str]) -> Poly:
-    return Poly.atom(parts.setdefault(terms, f"@part {len(parts)}"))
+    return Poly.atom(parts.setdefault(terms, index_atom(f"part {len(parts)}")))
 
 
 def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
@@ -287,7 +297,7 @@ def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly],
     """The lower and the upper ends of a variable's range."""
     lower, upper, _ = bounds(sorted(constraints, key=str), variable)
     if any(scale != ONE for scale, _ in lower + upper):
-        raise Unsupported(f"index {variable[1:]} is bounded with a stride")
+        raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
     return [low for _, low in lower], [up for _, up in upper]
 
 
@@ -324,7 +334,7 @@ def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[
     at_ends += [Candidate(still[down] + end * slopes[down]) for down in falling for end in lower]
     level = [Candidate(term) for term in terms if not moves[term][1]]
     if not (crossing or at_ends or level):
-        raise Unsupported(f"index {variable[1:]} has no bound on one side")
+        raise Unsupported(f"index {atom_name(variable)} has no bound on one side")
     return _needed_candidates([*crossing, *at_ends, *level], projected(constraints, [variable]))
 
 

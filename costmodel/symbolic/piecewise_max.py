@@ -29,7 +29,16 @@ from costmodel.symbolic.constraints import (
     variables_of,
 )
 from costmodel.symbolic.maximise import direction, highest
-from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
+from costmodel.symbolic.polynomial import (
+    Fn,
+    Poly,
+    atom_name,
+    by_text,
+    call,
+    index_atom,
+    is_variable,
+    stand_in,
+)
 
 
 class Level(NamedTuple):
@@ -82,7 +91,7 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
                 difference = difference + moved
                 break
     difference = with_positive_extrema(difference, constraints)
-    if any(a[0] in "@#" for a in difference.letters):
+    if any(is_variable(a) for a in difference.letters):
         return False
     return nonnegative(difference)
 
@@ -99,7 +108,7 @@ def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
         and atom.function in ("Min", "Max")
         and all(proven(known, argument) for argument in atom.args)
     ]
-    return poly.substitute({a: Poly.atom(f"^extremum {k}") for k, a in enumerate(extrema)})
+    return poly.substitute({a: Poly.atom(stand_in(f"extremum {k}")) for k, a in enumerate(extrema)})
 
 
 def proven(constraints: Constraints, claim: Poly) -> bool:
@@ -292,7 +301,7 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
             )
             ends = upper if sign > 0 else lower
             if any(scale != ONE for scale, _ in ends):
-                raise Unsupported(f"index {variable[1:]} is bounded with a stride")
+                raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
             corner[variable] = the_tightest([end for _, end in ends], exists, -sign)
     there = frozenset(c.substitute(corner) for c in full)
     if not all(
@@ -314,7 +323,7 @@ def _with_row_variable(level: Level, variables: Sequence[str]) -> tuple[Level, S
     last = next((v for v in variables if joint.terms.get(((v, 1),)) == 1), None)
     if last is None or last in (joint - Poly.atom(last)).letters:
         return level, variables
-    row = "@row of " + " and ".join(name[1:] for name in sorted(names))
+    row = index_atom("row of " + " and ".join(atom_name(name) for name in sorted(names)))
     apart = Poly.atom(row) - joint
     depth = level.depth.substitute({last: apart + Poly.atom(last)})
     return Level(depth, level.where | {apart, -apart}), (row, *variables)

@@ -26,7 +26,7 @@ from costmodel.symbolic.constraints import (
     simplified,
 )
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.polynomial import Fn, Poly, atom_name
 
 
 @lru_cache(maxsize=50_000)
@@ -55,7 +55,7 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
     outer = [v for v in variables if v != variable]
     lows, highs, known = _competing_bounds(constraints, variable)
     if not lows or not highs:
-        raise Unsupported(f"index {variable[1:]} has no bound on one side")
+        raise Unsupported(f"index {atom_name(variable)} has no bound on one side")
     result = Exact()
     for a, low in enumerate(lows):
         for b, high in enumerate(highs):
@@ -93,7 +93,7 @@ def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
     any, so that the cases stay few."""
     plain = [v for v in reversed(variables) if is_plain(constraints, v)]
     if not plain:
-        raise Unsupported(f"index {variables[-1][1:]} is bounded with a stride")
+        raise Unsupported(f"index {atom_name(variables[-1])} is bounded with a stride")
     if len(plain) < len(variables):
         for variable in plain:
             lows, highs, _ = _competing_bounds(constraints, variable)
@@ -144,14 +144,14 @@ def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
     powers: dict[int, Poly] = {}
     for monomial, number in weight.terms.items():
         if any(isinstance(a, Fn) and variable in Poly.atom(a).letters for a, _ in monomial):
-            raise Unsupported(f"a function of index {variable[1:]} inside a sum")
+            raise Unsupported(f"a function of index {atom_name(variable)} inside a sum")
         power = dict(monomial).get(variable, 0)
         rest = Poly({tuple(p for p in monomial if p[0] != variable): number})
         powers[power] = powers[power] + rest if power in powers else rest
     result = Poly()
     for power, coefficient in powers.items():
         if power < 0:
-            raise Unsupported(f"a negative power of index {variable[1:]} inside a sum")
+            raise Unsupported(f"a negative power of index {atom_name(variable)} inside a sum")
         difference = _power_sum(power, high) - _power_sum(power, low - 1)
         result = result + coefficient * difference
     return result

@@ -22,6 +22,42 @@ Monomial = tuple[tuple[str, int], ...]
 """Atoms with their powers, sorted by atom; no power is 0."""
 
 
+def index_atom(name: object) -> str:
+    """The atom of an index: `@i`. What the first character of an atom says is read in this file
+    alone."""
+    return f"@{name}"
+
+
+def axis_atom(axis: object) -> str:
+    """The atom of an axis of an array, by its number: `#0`."""
+    return f"#{axis}"
+
+
+def stand_in(name: object) -> str:
+    """An atom that stands for a number of at least 0 which is not known yet: `^S`."""
+    return f"^{name}"
+
+
+def is_index(atom: str) -> bool:
+    """Whether an atom is an index."""
+    return atom[0] == "@"
+
+
+def is_variable(atom: str) -> bool:
+    """Whether an atom is an index or an axis."""
+    return atom[0] in "@#"
+
+
+def is_stand_in(atom: str) -> bool:
+    """Whether an atom stands for a number that is not known yet."""
+    return atom[0] == "^"
+
+
+def atom_name(atom: str) -> str:
+    """What an atom is called in a message: an index and an axis by its name alone."""
+    return atom.lstrip("@#")
+
+
 class Fn(str):
     """An atom that is a function of polynomials; its text names indices as `@i`, sizes as `i`."""
 
@@ -89,7 +125,7 @@ def _unique_text(poly: Poly) -> str:
 
 def _atom_text(atom: str) -> str:
     if not isinstance(atom, Fn):
-        return atom.lstrip("@#")
+        return atom_name(atom)
     if atom.function == "pow2":
         return f"2**{_parenthesised(atom.args[0])}"
     return _call_text(atom.function, atom.args)
@@ -325,7 +361,7 @@ class Poly:
             for name, power in monomial:
                 if name == atom:
                     if power != 1:
-                        raise ValueError(f"{self} is not affine in {atom.lstrip('@#')}")
+                        raise ValueError(f"{self} is not affine in {atom_name(atom)}")
                     terms[tuple(p for p in monomial if p[0] != atom)] = number
         return Poly._from_tidy_terms(terms)
 
@@ -513,7 +549,7 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
     try:
         return sizes[atom]
     except KeyError:
-        raise ValueError(f"no value for size {atom.lstrip('@#')}") from None
+        raise ValueError(f"no value for size {atom_name(atom)}") from None
 
 
 def size(letter: str) -> Poly:

@@ -12,7 +12,7 @@ from math import gcd, lcm
 from costmodel.symbolic.cases import Formula, Quotient, cases, compared, largest
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, sorted_terms
+from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, atom_name, sorted_terms
 
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 RELATIONS = {">=": "≥", "<=": "≤"}
@@ -121,7 +121,7 @@ def _power(atom: str, power: int) -> str:
     if isinstance(atom, Fn) and atom.function == "pow2":
         exponent = poly_pretty(atom.args[0] * power)
         return f"2^{exponent}" if len(atom.args[0].terms) == 1 else f"2^({exponent})"
-    base = _function(atom) if isinstance(atom, Fn) else atom.lstrip("@#")
+    base = _function(atom) if isinstance(atom, Fn) else atom_name(atom)
     return base if power == 1 else base + str(power).translate(RAISED)
 
 

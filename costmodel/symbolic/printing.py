@@ -11,7 +11,17 @@ from fractions import Fraction
 from costmodel.symbolic.cases import Formula, Quotient, cases, compared, largest
 from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, call, sorted_terms, to_text
+from costmodel.symbolic.polynomial import (
+    Fn,
+    Monomial,
+    Number,
+    Poly,
+    atom_name,
+    call,
+    is_variable,
+    sorted_terms,
+    to_text,
+)
 from costmodel.symbolic.pretty import ordered_terms, shortest
 
 Names = Mapping[str, str]
@@ -97,7 +107,7 @@ def _term_latex(monomial: Monomial, number: Number, names: Names) -> str:
 
 def _power(atom: str, power: int, names: Names) -> str:
     if not isinstance(atom, Fn):
-        base = symbol(atom[1:], {}) if atom[0] in "@#" else symbol(atom, names)
+        base = symbol(atom_name(atom), {}) if is_variable(atom) else symbol(atom, names)
     elif atom.function == "pow2":
         exponent = poly_latex(atom.args[0] * power, names)
         return f"2^{{{exponent}}}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from costmodel.symbolic.polynomial import Fn, Poly, sorted_terms
+from costmodel.symbolic.polynomial import Fn, Poly, atom_name, sorted_terms
 from costmodel.symbolic.sizes import ceil_log2
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _atom_sympy(atom: str) -> sympy.Expr:
     import sympy
 
     if not isinstance(atom, Fn):
-        return symbol(atom.lstrip("@#"))
+        return symbol(atom_name(atom))
     args = [to_sympy(argument) for argument in atom.args]
     if atom.function == "pow2":
         return sympy.Integer(2) ** args[0]

@@ -23,7 +23,7 @@ from costmodel.language.nodes import (
     derived,
     names_in,
 )
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, atom_name, is_index
 
 Place = tuple[Position, Poly]
 """A position and the extent of its axis."""
@@ -141,7 +141,7 @@ def axis_entry(name: str, body: Node, index: Index) -> Ref:
 
 
 def _listed(ref: Ref) -> str:
-    names = [atom.lstrip("@") for atom in names_in(ref.positions)]
+    names = [atom_name(atom) for atom in names_in(ref.positions)]
     return ", ".join(names) if names else "its own, and it has none"
 
 
@@ -168,7 +168,7 @@ def length_of(name: str, index: Index) -> Poly:
     """
     if len(index.pieces) == 1 and len(index.lower) == len(index.upper) == 1:
         length = index.upper[0] - index.lower[0] + 1
-        if not any(atom.startswith("@") for atom in length.letters):
+        if not any(is_index(atom) for atom in length.letters):
             return length
     raise EquationError(
         f"{name} runs over {index.name}, whose length is no size of the mixer: give it one range "
