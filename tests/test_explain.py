@@ -15,7 +15,7 @@ import costmodel as cm
 from costmodel.errors import EquationError, SizeError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.conventions import Convention, convention
-from costmodel.program.phases import instances
+from costmodel.program.phases import iteration_domains
 from costmodel.questions.count import count_instances
 from costmodel.questions.derivation import sums
 from costmodel.questions.subject import system_of
@@ -76,7 +76,7 @@ def holds_printed_sums(
     mixer: Mixer, phase: str, chosen: Convention, form: str, sizes: Mapping[str, int]
 ) -> None:
     system = system_of(mixer, form, chosen.rewrites, phase)
-    for part in instances(system, phase):
+    for part in iteration_domains(system, phase):
         counted = count_instances(part, chosen.accounting)
         printed = sums(part, chosen.accounting)
         for name in {*counted, *printed}:
@@ -112,10 +112,10 @@ def test_few_printed_sums_of_random_systems_are_left_open() -> None:
     def ask(mixer: Mixer) -> None:
         system = system_of(mixer, "direct", (), "training")
         try:
-            counted = [count_instances(part) for part in instances(system, "training")]
+            counted = [count_instances(part) for part in iteration_domains(system, "training")]
         except Unsupported:
             return
-        assert len(counted) == len([sums(part) for part in instances(system, "training")])
+        assert len(counted) == len([sums(part) for part in iteration_domains(system, "training")])
         asked[any(counted)] += 1
 
     ask()

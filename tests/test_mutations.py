@@ -229,7 +229,7 @@ def a_real_transform_costs_a_complex_one(patch: Patch) -> None:
 
 
 def weights_are_transformed_for_every_input(patch: Patch) -> None:
-    true = phases.instances
+    true = phases.iteration_domains
 
     def all_dynamic(system: Any, phase: str) -> Any:
         return tuple(replace(part, once=False) for part in true(system, phase))
@@ -339,13 +339,13 @@ def a_row_that_reads_nothing_has_a_token(patch: Patch) -> None:
 
 
 def every_token_projects_the_context(patch: Patch) -> None:
-    true = phases.instances
+    true = phases.iteration_domains
 
     def more(system: Any, phase: str) -> Any:
         known = tokens.tokens(system)
         whole = known.given - known.dynamic if phase == "inference" else set()
         again = (e for e in system.equations if e.array in whole)
-        return (*true(system, phase), *(phases.Instances(e, e.domain, False) for e in again))
+        return (*true(system, phase), *(phases.IterationDomain(e, e.domain, False) for e in again))
 
     patch.setattr("costmodel.questions.count.instances", more)
 

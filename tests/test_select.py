@@ -26,7 +26,7 @@ from costmodel.language.writing import argmax, sort, sum_, top_k
 from costmodel.oracle.algorithms import CHOICES, Comparisons, Contender
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program import dependence, tokens, trip_count
-from costmodel.program.phases import instances
+from costmodel.program.phases import iteration_domains
 from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.questions import count, evaluate, span, state
 from costmodel.questions.derivation import sums
@@ -433,7 +433,7 @@ def test_sums_before_they_are_closed(write: Write, phase: str) -> None:
         return
     system = system_of(made, None, (), phase)
     found: dict[str, int] = {}
-    for part in instances(system, phase):
+    for part in iteration_domains(system, phase):
         for name, values in sums(part).items():
             found[name] = found.get(name, 0) + sum(value.at(at) for value in values)
     counts = cm.count(made, phase).at(**at)

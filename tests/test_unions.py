@@ -25,7 +25,7 @@ from costmodel.language.notation import equation
 from costmodel.mixers import builtin
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program.lowering import lower
-from costmodel.program.phases import instances
+from costmodel.program.phases import iteration_domains
 from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.questions.derivation import sums
 from costmodel.questions.peers import contraction_counts
@@ -424,7 +424,7 @@ def test_it_is_printed_as_one_sum() -> None:
 def test_printed_sums_come_out_as_counts(sizes: dict[str, int], phase: str) -> None:
     m, at = sink_attention(), {**sizes, "t": sizes["l"]}
     found: Counter[str] = Counter()
-    for part in instances(system_of(m, None, (), phase), phase):
+    for part in iteration_domains(system_of(m, None, (), phase), phase):
         for name, terms in sums(part).items():
             found[name] += sum(term.at(at) for term in terms)
     counted = cm.count(m, phase).at(**at).by_class()

@@ -24,7 +24,7 @@ from costmodel.paths.loop_rows import (
     rows_written,
 )
 from costmodel.program.dependence import at_token
-from costmodel.program.phases import Instances, T
+from costmodel.program.phases import IterationDomain, T
 from costmodel.program.recurrences import Block, ascending, blocks, references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, region, whole
@@ -83,14 +83,14 @@ class Depths:
         ends = [level for array in arrays for level in self._ends.get(array, ())]
         return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
-    def _levels(self, part: Instances) -> Depth:
+    def _levels(self, part: IterationDomain) -> Depth:
         """The depth of an equation's value, in its free indices."""
         try:
             return self.depth(part.equation.value, part, part.constraints)
         except Unsupported as error:
             raise Unsupported(f"{part.equation.part_of}: {error}") from error
 
-    def _equation(self, part: Instances, *, split: bool = False) -> None:
+    def _equation(self, part: IterationDomain, *, split: bool = False) -> None:
         equation, levels = part.equation, self._levels(part)
         split = split or self.parts[equation.array] > 1
         found = tuple(x for level in levels for x in on_axes(part, level, split=split))
@@ -112,7 +112,7 @@ class Depths:
                 where = irredundant(exists | top.where)
                 self._ends.setdefault(array, []).append(Level(top.depth, where))
 
-    def _loop(self, block: Block, parts: Sequence[Instances]) -> None:
+    def _loop(self, block: Block, parts: Sequence[IterationDomain]) -> None:
         """Find the depths of a loop's arrays, with the last row apart if another equation computes
         it, as a gradient's equation for the first row of a recurrence does."""
         for part in parts:
@@ -130,7 +130,7 @@ class Depths:
                     self._equation(replace(end, constraints=end.constraints | {sizes}), split=True)
 
     def _alike(
-        self, block: Block, parts: Sequence[Instances], number: Mapping[Array, Poly]
+        self, block: Block, parts: Sequence[IterationDomain], number: Mapping[Array, Poly]
     ) -> None:
         """Find the depths of rows that are all computed alike, from the first row and from one
         further row in terms of the row before."""
@@ -151,7 +151,7 @@ class Depths:
             for level in self.arrays[array]:
                 self._end(array, level, axes_of(array), whole(array))
 
-    def _rows(self, block: Block, parts: Sequence[Instances]) -> dict[Array, Depth]:
+    def _rows(self, block: Block, parts: Sequence[IterationDomain]) -> dict[Array, Depth]:
         """The depths of the arrays of a loop at some rows, in the row `#row` and sizes alone."""
         for array in block.axes:
             self.arrays.pop(array, None)
@@ -186,13 +186,13 @@ class Depths:
         fresh = ref.array in self.arrays and self.phase == "inference"
         return fresh and tokens(self.system).hidden(ref)
 
-    def depth(self, node: Node, part: Instances, constraints: Constraints) -> Depth:
+    def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:
         """The depth of an expression."""
         rule = self.rules[type(node)]
         return pruned(constraints, rule(self, node, part, constraints))
 
 
-def on_axes(part: Instances, level: Level, *, split: bool) -> Iterator[Level]:
+def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Level]:
     """A level in the free indices of an equation, as levels in the axes of the array it defines.
 
     `split`: other equations define entries of the array too, so the levels hold at the entries of

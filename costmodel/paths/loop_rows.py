@@ -9,7 +9,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import System
 from costmodel.language.nodes import Array
 from costmodel.program.dependence import at_token
-from costmodel.program.phases import Instances, T, instances
+from costmodel.program.phases import IterationDomain, T, iteration_domains
 from costmodel.program.recurrences import Block, references
 from costmodel.program.tokens import tokens
 from costmodel.symbolic.constraints import (
@@ -35,14 +35,14 @@ from costmodel.symbolic.piecewise_max import (
 from costmodel.symbolic.polynomial import Fn, Poly, axis_atom, is_index, is_stand_in, stand_in
 
 
-def points_of(system: System, phase: str) -> tuple[Instances, ...]:
+def points_of(system: System, phase: str) -> tuple[IterationDomain, ...]:
     """The points of each equation that a phase executes, work on parameters alone included."""
     if phase == "training":
-        return tuple(Instances(e, e.domain, once=False) for e in system.equations)
-    return instances(system, phase)
+        return tuple(IterationDomain(e, e.domain, once=False) for e in system.equations)
+    return iteration_domains(system, phase)
 
 
-def in_turn(block: Block, parts: Sequence[Instances], system: System, phase: str) -> bool:
+def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phase: str) -> bool:
     """Whether the rows of a block are computed one after another in a phase.
 
     In one-token inference they are not where the row before belongs to an older token, and so is
@@ -69,7 +69,7 @@ ROW = axis_atom("row")
 """The number of a loop's row, as a variable in the depths of the loop's arrays."""
 
 
-def rows_written(block: Block, part: Instances, row: str) -> Constraints:
+def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
     """The rows of a loop that one equation writes, as constraints on the variable `row`."""
     here = block.row(part.equation)
     of_row = {a for a in here.letters if is_index(a)}
@@ -78,7 +78,7 @@ def rows_written(block: Block, part: Instances, row: str) -> Constraints:
     return projected(written, sorted(of_row))
 
 
-def last_row(block: Block, parts: Sequence[Instances]) -> Poly | None:
+def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
     """The number of the last row of a loop if another equation computes it than the rows before;
     else None."""
     ends = {*block.last_rows.values()}
@@ -94,14 +94,16 @@ def last_row(block: Block, parts: Sequence[Instances]) -> Poly | None:
     return None
 
 
-def at_rows(block: Block, part: Instances, where: Callable[[Poly], set[Poly]]) -> Instances | None:
+def at_rows(
+    block: Block, part: IterationDomain, where: Callable[[Poly], set[Poly]]
+) -> IterationDomain | None:
     """The instances of an equation of a loop at rows with `where(row)`; None if there are none."""
     joined = part.constraints | {c for c in where(block.row(part.equation)) if c.terms}
     kept = None if infeasible(joined) else simplified(joined)
     return None if kept is None else replace(part, constraints=kept)
 
 
-def first_row(block: Block, part: Instances) -> Instances | None:
+def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     """The instances of an equation at the first row of a loop; None if there are none."""
     row = block.row(part.equation)
     joined = part.constraints | {row - 1, 1 - row}
@@ -110,7 +112,7 @@ def first_row(block: Block, part: Instances) -> Instances | None:
     return None if infeasible(joined) else replace(part, constraints=joined)
 
 
-def later_row(block: Block, part: Instances) -> Instances | None:
+def later_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     """The instances of an equation at the rows from 2 on, which are all computed alike; or None."""
     row = block.row(part.equation)
     if not variables_of([row]):
@@ -123,7 +125,7 @@ def later_row(block: Block, part: Instances) -> Instances | None:
     return replace(part, constraints=joined)
 
 
-def check_rows(block: Block, part: Instances) -> None:
+def check_rows(block: Block, part: IterationDomain) -> None:
     """Refuse, with Unsupported, a phase that computes only some rows of an equation of a loop."""
     row, domain = block.row(part.equation), part.equation.domain
     if any(c.letters & variables_of([row]) for c in part.constraints - domain):

@@ -17,7 +17,7 @@ from costmodel.language.nodes import Array, Binary, Gather, Node, Ref, position_
 from costmodel.paths.longest_path import Depths
 from costmodel.paths.loop_rows import ROWS_WORKED_OUT, first_row, later_row
 from costmodel.program.nonempty import both, may_be_empty
-from costmodel.program.phases import Instances
+from costmodel.program.phases import IterationDomain
 from costmodel.program.recurrences import Block, references
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, projected, variables_of
@@ -171,7 +171,7 @@ class Loop:
     """A loop, with the chains of its first rows."""
 
     block: Block
-    later: Sequence[Instances]
+    later: Sequence[IterationDomain]
     rows: list[Mapping[Array, Chain]]
 
 
@@ -195,7 +195,7 @@ class Search:
     rules: Mapping[type[Node], Callable[..., Chain]]
     arrays: dict[Array, Chain] = field(default_factory=dict)
     """The longest chain to any entry."""
-    parts: dict[Array, list[Instances]] = field(default_factory=dict)
+    parts: dict[Array, list[IterationDomain]] = field(default_factory=dict)
     loops: dict[Array, Loop] = field(default_factory=dict)
     at_row: dict[tuple[Array, Poly], Chain] = field(default_factory=dict)
     """The longest chain to the entries of one row of a loop."""
@@ -241,13 +241,13 @@ class Search:
             number = difference.at(large(difference.letters))
         return (number > 0) - (number < 0)
 
-    def carried_out(self, node: Binary, part: Instances, around: Constraints) -> bool:
+    def carried_out(self, node: Binary, part: IterationDomain, around: Constraints) -> bool:
         """Whether both operands of an operation exist at some point."""
         if not may_be_empty(part.equation):
             return True
         return any(self.somewhere(part, around | place) for place in both(node, around))
 
-    def somewhere(self, part: Instances, around: Constraints) -> bool:
+    def somewhere(self, part: IterationDomain, around: Constraints) -> bool:
         """Whether an equation has a point with these constraints, at the sizes or at any sizes."""
         return not may_be_empty(part.equation) or self.exists(around)
 
@@ -258,7 +258,7 @@ class Search:
         conditions = projected(points, sorted(variables_of(points), reverse=True))
         return all(c.rational(dict(self.sizes)) >= 0 for c in conditions)
 
-    def chain(self, node: Node, part: Instances, around: Constraints) -> Chain:
+    def chain(self, node: Node, part: IterationDomain, around: Constraints) -> Chain:
         """The longest chain that ends in an expression."""
         return self.rules[type(node)](self, node, part, around)
 
@@ -310,13 +310,13 @@ def _in_region(search: Search, node: Ref, around: Constraints) -> Chain:
     return search.in_region[array, where]
 
 
-def exists_at(part: Instances, sizes: Mapping[str, int]) -> bool:
+def exists_at(part: IterationDomain, sizes: Mapping[str, int]) -> bool:
     """Whether instances of an equation exist at these sizes."""
     conditions = projected(part.constraints, reversed(part.variables))
     return all(condition.rational(sizes) >= 0 for condition in conditions)
 
 
-def to_arrays(search: Search, parts: Sequence[Instances]) -> dict[Array, Chain]:
+def to_arrays(search: Search, parts: Sequence[IterationDomain]) -> dict[Array, Chain]:
     """The longest chain to each array that some instances define."""
     found: dict[Array, Chain] = {}
     written: set[object] = set()
@@ -331,7 +331,7 @@ def to_arrays(search: Search, parts: Sequence[Instances]) -> dict[Array, Chain]:
 
 
 def _row_alone(
-    search: Search, parts: Sequence[Instances], before: Mapping[tuple[Equation, Ref], Chain]
+    search: Search, parts: Sequence[IterationDomain], before: Mapping[tuple[Equation, Ref], Chain]
 ) -> dict[Array, Chain]:
     """The longest chains to the arrays of some instances; the state of the search is kept."""
     arrays, going_on, opened = dict(search.arrays), dict(search.before), set(search.open)
@@ -346,15 +346,17 @@ def _row_alone(
     return found
 
 
-def _of_row(search: Search, parts: Sequence[Instances], axis: int, row: Poly) -> list[Instances]:
+def _of_row(
+    search: Search, parts: Sequence[IterationDomain], axis: int, row: Poly
+) -> list[IterationDomain]:
     """The instances that define one row of an axis."""
     here = Poly.atom(axis_atom(axis)) - row
     return _at_entries(search, parts, frozenset({here, -here}))
 
 
 def _at_entries(
-    search: Search, parts: Sequence[Instances], entries: Constraints
-) -> list[Instances]:
+    search: Search, parts: Sequence[IterationDomain], entries: Constraints
+) -> list[IterationDomain]:
     """The instances that define the entries in a region given in the axes of the array."""
     found = []
     for part in parts:
@@ -367,7 +369,9 @@ def _at_entries(
     return found
 
 
-def through_loop(search: Search, block: Block, parts: Sequence[Instances]) -> Mapping[Array, Chain]:
+def through_loop(
+    search: Search, block: Block, parts: Sequence[IterationDomain]
+) -> Mapping[Array, Chain]:
     """The longest chains to the last row of a loop.
 
     Rows are worked out until a row goes on from the same arrays, by the same steps, as the row

@@ -48,7 +48,7 @@ def phase_name(phase: str) -> str:
 
 @hashed_once
 @dataclass(frozen=True)
-class Instances:
+class IterationDomain:
     """The points of one equation that a phase executes."""
 
     equation: Equation
@@ -100,7 +100,7 @@ def inference_reason(system: System) -> str | None:
 
 
 @cache
-def instances(system: System, phase: str) -> tuple[Instances, ...]:
+def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]:
     """The points that a phase executes, with the work that depends on no input marked `once`.
 
     Raises:
@@ -113,7 +113,7 @@ def instances(system: System, phase: str) -> tuple[Instances, ...]:
     if phase in TRAINING_STEP:
         forward = () if phase == "backward" else _of_forward(system.forward)
         backward = (
-            Instances(equation, equation.domain, once=kind == STEP, joined=kind == JOINED)
+            IterationDomain(equation, equation.domain, once=kind == STEP, joined=kind == JOINED)
             for equation, kind in system.backward.items()
         )
         return (*forward, *backward)
@@ -125,17 +125,17 @@ def instances(system: System, phase: str) -> tuple[Instances, ...]:
     if known.ending:
         raise Unsupported(known.ending)
     return tuple(
-        Instances(equation, constraints, False)
+        IterationDomain(equation, constraints, False)
         for equation in system.equations
         if equation.array in known.dynamic
         for constraints in at_token(known.unbounded(equation), known.instance(equation), T)
     )
 
 
-def _of_forward(system: System) -> tuple[Instances, ...]:
+def _of_forward(system: System) -> tuple[IterationDomain, ...]:
     known = tokens(system)
     return tuple(
-        Instances(equation, constraints, not given)
+        IterationDomain(equation, constraints, not given)
         for equation in system.equations
         for constraints, given in known.dependent(equation)
     )
@@ -175,14 +175,14 @@ def overruns(system: System) -> tuple[Overrun, ...]:
         Unanswered: a form that has no one-token inference.
     """
     found: dict[Overrun, None] = {}
-    for part in instances(system, "inference"):
+    for part in iteration_domains(system, "inference"):
         for read in reads(part.equation):
             if read.ref.array not in tokens(system).dynamic:
                 found.update(dict.fromkeys(_past_the_end(part, read)))
     return tuple(found)
 
 
-def _past_the_end(part: Instances, read: Read) -> Iterator[Overrun]:
+def _past_the_end(part: IterationDomain, read: Read) -> Iterator[Overrun]:
     hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)

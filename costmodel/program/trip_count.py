@@ -13,7 +13,7 @@ from costmodel.language.equations import Equation, rank
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Binary, Node, Reduce, Select
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present
-from costmodel.program.phases import Instances
+from costmodel.program.phases import IterationDomain
 from costmodel.symbolic.constraints import ONE, Constraints, infeasible, variables_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import proven
@@ -48,7 +48,7 @@ def terms_of(over: tuple[Index, ...]) -> Poly:
 
 
 def numbers_of_terms(
-    node: Reduce, part: Instances, around: Constraints
+    node: Reduce, part: IterationDomain, around: Constraints
 ) -> Iterator[tuple[Poly, Constraints]]:
     """How many terms a reduction has, in the indices around it, and where; sums over no term are no
     terms."""
@@ -156,7 +156,7 @@ def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
     return number.substitute({f"outer {a}": Poly.atom(a) for a in around})
 
 
-def number_kept(part: Instances) -> Poly:
+def number_kept(part: IterationDomain) -> Poly:
     """How many positions are chosen in each row, in the indices of the row."""
     numbers = rank(part.equation)
     return ONE if numbers is None else terms_of((numbers,))

@@ -16,7 +16,7 @@ from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array, Flat, Gather, Ref, position_value
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import reads
-from costmodel.program.phases import TRAINING_STEP, instances
+from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, defined
 from costmodel.questions.question import BATCH, Answers, Case, Figure, Question, Tally, always
@@ -85,7 +85,7 @@ def kept_entries(system: System, *, renamed: bool = False) -> Activations:
     """
     forward = tokens(system.forward)
     regions: tuple[Regions, Regions] = ({}, {})
-    for part in instances(system, "backward"):
+    for part in iteration_domains(system, "backward"):
         for read in reads(part.equation):
             array = read.ref.array
             kept = array in system.forward.defining or array.role in ("input", "context")

@@ -34,7 +34,7 @@ from costmodel.language.nodes import (
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention
-from costmodel.program.phases import TRAINING_STEP, Instances, instances, phase_name
+from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_domains, phase_name
 from costmodel.program.trip_count import Points, network, terms_of
 from costmodel.questions.counts import WEIGHTINGS, Counts, answered, with_once
 from costmodel.questions.peers import peer_count
@@ -167,11 +167,11 @@ def _tally(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
         yield from _tally(child, inner)
 
 
-def _points(part: Instances, accounting: str) -> Points:
+def _points(part: IterationDomain, accounting: str) -> Points:
     return Points(part.equation, part.variables, part.constraints, accounting)
 
 
-def count_instances(part: Instances, accounting: str = "strict") -> dict[str, Exact]:
+def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[str, Exact]:
     """Operations per class of some points of one equation."""
     found: dict[str, Exact] = {}
     for name, number in _tally(part.equation.value, _points(part, accounting)):
@@ -198,7 +198,7 @@ def _joined(node: Node, points: Points) -> Exact:
 def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
     """Counts per equation as the file writes them (composites under their own name)."""
     found: dict[str, Counts] = {}
-    for part in instances(system, phase):
+    for part in iteration_domains(system, phase):
         tally = count_instances(part, accounting)
         counts = Counts({}, Counts(tally)) if part.once else Counts(tally, Counts({}))
         if part.joined:

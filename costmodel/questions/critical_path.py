@@ -47,7 +47,7 @@ from costmodel.paths.witness import (
 )
 from costmodel.program.conventions import Convention
 from costmodel.program.nonempty import EVERYWHERE, Places, may_be_empty, present
-from costmodel.program.phases import Instances, phase_name
+from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.recurrences import ascending, blocks
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.questions.question import Answers, Case, Figure, Question, Tally, always
@@ -58,11 +58,11 @@ from costmodel.symbolic.piecewise_max import Level, guarded, maximised
 from costmodel.symbolic.polynomial import Poly, call
 
 
-def _ready(search: Search, node: Node, part: Instances, around: Constraints) -> Chain:
+def _ready(search: Search, node: Node, part: IterationDomain, around: Constraints) -> Chain:
     return Chain()
 
 
-def _ref(search: Search, node: Ref, part: Instances, around: Constraints) -> Chain:
+def _ref(search: Search, node: Ref, part: IterationDomain, around: Constraints) -> Chain:
     if (part.equation, node) in search.before:
         return search.before[part.equation, node]
     if not search.alike and search.steps.may_be_fresh(node):
@@ -74,7 +74,7 @@ def _ref(search: Search, node: Ref, part: Instances, around: Constraints) -> Cha
     return longest
 
 
-def _gathered(search: Search, node: Ref, part: Instances, around: Constraints) -> Chain:
+def _gathered(search: Search, node: Ref, part: IterationDomain, around: Constraints) -> Chain:
     """The longest chain to the positions at which something is read that is there before them: the
     number of steps, worked out before, says so."""
     search.steps.depth(node, part, around)
@@ -84,8 +84,8 @@ def _gathered(search: Search, node: Ref, part: Instances, around: Constraints) -
     return longest
 
 
-def _binary(name: str) -> Callable[[Search, Binary, Instances, Constraints], Chain]:
-    def rule(search: Search, node: Binary, part: Instances, around: Constraints) -> Chain:
+def _binary(name: str) -> Callable[[Search, Binary, IterationDomain, Constraints], Chain]:
+    def rule(search: Search, node: Binary, part: IterationDomain, around: Constraints) -> Chain:
         left, right = (search.chain(child, part, around) for child in node.children)
         if not search.carried_out(node, part, around):
             return search.longer(left, right) if isinstance(node, (Add, Sub)) else Chain()
@@ -96,24 +96,26 @@ def _binary(name: str) -> Callable[[Search, Binary, Instances, Constraints], Cha
     return rule
 
 
-def _same(search: Search, node: Neg | FreeScale, part: Instances, around: Constraints) -> Chain:
+def _same(
+    search: Search, node: Neg | FreeScale, part: IterationDomain, around: Constraints
+) -> Chain:
     return search.chain(node.body, part, around)
 
 
-def _bracket(search: Search, node: Bracket, part: Instances, around: Constraints) -> Chain:
+def _bracket(search: Search, node: Bracket, part: IterationDomain, around: Constraints) -> Chain:
     longest = Chain()
     for child in node.children:
         longest = search.longer(longest, search.chain(child, part, around))
     return longest
 
 
-def _call(search: Search, node: Call, part: Instances, around: Constraints) -> Chain:
+def _call(search: Search, node: Call, part: IterationDomain, around: Constraints) -> Chain:
     steps = TABLE[node.function].steps
     before = search.chain(node.body, part, around)
     return before.then(part.equation.part_of, steps, Poly.of(len(steps)))
 
 
-def _reduce(search: Search, node: Reduce, part: Instances, around: Constraints) -> Chain:
+def _reduce(search: Search, node: Reduce, part: IterationDomain, around: Constraints) -> Chain:
     before: Chain | None = None
     for one in node.parts:
         inner = around.union(*(index.constraints for index in one.over))
@@ -131,17 +133,17 @@ def _reduce(search: Search, node: Reduce, part: Instances, around: Constraints) 
     return before.then(part.equation.part_of, (node.kind,), call("Max", 0, *levels))
 
 
-def _there(node: Node, part: Instances, around: Constraints) -> Places:
+def _there(node: Node, part: IterationDomain, around: Constraints) -> Places:
     return present(node, around) if may_be_empty(part.equation) else EVERYWHERE
 
 
-def _fft(search: Search, node: Fft, part: Instances, around: Constraints) -> Chain:
+def _fft(search: Search, node: Fft, part: IterationDomain, around: Constraints) -> Chain:
     inner = around.union(*(index.constraints for index in node.over))
     before = search.chain(node.body, part, inner)
     return before.then(part.equation.part_of, ("fft",), call("ceil_log2", node.length) * 3)
 
 
-def _select(search: Search, node: Select, part: Instances, around: Constraints) -> Chain:
+def _select(search: Search, node: Select, part: IterationDomain, around: Constraints) -> Chain:
     inner = around.union(*(index.constraints for index in node.over))
     before = search.chain(node.body, part, inner)
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))

@@ -33,7 +33,7 @@ from costmodel.language.nodes import (
 from costmodel.language.notation import Notation
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.nonempty import EVERYWHERE, both, may_be_empty
-from costmodel.program.phases import Instances
+from costmodel.program.phases import IterationDomain
 from costmodel.program.trip_count import Points, network, terms_of
 from costmodel.questions.count import RULES as COUNT, rows_of, sorted_entries, transforms
 from costmodel.symbolic.constraints import (
@@ -88,7 +88,7 @@ class Sum:
 class _Around:
     """The free indices that still run, those that are pinned, and the reductions around."""
 
-    part: Instances
+    part: IterationDomain
     ranges: tuple[Index, ...]
     pinned: Mapping[str, Poly]
     guards: tuple[Poly, ...]
@@ -113,7 +113,7 @@ class _Around:
         return replace(self, over=self.over + over)
 
 
-def sums(part: Instances, accounting: str = "strict") -> dict[str, list[Sum]]:
+def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Sum]]:
     """Class -> the sums that its operations of one equation come from.
 
     Raises:
@@ -134,7 +134,7 @@ def sums(part: Instances, accounting: str = "strict") -> dict[str, list[Sum]]:
     }
 
 
-def _pinned(part: Instances) -> dict[str, Poly]:
+def _pinned(part: IterationDomain) -> dict[str, Poly]:
     """The indices that run over one value, such as t or t + 1 for one token, and that value."""
     found: dict[str, Poly] = {}
     for index in part.equation.indices:
@@ -144,7 +144,7 @@ def _pinned(part: Instances) -> dict[str, Poly]:
     return found
 
 
-def _ranges(part: Instances) -> tuple[dict[str, Poly], tuple[Index, ...]]:
+def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
     """The indices that have one value, such as t for one token, and those that run, outer first.
 
     An index runs over its own range as far as that holds: one new token may lie beyond the length,

@@ -17,7 +17,7 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array
 from costmodel.program.conventions import Convention
-from costmodel.program.phases import TRAINING_STEP, instances, phase_name
+from costmodel.program.phases import TRAINING_STEP, iteration_domains, phase_name
 from costmodel.program.recurrences import blocks, references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, defined, whole
@@ -116,7 +116,7 @@ def _moments(system: System, phase: str) -> tuple[Live, ...]:
 
 def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
     """The equations of a phase in the order in which they run: a loop is one step."""
-    own = {part.equation for part in instances(system, phase)}
+    own = {part.equation for part in iteration_domains(system, phase)}
     found = [tuple(e for e in block.equations if e in own) for block in blocks(system)]
     return [step for step in found if step]
 

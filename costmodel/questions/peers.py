@@ -14,7 +14,7 @@ from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import Add, Mul, Node, Reduce, Sub, walk
 from costmodel.program.conventions import PEERS
-from costmodel.program.phases import TRAINING_STEP, instances
+from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.trip_count import Points
 from costmodel.questions.counts import Counts
 from costmodel.questions.subject import system_of
@@ -54,7 +54,7 @@ class Contraction:
 def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
     """The contraction of each equation, as the file writes it; equations without one left out."""
     found: dict[str, Contraction] = {}
-    for part in instances(system, phase):
+    for part in iteration_domains(system, phase):
         points = Points(part.equation, part.variables, part.constraints, "strict")
         products, sums = Exact(), Exact()
         for name, number in _inside(part.equation.value, points):

@@ -18,7 +18,7 @@ from costmodel.language.nodes import Fft, Reduce, Select
 from costmodel.language.rule_table import Rules
 from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
-from costmodel.program.phases import Instances, phase_name
+from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.questions.question import Answers, Figure, Question, Tally
 from costmodel.questions.span import RULES, reduced
 from costmodel.questions.subject import Training, asked, system_of
@@ -57,7 +57,7 @@ class Sequential(Quantity):
 
 
 def _one_step(
-    steps: Depths, node: Reduce | Fft | Select, part: Instances, around: Constraints
+    steps: Depths, node: Reduce | Fft | Select, part: IterationDomain, around: Constraints
 ) -> Depth:
     """A whole sum, a transform or a choice is one step after the latest of its terms."""
     return reduced(steps, node, part, around, Poly.of(1))

@@ -39,7 +39,7 @@ from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.paths.longest_path import Depths, at_places
 from costmodel.program.conventions import Convention
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present, with_terms
-from costmodel.program.phases import Instances, phase_name
+from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.program.wellformed import whole
 from costmodel.questions.question import Answers, Figure, Largest, Question, Tally, always
@@ -90,11 +90,11 @@ class Span(Quantity):
         return max(term.at(sizes) for term in self.terms)
 
 
-def _ready(depths: Depths, node: Node, part: Instances, around: Constraints) -> Depth:
+def _ready(depths: Depths, node: Node, part: IterationDomain, around: Constraints) -> Depth:
     return READY
 
 
-def _ref(depths: Depths, node: Ref, part: Instances, around: Constraints) -> Depth:
+def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) -> Depth:
     before = depths.before.get(part.equation, {}).get(node)
     if before is not None:
         return before
@@ -145,7 +145,7 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     return (*found, *READY) if older or not found else tuple(found)
 
 
-def _binary(depths: Depths, node: Binary, part: Instances, around: Constraints) -> Depth:
+def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
     sides = [depths.depth(child, part, around) for child in node.children]
     if not may_be_empty(part.equation):
         return tuple(level + 1 for side in sides for level in side)
@@ -173,15 +173,17 @@ def _absent(places: Places, around: Constraints) -> Places:
     return tuple(part - around for part in outside(around, [around | p for p in places]))
 
 
-def _same(depths: Depths, node: Neg | FreeScale, part: Instances, around: Constraints) -> Depth:
+def _same(
+    depths: Depths, node: Neg | FreeScale, part: IterationDomain, around: Constraints
+) -> Depth:
     return depths.depth(node.body, part, around)
 
 
-def _bracket(depths: Depths, node: Bracket, part: Instances, around: Constraints) -> Depth:
+def _bracket(depths: Depths, node: Bracket, part: IterationDomain, around: Constraints) -> Depth:
     return tuple(x for child in node.children for x in depths.depth(child, part, around))
 
 
-def _call(depths: Depths, node: Call, part: Instances, around: Constraints) -> Depth:
+def _call(depths: Depths, node: Call, part: IterationDomain, around: Constraints) -> Depth:
     steps = len(TABLE[node.function].steps)
     return tuple(level + steps for level in depths.depth(node.body, part, around))
 
@@ -189,7 +191,7 @@ def _call(depths: Depths, node: Call, part: Instances, around: Constraints) -> D
 def reduced(
     depths: Depths,
     node: Reduce | Fft | Select,
-    part: Instances,
+    part: IterationDomain,
     around: Constraints,
     levels: Poly,
 ) -> Depth:
@@ -209,7 +211,7 @@ def reduced(
 
 
 def _latest_of_all(
-    depths: Depths, node: Reduce, part: Instances, around: Constraints, levels: Poly
+    depths: Depths, node: Reduce, part: IterationDomain, around: Constraints, levels: Poly
 ) -> Depth:
     """The latest term of all ranges of a union, and some levels more, where there is any term."""
     found: list[Level] = [] if present(node, around) == EVERYWHERE else [*READY]
@@ -221,7 +223,7 @@ def _latest_of_all(
     return tuple(found)
 
 
-def _reduce(depths: Depths, node: Reduce, part: Instances, around: Constraints) -> Depth:
+def _reduce(depths: Depths, node: Reduce, part: IterationDomain, around: Constraints) -> Depth:
     found = tuple(
         Level(level.depth, level.where | where)
         for number, where in numbers_of_terms(node, part, around)
@@ -230,12 +232,12 @@ def _reduce(depths: Depths, node: Reduce, part: Instances, around: Constraints) 
     return (*found, *READY) if may_be_empty(part.equation) else found
 
 
-def _fft(depths: Depths, node: Fft, part: Instances, around: Constraints) -> Depth:
+def _fft(depths: Depths, node: Fft, part: IterationDomain, around: Constraints) -> Depth:
     """One transform after its latest operand."""
     return reduced(depths, node, part, around, node.levels)
 
 
-def _select(depths: Depths, node: Select, part: Instances, around: Constraints) -> Depth:
+def _select(depths: Depths, node: Select, part: IterationDomain, around: Constraints) -> Depth:
     """All positions of a row are known at once, when the last one is."""
     return tuple(
         Level(level.depth, level.where | where)

@@ -17,7 +17,13 @@ from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array, Gather, Ref
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import Read, after_token, reads, up_to_token
-from costmodel.program.phases import TRAINING_STEP, Instances, T, instances, phase_name
+from costmodel.program.phases import (
+    TRAINING_STEP,
+    IterationDomain,
+    T,
+    iteration_domains,
+    phase_name,
+)
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, whole
 from costmodel.questions.question import (
@@ -150,8 +156,8 @@ def _split(
 def _read(
     system: System,
     phase: str,
-    part: Instances,
-    among: Sequence[Instances],
+    part: IterationDomain,
+    among: Sequence[IterationDomain],
     but: frozenset[Array] = frozenset(),
 ) -> Iterable[tuple[str, Region]]:
     """The entries that an equation reads, one `among` those of which the distinct entries are
@@ -177,7 +183,7 @@ def _read(
 
 
 def _apart(
-    system: System, among: Sequence[Instances], read: Read, variables: frozenset[str]
+    system: System, among: Sequence[IterationDomain], read: Read, variables: frozenset[str]
 ) -> bool:
     """Whether every point reads an entry of its own, all of a kind, that no other reference among
     some equations reads: whichever it is, there are as many as points."""
@@ -193,7 +199,7 @@ def _apart(
     return alone and given and plain >= {Poly.atom(name) for name in variables}
 
 
-def _written(part: Instances) -> Exact:
+def _written(part: IterationDomain) -> Exact:
     return total(part.variables, part.constraints, ONE)
 
 
@@ -212,7 +218,7 @@ def _distinct(touched: Iterable[tuple[str, Region]]) -> Elements:
 def _unfused(system: System, phase: str) -> Elements:
     result = Elements()
     for written in system.written:
-        parts = [p for p in instances(system, phase) if p.equation in written]
+        parts = [p for p in iteration_domains(system, phase) if p.equation in written]
         result = result + _distinct(t for part in parts for t in _read(system, phase, part, parts))
         for part in parts:
             kind = "weights" if part.once or part.joined else "activations"
@@ -223,7 +229,7 @@ def _unfused(system: System, phase: str) -> Elements:
 
 @cache
 def _compulsory(system: System, phase: str) -> Elements:
-    parts = instances(system, phase)
+    parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     written = frozenset(computed if phase != "inference" else ())
     touched = [
@@ -247,7 +253,7 @@ def _compulsory(system: System, phase: str) -> Elements:
 
 @cache
 def _weights(system: System, phase: str) -> Exact:
-    parts = instances(system, phase)
+    parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     known = tokens(system.forward)
     regions: dict[Array, list[Constraints]] = {}

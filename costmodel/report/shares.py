@@ -13,7 +13,7 @@ from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation
 from costmodel.program.conventions import Convention
-from costmodel.program.phases import Instances, instances
+from costmodel.program.phases import IterationDomain, iteration_domains
 from costmodel.questions import derivation
 from costmodel.questions.count import count_equations, count_instances
 from costmodel.questions.counts import Counts
@@ -204,9 +204,9 @@ class Shares:
         yield Paragraph(("Counts are sums over the ranges of the equations:",))
         yield Display(tuple(shown))
 
-    def _written(self) -> Iterator[list[Instances]]:
+    def _written(self) -> Iterator[list[IterationDomain]]:
         """The points of each equation one by one, for the ranges of one union together."""
-        parts = instances(self.system, self.phase)
+        parts = iteration_domains(self.system, self.phase)
         for written in self.system.written:
             own = [part for part in parts if part.equation in written]
             yield from [own] if len(written) > 1 and own else [[part] for part in own]
