@@ -14,7 +14,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import Index, UnionIndex
-from costmodel.language.macros import STANDING
+from costmodel.language.macros import MACROS
 from costmodel.language.nodes import (
     TRANSFORMS,
     Add,
@@ -309,7 +309,7 @@ def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
 COMPOSITES: Mapping[str, Callable[[Notation, Composite], Piece]] = {
     "scaled": _scaled,
     "softmax": _softmax,
-    **{name: _by_name(standing.latex) for name, standing in STANDING.items()},
+    **{name: _by_name(standing.latex) for name, standing in MACROS.items()},
 }
 
 

@@ -18,12 +18,12 @@ def _under_any(write: Callable[[Equation, Composite], list[Equation]]) -> Writer
     return lambda equation, composite, rewrites: write(equation, composite)
 
 
-STANDING = {**norms.STANDING, **positions.STANDING, **gates.STANDING}
+MACROS = {**norms.MACROS, **positions.MACROS, **gates.MACROS}
 """The composites of other files, which no rewrite changes."""
 
 
 WRITTEN: Mapping[str, Writer] = {
     "softmax": write_softmax,
-    **{name: _under_any(standing.write) for name, standing in STANDING.items()},
+    **{name: _under_any(standing.write) for name, standing in MACROS.items()},
 }
 """Composite -> what writes it out where it stands alone on a right side."""

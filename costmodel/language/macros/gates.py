@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from costmodel.language.equations import Equation
-from costmodel.language.macros.macro import Parts, Standing
+from costmodel.language.macros.macro import Macro, Parts
 from costmodel.language.nodes import Composite, Constant, Node, Ref, node
 from costmodel.language.writing import function
 from costmodel.symbolic.polynomial import Poly
@@ -43,6 +43,6 @@ def _gelu_tanh(equation: Equation, composite: Composite) -> list[Equation]:
     return parts.finish(HALF * x * (1 + function("tanh", inner)))
 
 
-STANDING: Mapping[str, Standing] = {
-    "gelu_tanh": Standing(r"\mathrm{gelu}_{\tanh}", _gelu_tanh),
+MACROS: Mapping[str, Macro] = {
+    "gelu_tanh": Macro(r"\mathrm{gelu}_{\tanh}", _gelu_tanh),
 }

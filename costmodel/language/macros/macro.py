@@ -30,7 +30,7 @@ Place = tuple[Position, Poly]
 
 
 @dataclass(frozen=True)
-class Standing:
+class Macro:
     """A composite that stands alone: its name in LaTeX, and what writes it out."""
 
     latex: str

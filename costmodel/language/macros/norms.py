@@ -18,8 +18,8 @@ from costmodel.errors import EquationError
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
+    Macro,
     Parts,
-    Standing,
     entry,
     length_of,
     moved,
@@ -185,8 +185,8 @@ def _divided(parts: Parts, operands: Normed, above: Ref, below: Ref) -> list[Equ
     return parts.finish(value if operands.bias is None else value + operands.bias)
 
 
-STANDING: Mapping[str, Standing] = {
-    "layer_norm": Standing(r"\mathrm{LayerNorm}", _layer_norm),
-    "rms_norm": Standing(r"\mathrm{RMSNorm}", _rms_norm),
-    "l2_norm": Standing(r"\mathrm{L2Norm}", _l2_norm),
+MACROS: Mapping[str, Macro] = {
+    "layer_norm": Macro(r"\mathrm{LayerNorm}", _layer_norm),
+    "rms_norm": Macro(r"\mathrm{RMSNorm}", _rms_norm),
+    "l2_norm": Macro(r"\mathrm{L2Norm}", _l2_norm),
 }

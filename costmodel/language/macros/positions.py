@@ -17,8 +17,8 @@ from costmodel.errors import EquationError
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
+    Macro,
     Parts,
-    Standing,
     axis_entry,
     length_of,
     moved,
@@ -176,7 +176,7 @@ LAYOUTS: Mapping[str, Callable[[Parts, Ref, Ref, Index, Index], None]] = {
 """Layout -> what defines the row with its pairs swapped."""
 
 
-STANDING: Mapping[str, Standing] = {
-    "short_convolution": Standing(r"\mathrm{ShortConv}", _short_convolution),
-    "rotary": Standing(r"\mathrm{RoPE}", _rotary),
+MACROS: Mapping[str, Macro] = {
+    "short_convolution": Macro(r"\mathrm{ShortConv}", _short_convolution),
+    "rotary": Macro(r"\mathrm{RoPE}", _rotary),
 }
