@@ -1,6 +1,6 @@
 """How is what several readers hand to the gradient of an array added up, entry by entry?
 
-Which shares of a gradient are one and the same, written for the first row and for the rest?
+Which cotangents of a gradient are one and the same, written for the first row and for the rest?
 
 A mixer may say what holds for row 1 apart from what holds for later rows. What the two hand to an
 array is then often one expression: over all rows of the array, or one sum over all rows.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from costmodel.adjoint.transpose import Share, entries, ranges
+from costmodel.adjoint.transpose import Cotangent, entries, ranges
 from costmodel.errors import Unsupported
 from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, System
 from costmodel.language.indices import Index
@@ -37,9 +37,9 @@ from costmodel.symbolic.printing import identifier
 
 @dataclass(frozen=True)
 class Handed:
-    """A share of a gradient, and whether it is for each sequence or on weights alone."""
+    """A cotangent, and whether it is for each sequence or on weights alone."""
 
-    share: Share
+    cotangent: Cotangent
     sequence: bool
 
 
@@ -94,32 +94,34 @@ class Sums:
         """The equations that add up what was handed to an array."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
         handed = [
-            Handed(share, sequence)
+            Handed(cotangent, sequence)
             for sequence in (True, False)
-            for share in fused(
-                [h.share for h in self.handed.get(array, []) if h.sequence == sequence]
+            for cotangent in fused(
+                [h.cotangent for h in self.handed.get(array, []) if h.sequence == sequence]
             )
         ]
-        if len(handed) > 1 and any(any(h.share.layout) for h in handed):
+        if len(handed) > 1 and any(any(h.cotangent.layout) for h in handed):
             handed = [self._flattened(array, h) for h in handed]
         if not handed:
             return
-        layout = handed[0].share.layout
+        layout = handed[0].cotangent.layout
         inside = entries(array, layout)
         cells = [inside]
-        for where in dict.fromkeys(h.share.where for h in handed):
+        for where in dict.fromkeys(h.cotangent.where for h in handed):
             cells = [part for cell in cells for part in _split(cell, inside | where)]
         for cell in cells:
-            present = [h for h in handed if all(implied(cell, c) for c in h.share.where)]
+            present = [h for h in handed if all(implied(cell, c) for c in h.cotangent.where)]
             self._certain(array, present, handed)
             if present:
-                for part, sequence in self._kinds(array, cell, handed[0].share):
+                for part, sequence in self._kinds(array, cell, handed[0].cotangent):
                     self._add(target, array, part, present, sequence=sequence)
 
     def _certain(self, array: Array, present: Sequence[Handed], handed: Sequence[Handed]) -> None:
         """Raise Unsupported where the number of additions depends on which entry is largest."""
-        firsts = [h for h in present if isinstance(h.share.value, Bracket)]
-        elsewhere = any(h.share.where != first.share.where for first in firsts for h in handed)
+        firsts = [h for h in present if isinstance(h.cotangent.value, Bracket)]
+        elsewhere = any(
+            h.cotangent.where != first.cotangent.where for first in firsts for h in handed
+        )
         if len(firsts) > 1 or elsewhere:
             raise Unsupported(
                 f"the gradient of {array.name}: how much is added to the entry that a maximum is "
@@ -127,7 +129,7 @@ class Sums:
             )
 
     def _kinds(
-        self, array: Array, cell: Constraints, share: Share
+        self, array: Array, cell: Constraints, cotangent: Cotangent
     ) -> list[tuple[Constraints, bool]]:
         """A cell in parts that are for each sequence, or on weights alone.
 
@@ -136,24 +138,26 @@ class Sums:
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
         if constant and array in tokens(self.system).given:
             return [(cell, True)]
-        return tokens(self.system).dependent_entries(Ref(array, share.positions), cell)
+        return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
     def _flattened(self, array: Array, handed: Handed) -> Handed:
-        """The same share in an array of its own, if it lies in a flattened layout."""
-        share = handed.share
-        if not any(share.layout):
+        """The same cotangent in an array of its own, if it lies in a flattened layout."""
+        cotangent = handed.cotangent
+        if not any(cotangent.layout):
             return handed
         target = self._next(array)
         kind = SEQUENCE if handed.sequence else STEP
-        self._write(target, array, entries(array, share.layout) | share.where, [share], kind)
+        self._write(
+            target, array, entries(array, cotangent.layout) | cotangent.where, [cotangent], kind
+        )
         layout = (None,) * len(array.shape)
         plain = tuple(Poly.atom(index_atom(k)) for k in range(len(array.shape)))
         at = {axis_atom(k): p for k, p in enumerate(plain)}
-        found, every = plain_region(share), whole(array)
+        found, every = plain_region(cotangent), whole(array)
         where = frozenset(c.substitute(at) for c in found if not implied(every, c))
         axes, hints = tuple(index_atom(k) for k in range(len(plain))), (None,) * len(plain)
         return Handed(
-            Share(array, layout, axes, where, Ref(target, plain), (), hints), handed.sequence
+            Cotangent(array, layout, axes, where, Ref(target, plain), (), hints), handed.sequence
         )
 
     def _add(
@@ -166,14 +170,14 @@ class Sums:
         sequence: bool,
     ) -> None:
         """The equation of a gradient at some entries; over the batch before weights alone."""
-        shares = [h.share for h in present]
+        cotangents = [h.cotangent for h in present]
         if sequence:
-            self._write(target, array, cell, shares, SEQUENCE)
+            self._write(target, array, cell, cotangents, SEQUENCE)
             return
-        each = [h.share for h in present if h.sequence]
-        alone = [h.share for h in present if not h.sequence]
+        each = [h.cotangent for h in present if h.sequence]
+        alone = [h.cotangent for h in present if not h.sequence]
         if not (each and alone):
-            self._write(target, array, cell, shares, JOINED if each else STEP)
+            self._write(target, array, cell, cotangents, JOINED if each else STEP)
             return
         joined = self._next(array)
         self._write(joined, array, cell, each, JOINED)
@@ -185,11 +189,11 @@ class Sums:
         target: Array,
         array: Array,
         cell: Constraints,
-        shares: Sequence[Share],
+        cotangents: Sequence[Cotangent],
         kind: str,
     ) -> None:
-        """The equation that adds shares up at the entries of a cell."""
-        names = self._axis_names(array, shares)
+        """The equation that adds cotangents up at the entries of a cell."""
+        names = self._axis_names(array, cotangents)
         renamed = {old: Poly.atom(index_atom(new)) for old, new in names.items()}
         indices, _ = ranges(
             frozenset(c.substitute(renamed) for c in cell), [index_atom(n) for n in names.values()]
@@ -202,30 +206,30 @@ class Sums:
         fixed = {i.atom: i.lower[0] for i in indices if len({*i.lower, *i.upper}) == 1}
         free = tuple(substitute(i, fixed) for i in indices if i.atom not in fixed)
         at = {old: new.substitute(fixed) for old, new in renamed.items()}
-        terms = [_expression(share, at, names) for share in shares]
+        terms = [_expression(cotangent, at, names) for cotangent in cotangents]
         value = terms[0]
         for term in terms[1:]:
             value = Add(value, term)
-        positions = substitute(shares[0].positions, at)
+        positions = substitute(cotangents[0].positions, at)
         equation = Equation(target, positions, value, free, self.gradient(array))
         self.written[equation] = kind
 
-    def _axis_names(self, array: Array, shares: Sequence[Share]) -> dict[str, str]:
+    def _axis_names(self, array: Array, cotangents: Sequence[Cotangent]) -> dict[str, str]:
         """A name for each axis of an entry: what its equations, or its readers, call it."""
-        hints = list(zip(*(share.hints for share in shares), strict=True))
-        own = self._own_names(array, shares[0])
+        hints = list(zip(*(cotangent.hints for cotangent in cotangents), strict=True))
+        own = self._own_names(array, cotangents[0])
         taken: set[str] = set()
         names: dict[str, str] = {}
-        for axis, mine, theirs in zip(shares[0].axes, own, hints, strict=True):
+        for axis, mine, theirs in zip(cotangents[0].axes, own, hints, strict=True):
             wanted = [name for name in (mine, *theirs) if name and name not in taken]
             name = wanted[0] if wanted else next(x for x in SPARE if x not in taken)
             names[axis] = name
             taken.add(name)
         return names
 
-    def _own_names(self, array: Array, share: Share) -> list[str | None]:
-        if any(share.layout):
-            return [None] * len(share.axes)
+    def _own_names(self, array: Array, cotangent: Cotangent) -> list[str | None]:
+        if any(cotangent.layout):
+            return [None] * len(cotangent.axes)
         for equation in self.system.defining.get(array, ()):
             names = {index.as_poly(): index.name for index in equation.indices}
             found = [
@@ -234,7 +238,7 @@ class Sums:
             ]
             if all(found):
                 return found
-        return [None] * len(share.axes)
+        return [None] * len(cotangent.axes)
 
 
 def bar(array: Array, step: str = "") -> str:
@@ -247,10 +251,10 @@ SPARE = "pqrsuvwzefg"
 """Names for axes that no equation calls by an index of its own."""
 
 
-def plain_region(share: Share) -> Constraints:
-    """The entries that a share is handed to, in the axes of the array."""
-    around = entries(share.array, share.layout) | share.where
-    found = region(share.array, share.positions, around, share.axes)
+def plain_region(cotangent: Cotangent) -> Constraints:
+    """The entries that a cotangent is handed to, in the axes of the array."""
+    around = entries(cotangent.array, cotangent.layout) | cotangent.where
+    found = region(cotangent.array, cotangent.positions, around, cotangent.axes)
     assert found is not None
     return found
 
@@ -272,36 +276,36 @@ def _split(cell: Constraints, where: Constraints) -> list[Constraints]:
     return [irredundant(inside), *map(irredundant, outside(cell, [where]))]
 
 
-def _expression(share: Share, at: Mapping[str, Poly], names: Mapping[str, str]) -> Node:
-    """A share at entries called by new names; its own indices make way for these.
+def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str, str]) -> Node:
+    """A cotangent at entries called by new names; its own indices make way for these.
 
     An index whose name is taken gets the one that the reader called that axis by, if it is free.
     """
     values = dict(at)
-    called = {names[axis]: hint for axis, hint in zip(share.axes, share.hints, strict=True)}
-    taken = {*names.values(), *(index.name for index in share.over)}
-    for index in share.over:
+    called = {names[axis]: hint for axis, hint in zip(cotangent.axes, cotangent.hints, strict=True)}
+    taken = {*names.values(), *(index.name for index in cotangent.over)}
+    for index in cotangent.over:
         if index.name in called:
             hint = called[index.name]
             numbered = (f"{index.name}{k}" for k in range(2, 100))
             new = next(n for n in (hint, *numbered) if n and n not in taken)
             taken.add(new)
             values[index.atom] = Poly.atom(index_atom(new))
-    return substitute(share.expression, values)
+    return substitute(cotangent.expression, values)
 
 
-def fused(shares: Sequence[Share]) -> list[Share]:
-    """The shares, with those that are one put together; their sum is the same."""
-    found: list[Share] = []
-    for share in shares:
+def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
+    """The cotangents, with those that are one put together; their sum is the same."""
+    found: list[Cotangent] = []
+    for cotangent in cotangents:
         for k, other in enumerate(found):
-            both = _one(other, share) or _one(share, other)
+            both = _one(other, cotangent) or _one(cotangent, other)
             if both is not None:
                 found[k] = both
                 break
         else:
-            found.append(share)
-    return found if len(found) == len(shares) else fused(found)
+            found.append(cotangent)
+    return found if len(found) == len(cotangents) else fused(found)
 
 
 def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
@@ -333,15 +337,15 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
     return None
 
 
-def _one(rest: Share, first: Share) -> Share | None:
-    """The two as one share, if `first` is what `rest` would be one row earlier."""
+def _one(rest: Cotangent, first: Cotangent) -> Cotangent | None:
+    """The two as one cotangent, if `first` is what `rest` would be one row earlier."""
     if rest.layout != first.layout or rest.scale != first.scale:
         return None
     return _rows(rest, first) or _sums(rest, first)
 
 
-def _rows(rest: Share, first: Share) -> Share | None:
-    """Two shares at different rows of the array."""
+def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
+    """Two cotangents at different rows of the array."""
     whole = entries(rest.array, rest.layout)
     for axis in rest.axes:
         entry = Poly.atom(axis)
@@ -359,7 +363,7 @@ def _rows(rest: Share, first: Share) -> Share | None:
     return None
 
 
-def _sums(rest: Share, first: Share) -> Share | None:
+def _sums(rest: Cotangent, first: Cotangent) -> Cotangent | None:
     """A sum over later rows of a reader, and its term at the row before them."""
     if rest.where != first.where:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from costmodel.adjoint.derivatives import OF_BOTH, OF_OPERAND, OF_RESULT
-from costmodel.adjoint.transpose import Scale, Share, inverted
+from costmodel.adjoint.transpose import Cotangent, Scale, inverted
 from costmodel.errors import Unsupported
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System
 from costmodel.language.indices import Index, outer_first
@@ -74,7 +74,7 @@ class Reversal(Protocol):
         """Hand a gradient to the entry that a reference reads."""
         ...
 
-    def keep(self, share: Share | None, scope: Scope) -> None:
+    def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
         """Note what is handed to an array, if anything is."""
         ...
 
@@ -142,12 +142,12 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
         builder.hand(node.left, Div(gradient, node.right), scope)
         builder.hand(node.right, Neg(Mul(gradient, Div(node, node.right))), scope)
         return
-    share: Node = Div(gradient, node.right)
+    cotangent: Node = Div(gradient, node.right)
     if both:
-        share = builder.named(share, scope)
-    builder.hand(node.left, share, scope)
+        cotangent = builder.named(cotangent, scope)
+    builder.hand(node.left, cotangent, scope)
     quotient = Ref(scope.equation.array, scope.equation.positions)
-    builder.hand(node.right, Neg(Mul(share, quotient)), scope)
+    builder.hand(node.right, Neg(Mul(cotangent, quotient)), scope)
 
 
 def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
@@ -204,8 +204,8 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     equation = Equation(array, node.body.positions, value, indices, builder.gradient(of))
     builder.written[equation] = SEQUENCE if scope.sequence else STEP
     around = frozenset().union(*(index.constraints for index in indices))
-    share = inverted(node.body, indices, around, Ref(array, node.body.positions))
-    builder.keep(share, scope)
+    cotangent = inverted(node.body, indices, around, Ref(array, node.body.positions))
+    builder.keep(cotangent, scope)
 
 
 def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Scope) -> None:

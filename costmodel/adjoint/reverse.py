@@ -19,7 +19,7 @@ from costmodel.adjoint.node_rules import RULES, Scope, is_free
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, stored
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
-from costmodel.adjoint.transpose import Scale, Share, inverted, ranges
+from costmodel.adjoint.transpose import Cotangent, Scale, inverted, ranges
 from costmodel.errors import Unsupported
 from costmodel.language.equations import (
     SEQUENCE,
@@ -148,7 +148,9 @@ class _Builder(Sums):
         numbers = dict(self.numbers)
         for _ in range(ROUNDS):
             for array in arrays:
-                self.regions[array] = [plain_region(h.share) for h in self.handed.get(array, [])]
+                self.regions[array] = [
+                    plain_region(h.cotangent) for h in self.handed.get(array, [])
+                ]
             self.handed = {array: list(handed) for array, handed in after.items()}
             self.numbers, self.shared = dict(numbers), Shared()
             named = {array: self._differentiated(block, array) for array in arrays}
@@ -157,7 +159,7 @@ class _Builder(Sums):
         raise Unsupported(f"{arrays[0].name}: which entries have a gradient does not settle")
 
     def _as_before(self, array: Array) -> bool:
-        found = [plain_region(h.share) for h in self.handed.get(array, [])]
+        found = [plain_region(h.cotangent) for h in self.handed.get(array, [])]
         return not any(outside(where, self.regions[array]) for where in found)
 
     def _differentiated(self, block: Block, array: Array) -> dict[Equation, str]:
@@ -278,19 +280,19 @@ class _Builder(Sums):
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
         """Hand a gradient to the entry that a reference reads."""
-        share = inverted(ref, scope.indices, scope.around, gradient)
-        if share is not None:
-            if isinstance(gradient, Bracket) and share.over:
+        cotangent = inverted(ref, scope.indices, scope.around, gradient)
+        if cotangent is not None:
+            if isinstance(gradient, Bracket) and cotangent.over:
                 raise Unsupported(
                     f"the gradient of {ref.array.name}: how many maxima one entry wins depends on "
                     f"the values"
                 )
-            self.keep(replace(share, scale=scope.scale), scope)
+            self.keep(replace(cotangent, scale=scope.scale), scope)
 
-    def keep(self, share: Share | None, scope: Scope) -> None:
+    def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
         """Note what is handed to an array, if anything is."""
-        if share is not None:
-            self.handed.setdefault(share.array, []).append(Handed(share, scope.sequence))
+        if cotangent is not None:
+            self.handed.setdefault(cotangent.array, []).append(Handed(cotangent, scope.sequence))
 
 
 def _readers_first(block: Block) -> list[Array]:
@@ -309,9 +311,9 @@ def _readers_first(block: Block) -> list[Array]:
     return found
 
 
-def _of_loss(output: Array, given: Array) -> Share:
+def _of_loss(output: Array, given: Array) -> Cotangent:
     """The gradient of the loss itself, as handed to an output."""
     layout = (None,) * len(output.shape)
     axes = tuple(index_atom(k) for k in range(len(output.shape)))
     value = Ref(given, tuple(map(Poly.atom, axes)))
-    return Share(output, layout, axes, frozenset(), value, (), (None,) * len(axes))
+    return Cotangent(output, layout, axes, frozenset(), value, (), (None,) * len(axes))

@@ -47,7 +47,7 @@ Scale = tuple[type[Mul | Div], Constant]
 
 
 @dataclass(frozen=True)
-class Share:
+class Cotangent:
     """What one reference hands to the gradient of the array that it reads.
 
     `axes` are the variables of the entry, two for a flattened axis; `where` are the conditions on
@@ -101,7 +101,9 @@ def names_of(layout: Layout) -> tuple[str, ...]:
     return tuple(found)
 
 
-def inverted(ref: Ref, indices: Sequence[Index], around: Constraints, value: Node) -> Share | None:
+def inverted(
+    ref: Ref, indices: Sequence[Index], around: Constraints, value: Node
+) -> Cotangent | None:
     """What a reference under some indices hands to each entry that it reads, or None if it reads
     none. Where sizes leave no reader, the sum over the readers has no term.
 
@@ -149,7 +151,7 @@ def inverted(ref: Ref, indices: Sequence[Index], around: Constraints, value: Nod
     where_alone = irredundant(alone - empty) if over else irredundant(alone)
     where_alone = frozenset(c for c in where_alone if not implied(whole, c))
     hints = tuple(_name(target, indices) for target in wanted)
-    return Share(ref.array, layout, names, where_alone, substitute(value, solved), over, hints)
+    return Cotangent(ref.array, layout, names, where_alone, substitute(value, solved), over, hints)
 
 
 def _pinned(
