@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from costmodel.adjoint.derivatives import OF_BOTH, OF_OPERAND, OF_RESULT
-from costmodel.adjoint.transpose import Cotangent, Scale, inverted
+from costmodel.adjoint.transpose import Cotangent, Scale, transposed
 from costmodel.errors import Unsupported
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System
 from costmodel.language.indices import Index, outer_first
@@ -204,7 +204,7 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     equation = Equation(array, node.body.positions, value, indices, builder.gradient(of))
     builder.written[equation] = SEQUENCE if scope.sequence else STEP
     around = frozenset().union(*(index.constraints for index in indices))
-    cotangent = inverted(node.body, indices, around, Ref(array, node.body.positions))
+    cotangent = transposed(node.body, indices, around, Ref(array, node.body.positions))
     builder.keep(cotangent, scope)
 
 

@@ -52,7 +52,7 @@ def _outline(node: Node, inside: Sequence[object] = ()) -> object:
     return (node.function if isinstance(node, Call) else type(node), *inside)
 
 
-def stored(system: System, *, quotients: bool = True) -> System:
+def with_residuals(system: System, *, quotients: bool = True) -> System:
     """The same equations, with an array for every value that a gradient reads: for the gradient of
     a divisor the quotient, or else what was divided."""
     equations: list[Equation] = []

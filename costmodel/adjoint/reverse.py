@@ -17,9 +17,9 @@ from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, pla
 from costmodel.adjoint.gather_adjoint import Picked
 from costmodel.adjoint.node_rules import RULES, Scope, is_free
 from costmodel.adjoint.recompute import recomputed
-from costmodel.adjoint.residuals import Shared, extent, stored
+from costmodel.adjoint.residuals import Shared, extent, with_residuals
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
-from costmodel.adjoint.transpose import Cotangent, Scale, inverted, ranges
+from costmodel.adjoint.transpose import Cotangent, Scale, ranges, transposed
 from costmodel.errors import Unsupported
 from costmodel.language.equations import (
     SEQUENCE,
@@ -84,7 +84,7 @@ def adjoint(
         EquationError: an array to recompute that the forward pass does not compute.
     """
     picked = Picked(_with_gradient(system, trained))
-    kept = stored(picked.without_numbers(), quotients="quotient-gradient" not in rewrites)
+    kept = with_residuals(picked.without_numbers(), quotients="quotient-gradient" not in rewrites)
     step = picked.restored(_Builder(kept, rewrites=rewrites).built())
     if "logsumexp-gradient" in rewrites:
         step = from_logarithms(step)
@@ -280,7 +280,7 @@ class _Builder(Sums):
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
         """Hand a gradient to the entry that a reference reads."""
-        cotangent = inverted(ref, scope.indices, scope.around, gradient)
+        cotangent = transposed(ref, scope.indices, scope.around, gradient)
         if cotangent is not None:
             if isinstance(gradient, Bracket) and cotangent.over:
                 raise Unsupported(

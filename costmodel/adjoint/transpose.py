@@ -101,7 +101,7 @@ def names_of(layout: Layout) -> tuple[str, ...]:
     return tuple(found)
 
 
-def inverted(
+def transposed(
     ref: Ref, indices: Sequence[Index], around: Constraints, value: Node
 ) -> Cotangent | None:
     """What a reference under some indices hands to each entry that it reads, or None if it reads

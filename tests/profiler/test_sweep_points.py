@@ -16,7 +16,7 @@ from profiler.sweep.points import Point, key_of
 from tests.sweeping import record_of, request
 
 
-def stored(point: Point) -> str:
+def with_residuals(point: Point) -> str:
     """The point of a record of it, after a way through JSON."""
     record = record_of(point.request, sweep=point.place | {"worker": "w"})
     return key_of(type(record).from_json(json.loads(json.dumps(record.to_json()))))
@@ -26,7 +26,7 @@ def stored(point: Point) -> str:
 def test_a_record_names_the_point_of_its_request(phase: str) -> None:
     asked = request(phase=phase, dtype="bf16", seed=3, device="cuda:1")
     for number in (0, 5):
-        assert stored(Point(asked, number, 2, 9)) == Point(asked, number).key
+        assert with_residuals(Point(asked, number, 2, 9)) == Point(asked, number).key
 
 
 def test_everything_that_makes_a_measurement_another_one_is_in_the_key() -> None:
@@ -76,7 +76,7 @@ def test_options_join_the_key_only_where_they_are_not_the_default() -> None:
     default, compiled = More(**values), More(**values, backend="inductor")
     assert Point(default).key == Point(plain).key != Point(compiled).key
     assert options_of(compiled) == {"backend": "inductor"} == request_json(compiled)["options"]
-    assert stored(Point(compiled)) == Point(compiled).key
+    assert with_residuals(Point(compiled)) == Point(compiled).key
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_other_limits_of_energy_make_another_point(limits: dict[str, Any]) -> No
     """Neither resumed nor merged as the same, and measured so by another process."""
     asked = request(**limits)
     assert Point(asked).key != Point(request()).key
-    assert stored(Point(asked)) == Point(asked).key
+    assert with_residuals(Point(asked)) == Point(asked).key
     assert request_of(json.loads(json.dumps(request_json(asked)))) == asked
     assert request(energy_window_s=5.0, energy_trials=5) == request()
 
