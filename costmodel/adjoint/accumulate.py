@@ -1,9 +1,8 @@
-"""How is what several readers hand to the gradient of an array added up, entry by entry?
+"""How are the cotangents of an array added up to its gradient, entry by entry?
 
-Which cotangents of a gradient are one and the same, written for the first row and for the rest?
-
-A mixer may say what holds for row 1 apart from what holds for later rows. What the two hand to an
-array is then often one expression: over all rows of the array, or one sum over all rows.
+A mixer may say what holds for row 1 apart from what holds for later rows. Two cotangents are then
+often one expression, over all rows of the array, or one sum over all rows: these are put together
+first.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A kind of node is a frozen record whose fields are its parts: expressions (`Node`), indices with
 their ranges, polynomials in sizes and indices, positions. How an expression is gone through and
 rebuilt follows from the fields (`map`, `fold`, `walk`, `rewrite`, `substitute`), for every kind.
-What a kind means to a question stands in that question's table of rules (`rules.Rules`).
+What a kind means to a question stands in that question's table of rules (`rule_table.Rules`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""What does a radix-2 Fourier transform do, operation by operation, and what comes out of it?
+"""What do transforms and selections do, operation by operation, and what comes out of them?
 
-A genuine recursive transform over complex numbers that tally their real operations. Every twiddle
-is multiplied (4 multiplications, 2 additions), the trivial ones too; a real one is half of it.
-
-What do argmax, top-k and sort do, comparison by comparison, and which positions come out?
-
-Genuine algorithms over contenders that know how many comparisons deep they are: a knockout, a
-knockout for each position with the earlier winners masked, and Batcher's bitonic network. Of equal
-values the first counts as the larger one where the largest is sought, and as the smaller one where
+A recursive radix-2 Fourier transform over complex numbers that tally their real operations: every
+twiddle is multiplied (4 multiplications, 2 additions), the trivial ones too; a real transform is
+half of it. Over contenders that know how many comparisons deep they are: a knockout, a knockout
+for each position with the earlier winners masked, and Batcher's bitonic network. Of equal values
+the first counts as the larger one where the largest is sought, and as the smaller one where
 entries are sorted.
 """
 

@@ -1,6 +1,6 @@
 """What does it cost to execute a mixer's equations, tallied over a record of their execution?
 
-The equations are run entry by entry with tallying scalars (tallying.py); every answer is a
+The equations are run entry by entry with tallying scalars (interpreter.py); every answer is a
 plain tally over what the instances did, read and wrote. Nothing here is shared with the rules:
 there are no polynomials, no closed sums and no cases.
 """

@@ -1,10 +1,9 @@
 """What happens when equations are run at every point with scalars that remember their history?
 
 A tallying scalar is a number that remembers its depth and its token. `Run` executes the equations
-in the order in which they are written and keeps, for every instance, what it did, read and wrote.
-Each equation is turned into functions of a point first, as it is run at many.
-
-Which arrays does an equation need, and which need themselves or a sequence's input?
+in the order in which they are written, those of a loop when an entry is first needed, and keeps
+for every instance what it did, read and wrote. Each equation is turned into functions of a point
+first, as it is run at many. `STEPS` and `ALONE` say what each kind of node does.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""What are softmax, scaled scores and the other usual combinations, in the language's own parts?
+"""Which equations does a form stand for, its composites written out under the rewrites in force?
 
-A file of equations names a composite; `lower` writes it out, under the rewrites in force, so that
-a convention such as `safe-softmax` applies to every mixer without naming any.
-
-What if the zeros around an array are part of it, as where a kernel needs whole rows?
-
-Under `dense`, entries outside an array are zeros that are multiplied. An implementation copies the
-array between zeros first: moves, free in the forward pass. The gradients of the zeros are computed
-like all others, and dropped.
+A file of equations names a composite; `lower` writes it out, so that a convention such as
+`safe-softmax` applies to every mixer without naming any. What is left runs over one range each.
+Under `dense`, entries outside an array are zeros that are multiplied; `padded` copies the array
+between zeros first: moves, free in the forward pass, and gradients that are computed and dropped.
 """
 
 from __future__ import annotations
