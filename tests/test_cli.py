@@ -186,6 +186,16 @@ def test_a_users_mixer_works_like_a_built_in(
     assert "x: dt elements" in capsys.readouterr().out
 
 
+def test_the_list_fits_100_columns(monkeypatch: pytest.MonkeyPatch,
+                                   capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    """One table, with the same columns for every paper."""
+    monkeypatch.setattr("costmodel.commands.options.screen", lambda output: (100, False))
+    assert cli.run(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("name ") for line in lines) == 1
+
+
 UNBOUND = USER.replace("g[i - j + 1]", "g[k]").replace(
     "    j =", "    k = f.index('k', 1, l)\n    j ="
 )

@@ -441,7 +441,8 @@ def test_a_narrow_terminal_loses_no_column_and_no_digit(width: int) -> None:
     text = printed(usual(), width)
     assert numbers(printed(usual())) <= numbers(text)
     words = " ".join(text.split())
-    assert all(str(column.header).split()[0] in words for column in usual().columns)
+    headers = [str(column.header) for column in usual().columns if not column.names]
+    assert all(header.split()[0] in words for header in headers)
     if width >= 40:
         assert all(len(line) <= width for line in text.splitlines())
 

@@ -118,7 +118,7 @@ def text(cell: Text, page: Page, marks: Mapping[str, int] | None = None, *,
     if isinstance(cell, Strong):
         return rf"\textbf{{{escaped(cell.text)}}}"
     if isinstance(cell, Code):
-        return rf"\texttt{{{escaped(cell.text)}}}"
+        return rf"\texttt{{{_breaking(cell.text)}}}"
     if isinstance(cell, str):
         return _indented(cell)
     return "; ".join(_cases(cell, page)) if isinstance(cell, Formula) else f"${math(cell, page)}$"
@@ -220,8 +220,8 @@ SHORT = 9
 HIGHEST = 90
 """A formula with more characters stands below the table."""
 
-ROWS, MOST_BELOW = 16, 8
-"""A table with more rows, or more formulas below it, runs over pages."""
+ROWS = 24
+"""A table with more rows in all its panels, formulas below it being two each, runs over pages."""
 
 SET = r"\footnotesize\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
 """How tables are set: small, with rows that do not touch."""
@@ -259,14 +259,22 @@ class _Set:
         return self.table.columns[k].wide or any(isinstance(c, Formula) for c in cells)
 
     @cached_property
+    def natural(self) -> list[int]:
+        """About how wide each column is in characters, its cells in one line."""
+        return [
+            max((self._length(row[k]) for row in self.table.body), default=0)
+            for k in range(len(self.table.columns))
+        ]
+
+    def _length(self, cell: Text) -> int:
+        return 3 if cell in self.letters else len(self._plain(cell))
+
+    @cached_property
     def widths(self) -> list[int]:
-        """About how wide each column is in characters, its formulas and words in lines."""
+        """The least that each column takes, its formulas and words in lines."""
         widths = []
         for k, column in enumerate(self.table.columns):
-            cells = (row[k] for row in self.table.body)
-            widest = max(
-                (3 if c in self.letters else len(self._plain(c)) for c in cells), default=0
-            )
+            widest = self.natural[k]
             widest = min(widest, LINE) if self.breaks(k) or column.names else widest
             widths.append(max(widest, *map(len, _heading(column, widest))))
         return widths
@@ -299,16 +307,25 @@ class _Set:
             return "".join("r" if self.table.columns[k].numeric else "l" for k in panel)
         names = terminal.naming(self.table.columns)
         widest = max(sum(self.widths[k] for k in other) for other in self.panels)
-        lead = sum(self.widths[k] for k in names) / widest
-        rest = sum(self.widths[k] for k in panel if k not in names) or 1
+        lead = sum(self.widths[k] + 2 for k in names) / max(widest, ROOM)
+        rest = self._stretched([k for k in panel if k not in names], ROOM * (1 - lead))
         found = ""
         for k in panel:
             gaps = rf"{1 if k in (panel[0], panel[-1]) else 2}\tabcolsep"
-            share = self.widths[k] / widest if k in names else (1 - lead) * self.widths[k] / rest
+            own = (self.widths[k] + 2) / max(widest, ROOM)
+            share = own if k in names else (1 - lead) * rest[k]
             right = self.table.columns[k].numeric and not self.breaks(k)
             side = r"\raggedleft" if right else r"\raggedright"
             found += rf">{{{side}\arraybackslash}}p{{\dimexpr{share:.3f}\linewidth-{gaps}}}"
         return found
+
+    def _stretched(self, columns: Sequence[int], room: float) -> Mapping[int, float]:
+        """Shares of columns, those whose cells are broken into lines being given what is left."""
+        least = sum(self.widths[k] for k in columns)
+        lacking = {k: max(self.natural[k] - self.widths[k], 0) for k in columns}
+        more = max(room - least, 0) / (sum(lacking.values()) or 1)
+        widths = {k: self.widths[k] + more * lacking[k] for k in columns}
+        return {k: width / (sum(widths.values()) or 1) for k, width in widths.items()}
 
     def head(self, panel: Sequence[int]) -> str:
         """The headings in words."""
@@ -393,7 +410,7 @@ def _table(table: Table, lead: Sequence[Line], page: Page, label: str) -> str:
     made = _Set(table, page)
     caption = _caption(table, lead, page)
     named = rf"\label{{{label}}}" if label else ""
-    if len(table.rows) <= ROWS and len(made.letters) <= MOST_BELOW:
+    if len(table.rows) * len(made.panels) + 2 * len(made.letters) <= ROWS:
         return _float(made, caption, named)
     return _long(made, caption, named)
 

@@ -97,7 +97,7 @@ def _table(found: Sequence[Entry]) -> Table:
         Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
         Note(("`costmodel explain NAME` prints title, source and equations",)),
     )
-    return Table("", columns, tuple(rows), notes)
+    return Table("Mixers, by paper", columns, tuple(rows), notes)
 
 
 def _row(entry: Entry) -> tuple[str, ...]:

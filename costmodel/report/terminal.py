@@ -295,8 +295,12 @@ def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[s
     rest = [k for k in range(len(table.columns)) if k not in about]
     headers = [text(table.columns[k].header) for k in rest]
     widest = max(map(len, headers), default=0)
+    wide = max((len(row[k]) for row in cells for k in rest if _is_number(row[k])), default=0)
     pairs = [
-        _aligned(table.columns[k], header.ljust(widest), [row[k] for row in cells])
+        [
+            f"{header:<{widest}}{GAP}{row[k]:{'>' if table.columns[k].numeric else '<'}{wide}}"
+            for row in cells
+        ]
         for k, header in zip(rest, headers, strict=True)
     ]
     beside = next((n for n in range(len(rest), 1, -1) if _width(pairs, n) <= page.width), 1)
@@ -310,7 +314,7 @@ def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[s
         lines += ["", bold(wrapped(title, page.width), page)]
         for start in range(0, len(pairs), beside):
             line = GAP + PAIRS.join(
-                pair[k].ljust(max(len(p[0]) for p in pairs[j::beside]))
+                pair[k].ljust(max(len(line) for other in pairs[j::beside] for line in other))
                 for j, pair in enumerate(pairs[start : start + beside])
             )
             lines.append(wrapped(line.rstrip(), page.width, hang=" " * (2 * len(GAP) + widest)))
@@ -321,16 +325,13 @@ PAIRS = "    "
 """What stands between two pairs of header and value."""
 
 
-def _aligned(column: Column, header: str, cells: Sequence[str]) -> list[str]:
-    """`header  value` for every row, numbers to the right."""
-    widest = max(map(len, cells), default=0)
-    numbers = column.numeric and not any(" " in cell for cell in cells)
-    return [f"{header}{GAP}{cell:{'>' if numbers else '<'}{widest}}" for cell in cells]
+def _is_number(cell: str) -> bool:
+    return " " not in cell and any(map(str.isdigit, cell))
 
 
 def _width(pairs: Sequence[Sequence[str]], beside: int) -> int:
     """The width of so many pairs side by side."""
-    widest = [max(len(pair[0]) for pair in pairs[k::beside]) for k in range(beside)]
+    widest = [max(len(line) for p in pairs[k::beside] for line in p) for k in range(beside)]
     return len(GAP) + sum(widest) + len(PAIRS) * (beside - 1)
 
 
