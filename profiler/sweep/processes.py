@@ -16,10 +16,11 @@ from typing import Any
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
+from profiler.records.schema import RecordError
 from profiler.run.request import request_json
 from profiler.sweep.child import MEASURE, setup
 from profiler.sweep.devices import Device
-from profiler.sweep.failures import Failure
+from profiler.sweep.failures import FAULT, Failure
 from profiler.sweep.points import Point
 from profiler.sweep.workers import Note, Worker, WorkerGone
 
@@ -124,7 +125,10 @@ class Child:
 
 
 def unpacked(answer: Mapping[str, Any]) -> Measurement | Failure:
-    """What `Measuring.answer` said."""
-    if "found" in answer:
+    """What `Measuring.answer` said; a record that no file would give back is a fault."""
+    if "found" not in answer:
+        return Failure(**answer["failed"])
+    try:
         return Measurement.from_json(answer["found"])
-    return Failure(**answer["failed"])
+    except RecordError as error:
+        return Failure(FAULT, f"what was measured is no record: {error}")

@@ -24,7 +24,7 @@ from profiler.sweep.child import Measuring, printable, setup
 from profiler.sweep.devices import Device, devices, recovered
 from profiler.sweep.failures import DIED, FAULT, MEMORY, Failure
 from profiler.sweep.points import Point, key_of
-from profiler.sweep.processes import Child, processes
+from profiler.sweep.processes import Child, processes, unpacked
 from profiler.sweep.results import Results
 from tests import sweeping
 from tests.sweeping import grid, keys_in, points_of, record_of, request
@@ -229,3 +229,10 @@ def test_a_mixer_that_is_not_there_is_refused_not_fatal() -> None:
     assert answer["failed"]["kind"] == "refused" and answer["leaving"] is False
     assert "no file 'gone.py'" in answer["failed"]["sentence"]
     assert json.dumps(answer)
+
+
+def test_a_record_that_no_file_would_give_back_is_a_fault() -> None:
+    answer = {"found": record_of(request()).to_json() | {"sizes": {"l": 0}}}
+    assert unpacked(answer) == Failure(
+        FAULT, "what was measured is no record: sizes[...]: expected `int` >= 1"
+    )
