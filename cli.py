@@ -316,7 +316,7 @@ def model(
     given, kept = network_table.asked(sizes)
     wanted = network_table.phases(phase)
     request = network_table.Request(
-        networks.changed(networks.asked(name, hf), changes),
+        networks.changed(networks.choices_of(name, hf), changes),
         given,
         kept,
         wanted,

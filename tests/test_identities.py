@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from costmodel.claims import identities
-from costmodel.claims.identities import compare, in_words
+from costmodel.claims.identities import compare_formula, difference_in_words
 from costmodel.claims.quantities import Answer
 from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.piecewise import Exact
@@ -31,7 +31,7 @@ PROVEN = [
 @pytest.mark.parametrize(("one", "two"), PROVEN)
 def test_identities_are_proven(one: str, two: str) -> None:
     for claimed, derived in ((one, two), (two, one)):
-        found = compare(parse(claimed), answer(derived))
+        found = compare_formula(parse(claimed), answer(derived))
         assert found.proven and found.disagreement is None
         assert found.text == "equal for all sizes (polynomial identity)"
 
@@ -49,39 +49,39 @@ APART = [
 def test_where_they_first_part(
     claimed: str, derived: str, sizes: dict[str, int], difference: str
 ) -> None:
-    found = compare(parse(claimed), answer(derived))
+    found = compare_formula(parse(claimed), answer(derived))
     assert not found.proven and found.disagreement is not None
     assert found.disagreement.sizes == sizes
-    assert in_words(found.apart) == difference
+    assert difference_in_words(found.apart) == difference
 
 
 def test_a_piecewise_answer_is_compared_case_by_case() -> None:
     l, w = parse("l").poly(), parse("w").poly()
     windows = Answer(Exact(((frozenset({l - w}), w), (frozenset({w - l - 1}), l))))
-    assert compare(parse("Min(l, w)"), windows).proven
-    found = compare(parse("w"), windows)
-    assert in_words(found.apart) == "l - w if l < w; 0 if l >= w"
+    assert compare_formula(parse("Min(l, w)"), windows).proven
+    found = compare_formula(parse("w"), windows)
+    assert difference_in_words(found.apart) == "l - w if l < w; 0 if l >= w"
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 1, "w": 2}
 
 
 def test_sizes_that_do_not_fit_are_passed_over() -> None:
-    found = compare(parse("l"), answer("2*l"), lambda sizes: sizes["l"] > 4)
+    found = compare_formula(parse("l"), answer("2*l"), lambda sizes: sizes["l"] > 4)
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 5}
-    none = compare(parse("l"), answer("2*l"), lambda sizes: False)
+    none = compare_formula(parse("l"), answer("2*l"), lambda sizes: False)
     assert none.disagreement is None and none.tried == 0 and not none.proven
 
 
 def test_too_many_cases_prove_nothing_but_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities, "MOST_CASES", 2)
     formula = "Max(l, d) + Max(l, n) + Min(n, w)"
-    found = compare(parse(formula), answer(formula))
+    found = compare_formula(parse(formula), answer(formula))
     assert not found.proven and found.apart is None and found.disagreement is None
     assert found.text.endswith("smallest sizes; no proof for all")
 
 
 def test_a_wrong_proof_would_be_caught_by_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities, "_is_zero", lambda apart: True)
-    found = compare(parse("l**2"), answer("l**3"))
+    found = compare_formula(parse("l**2"), answer("l**3"))
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 2}
 
 
@@ -94,7 +94,7 @@ sums = st.lists(terms, min_size=1, max_size=2).map(" + ".join)
 def test_a_proof_is_never_wrong_and_a_printed_difference_is_the_difference(
     one: str, two: str
 ) -> None:
-    found = compare(parse(one), answer(two))
+    found = compare_formula(parse(one), answer(two))
     for sizes in points(frozenset("ldw"), 4):
         apart = parse(two).at(sizes) - parse(one).at(sizes)
         assert found.apart is not None and found.apart.at(sizes) == apart

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from costmodel.claims.claim import Claim, instances
-from costmodel.claims.findings import Finding, answers, join_notes
+from costmodel.claims.claim import Claim, sizes_of_claim
+from costmodel.claims.findings import Finding, compared_answers, join_notes
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer
 from costmodel.errors import NoGrowth, NotPolynomial, Unanswered
 from costmodel.questions.order import GROWING, long_case, order
-from costmodel.symbolic.formulas import Binary, Call, Formula, Node, parse, poly
+from costmodel.symbolic.formulas import BinaryOperation, Formula, FunctionCall, Tree, parse, poly
 from costmodel.symbolic.growth import (
     ONE,
     Assumptions,
@@ -44,7 +44,7 @@ DIGITS = 3
 
 def growth(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check a printed O(...) against the leading terms of the derived count."""
-    (answer,) = answers(claim, interpretation)
+    (answer,) = compared_answers(claim, interpretation)
     guards, long = long_case(answer.exact)
     sizes = GROWING.where(guards)
     try:
@@ -75,7 +75,7 @@ def _multipliers(claim: Claim, answer: Answer) -> Iterator[str]:
     printed = parse(claim.formula, growing=True)
     if claim.model or not claim.sizes or _as_poly(printed.tree) is None:
         return
-    for at in instances(claim):
+    for at in sizes_of_claim(claim):
         every = answer.letters | printed.letters <= at.keys()
         if every and (one := printed.at(at)):
             times = answer.at(at) / one
@@ -170,19 +170,19 @@ def printed_growths(formula: Formula, sizes: Assumptions) -> tuple[Growth, ...]:
     return leading(_growths_of_node(formula.tree, sizes), sizes)
 
 
-def _growths_of_node(node: Node, sizes: Assumptions) -> tuple[Growth, ...]:
+def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
     plain = _as_poly(node)
     if plain is not None:
         return growths(plain, sizes) or (ONE,)
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         inside = [_growths_of_node(a, sizes) for a in node.arguments]
         return leading(_growths_of_call(node.name, inside, sizes), sizes)
-    if isinstance(node, Binary):
+    if isinstance(node, BinaryOperation):
         return leading(_growths_of_binary(node, sizes), sizes)
     raise NoGrowth("a sum with an index inside O(...)")
 
 
-def _as_poly(node: Node) -> Poly | None:
+def _as_poly(node: Tree) -> Poly | None:
     """A tree as a polynomial; None where it has roots or logarithms."""
     try:
         return poly(node, {})
@@ -190,7 +190,7 @@ def _as_poly(node: Node) -> Poly | None:
         return None
 
 
-def _growths_of_binary(node: Binary, sizes: Assumptions) -> list[Growth]:
+def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth]:
     if node.op == "**":
         return _growths_of_power(_growths_of_node(node.left, sizes), node.right)
     left, right = _growths_of_node(node.left, sizes), _growths_of_node(node.right, sizes)
@@ -204,7 +204,7 @@ def _growths_of_binary(node: Binary, sizes: Assumptions) -> list[Growth]:
     raise NoGrowth(f"{what} inside O(...) has no growth of its own")
 
 
-def _growths_of_power(base: Sequence[Growth], exponent: Node) -> list[Growth]:
+def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
     plain = _as_poly(exponent)
     power = None if plain is None else plain.constant()
     if power is None or power <= 0:

@@ -194,7 +194,7 @@ def validate(claim: Claim) -> None:
             parse(text, growing=claim.kind == "order")
     if claim.value and not claim.unchecked:
         printed_figure(claim.value, claim.unit, claim.rounding)
-    list(instances(claim))
+    list(sizes_of_claim(claim))
     convention(claim.convention)
 
 
@@ -206,7 +206,7 @@ def _has_key(claim: Claim, key: str) -> bool:
     return bool(getattr(claim, key))
 
 
-def instances(claim: Claim) -> Iterator[dict[str, int]]:
+def sizes_of_claim(claim: Claim) -> Iterator[dict[str, int]]:
     """The sizes that a claim gives: all combinations, where sizes have lists of values."""
     values = [v if isinstance(v, list) else [v] for v in claim.sizes.values()]
     for chosen in product(*values):

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from costmodel.claims.claim import RELATIONS, Claim, instances
-from costmodel.claims.findings import Finding, Sizes, answers, fits
-from costmodel.claims.identities import SEARCHED, compare
+from costmodel.claims.claim import RELATIONS, Claim, sizes_of_claim
+from costmodel.claims.findings import Finding, Sizes, compared_answers, fits
+from costmodel.claims.identities import SEARCHED, compare_formula
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer, derive
 from costmodel.errors import Unanswered
@@ -21,12 +21,12 @@ from costmodel.symbolic.thresholds import Condition, least, points, where_positi
 
 def formula(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check that a formula, and the simplification printed behind it, equal the derived count."""
-    (answer,) = answers(claim, interpretation)
+    (answer,) = compared_answers(claim, interpretation)
     note = ""
     for what, text in (("the expression", claim.formula), ("its simplification", claim.equals)):
-        for sizes in instances(claim) if text else ():
+        for sizes in sizes_of_claim(claim) if text else ():
             given = answer.substitute(sizes)
-            found = compare(parse(text).given(sizes), given, lambda s: fits(claim, s))
+            found = compare_formula(parse(text).given(sizes), given, lambda s: fits(claim, s))
             note = found.text
             if disagreement := found.disagreement:
                 return Finding(
@@ -91,11 +91,11 @@ def path(claim: Claim, interpretation: Interpretation) -> Finding:
 def ordering(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check that one quantity is larger than, smaller than or equal to another: at the sizes that
     the claim gives, or at all values of sizes that it leaves open."""
-    left, right = answers(claim, interpretation)
+    left, right = compared_answers(claim, interpretation)
     if left.steps and not (left.letters | right.letters):
         return _shorter(claim, len(left.steps), len(right.steps))
     condition = _where_true(claim, left, right)
-    chosen = list(instances(claim))
+    chosen = list(sizes_of_claim(claim))
     if any((left.letters | right.letters) - sizes.keys() for sizes in chosen):
         return _ordering_at_all(claim, left, right, chosen)
     values = [(left.at(s), right.at(s)) for s in chosen]
@@ -133,7 +133,7 @@ def _shorter(claim: Claim, left: int, right: int) -> Finding:
 
 def threshold(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check a relation that is claimed for most sizes: the sizes at which it holds are derived."""
-    left, right = answers(claim, interpretation)
+    left, right = compared_answers(claim, interpretation)
     condition = _where_true(claim, left, right)
     if condition.always:
         return Finding(True, condition.text)
@@ -143,7 +143,7 @@ def threshold(claim: Claim, interpretation: Interpretation) -> Finding:
         raise Unanswered("a piecewise count: its threshold is not solved")
     ((_, larger),) = cases
     starts: dict[str, int | None] = {}
-    for sizes in instances(claim):
+    for sizes in sizes_of_claim(claim):
         known = {k: v for k, v in sizes.items() if k != letter and k in larger.letters}
         given = ", ".join(f"{k} = {v}" for k, v in known.items())
         starts[f"at {given} " if given else ""] = least(larger, letter, known)
@@ -151,7 +151,7 @@ def threshold(claim: Claim, interpretation: Interpretation) -> Finding:
         f"{given}from {letter} = {start} on" if start else f"{given}not for good"
         for given, start in starts.items()
     )
-    holds = all(_is_true(claim, left, right, sizes) for sizes in instances(claim))
+    holds = all(_is_true(claim, left, right, sizes) for sizes in sizes_of_claim(claim))
     failing = _first_failure(claim, left, right) or {}
     in_limit = holds and None not in starts.values()
     return Finding(False, f"iff {condition.text}", failing, note, in_limit)

@@ -40,11 +40,11 @@ class Finding:
 
 
 def join_notes(*notes: str) -> str:
-    """The notes that are not empty, as one."""
+    """The notes that are not empty, in one text."""
     return "; ".join(filter(None, notes))
 
 
-def answers(claim: Claim, interpretation: Interpretation) -> tuple[Answer, ...]:
+def compared_answers(claim: Claim, interpretation: Interpretation) -> tuple[Answer, ...]:
     """The answer for the claim's mixer or network, then for the one that it is compared with.
 
     Both are for one sequence, unless the claim names the batch.

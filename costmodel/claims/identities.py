@@ -75,7 +75,7 @@ class IdentityCheck:
         return f"equal at the {self.tried} smallest sizes; no proof for all"
 
 
-def compare(
+def compare_formula(
     formula: Formula, answer: Answer, fits: Callable[[Mapping[str, int]], bool] = lambda _: True
 ) -> IdentityCheck:
     """Compare a formula with what the equations give.
@@ -137,7 +137,7 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
     return value
 
 
-def in_words(apart: Exact | None) -> str:
+def difference_in_words(apart: Exact | None) -> str:
     """A difference as a formula, or as cases with their conditions; "" where it is not known."""
     if apart is None:
         return ""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 
-from costmodel.claims.claim import RELATIONS, Claim, PrintedFigure, instances, printed_figure
-from costmodel.claims.findings import Finding, answers
+from costmodel.claims.claim import RELATIONS, Claim, PrintedFigure, printed_figure, sizes_of_claim
+from costmodel.claims.findings import Finding, compared_answers
 from costmodel.claims.identities import SEARCHED
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer
@@ -47,8 +47,8 @@ def interval_of(claim: Claim, interpretation: Interpretation) -> tuple[Interval,
         ValueError: a size other than the letter is not given.
         Unanswered: the answer is not proven to grow with the letter at all values.
     """
-    (answer,) = answers(claim, interpretation)
-    (sizes,) = instances(claim)
+    (answer,) = compared_answers(claim, interpretation)
+    (sizes,) = sizes_of_claim(claim)
     given = answer.substitute({k: v for k, v in sizes.items() if k != claim.letter})
     if missing := sorted(given.letters - {claim.letter}):
         raise ValueError(f"an interval of {claim.letter} needs every other size: "
@@ -133,9 +133,9 @@ DIGITS = 6
 
 def number(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check one value, or the ratio, difference or percentage of two, at the claim's sizes."""
-    found = answers(claim, interpretation)
+    found = compared_answers(claim, interpretation)
     figure = printed_figure(claim.value, claim.unit, claim.rounding)
-    sizes = list(instances(claim))
+    sizes = list(sizes_of_claim(claim))
     open_letters = frozenset().union(*(a.letters for a in found)) - set(claim.sizes)
     if open_letters:
         return _at_all(claim, found, figure, sizes)
@@ -151,12 +151,12 @@ def number(claim: Claim, interpretation: Interpretation) -> Finding:
                 there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}
                 return Finding(False, shown[-1], at, notes[-1], there=there)
     return Finding(
-        not under, ", ".join(shown), {}, "; ".join(filter(None, notes)), under=_either(under)
+        not under,
+        ", ".join(shown),
+        {},
+        "; ".join(filter(None, notes)),
+        under=" and ".join(dict.fromkeys(under)),
     )
-
-
-def _either(under: Sequence[str]) -> str:
-    return " and ".join(dict.fromkeys(under))
 
 
 def _combination(claim: Claim) -> str:
@@ -265,7 +265,7 @@ def _excess_over_figure(claim: Claim, exact: Sequence[Exact], value: Fraction) -
 def arithmetic(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check that a formula of numbers, such as 12*3600*8*9.5e12, has the printed value."""
     figure = printed_figure(claim.value, claim.unit, claim.rounding)
-    (sizes,) = instances(claim)
+    (sizes,) = sizes_of_claim(claim)
     value = parse(claim.formula).at(sizes)
     holds = _agrees(claim, figure, value)
     under = "" if holds else figure.otherwise(value)

@@ -23,7 +23,7 @@ from costmodel.claims.asymptotics import growth
 from costmodel.claims.claim import Claim, load
 from costmodel.claims.comparisons import formula, ordering, path, path_steps, path_text, threshold
 from costmodel.claims.findings import Finding, join_notes, letters
-from costmodel.claims.identities import in_words
+from costmodel.claims.identities import difference_in_words
 from costmodel.claims.interpretations import Interpretation, LeftOpen, alternatives, of_others
 from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
 from costmodel.claims.quantities import mixer_of, phases_of
@@ -278,7 +278,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         phase=claim.phase,
         own=claim.convention,
         citation=claim.citation,
-        difference=in_words(finding.apart),
+        difference=difference_in_words(finding.apart),
         there={**finding.there, **(_instrumented_count(claim, finding) if run else {})},
         alternatives=tuple(interpretations),
         parted=finding.parted,

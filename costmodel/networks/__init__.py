@@ -44,7 +44,7 @@ def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) 
     return network(replace(choices, **changes), **(sizes or {}))
 
 
-def asked(name: str | None, config: Path | None) -> Choices:
+def choices_of(name: str | None, config: Path | None) -> Choices:
     """The choices of a network by its name, or of a published model's `config.json`.
 
     Raises:
@@ -106,8 +106,8 @@ __all__ = [
     "Network",
     "PartCost",
     "Use",
-    "asked",
     "changed",
+    "choices_of",
     "counting",
     "generation",
     "memory_options",

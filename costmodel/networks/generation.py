@@ -38,7 +38,7 @@ MOST_STEPS = 1_000_000
 
 @dataclass(frozen=True)
 class Generation:
-    """What each part costs in the prompt's forward pass (`prefill`) and in one step after it."""
+    """What each part costs in the prompt's forward pass (`prefill`) and in one later step."""
 
     prefill: list[PartCost]
     steps: list[PartCost]

@@ -341,8 +341,8 @@ class MemoryBudget:
         live set, alone and with parameters, gradients and optimiser's state."""
         most_held, when = self._peak()
         says = (
-            f"largest live set: during the {when}, the parts' equations one after another; the "
-            f"network's input, arrays between parts and their gradients are among it"
+            f"largest live set: during the {when}, with the parts' equations run one after "
+            f"another; the network's input, arrays between parts and their gradients are included"
         )
         return (
             MemoryLine("parameters", self.parameters),

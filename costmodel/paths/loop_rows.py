@@ -26,7 +26,7 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.piecewise_max import (
     Depth,
     Level,
-    dominates,
+    is_at_least,
     proven,
     pruned,
     the_tightest,
@@ -308,7 +308,7 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     return any(
         rival.array is origin
         and all(proven(around, c) for c in rival.rows)
-        and dominates(around, rival.depth + rate, following)
+        and is_at_least(around, rival.depth + rate, following)
         for origin, rate in steps.get(entry.array, ())
         for rival in entering
     )
@@ -322,7 +322,7 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
         any(
             rival.array is array
             and all(proven(around, c.substitute(following)) for c in rival.rows)
-            and dominates(around, rival.depth.substitute(following), entry.depth + rate)
+            and is_at_least(around, rival.depth.substitute(following), entry.depth + rate)
             for rival in entering
         )
         for array, sources in steps.items()
@@ -434,7 +434,7 @@ def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
 def _equally_deep(one: Sequence[Poly], two: Sequence[Poly]) -> bool:
     """Whether it is proven that two maxima of depths are equal at all sizes."""
     return all(
-        any(dominates(frozenset(), rival, depth) for rival in rivals)
+        any(is_at_least(frozenset(), rival, depth) for rival in rivals)
         for depths, rivals in ((one, two), (two, one))
         for depth in depths
     )

@@ -166,7 +166,7 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
 def _of_readers(
     system: System, array: Array, axes: set[int], chosen: Mapping[Array, Poly | None]
 ) -> set[int]:
-    """Those of some axes at which the array's readers have their own row; all axes if at none."""
+    """The axes among `axes` at which the array's readers have their own row; `axes` if none is."""
     known = Rows(system, chosen)
     for equation in system.equations:
         if equation.array is array or chosen.get(equation.array) is None:

@@ -21,7 +21,7 @@ from costmodel.program.phases import IterationDomain
 from costmodel.program.recurrences import Block, references
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, projected, variables_of
-from costmodel.symbolic.piecewise_max import dominates, largest
+from costmodel.symbolic.piecewise_max import is_at_least, largest_value
 from costmodel.symbolic.polynomial import Poly, axis_atom
 
 STEP_WORDS: Mapping[str, str] = {
@@ -224,7 +224,7 @@ class Search:
         if first.ties is not None and second.ties is not None:
             ties = max(first.ties, second.ties) if alike else first.ties + second.ties
         if self.sizes is None:
-            larger = not dominates(frozenset(), first.deepest, second.deepest) and dominates(
+            larger = not is_at_least(frozenset(), first.deepest, second.deepest) and is_at_least(
                 frozenset(), second.deepest, first.deepest
             )
         else:
@@ -288,7 +288,9 @@ def chain_to_entries(search: Search, node: Ref, around: Constraints) -> Chain:
     position = node.positions[axis]
     if axes != {axis_atom(axis)} or isinstance(position, Gather):
         return search.arrays[array]
-    last = largest(position_value(position), sorted(variables_of(around), reverse=True), around)
+    last = largest_value(
+        position_value(position), sorted(variables_of(around), reverse=True), around
+    )
     if (array, last) not in search.at_row:
         search.at_row[array, last] = _row_of_loop(search, loop, last).get(array, Chain())
     return search.at_row[array, last]

@@ -233,7 +233,7 @@ def bounds(
 
 @lru_cache(maxsize=200_000)
 def _bound(constraint: Poly, variable: str) -> tuple[int, Bound]:
-    """A constraint as a bound of a variable: 1 for a lower bound or -1 for an upper one, and it."""
+    """A constraint as a bound of a variable: the sign (1 lower, -1 upper) and the `Bound`."""
     scale, sign = stride(constraint, variable)
     other = constraint - Poly.atom(variable) * (scale * sign)
     if sign > 0:

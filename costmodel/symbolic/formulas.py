@@ -42,7 +42,7 @@ class Formula:
     """A parsed formula; `letters` are the sizes that it depends on."""
 
     text: str
-    tree: Node
+    tree: Tree
     letters: frozenset[str]
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
@@ -134,38 +134,38 @@ class _Parser:
         if self.depth > DEEPEST:
             raise FormulaError(f"'{self.text}' nests deeper than {DEEPEST} levels")
 
-    def sum_of_terms(self, bound: frozenset[str]) -> Node:
+    def sum_of_terms(self, bound: frozenset[str]) -> Tree:
         self.deeper()
         node = self.product(bound)
         while self.token in ("+", "-"):
-            node = Binary(self.take(), node, self.product(bound))
+            node = BinaryOperation(self.take(), node, self.product(bound))
         self.depth -= 1
         return node
 
-    def product(self, bound: frozenset[str]) -> Node:
+    def product(self, bound: frozenset[str]) -> Tree:
         node = self.signed(bound)
         while self.token in ("*", "/"):
-            node = Binary(self.take(), node, self.signed(bound))
+            node = BinaryOperation(self.take(), node, self.signed(bound))
         return node
 
-    def signed(self, bound: frozenset[str]) -> Node:
+    def signed(self, bound: frozenset[str]) -> Tree:
         negative = False
         while self.token in ("+", "-"):
             negative ^= self.take() == "-"
         node = self.power(bound)
-        return Binary("-", Number(Fraction(0)), node) if negative else node
+        return BinaryOperation("-", Number(Fraction(0)), node) if negative else node
 
-    def power(self, bound: frozenset[str]) -> Node:
+    def power(self, bound: frozenset[str]) -> Tree:
         base = self.atom(bound)
         if self.token not in ("**", "^"):
             return base
         self.take()
         self.deeper()
-        node = Binary("**", base, self.signed(bound))
+        node = BinaryOperation("**", base, self.signed(bound))
         self.depth -= 1
         return node
 
-    def atom(self, bound: frozenset[str]) -> Node:
+    def atom(self, bound: frozenset[str]) -> Tree:
         token = self.token
         if token == "(":
             self.take()
@@ -179,15 +179,15 @@ class _Parser:
         if token in self.functions:
             return self.function_call(bound)
         if token in bound:
-            return Letter(self.take())
+            return Name(self.take())
         if token in LETTERS:
             self.letters |= {"d", "n"} if token == "h" else {token}
-            return Letter(self.take())
+            return Name(self.take())
         if token[:1].isalpha() or token[:1] == "_":
             raise self.unknown(token)
         raise self.fail("a number, a size, a function or '('")
 
-    def sum_call(self, bound: frozenset[str]) -> Node:
+    def sum_call(self, bound: frozenset[str]) -> Tree:
         """`sum(body, index, first, last)`; the index is read ahead, as the body may name it."""
         self.take()
         self.expect("(", "'(' after sum")
@@ -202,7 +202,7 @@ class _Parser:
         self.expect(",", "',' before the last value of sum")
         last = self.sum_of_terms(bound)
         self.expect(")", "')' to close sum")
-        return Sum(body, index, first, last)
+        return IndexedSum(body, index, first, last)
 
     def index_of_sum(self) -> str:
         """The name after the first comma that stands outside of all inner parentheses."""
@@ -216,7 +216,7 @@ class _Parser:
                 return self.token
         raise self.fail("sum(body, index, first, last)")
 
-    def function_call(self, bound: frozenset[str]) -> Node:
+    def function_call(self, bound: frozenset[str]) -> Tree:
         name = self.take()
         self.expect("(", f"'(' after {name}")
         arguments = [self.sum_of_terms(bound)]
@@ -229,7 +229,7 @@ class _Parser:
                 "one or two arguments of log" if most == 2 else f"one argument of {name}"
             )
         self.expect(")", f"')' to close {name}")
-        return Call(name, tuple(arguments))
+        return FunctionCall(name, tuple(arguments))
 
 
 def _tokenised(text: str) -> list[tuple[str, int]]:
@@ -259,40 +259,40 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Letter:
+class Name:
     """A size, or the index of a surrounding sum."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Binary:
+class BinaryOperation:
     """`left op right`, op one of + - * / **."""
 
     op: str
-    left: Node
-    right: Node
+    left: Tree
+    right: Tree
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A function from `FUNCTIONS` or, where an order of growth is read, from `GROWING`."""
 
     name: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
-class Sum:
+class IndexedSum:
     """The sum of the body over the index from first to last; 0 where last < first."""
 
-    body: Node
+    body: Tree
     index: str
-    first: Node
-    last: Node
+    first: Tree
+    last: Tree
 
 
-Node = Number | Letter | Binary | Call | Sum
+Tree = Number | Name | BinaryOperation | FunctionCall | IndexedSum
 
 
 def _integer(value: Fraction, name: str, text: str) -> int:
@@ -321,7 +321,7 @@ GROWING = ("log", "sqrt")
 """Functions that may stand inside O(...) only: they have no exact value."""
 
 
-def value(node: Node, sizes: dict[str, int], budget: list[int], text: str) -> Fraction:
+def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> Fraction:
     """The exact value of a tree; `budget[0]` is the number of terms that may still be summed.
 
     Raises:
@@ -329,17 +329,17 @@ def value(node: Node, sizes: dict[str, int], budget: list[int], text: str) -> Fr
     """
     if isinstance(node, Number):
         return node.value
-    if isinstance(node, Letter):
+    if isinstance(node, Name):
         if node.name == "h" and "h" not in sizes and {"d", "n"} <= sizes.keys():
             return Fraction(sizes["d"], sizes["n"])
         if node.name not in sizes:
             raise FormulaError(f"'{text}': no value was given for size {node.name}")
         return Fraction(sizes[node.name])
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         if node.name in GROWING:
             raise FormulaError(f"'{text}': {node.name} has no exact value; it may stand in O(...)")
         return FUNCTIONS[node.name](*(value(a, sizes, budget, text) for a in node.arguments))
-    if isinstance(node, Binary):
+    if isinstance(node, BinaryOperation):
         left = value(node.left, sizes, budget, text)
         return _binary_value(node.op, left, value(node.right, sizes, budget, text), text)
     first = _integer(value(node.first, sizes, budget, text), "a sum's first value", text)
@@ -368,24 +368,24 @@ def _binary_value(op: str, left: Fraction, right: Fraction, text: str) -> Fracti
     return results[op]() if op in results else left / right
 
 
-def given(node: Node, sizes: Mapping[str, int]) -> Node:
+def given(node: Tree, sizes: Mapping[str, int]) -> Tree:
     """The tree with numbers for some sizes; the index of a sum is no size and stays."""
     if isinstance(node, Number):
         return node
-    if isinstance(node, Letter):
+    if isinstance(node, Name):
         if node.name == "h" and "h" not in sizes:
-            return Binary("/", given(Letter("d"), sizes), given(Letter("n"), sizes))
+            return BinaryOperation("/", given(Name("d"), sizes), given(Name("n"), sizes))
         return Number(Fraction(sizes[node.name])) if node.name in sizes else node
-    if isinstance(node, Call):
-        return Call(node.name, tuple(given(a, sizes) for a in node.arguments))
-    if isinstance(node, Binary):
-        return Binary(node.op, given(node.left, sizes), given(node.right, sizes))
+    if isinstance(node, FunctionCall):
+        return FunctionCall(node.name, tuple(given(a, sizes) for a in node.arguments))
+    if isinstance(node, BinaryOperation):
+        return BinaryOperation(node.op, given(node.left, sizes), given(node.right, sizes))
     inside = {letter: value for letter, value in sizes.items() if letter != node.index}
     body = given(node.body, inside)
-    return Sum(body, node.index, given(node.first, sizes), given(node.last, sizes))
+    return IndexedSum(body, node.index, given(node.first, sizes), given(node.last, sizes))
 
 
-def poly(node: Node, bound: Mapping[str, Poly]) -> Poly:
+def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
     """The tree as a polynomial; `bound` gives the atoms of the indices of surrounding sums.
 
     Raises:
@@ -393,11 +393,11 @@ def poly(node: Node, bound: Mapping[str, Poly]) -> Poly:
     """
     if isinstance(node, Number):
         return Poly.of(node.value)
-    if isinstance(node, Letter):
+    if isinstance(node, Name):
         return bound[node.name] if node.name in bound else polynomial.size(node.name)
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         return _call_poly(node, bound)
-    if isinstance(node, Sum):
+    if isinstance(node, IndexedSum):
         return _sum_poly(node, bound)
     left, right = poly(node.left, bound), poly(node.right, bound)
     if node.op == "**":
@@ -420,7 +420,7 @@ def _power_poly(base: Poly, exponent: Poly) -> Poly:
     return base**power
 
 
-def _call_poly(node: Call, bound: Mapping[str, Poly]) -> Poly:
+def _call_poly(node: FunctionCall, bound: Mapping[str, Poly]) -> Poly:
     if node.name in GROWING:
         raise NotPolynomial(f"a function {node.name}")
     arguments = [_argument_poly(a, bound) for a in node.arguments]
@@ -432,7 +432,7 @@ def _call_poly(node: Call, bound: Mapping[str, Poly]) -> Poly:
     return polynomial.call(node.name, *arguments)
 
 
-def _argument_poly(node: Node, bound: Mapping[str, Poly]) -> Poly:
+def _argument_poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
     """The argument of a function as a polynomial; it may name no index of a sum, as a function of
     an index has no closed sum."""
     found = poly(node, bound)
@@ -450,7 +450,7 @@ def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
     return argument * below, below
 
 
-def _sum_poly(node: Sum, bound: Mapping[str, Poly]) -> Poly:
+def _sum_poly(node: IndexedSum, bound: Mapping[str, Poly]) -> Poly:
     """A sum in Faulhaber's closed form, refused unless last >= first - 1, where the form holds, is
     proven."""
     name = index_atom(f"{node.index}{len(bound)}")

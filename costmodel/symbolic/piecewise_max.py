@@ -60,7 +60,7 @@ Depth = tuple[Level, ...]
 """The maximum of these levels, each where it exists."""
 
 
-def dominates(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
+def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
     """Whether `larger >= smaller` is proven.
 
     Each logarithm subtracted is set against one added, of an argument proven to be at least as
@@ -133,9 +133,9 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
         if not all(proven(known, c) for c in rival.where):
             return False
         if not level.where or not (least := _from_least_sizes(level.where)):
-            return dominates(known, rival.depth, level.depth)
+            return is_at_least(known, rival.depth, level.depth)
         known = frozenset(c.substitute(least) for c in known)
-        return dominates(known, rival.depth.substitute(least), level.depth.substitute(least))
+        return is_at_least(known, rival.depth.substitute(least), level.depth.substitute(least))
 
     several = tuple(dict.fromkeys(levels))
     if len(several) < 2:
@@ -369,7 +369,7 @@ def _under_new_conditions(depth: Poly, full: Constraints, known: Constraints) ->
     return Level(depth, frozenset(c for c in full if c not in known and not proven(known, c)))
 
 
-def largest(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
+def largest_value(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
     """The largest value of a depth that exists at every point of the constraints."""
     return maximised(Level(depth), variables, constraints).depth
 

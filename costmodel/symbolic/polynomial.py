@@ -509,8 +509,8 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
 
 
 def _multiples_of(above: Poly, below: Poly) -> Poly:
-    """What is split off as a multiple of the divisor: each term of `above` over the divisor's
-    leading term, rounded down, where that is a monomial with positive powers."""
+    """The multiple of `below` to split off from `above`, as a factor: each term of `above` over the
+    leading term of `below`, rounded down, where that quotient has positive powers only."""
     (leading, most), *_ = sorted_terms(below)
     inverse = tuple((atom, -power) for atom, power in leading)
     held = Poly()

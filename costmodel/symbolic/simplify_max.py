@@ -9,8 +9,8 @@ from costmodel.symbolic.constraints import Constraints, infeasible, irredundant,
 from costmodel.symbolic.piecewise_max import (
     Depth,
     Level,
-    dominates,
     exchanged,
+    is_at_least,
     proven,
     pruned,
 )
@@ -49,7 +49,7 @@ def _guard_is_needless(guard: Poly, level: Level, others: Sequence[Level]) -> bo
                 return False
             depth = level.depth.substitute(at)
             deepest = [x.depth.substitute(at) for x in others if _logarithms_exist(x.depth, at)]
-            if not any(dominates(frozenset(), other, depth) for other in deepest):
+            if not any(is_at_least(frozenset(), other, depth) for other in deepest):
                 return False
     return True
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def to_sympy(poly: Poly) -> sympy.Expr:
-    """The same polynomial as a sympy expression over positive integer symbols."""
+    """A polynomial as a sympy expression over positive integer symbols."""
     import sympy
 
     total: sympy.Expr = sympy.Integer(0)

@@ -16,7 +16,7 @@ from functools import reduce
 from math import lcm
 
 from costmodel.symbolic.constraints import Constraints, floor_div, implied, infeasible
-from costmodel.symbolic.formulas import Binary, Call, Formula, Letter, Node, Number
+from costmodel.symbolic.formulas import BinaryOperation, Formula, FunctionCall, Name, Number, Tree
 from costmodel.symbolic.polynomial import Fn, Poly, call
 from profiler.tracing.meta_run.target import TraceError, Variables
 
@@ -284,24 +284,26 @@ def formula_of_poly(poly: Poly) -> Formula:
     return Formula(str(poly), syntax_tree(poly), poly.letters)
 
 
-def syntax_tree(poly: Poly) -> Node:
+def syntax_tree(poly: Poly) -> Tree:
     """The polynomial as a syntax tree."""
-    total: Node = Number(Fraction(0))
+    total: Tree = Number(Fraction(0))
     for monomial, number in poly.terms.items():
-        term: Node = Number(Fraction(number))
+        term: Tree = Number(Fraction(number))
         for atom, power in monomial:
-            term = Binary("*", term, Binary("**", syntax_leaf(atom), Number(Fraction(power))))
-        total = Binary("+", total, term)
+            term = BinaryOperation(
+                "*", term, BinaryOperation("**", syntax_leaf(atom), Number(Fraction(power)))
+            )
+        total = BinaryOperation("+", total, term)
     return total
 
 
-def syntax_leaf(atom: str) -> Node:
+def syntax_leaf(atom: str) -> Tree:
     """An atom of a polynomial as a syntax tree: a letter, or a function of polynomials."""
     if not isinstance(atom, Fn):
-        return Letter(atom)
+        return Name(atom)
     inner = tuple(map(syntax_tree, atom.args))
     if atom.function == "floor_div":
-        return Call("floor", (Binary("/", *inner),))
+        return FunctionCall("floor", (BinaryOperation("/", *inner),))
     if atom.function == "pow2":
-        return Binary("**", Number(Fraction(2)), *inner)
-    return Call(atom.function, inner)
+        return BinaryOperation("**", Number(Fraction(2)), *inner)
+    return FunctionCall(atom.function, inner)
