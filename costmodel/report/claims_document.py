@@ -7,7 +7,19 @@ from itertools import groupby
 from typing import Any
 
 from costmodel.claims.published import VERDICTS, Verdict, summary
-from costmodel.report.document import Code, Column, Document, Heading, Paragraph, Part, Table
+from costmodel.errors import FormulaError, NotPolynomial
+from costmodel.report.document import (
+    Cell,
+    Code,
+    Column,
+    Document,
+    Formula,
+    Heading,
+    Paragraph,
+    Part,
+    Table,
+)
+from costmodel.symbolic.formulas import parse
 
 
 def about(verdict: Verdict) -> str:
@@ -141,11 +153,21 @@ def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
         for verdict in found:
             yield Paragraph((Code(_stated(verdict)),))
             for name, value in _rows(verdict):
-                yield Paragraph((f"{name}: ", value), item=True)
+                shown = _formula(value) if name.startswith("derived") else value
+                yield Paragraph((f"{name}: ", shown), item=True)
     counts = summary(verdicts)
     listed = [f"{counts[name]} {name}" for name in VERDICTS if counts[name]]
     claims = f"{counts['claims']} claim{'s' * (len(verdicts) != 1)}"
     yield Paragraph((f"{claims}: {', '.join(listed)}",))
+
+
+def _formula(text: str) -> Cell:
+    """A formula that is written for programs, as one; other text as it is."""
+    order = text.startswith("O(") and text.endswith(")")
+    try:
+        return Formula(parse(text[2:-1] if order else text).poly(), "O" if order else "")
+    except (FormulaError, NotPolynomial):
+        return text
 
 
 def data(verdicts: Sequence[Verdict]) -> dict[str, Any]:
