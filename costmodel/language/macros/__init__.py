@@ -24,6 +24,6 @@ MACROS = {**norms.MACROS, **positions.MACROS, **gates.MACROS}
 
 WRITTEN: Mapping[str, Writer] = {
     "softmax": write_softmax,
-    **{name: _under_any(standing.write) for name, standing in MACROS.items()},
+    **{name: _under_any(macro.write) for name, macro in MACROS.items()},
 }
 """Composite -> what writes it out where it stands alone on a right side."""
