@@ -4,6 +4,8 @@ import costmodel as cm
 cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
 """
 
+from typing import TYPE_CHECKING
+
 from costmodel.errors import EquationError, Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.language.indices import max_, min_, union
@@ -66,3 +68,14 @@ __all__ = [
     "traffic",
     "union",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """A question that the registry lists and that stands in no line above."""
+        from costmodel.questions.registry import QUESTIONS
+
+        for question in QUESTIONS:
+            if question.name == name and question.ask is not None:
+                return question.ask
+        raise AttributeError(f"module 'costmodel' has no attribute '{name}'")

@@ -269,7 +269,7 @@ def test_a_token_past_the_weights_is_no_number() -> None:
     about = Explanation(mixer, "direct", PHASES, {"b": 1, "l": 5, "d": 6, "t": 6})
     text = words(about.parts())
     assert "position t = 6 would read past the end of W_ext" in text
-    assert "It has none at these sizes" in text
+    assert "State: none: position t = 6" in text
 
 
 def test_it_refuses_what_does_not_fit() -> None:
@@ -341,5 +341,5 @@ def test_what_is_not_derived_does_not_hide_the_rest() -> None:
         y[i, a] = cm.sum_(x[k, a] * rows[i, a], over=k)
     parts = Explanation(made, "direct", PHASES, {"b": 1, "l": 4, "d": 3, "t": 4}).parts()
     shown = words(parts)
-    assert "The span is not derived: a depth that both grows and falls" in shown
+    assert "Span, levels of dependent operations: not derived: a depth that both grows" in shown
     assert "30 (100.0 %)" in shown

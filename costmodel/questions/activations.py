@@ -7,7 +7,7 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
@@ -19,7 +19,17 @@ from costmodel.program.dependence import reads
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, defined
-from costmodel.questions.question import BATCH, Answers, Case, Figure, Question, Tally, always
+from costmodel.questions.question import (
+    BATCH,
+    Answers,
+    Case,
+    Figure,
+    Question,
+    Sentence,
+    Tally,
+    always,
+    listed,
+)
 from costmodel.questions.state import entries, variables_in
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import Constraints, outside
@@ -172,13 +182,24 @@ def _of_a_batch(case: Case) -> Exact:
     return kept.each * BATCH + kept.alone
 
 
+def _explained(case: Case) -> Iterator[Sentence]:
+    kept = case.about.of(_kept)
+    if not (kept.arrays or kept.once):
+        yield Sentence(("Nothing of the forward pass is kept.",))
+        return
+    arrays = listed({**kept.arrays, **kept.once})
+    number = f" = {kept.at(**case.sizes):,} at these sizes."
+    lead = "Kept of the forward pass, in elements: "
+    yield Sentence((lead, *arrays, "; in all ", kept.exact, number))
+
+
 ACTIVATIONS = Question(
     "activations",
     "Activations",
     (
         Figure(
             "activations",
-            "kept of the forward pass for its gradients, in elements",
+            "kept of the forward pass for its gradients",
             _of_a_batch,
             header="activations\n(elements)",
             key="activations_elements",
@@ -191,4 +212,5 @@ ACTIVATIONS = Question(
     ),
     activations,
     (Tally("activations", lambda about, sizes: about.of(_kept).at(**sizes)),),
+    explained=_explained,
 )

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costmodel.language.equations import Mixer
-from costmodel.questions.question import Answers, Figure, Question, Tally, always
+from costmodel.questions.question import (
+    Answers,
+    Case,
+    Figure,
+    Question,
+    Sentence,
+    Tally,
+    always,
+    listed,
+)
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sympy_form import Quantity, to_sympy
@@ -57,6 +66,15 @@ def _all(about: Answers) -> Exact:
     return Exact.of(parameters(about.mixer).poly)
 
 
+def _explained(case: Case) -> Iterator[Sentence]:
+    found = parameters(case.mixer)
+    if not found.arrays:
+        yield Sentence(("Parameters: none.",))
+        return
+    number = f" = {found.poly.at(case.sizes):,} numbers."
+    yield Sentence(("Parameters: ", *listed(found.arrays), "; in all ", found.poly, number))
+
+
 PARAMETERS = Question(
     "parameters",
     "Parameters",
@@ -73,4 +91,5 @@ PARAMETERS = Question(
     ),
     parameters,
     (Tally("parameters", lambda about, sizes: about.of(_all).at(sizes)),),
+    explained=_explained,
 )

@@ -22,7 +22,17 @@ from costmodel.program.recurrences import blocks, references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, defined, whole
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import BATCH, Answers, Case, Figure, Largest, Question
+from costmodel.questions.question import (
+    BATCH,
+    Answers,
+    Case,
+    Figure,
+    Largest,
+    Name,
+    Question,
+    Said,
+    Sentence,
+)
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import nonnegative
 from costmodel.symbolic.piecewise import Exact
@@ -266,13 +276,30 @@ def _optimiser(case: Case) -> Exact:
     return Exact.of(parameters(case.mixer).poly) * (OPTIMISERS[case.optimiser] * size)
 
 
+def _explained(case: Case) -> Iterator[Sentence]:
+    """The largest live set, and what stands apart from it."""
+    found = case.about.of(_peak)
+    words: list[Said] = [
+        f"Largest live set: {found.at(**case.sizes):,} elements at these sizes, held while ",
+        Name(found.when(**case.sizes)),
+        " is computed, the equations running one after another. Apart from it: ",
+        *(found.parameters, " parameters"),
+    ]
+    if case.phase in TRAINING_STEP:
+        words += [", ", found.gradients, " entries of their gradients"]
+    if case.optimiser and case.phase == "training-step":
+        state = found.optimiser(case.optimiser)
+        words += [f", and {case.optimiser} keeps ", state, " numbers besides"]
+    yield Sentence((*words, "."))
+
+
 PEAK = Question(
     "peak",
     "Largest live set",
     (
         Figure(
             "peak",
-            "largest live set, in elements; parameters and their gradients apart",
+            "the most that is held at once, parameters and their gradients apart",
             _of_a_batch,
             header="peak\n(elements)",
             heading="largest live set (elements)",
@@ -283,7 +310,7 @@ PEAK = Question(
         ),
         Figure(
             "optimiser",
-            "state of the optimiser beside parameters and their gradients, in bytes",
+            "state of the optimiser beside parameters and their gradients",
             _optimiser,
             header="optimiser\n(B)",
             heading="state of the optimiser (bytes)",
@@ -296,4 +323,5 @@ PEAK = Question(
     ),
     peak,
     untallied="a schedule of whole arrays: instrumented execution runs entry by entry",
+    explained=_explained,
 )

@@ -6,8 +6,8 @@ sorts, writes, claims or proves an answer reads that list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any, Literal, TypeVar
@@ -296,6 +296,35 @@ def quotient(above: Value, below: Value) -> Answer:
     return ratio.numerator if ratio.denominator == 1 else ratio
 
 
+@dataclass(frozen=True)
+class Name:
+    """An array of a mixer, as the mixer prints it; `cited` with its equation's number."""
+
+    name: str
+    cited: bool = False
+
+
+Said = str | Exact | Poly | tuple[Poly, ...] | Name
+"""A word of a sentence: a text, a formula, or an array."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What an explanation says of an answer, whatever it is written in."""
+
+    words: tuple[Said, ...]
+    item: bool = False
+    """Whether it is one of a list."""
+
+
+def listed(arrays: Mapping[str, Exact] | Mapping[str, Poly]) -> tuple[Said, ...]:
+    """Arrays and their entries: `W (d**2), c (d)`."""
+    words: list[Said] = []
+    for name, entries in arrays.items():
+        words += [", " if words else "", Name(name), " (", entries, ")"]
+    return tuple(words)
+
+
 Kind = Literal["number", "ratio", "order", "steps", "names", "label"]
 """How a figure is printed: a ratio is rounded, an order stands in O(...), steps are a chain, names
 are parts by name, such as `512 compare`; a label is a text."""
@@ -353,6 +382,28 @@ class Figure:
     panel: int = 0
 
     @property
+    def title(self) -> str:
+        """The figure's name in a sentence, its unit left out."""
+        text = " ".join((self.heading or self.header or self.name).split()).partition(" (")[0]
+        return text[:1].upper() + text[1:]
+
+    def sentence(self, case: Case) -> Sentence:
+        """The figure as a formula, and as a number at the case's sizes."""
+        lead, unit = f"{self.title}, {self.meaning}: ", self.unit
+        if unit == "bytes" and case.dtypes is None:
+            unit = "elements"
+        batch = {letter: size for letter, size in case.sizes.items() if letter == "b"}
+        formula = replace(case, sizes=batch, symbolic=True).figure(self)
+        number = case.figure(self)
+        for found in (formula, number):
+            if isinstance(found, Missing):
+                return Sentence((f"{lead}not derived: {found.reason}.",))
+        assert isinstance(formula, (Exact, tuple)) and isinstance(number, int)
+        terms = (formula,) if isinstance(formula, Exact) else formula
+        here = f", {number:,} at these sizes" if any(term.letters for term in terms) else ""
+        return Sentence((lead, formula, f"{unit and ' '}{unit}{here}."))
+
+    @property
     def elsewhere(self) -> str:
         """Why it does not exist in the phases that are not its own."""
         *others, last = self.phases
@@ -385,6 +436,7 @@ class Question:
         ask: the function; None where the figures are made of other questions' answers.
         tallies: which quantities of the oracle the answers equal.
         untallied: why there are none.
+        explained: what an explanation says of a case; None: each figure that is a number.
     """
 
     name: str
@@ -393,6 +445,7 @@ class Question:
     ask: Callable[..., Any] | None = None
     tallies: tuple[Tally, ...] = ()
     untallied: str = ""
+    explained: Callable[[Case], Iterator[Sentence]] | None = None
 
     def __post_init__(self) -> None:
         if not self.tallies and not self.untallied:
@@ -400,3 +453,20 @@ class Question:
                 f"question '{self.name}': name the quantities of the oracle that it equals "
                 f"(tallies), or say why there are none (untallied)"
             )
+
+    def sentences(self, case: Case) -> Iterator[Sentence]:
+        """What an explanation says of a case.
+
+        Raises:
+            Unanswered, Unsupported: there is no answer; the message is the reason.
+        """
+        if not any(case.phase in figure.phases for figure in self.figures):
+            return
+        if self.explained is not None:
+            if case.blocked and not all(figure.always for figure in self.figures):
+                raise Unanswered(case.blocked)
+            yield from self.explained(case)
+            return
+        for figure in self.figures:
+            if figure.column and figure.kind == "number" and case.phase in figure.phases:
+                yield figure.sentence(case)

@@ -17,7 +17,18 @@ from costmodel.program.dependence import Read, after_token, reads, up_to_token
 from costmodel.program.phases import T, inference_reason
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, every_choice, region
-from costmodel.questions.question import BATCH, Answers, Figure, Question, Tally, always
+from costmodel.questions.question import (
+    BATCH,
+    Answers,
+    Case,
+    Figure,
+    Name,
+    Question,
+    Said,
+    Sentence,
+    Tally,
+    always,
+)
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
@@ -161,13 +172,33 @@ def state_of(about: Answers) -> State:
     return state(about.mixer, about.form)
 
 
+def _explained(case: Case) -> Iterator[Sentence]:
+    kept = case.about.of(state_of)
+    if not kept.arrays:
+        yield Sentence(("Nothing need be held: no later token reads earlier ones.",))
+        return
+    number, b = kept.at(**case.sizes), case.sizes.get("b", 1)
+    batch = f" for {b} sequences" if b > 1 else ""
+    after = (
+        f" elements must be held for each sequence, {number:,} at these sizes{batch}: the entries "
+        "of tokens up to t that a later token reads."
+    )
+    yield Sentence(("After t tokens ", kept.exact, after))
+    for name, entries in kept.arrays.items():
+        readers: list[Said] = []
+        for reader in kept.readers[name]:
+            readers += [", " if readers else "", Name(reader, cited=True)]
+        words = (Name(name), ": ", entries, " elements, read by the equation of ", *readers)
+        yield Sentence((*words, " for every later token."), item=True)
+
+
 STATE = Question(
     "state",
     "State",
     (
         Figure(
             "state",
-            "held after t tokens, in elements",
+            "held after t tokens",
             lambda case: case.about.of(state_of).exact * BATCH,
             header="state kept\n(elements)",
             key="state_elements",
@@ -180,4 +211,5 @@ STATE = Question(
     ),
     state,
     (Tally("state", lambda about, sizes: about.of(state_of).at(**sizes)),),
+    explained=_explained,
 )

@@ -361,7 +361,7 @@ TRAFFIC = Question(
     (
         Figure(
             "weights",
-            "distinct weights read, in elements",
+            "distinct ones, each read once for all sequences",
             lambda case: case.about.of(_weights_read),
             header="weights read\n(elements)",
             key="weights_elements",
@@ -370,7 +370,7 @@ TRAFFIC = Question(
         ),
         Figure(
             "traffic",
-            "compulsory traffic, in bytes",
+            "everything read once, every result and new state written once",
             lambda case: moved(case, "compulsory"),
             header="compulsory\ntraffic (B)",
             heading="compulsory traffic (bytes)",
@@ -381,7 +381,7 @@ TRAFFIC = Question(
         ),
         Figure(
             "unfused",
-            "unfused traffic, in bytes",
+            "every equation reading its operands and writing its result",
             lambda case: moved(case, "unfused"),
             header="unfused\ntraffic (B)",
             heading="unfused traffic (bytes)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from costmodel.claims.crossover import Crossover
@@ -12,15 +12,11 @@ from costmodel.language.notation import equation
 from costmodel.paths.witness import STEP_WORDS
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.phases import TRAINING_STEP, inference_reason
-from costmodel.questions.activations import activations
 from costmodel.questions.critical_path import critical_path
-from costmodel.questions.parameters import parameters
-from costmodel.questions.path_length import PathLength, path_length
-from costmodel.questions.peak import peak
-from costmodel.questions.question import answers
-from costmodel.questions.sequential import Sequential, sequential
-from costmodel.questions.span import span
-from costmodel.questions.state import state
+from costmodel.questions.parameters import PARAMETERS
+from costmodel.questions.question import Case, Name, Question, Said, answers
+from costmodel.questions.registry import QUESTIONS
+from costmodel.questions.state import STATE
 from costmodel.questions.subject import system_of
 from costmodel.report.document import (
     Cell,
@@ -61,11 +57,16 @@ class Explanation(Subject):
         system_of(self.mixer, self.form, (), "training")
         fit(self.mixer, self.sizes)
         found: list[Part] = [Heading(f"{self.mixer.title}, form {self.form}", 1)]
-        found += [self._introduction(), *self._parameters()]
+        found += [self._introduction(), *self._told(PARAMETERS, "training")]
         found += [Heading("Equations"), self._equations()]
         for phase in self.phases:
             found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase)]
-        found += [Heading("State"), *self._state(), Heading("Forms"), *self._forms()]
+        found += [
+            Heading("State"),
+            *self._told(STATE, "inference"),
+            Heading("Forms"),
+            *self._forms(),
+        ]
         return found
 
     def _introduction(self) -> Paragraph:
@@ -84,17 +85,30 @@ class Explanation(Subject):
         line.append(f"Convention {','.join(self.convention.names)}: {self.convention.caption}.")
         return Paragraph(tuple(line))
 
-    def _parameters(self) -> Iterator[Part]:
-        found = parameters(self.mixer)
-        if not found.arrays:
-            yield Paragraph(("Parameters: none.",))
-            return
-        line: list[Cell] = ["Parameters: "]
-        for name, entries in found.arrays.items():
-            line += [self.array(name), " (", self.math(entries), "), "]
-        line[-1] = "); in all "
-        number = found.poly.at(self.sizes)
-        yield Paragraph((*line, self.math(found.poly), f" = {number:,} numbers."))
+    def _case(self, phase: str) -> Case:
+        about = answers(self.mixer, self.form, phase, self.convention)
+        return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
+
+    def _told(self, question: Question, phase: str) -> Iterator[Part]:
+        """What the record of a question says of its answer, or why there is none."""
+        try:
+            for sentence in question.sentences(self._case(phase)):
+                line = tuple(cell for word in sentence.words for cell in self._cells(word))
+                yield Paragraph(line, item=sentence.item)
+        except Unanswered as error:
+            yield Paragraph((f"{question.title}: none: {error}.",))
+        except Unsupported as error:
+            yield Paragraph((f"{question.title}: not derived: {error}.",))
+
+    def _cells(self, word: Said) -> Iterator[Cell]:
+        if isinstance(word, str):
+            yield word
+        elif isinstance(word, Name):
+            yield self.array(word.name)
+            if word.cited and (cite := self.cite(word.name)):
+                yield f" {cite}"
+        else:
+            yield self.math(word)
 
     def _equations(self) -> Display:
         return self._shown(self.mixer.forms[self.form].equations)
@@ -133,33 +147,19 @@ class Explanation(Subject):
         if reason := about.unanswered or about.beyond(self.sizes):
             yield Paragraph((f"It has none: {reason}.",))
             return
-        try:
-            counted = list(Shares(self, system, phase).parts())
-        except (Unsupported, Unanswered) as error:
-            counted = [Paragraph((f"Counts are not derived: {error}.",))]
-        yield from counted
-        yield from self._path(phase)
-        yield from self._distances(phase)
-        if phase in TRAINING_STEP:
-            yield self._memory(phase)
+        for question in QUESTIONS:
+            if question.name == "count":
+                yield from self._counts(system, phase)
+            elif question.name == "critical_path":
+                yield from self._path(phase)
+            elif question not in (PARAMETERS, STATE):
+                yield from self._told(question, phase)
 
-    def _memory(self, phase: str) -> Paragraph:
-        """The largest live set, and what stands apart from it."""
+    def _counts(self, system: System, phase: str) -> Iterator[Part]:
         try:
-            found = peak(self.mixer, phase, self.form, self.convention)
-        except Unsupported as error:
-            return Paragraph((f"The largest live set is not derived: {error}.",))
-        line: list[Cell] = [
-            f"Largest live set: {found.at(**self.sizes):,} elements at these sizes, held while ",
-            self.array(found.when(**self.sizes)),
-            " is computed, the equations running one after another. Apart from it: ",
-            *(self.math(found.parameters), " parameters, "),
-            *(self.math(found.gradients), " entries of their gradients"),
-        ]
-        if self.optimiser and phase == "training-step":
-            state = found.optimiser(self.optimiser)
-            line += [f", and {self.optimiser} keeps ", self.math(state), " numbers besides"]
-        return Paragraph((*line, "."))
+            yield from list(Shares(self, system, phase).parts())
+        except (Unsupported, Unanswered) as error:
+            yield Paragraph((f"Counts are not derived: {error}.",))
 
     def _named(self, system: System) -> Paragraph:
         """What the names in a training step mean that the equations do not have."""
@@ -177,7 +177,7 @@ class Explanation(Subject):
             yield self._shown(e for e in system.forward.equations if e.whole is result)
 
     def _gradients(self, system: System) -> Iterator[Part]:
-        """The equations of the gradients, and what they read of the forward pass."""
+        """The equations of the gradients."""
         forward = system.forward.equations
         divided = "quotient-gradient" in self.convention.rewrites
         yield Paragraph(
@@ -191,25 +191,14 @@ class Explanation(Subject):
             )
         )
         yield self._shown(e for e in system.equations if e not in forward)
-        kept = activations(self.mixer, self.form, self.convention)
-        line: list[Cell] = ["Kept of the forward pass, in elements: "]
-        everything = (*kept.arrays.items(), *kept.once.items())
-        if not everything:
-            yield Paragraph(("Nothing of the forward pass is kept.",))
-            return
-        for name, entries in everything:
-            line += [self.array(name), " (", self.math(entries), "), "]
-        line[-1] = "); in all "
-        number = kept.at(**self.sizes)
-        yield Paragraph((*line, self.math(kept.exact), f" = {number:,} at these sizes."))
 
     def _path(self, phase: str) -> Iterator[Part]:
-        """The critical path and the span; each is shown where the other one is refused."""
-        sizes, levels = {k: v for k, v in self.sizes.items() if k != "b"}, self._levels(phase)
+        """The critical path, step by step."""
+        sizes = {letter: size for letter, size in self.sizes.items() if letter != "b"}
         try:
             path = critical_path(self.mixer, phase, self.form, self.convention, sizes)
         except Unsupported as error:
-            yield Paragraph((f"The critical path is not derived: {error}. ", *levels))
+            yield Paragraph((f"Critical path: not derived: {error}.",))
             return
         many = "many" if path.ties is None else path.ties
         chains = "is the only chain" if path.ties == 1 else f"is one of {many} chains"
@@ -218,8 +207,7 @@ class Explanation(Subject):
         yield Paragraph(
             (
                 f"Critical path: {path.words}. It {chains} of {path.length} steps, none being "
-                f"longer{shown}. ",
-                *levels,
+                f"longer{shown}.",
             )
         )
         rows = tuple(
@@ -238,82 +226,6 @@ class Explanation(Subject):
             Column("cite", "equation", numeric=False),
         )
         yield Table(f"Critical path, {lower(PHASE_TITLES[phase])}", columns, listed)
-
-    def _levels(self, phase: str) -> tuple[Cell, ...]:
-        """The span, or why there is none, in a sentence."""
-        try:
-            found = span(self.mixer, phase, self.form, self.convention)
-        except Unsupported as error:
-            return (f"The span is not derived: {error}.",)
-        number = found.at(**self.sizes)
-        return "The span is ", self.math(found.terms), f" = {number} levels of scalar operations."
-
-    def _distances(self, phase: str) -> Iterator[Part]:
-        """Steps that wait for each other and, for whole sequences, hops between positions."""
-        asked: list[tuple[str, str, Callable[[], Sequential | PathLength]]] = [
-            (
-                "Sequential operations",
-                "the steps that follow one another",
-                lambda: sequential(self.mixer, phase, self.form, self.convention),
-            )
-        ]
-        if phase == "training":
-            meaning = "the hops between the two positions that are furthest apart"
-            asked.append(
-                ("Maximum path length", meaning, lambda: path_length(self.mixer, self.form))
-            )
-        for name, meaning, question in asked:
-            try:
-                found = question()
-            except Unsupported as error:
-                yield Paragraph((f"{name}, {meaning}: not derived: {error}.",))
-                continue
-            here = f", {found.at(**self.sizes):,} at these sizes" if found.exact.letters else ""
-            yield Paragraph((f"{name}: ", self.math(found.exact), f"{here}, {meaning}."))
-
-    def _state(self) -> Iterator[Part]:
-        try:
-            held = state(self.mixer, self.form)
-        except Unanswered as error:
-            yield Paragraph((f"It has none: {error}.",))
-            return
-        except Unsupported as error:
-            yield Paragraph((f"It is not derived: {error}.",))
-            return
-        about = answers(self.mixer, self.form, "inference", self.convention)
-        if reason := about.beyond(self.sizes):
-            yield Paragraph((f"It has none at these sizes: {reason}.",))
-            return
-        if not held.arrays:
-            yield Paragraph(("Nothing need be held: no later token reads earlier ones.",))
-            return
-        number = held.at(**self.sizes)
-        batch = f" for {self.sizes['b']} sequences" if self.sizes["b"] > 1 else ""
-        yield Paragraph(
-            (
-                "After t tokens ",
-                self.math(held.exact),
-                f" elements must be held for each sequence, {number:,} at these sizes{batch}: "
-                "the entries of tokens up to t that a later token reads.",
-            )
-        )
-        for name, entries in held.arrays.items():
-            readers: list[Cell] = []
-            for reader in held.readers[name]:
-                cite = self.cite(reader)
-                readers += [self.array(reader), f" {cite}, " if cite else ", "]
-            readers[-1] = str(readers[-1]).removesuffix(", ")
-            yield Paragraph(
-                (
-                    self.array(name),
-                    ": ",
-                    self.math(entries),
-                    " elements, read by the equation of ",
-                    *readers,
-                    " for every later token.",
-                ),
-                item=True,
-            )
 
     def _forms(self) -> Iterator[Part]:
         for name in self.mixer.forms:
