@@ -35,11 +35,9 @@ from costmodel.commands.options import (
     apart,
     chosen,
     complain,
-    emit,
     formatted,
     no_empty_word,
     phases,
-    screen,
     show,
     sized,
     trained,
@@ -418,7 +416,7 @@ def check(
         checked_claims(context, [], said, strict, format_)
     else:
         apart(context, "without --claim the mixer itself is checked", "target", "format_")
-        proven(target, format_)
+        proven(target, format_, context)
 
 
 def checked_claims(
@@ -439,14 +437,13 @@ def checked_claims(
         raise Failed
 
 
-def proven(name: str, format_: str) -> None:
+def proven(name: str, format_: str, context: typer.Context) -> None:
     """Print the proofs of a mixer and of its modules."""
-    from profiler.commands import measuring
     from profiler.proofs import equality as proofs
+    from profiler.proofs.report import document
 
     found = proofs.prove_mixer(load_mixer(name))
-    width, colour = screen(None)
-    emit(measuring.proofs(name, found, format_, width, colour=colour), None, False)
+    show(document(name, found), format_, None, False, context)
     if any(proof.passed is False for proof in found):
         raise Failed
 

@@ -30,6 +30,22 @@ def test_the_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith(shown.rstrip())
 
 
+def test_the_summary_of_the_main_job_is_what_the_ladders_hold() -> None:
+    """A line for every implementation of the five mixers, with its operations, and explained."""
+    from profiler.modules.registry import implementations
+
+    shown = block("output: reconcile self-attention she he we me --d 128 --l 128")
+    lines = {tuple(line.split()[:2]): line.split() for line in shown.splitlines() if line}
+    for name in ("self-attention", "she", "he", "we", "me"):
+        for implementation in implementations(name).values():
+            sizes = {"b": 1, "l": 128, "d": 128} | ({"n": 8} if name == "self-attention" else {})
+            found = reconciled(name, implementation, sizes)
+            line = lines.pop((name, implementation.name))
+            rungs = [f"{sum(found.rungs[k].values()):,}" for k in "123"]
+            assert line[2:6] == [*rungs, f"{found.unexplained_operations:,}"]
+            assert found.explained and {"explained", "explained;"} & {*line[6:]}
+
+
 def test_the_reconciliation_is_what_the_ladder_holds() -> None:
     """Every number of the README's rungs, causes and rests."""
     from profiler.modules.registry import implementations

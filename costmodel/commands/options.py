@@ -258,10 +258,6 @@ def regenerating(context: typer.Context) -> str:
     return shlex.join(["costmodel", *kept])
 
 
-TABLE_FORMATS = formats("rows", "data")
-"""The formats of what has tables, records and rows."""
-
-
 LONGEST_S = 7 * 24 * 3600.0
 """The time that is left is told by the work of so many seconds; one measurement takes minutes."""
 

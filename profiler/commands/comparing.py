@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costmodel.commands.options import (
-    TABLE_FORMATS,
     Failed,
     UsageError,
     bar,
     chosen,
     complain,
-    emit,
+    formats,
+    formatted,
     phases,
     regenerating,
-    screen,
+    show,
     sized,
     told,
     typed_beside,
@@ -97,16 +97,15 @@ def compare(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append the rounds here."),
     ] = None,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = "rich",
 ) -> None:
     """Which is faster, by rounds in turn and a paired test; or what two files say of it."""
     from costmodel.program.chosen_sizes import given_sizes
-    from profiler.compare import in_turns as comparing, records, report
+    from profiler.compare import in_turns as comparing, records
     from profiler.compare.in_turns import Asked, Run
+    from profiler.compare.report import document
 
-    chosen(format_, "--format", TABLE_FORMATS)
+    chosen(format_, "--format", formats("rows", "data"))
     if not LEAST_LEVEL <= level < 1:
         raise UsageError(
             f"--level {level}: expected a number from {LEAST_LEVEL:g} to below 1, such as 0.05"
@@ -134,8 +133,7 @@ def compare(
                 progress,
             )
             made = comparing.run(run, output)
-    width, colour = screen(None)
-    emit(report.text(made, format_, regenerating(context), width, colour=colour), None, False)
+    show(document(made), format_, None, False, context)
     told(made.failures)
     if made.failures or problems:
         raise Failed

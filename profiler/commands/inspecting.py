@@ -14,15 +14,16 @@ from costmodel.commands.options import (
     bar,
     chosen,
     complain,
-    emit,
+    formats,
+    formatted,
     no_source,
-    regenerating,
-    screen,
+    show,
     told,
 )
 
 
 def doctor(
+    context: typer.Context,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
     ] = None,
@@ -33,21 +34,21 @@ def doctor(
         bool,
         typer.Option("--strict", help="Exit code 1 where a measurement is missing or disturbed."),
     ] = False,
-    format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
+    format_: Annotated[str, formatted("data")] = "rich",
 ) -> None:
     """What this machine can measure, why not the rest, and what would change that."""
-    from profiler.doctor import findings, findings as probing
+    from profiler.doctor.findings import diagnose
+    from profiler.doctor.report import document
     from profiler.host.device import default_device, device_name, kind_of_device
     from profiler.host.probes import Surroundings
 
-    chosen(format_, "--format", ("rich", "markdown", "json"))
+    chosen(format_, "--format", formats("data"))
     place = None if device is None else kind_of_device(device)
     missing = place is not None and place.type == "cuda" and default_device() == "cpu"
     around = Surroundings(str(place) if missing else device_name(device))
     with bar() as progress:
-        found = probing.diagnose(around, quick=quick, progress=progress)
-    width, colour = screen(None)
-    emit(findings.text(found, format_, width, colour=colour), None, False)
+        found = diagnose(around, quick=quick, progress=progress)
+    show(document(found), format_, None, False, context)
     if strict and not found.healthy:
         raise Failed
 
@@ -63,15 +64,13 @@ def statement(
     force: Force = False,
 ) -> None:
     """The paragraph that paper checklists ask for: device, memory, time, energy, software, runs."""
-    from profiler.host import statement as stating
+    from profiler.host.statement import document
     from profiler.sweep.session import recorded
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)
     records, problems = recorded(source, complain)
-    text = stating.statement(records, format_)
-    remark = {"markdown": "<!-- {} -->\n", "latex": "% {}\n", "plain": ""}[format_]
-    emit(remark.format(regenerating(context)) + text, output, force)
+    show(document(records), "rich" if format_ == "plain" else format_, output, force, context)
     told(problems)
     if problems:
         raise Failed

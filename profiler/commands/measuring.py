@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costmodel.commands.options import (
-    TABLE_FORMATS,
     Command,
     Failed,
     Mixers,
@@ -21,23 +19,17 @@ from costmodel.commands.options import (
     bar,
     chosen,
     complain,
-    emit,
+    formats,
+    formatted,
     phases,
     regenerating,
-    screen,
+    show,
     sized,
     told,
     typed_beside,
 )
 from costmodel.mixers.load import mixer as load_mixer, user_module
-from costmodel.proofs.check import Proof
-from costmodel.report import render, typeset
-from costmodel.report.cells import Column, Grid, Line
 from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
-from profiler.reconcile.levels import Ladder
-from profiler.reconcile.report import csv_ladder, ladder_grids
-from profiler.records.measurement import Measurement
-from profiler.run.report import csv_readings, measurement_grids
 
 Own = Annotated[
     list[Path] | None,
@@ -49,95 +41,6 @@ Own = Annotated[
 if TYPE_CHECKING:
     from profiler.run.plan import Plan
     from profiler.sweep.session import Session
-
-
-LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
-"""The columns of CSV that say what a row is about."""
-
-
-def measurements(
-    found: Sequence[Measurement],
-    format_: str,
-    command: str,
-    width: int | None = None,
-    *,
-    colour: bool = False,
-) -> str:
-    """Measurements in one of the formats rich, markdown, latex, csv, json.
-
-    CSV has a row for each reading, in SI units, and a row with the reason for each missing one.
-    """
-    if format_ == "json":
-        records = [m.to_json() for m in found]
-        return json.dumps({"schema": 1, "measurements": records}, indent=1) + "\n"
-    if format_ == "csv":
-        header = (*LEAD, "reading", "value", "unit", "samples", "reason")
-        return render.as_csv(header, [row for m in found for row in csv_readings(m)])
-    return _text(measurement_grids(found), format_, command, width, colour=colour)
-
-
-def ladders(
-    found: Sequence[Ladder],
-    format_: str,
-    command: str,
-    width: int | None = None,
-    *,
-    colour: bool = False,
-) -> str:
-    """Ladders in one of the formats rich, markdown, latex, csv, json (schema 1).
-
-    CSV has a row for each class of each rung, cause and unexplained rest, for each peer's figures,
-    and for each cost in its own unit; what was not measured is a row with its reason.
-    """
-    if format_ == "json":
-        return json.dumps({"schema": 1, "ladders": [x.to_json() for x in found]}, indent=1) + "\n"
-    if format_ == "csv":
-        header = (*LEAD, "rung", "entry", "quantity", "value", "reason")
-        return render.as_csv(header, [row for x in found for row in csv_ladder(x)])
-    return _text(ladder_grids(found), format_, command, width, colour=colour)
-
-
-def proofs(
-    name: str,
-    found: Sequence[Proof],
-    format_: str,
-    width: int | None = None,
-    *,
-    colour: bool = False,
-) -> str:
-    """Proofs in one of the formats rich, markdown, json."""
-    words = {True: "holds", False: "FAILS", None: "not checked"}
-    if format_ == "json":
-        listed = [{"name": p.name, "passed": p.passed, "detail": p.detail} for p in found]
-        return json.dumps({"schema": 1, "mixer": name, "proofs": listed}, indent=1) + "\n"
-    columns = (
-        Column("proof", "proof", numeric=False),
-        Column("verdict", "verdict", numeric=False),
-        Column("detail", "detail", numeric=False, wide=True),
-    )
-    rows = tuple((p.name, words[p.passed], p.detail) for p in found)
-    return _text([Grid(f"{name}: proofs", columns, rows)], format_, "", width, colour=colour)
-
-
-def _text(
-    grids: Sequence[Grid], format_: str, command: str, width: int | None, *, colour: bool
-) -> str:
-    """Grids for a terminal of this width (or a pipe), in markdown or in LaTeX."""
-    if format_ == "markdown":
-        return "\n".join(render.markdown(grid, "###") for grid in grids)
-    if format_ == "latex":
-        return "\n".join(
-            [
-                typeset.preamble(command),
-                *(typeset.latex(grid, _caption(grid)) for grid in grids),
-            ]
-        )
-    return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids)
-
-
-def _caption(grid: Grid) -> Line:
-    """The title and what must be said below, as sentences."""
-    return (f"{grid.title}.", *(part for line in grid.said for part in (" ", *line, ".")))
 
 
 LARGEST_SEED = 2**63 - 1
@@ -332,19 +235,15 @@ def measured(asked: Asked, command: str) -> Session:
 def profile(
     context: typer.Context,
     asked: Asked,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = "rich",
 ) -> None:
     """Run the real modules: time, memory, operations as dispatched, other counters, energy."""
-    chosen(format_, "--format", TABLE_FORMATS)
+    from profiler.run.report import document
+
+    chosen(format_, "--format", formats("rows", "data"))
     found = measured(asked, regenerating(context))
-    width, colour = screen(None)
     if found.measurements:
-        text = measurements(
-            found.measurements, format_, regenerating(context), width, colour=colour
-        )
-        emit(text, None, False)
+        show(document(found.measurements), format_, None, False, context)
     if found.failures:
         raise Failed
 
@@ -357,18 +256,19 @@ def reconcile(
         Path | None, typer.Option("--from", metavar="FILE.jsonl", help="Records, not new runs.")
     ] = None,
     own: Own = None,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
+    full: Annotated[
+        bool, typer.Option("--full", help="Every ladder, also where nothing is unexplained.")
+    ] = False,
+    format_: Annotated[str, formatted("rows", "data")] = "rich",
 ) -> None:
-    """Theory against measurement, rung by rung, every gap with its cause or left bare."""
-    from profiler.reconcile import ladder
-    from profiler.reconcile.levels import left_bare
+    """Theory against measurement: a line for each implementation, and the causes of every gap."""
+    from profiler.reconcile.ladder import ladders
+    from profiler.reconcile.report import document
     from profiler.sweep import session
 
-    chosen(format_, "--format", TABLE_FORMATS)
+    chosen(format_, "--format", formats("rows", "data"))
     if source is not None:
-        if beside := typed_beside(context, "source", "own", "format_"):
+        if beside := typed_beside(context, "source", "own", "full", "format_"):
             listed = ", ".join(beside)
             raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
         import_own(own)
@@ -379,13 +279,9 @@ def reconcile(
     else:
         found = measured(asked, regenerating(context))
         records, problems = found.measurements, found.failures
-    made, unknown = ladder.ladders(records)
+    made, unknown = ladders(records)
     told(unknown)
-    width, colour = screen(None)
     if made:
-        text = ladders(made, format_, regenerating(context), width, colour=colour)
-        emit(text, None, False)
-    if bare := left_bare(made):
-        told([bare])
+        show(document(made, full=full), format_, None, False, context)
     if problems or unknown:
         raise Failed

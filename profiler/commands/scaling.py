@@ -8,18 +8,17 @@ from typing import Annotated
 import typer
 
 from costmodel.commands.options import (
-    TABLE_FORMATS,
     Failed,
     Force,
     Output,
     UsageError,
     chosen,
     complain,
-    emit,
+    formats,
+    formatted,
     no_source,
     phases,
-    regenerating,
-    screen,
+    show,
     told,
 )
 from profiler.commands.measuring import Own, import_own
@@ -47,18 +46,16 @@ def scaling(
     files: Records,
     along_: Along = "l,d",
     own: Own = None,
-    format_: Annotated[
-        str, typer.Option("--format", help="rich, markdown, latex, csv or json.")
-    ] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = "rich",
     output: Output = None,
     force: Force = False,
 ) -> None:
     """Measured exponents of latency, memory and energy in l and d, beside the derived ones."""
-    from profiler.scaling import report
     from profiler.scaling.growth import scalings
+    from profiler.scaling.report import document
     from profiler.sweep.session import recorded
 
-    chosen(format_, "--format", TABLE_FORMATS)
+    chosen(format_, "--format", formats("rows", "data"))
     no_source(output, files)
     letters = along(along_)
     import_own(own)
@@ -67,9 +64,7 @@ def scaling(
     told([*problems, *missing])
     if not found:
         raise Failed
-    width, colour = screen(output)
-    text = report.text(found, format_, regenerating(context), width, colour=colour)
-    emit(text, output, force)
+    show(document(found), format_, output, force, context)
     if problems:
         raise Failed
 

@@ -14,8 +14,8 @@ from costmodel.commands.options import (
     apart,
     bar,
     complain,
-    emit,
     no_source,
+    show,
     told,
 )
 from profiler.commands.measuring import CEILINGS, ENERGY, REPEAT, TRIALS, WINDOW
@@ -68,11 +68,11 @@ def study(
 ) -> None:
     """Measure a named plan into one file, and write the page that follows from its records."""
     from profiler.host.device import device_name
-    from profiler.studies.registry import studies, study as named
+    from profiler.studies.registry import listing, study as named
     from profiler.studies.study import Manner
 
     if list_ or name is None:
-        emit("".join(f"{s.name}: {s.question}\n" for s in studies().values()), None, False)
+        show(listing(), "rich", None, False, context)
         return
     found = named(name)
     if page is not None and page.exists() and not force:
@@ -80,7 +80,7 @@ def study(
     if source is not None:
         apart(context, "--from takes every record from its file",
               "name", "source", "page", "force")  # fmt: skip
-        written(found, source, page, force)
+        written(found, source, page, force, context)
         return
     if output is None:
         raise UsageError("study writes as it measures: give it a file, -o FILE.jsonl")
@@ -100,7 +100,7 @@ def study(
     done = measured(found, asked, output)
     told(done.failures)
     if page is not None:
-        written(found, output, page, force)
+        written(found, output, page, force, context)
     if not done.complete:
         raise Failed
 
@@ -115,13 +115,15 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
         raise Failed from None
 
 
-def written(found: Study, source: Path, page: Path | None, force: bool) -> None:
+def written(
+    found: Study, source: Path, page: Path | None, force: bool, context: typer.Context
+) -> None:
     """Print the page of a file's records, or write it."""
     no_source(page, [source])
     from profiler.sweep.session import recorded
 
     records, problems = recorded([source], complain)
     told(problems)
-    emit(found.page(records, str(source)), page, force)
+    show(found.page(records, str(source)), "markdown", page, force, context)
     if problems:
         raise Failed

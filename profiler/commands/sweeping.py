@@ -19,9 +19,11 @@ from costmodel.commands.options import (
     chosen,
     complain,
     emit,
+    formats,
+    formatted,
     no_source,
     regenerating,
-    screen,
+    show,
     told,
 )
 from profiler.commands.measuring import Asked, measuring, planned
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from profiler.sweep.workers import Worker
 
     Starts = Mapping[str, Callable[[], Worker]]
-
-FORMATS = ("rich", "markdown", "csv", "json")
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,16 @@ def sweep(
     plan: Annotated[
         bool, typer.Option("--plan", "--dry-run", help="Print the grid; measure nothing.")
     ] = False,
-    format_: Annotated[
-        str, typer.Option("--format", help="Of the plan: rich, markdown, csv or json.")
-    ] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = "rich",
 ) -> None:
     """Measure a grid into one file, candidates in turns; the same command goes on where it ended.
 
     Uses every GPU, a process each. What runs out of memory or is refused is recorded, too.
     """
-    chosen(format_, "--format", FORMATS)
+    chosen(format_, "--format", formats("rows", "data"))
     manner = Manner(rounds, order_seed, shard, ray)
     if plan:
-        printed_plan(asked, manner, format_)
+        printed_plan(asked, manner, format_, context)
         return
     if asked.output is None:
         raise UsageError("sweep writes as it measures: give it a file, -o FILE.jsonl")
@@ -119,9 +117,9 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
     return [*mine, *(order.again(mine) if asked.repeat else [])]
 
 
-def printed_plan(asked: Asked, manner: Manner, format_: str) -> None:
+def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:
     """Print how many points there are, and how many of them a file holds."""
-    from profiler.sweep.report import plan_text
+    from profiler.sweep.report import document
     from profiler.sweep.results import Results
 
     blocks = blocks_of(asked, manner)
@@ -131,8 +129,7 @@ def printed_plan(asked: Asked, manner: Manner, format_: str) -> None:
     points = sum(len(block.points) for block in blocks)
     shard = f", part {manner.shard}" if manner.shard is not None else ""
     title = f"Plan of a sweep: {points:,} points in {len(blocks):,} blocks{shard}"
-    width, colour = screen(None)
-    emit(plan_text(blocks, results, format_, title, width, colour=colour), None, False)
+    show(document(blocks, results, title), format_, None, False, context)
 
 
 @contextmanager

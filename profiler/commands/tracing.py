@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from costmodel.commands.options import Force, Mixers, Output, chosen, emit, regenerating, screen
+from costmodel.commands.options import Force, Mixers, Output, chosen, formats, formatted, show
 from costmodel.mixers.load import mixer as load_mixer
 
 
 def trace(
+    context: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -30,25 +31,20 @@ def trace(
     against: Annotated[
         str | None, typer.Option("--against", metavar="MIXER", help="Subtract its equations.")
     ] = None,
-    format_: Annotated[str, typer.Option("--format", help="rich, markdown or json.")] = "rich",
+    format_: Annotated[str, formatted("data")] = "rich",
     output: Output = None,
     force: Force = False,
 ) -> None:
     """Any nn.Module counted as formulas in its sizes, forward and backward, without running it."""
     from profiler import tracing
-    from profiler.tracing import compare_equations as comparing, report
+    from profiler.tracing import compare_equations as comparing
+    from profiler.tracing.report import document
 
-    chosen(format_, "--format", ("rich", "markdown", "json"))
+    chosen(format_, "--format", formats("data"))
     lets = [part for text in let or () for part in text.split(",")]
     found = tracing.trace(target, over=over, let=lets, backend=backend)
     apart_ = comparing.compare_passes(found, against) if against is not None else []
-    width, colour = screen(output)
-    text = {
-        "rich": lambda: report.as_terminal(found, apart_, width, colour=colour),
-        "markdown": lambda: report.as_markdown(found, apart_),
-        "json": lambda: report.as_json(found, apart_),
-    }[format_]()
-    emit(text, output, force)
+    show(document(found, apart_), format_, output, force, context)
 
 
 def training(
@@ -62,8 +58,7 @@ def training(
 ) -> None:
     """A page on training: forward and backward of every mixer, by the equations and as traced."""
     from costmodel.report.mixer_table import selection
-    from profiler.tracing import training_page as pages
+    from profiler.tracing.training_page import document
 
     selected, _ = selection([load_mixer(name) for name in mixers or ()], None, not mixers)
-    text = f"<!-- {regenerating(context)} -->\n{pages.training_page(selected, modules=modules)}"
-    emit(text, output, force)
+    show(document(selected, modules=modules), "markdown", output, force, context)

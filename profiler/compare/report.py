@@ -1,18 +1,16 @@
-"""How does a comparison read in each format: terminal, markdown, LaTeX, CSV, JSON?"""
+"""Which document shows a comparison?"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from costmodel.report import render, typeset
-from costmodel.report.cells import Cell, Column, Grid, Line, Note
+from costmodel.questions.question import Missing
+from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.compare.in_turns import METHOD, Comparison, Row
 from profiler.meters.disturbances import label_meanings
 from profiler.records.words import PHASES, scaled, sizes_words
-from profiler.run.report import Reasons
 
 TITLES = {
     "latency": "latency, hot",
@@ -39,51 +37,22 @@ def as_record(row: Row) -> dict[str, Any]:
     return {name: found[name] for name in FIELDS}
 
 
-def as_json(made: Comparison) -> str:
-    """Schema 1: rows, records of the candidates, notes."""
-    return (
-        json.dumps(
-            {
-                "schema": 1,
-                "level": made.level,
-                "rows": [as_record(row) for row in made.rows],
-                "measurements": [record.to_json() for record in made.records],
-                "notes": list(made.notes),
-                "failures": list(made.failures),
-            },
-            indent=1,
-        )
-        + "\n"
+def document(made: Comparison) -> Document:
+    """One table a quantity; what holds for all of them is said below the last."""
+    return Document(
+        lambda: tables(made),
+        data=lambda: {
+            "level": made.level,
+            "rows": [as_record(row) for row in made.rows],
+            "measurements": [record.to_json() for record in made.records],
+            "notes": list(made.notes),
+            "failures": list(made.failures),
+        },
+        rows=lambda: (FIELDS, [list(as_record(row).values()) for row in made.rows]),
     )
 
 
-def text(
-    made: Comparison,
-    format_: str,
-    command: str,
-    width: int | None = None,
-    *,
-    colour: bool = False,
-) -> str:
-    """A comparison in one of the formats rich, markdown, latex, csv, json."""
-    if format_ == "json":
-        return as_json(made)
-    if format_ == "csv":
-        return render.as_csv(FIELDS, [list(as_record(row).values()) for row in made.rows])
-    found = grids(made)
-    if format_ == "markdown":
-        return "\n".join(render.markdown(grid, "###") for grid in found)
-    if format_ == "latex":
-        tables = (typeset.latex(grid, (f"{grid.title}.", *_said(grid))) for grid in found)
-        return "\n".join([typeset.preamble(command), *tables])
-    return "\n".join(render.terminal(grid, width, colour=colour) for grid in found)
-
-
-def _said(grid: Grid) -> list[Cell]:
-    return [part for line in grid.said for part in (" ", *line, ".")]
-
-
-def grids(made: Comparison) -> list[Grid]:
+def tables(made: Comparison) -> list[Table]:
     """One table a quantity; what holds for all of them is said below the last."""
     quantities = list(dict.fromkeys(row.quantity for row in made.rows))
     notes = (*_about(made), *(Note((note,)) for note in made.notes))
@@ -91,19 +60,18 @@ def grids(made: Comparison) -> list[Grid]:
     for quantity in quantities:
         rows = [row for row in made.rows if row.quantity == quantity]
         last = quantity == quantities[-1]
-        found.append(_grid(quantity, rows, made, notes if last else ()))
+        found.append(_table(quantity, rows, made, notes if last else ()))
     return found
 
 
-def _grid(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence[Note]) -> Grid:
-    reasons = Reasons()
+def _table(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence[Note]) -> Table:
     by_point = any(row.point for row in rows)
     tested = any(row.verdict.p is not None for row in rows)
     intervals = any(row.verdict.ci_low is not None for row in rows)
     columns = (
-        *([Column("point", "point", numeric=False, wide=True)] if by_point else []),
-        Column("first", "first", numeric=False),
-        Column("second", "second", numeric=False),
+        *([Column("point", "point", numeric=False, wide=True, names=True)] if by_point else []),
+        Column("first", "first", numeric=False, names=True),
+        Column("second", "second", numeric=False, names=True),
         Column("of first", "of first"),
         Column("of second", "of second"),
         Column("ratio", "second / first"),
@@ -111,12 +79,11 @@ def _grid(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence[
         *([Column("p", "p"), Column("corrected", "p corrected")] if tested else []),
         Column("verdict", "verdict", numeric=False, wide=True),
     )
-    lines = tuple(_line(row, reasons, by_point, intervals, tested) for row in rows)
+    lines = tuple(_line(row, by_point, intervals, tested) for row in rows)
     where = _where(made)
     title = f"Compared: {TITLES.get(quantity, quantity)}{where}"
-    drop = ("p", "of second", "of first", "corrected", "interval", "point")
     own = _explained(quantity, rows, made.level)
-    return Grid(title, columns, lines, tuple(reasons.texts), (*own, *notes), drop)
+    return Table(title, columns, lines, (*own, *notes))
 
 
 def _where(made: Comparison) -> str:
@@ -129,9 +96,9 @@ def _where(made: Comparison) -> str:
     return f", {phase}, {sizes_words(sizes)}, on {record.device} ({machine or 'unnamed'})"
 
 
-def _line(row: Row, reasons: Reasons, by_point: bool, intervals: bool, tested: bool) -> Line:
+def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell, ...]:
     v = row.verdict
-    none = reasons.dash(v.refused) if v.refused else "-"
+    none: Cell = Missing(v.refused) if v.refused else "-"
     interval: Cell = none
     if v.ci_low is not None and v.ci_high is not None:
         interval = f"{v.ci_low:.4f} to {v.ci_high:.4f}"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from costmodel.report.typeset import escaped
+from costmodel.report.document import Document, Paragraph, Strong
 from costmodel.symbolic.sizes import LETTERS
 from profiler.host.environment import environment_differences, flat
 from profiler.host.statement_groups import Group, machine_groups
@@ -55,8 +55,13 @@ OUTSIDE = (
 )
 
 
-def statement(records: Sequence[Measurement], format_: str = "plain") -> str:
-    """One paragraph per machine, in the format plain, markdown or latex.
+def document(records: Sequence[Measurement]) -> Document:
+    """The statement as a document."""
+    return Document(lambda: paragraphs(records))
+
+
+def paragraphs(records: Sequence[Measurement]) -> list[Paragraph]:
+    """One paragraph for each machine, and what no record says.
 
     Raises:
         ValueError: no records.
@@ -64,32 +69,15 @@ def statement(records: Sequence[Measurement], format_: str = "plain") -> str:
     if not records:
         raise ValueError("expected one record or more, got none")
     found = machine_groups(records)
-    paragraphs = []
+    texts = []
     for number, group in enumerate(found, start=1):
         said = sentences(group)
         if len(found) > 1:
             said = [*environment_difference(number, found), *said]
-        paragraphs.append(" ".join(said))
-    return SET[format_]([*paragraphs, OUTSIDE])
-
-
-def as_plain(paragraphs: Sequence[str]) -> str:
-    """Text with an empty line between paragraphs."""
-    return "\n\n".join(paragraphs) + "\n"
-
-
-def as_markdown(paragraphs: Sequence[str]) -> str:
-    """Markdown in which no sign of the text has a meaning."""
-    signs = str.maketrans({sign: f"\\{sign}" for sign in "\\*_`|<"})
-    return "**Compute resources.** " + as_plain([text.translate(signs) for text in paragraphs])
-
-
-def as_latex(paragraphs: Sequence[str]) -> str:
-    """A `\\paragraph`."""
-    return "\\paragraph{Compute resources.}\n" + as_plain([escaped(text) for text in paragraphs])
-
-
-SET = {"plain": as_plain, "markdown": as_markdown, "latex": as_latex}
+        texts.append(" ".join(said))
+    first, *others = [*texts, OUTSIDE]
+    lead = Paragraph((Strong("Compute resources."), f" {first}"))
+    return [lead, *(Paragraph((text,)) for text in others)]
 
 
 def environment_difference(number: int, found: Sequence[Group]) -> list[str]:

@@ -33,6 +33,9 @@ NO_INTERVAL = "too few samples for an interval of the median"
 """Why there is none, where a record does not say it itself."""
 
 
+COMPARABLE = "comparable"
+"""The verdict on a time that is that of the call alone."""
+
 WHOLE = ("weights_bytes", "state_bytes", "peak_memory_bytes", "kernels")
 
 
@@ -60,6 +63,7 @@ def cost_of(
         "latency_samples": latency.details["n"],
         "latency_samples_independent": latency.details.get("n_independent"),
         "latency_stop_rule": latency.details["stop_rule"],
+        "latency_labels": list(latency.details.get("labels", ())),
     }
     why: dict[str, str] = {}
     for end in INTERVAL:
@@ -81,7 +85,7 @@ def cost_of(
             cost[key] = round(value) if key in WHOLE else value
     beneath = "; ".join(readings_below(measurement, mixer, form).values())
     verdict = beneath or contention(measurement) or idleness(measurement)
-    cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or "comparable"}
+    cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or COMPARABLE}
     cost |= dict.fromkeys(RATES)
     if verdict:
         return with_ceilings(cost, why | dict.fromkeys(("5", *RATES), verdict), measurement)

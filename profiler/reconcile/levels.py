@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.language.functions import CLASSES
 from profiler.counting.operations import OTHER, Classes
 from profiler.hardware.result import HardwareLevel
-from profiler.records.words import PHASES
+from profiler.records.words import signed_words
 
 EXHAUSTED = (
-    "exhausted by construction: the causes are the re-counts that lead to rung 2; the gap that "
-    "is observed is 2-3"
+    "the causes are the equations counted again, switch by switch, and the last of these counts is "
+    "rung 2: nothing can be left unexplained; what is observed is the gap 2-3"
 )
 
 
@@ -102,6 +102,15 @@ class MemoryCause:
         return {"name": self.name, "bytes": self.bytes, "meaning": self.meaning}
 
 
+MEMORY_WORDS = {
+    "activations": "kept for the backward pass",
+    "peak": "held at the worst moment of the call",
+    "dram_cold": "moved, caches flushed before each kernel",
+    "dram_in_sequence": "moved, caches as kernels leave them",
+}
+"""Quantity of memory -> its words."""
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes by the equations and as measured, and the causes of what lies between.
@@ -140,8 +149,8 @@ class Memory:
 class Ladder:
     """Theory and measurement of one implementation, rung by rung.
 
-    The gap 1-2 is exhausted by construction: rung 2 is the last of the re-counts that are its
-    causes. The gap 2-3 is the observed one; 3-4 is there where hardware counters were read.
+    Rung 2 is the last of the re-counts that are the causes of the gap 1-2, so nothing of that gap
+    can be unexplained. The gap 2-3 is observed; 3-4 is there where hardware counters were read.
     """
 
     mixer: str
@@ -164,6 +173,30 @@ class Ladder:
     moved where these were counted: by quantity."""
     hardware: HardwareLevel | None = None
     """Rung 4; None where no hardware counters were read."""
+
+    @property
+    def unexplained_operations(self) -> int:
+        """How many operations lie in the gaps of rungs 1 to 3 without a cause, more and fewer
+        alike."""
+        return sum(abs(n) for gap in ("1-2", "2-3") for n in self.unexplained[gap].values())
+
+    @property
+    def findings(self) -> list[str]:
+        """What has no cause, in words: operations, other counters' figures, bytes."""
+        found = [f"unexplained: {signed_words(g)}" for g in self.unexplained.values() if g]
+        if self.uncounted:
+            found.append(f"no counting rule for {', '.join(self.uncounted)}")
+        found += [
+            f"{peer.name} prints {peer.unexplained:+,} {peer.unit} beside what is predicted"
+            for peer in self.peers
+            if peer.unexplained
+        ]
+        found += [
+            f"unexplained: {memory.unexplained:+,} B {MEMORY_WORDS[name]}"
+            for name, memory in self.memory.items()
+            if memory.unexplained
+        ]
+        return found
 
     @property
     def explained(self) -> bool:
@@ -199,13 +232,3 @@ class Ladder:
             "memory": {name: found.to_json() for name, found in self.memory.items()},
             **({} if self.hardware is None else {"hardware": self.hardware.to_json()}),
         }
-
-
-def left_bare(ladders: Sequence[Ladder]) -> str:
-    """One sentence naming the ladders with a gap that no cause explains; "" where there is none."""
-    bare = [x for x in ladders if not x.explained]
-    if not bare:
-        return ""
-    named = dict.fromkeys(f"{x.mixer} {x.implementation} ({PHASES[x.phase]})" for x in bare)
-    have = "has" if len(bare) == 1 else "have"
-    return f"{len(bare)} of {len(ladders)} ladders {have} an unexplained gap: {', '.join(named)}"

@@ -35,27 +35,31 @@ APART = {
 }
 """Phase -> why its peak is not compared."""
 
-THERE_BEFORE = "inputs, and the gradient of the output: they were there before the call"
-MADE = "gradients of parameters, which stand apart in the equations' peak: held once they are there"
-RENAMED = "entries that an equation sets equal to others, which are kept: the same entries once"
+THERE_BEFORE = (
+    "the inputs and the gradient of the output: they lie in memory before the call begins"
+)
+MADE = "gradients of parameters, which the equations' peak leaves out: each is held once it is made"
+RENAMED = (
+    "arrays that an equation only sets equal to other kept arrays: the same bytes, counted once"
+)
 HOW = {
     HELD_ON: (
         "still allocated after its last use, because a variable of the program or the autograd "
         "graph refers to it"
     ),
     SUMMED: (
-        "where gradients meet, autograd writes their sum over the first one, and a linear map its "
-        "sum with a bias over the product: no array of its own"
+        "sums without an array of their own: autograd adds a gradient to the one before it in "
+        "place, and a linear map adds its bias to the product in place"
     ),
 }
 PADDED = "the gradients of the zeros around an array, which are computed and dropped"
 INSIDE = (
-    "a difference of two measurements, not derived: the allocator's peak less that of all tensors, "
-    "which is the room that operations take for themselves"
+    "workspace of operations: the measured peak of the allocator less the measured peak of all "
+    "tensors; nothing derives it"
 )
 UNSEEN = (
-    "a difference of two measurements, not derived: alive after the forward pass and unknown to "
-    "autograd's hooks"
+    "bytes that are alive after the forward pass and that autograd's hooks do not report: a "
+    "difference of two measurements; nothing derives it"
 )
 
 

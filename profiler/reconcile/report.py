@@ -1,91 +1,252 @@
-"""Which rows and columns show a reconciliation?"""
+"""Which document shows a reconciliation: a line for each implementation, then the ladders?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from costmodel.language.functions import CLASSES
-from costmodel.report.cells import Cell, Column, Grid, Line, Note
-from profiler.counting.operations import Classes
+from costmodel.questions.question import Missing
+from costmodel.report.document import (
+    Cell,
+    Column,
+    Document,
+    Line,
+    Marked,
+    Note,
+    Row,
+    Section,
+    Table,
+    Text,
+    listed,
+)
 from profiler.hardware.result import HardwareLevel
 from profiler.meters.effective_sample_size import markedly_fewer
-from profiler.reconcile.levels import Ladder, Memory
+from profiler.reconcile.cost import COMPARABLE
+from profiler.reconcile.levels import MEMORY_WORDS, Ladder, Memory
 from profiler.records.words import PHASES, scaled, sizes_words
 from profiler.run.caveats import spread_words
 from profiler.run.lower_bounds import NOT_ASKED
-from profiler.run.report import MEMORY, Reasons
+from profiler.run.report import LEAD, MEMORY
 
 
-def ladder_grids(ladders: Sequence[Ladder]) -> list[Grid]:
-    """Four tables a ladder: operations rung by rung, peers, memory, and what it cost; no memory
-    where a phase has none to compare."""
-    return [grid for ladder in ladders for grid in _ladder(ladder)]
+def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
+    """A line for each implementation and phase; below, of each ladder the tables in which something
+    is unexplained, or with `full` every table of every ladder.
 
-
-def _ladder(ladder: Ladder) -> list[Grid]:
-    name = f"{ladder.mixer} {ladder.implementation}"
-    where = (
-        f"{PHASES[ladder.phase]}, {sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
+    JSON is that of schema 1. CSV has a row for each class of each rung, cause and unexplained rest,
+    for each peer's figures, and for each cost in its own unit; what was not measured is a row with
+    its reason.
+    """
+    header = (*LEAD, "rung", "entry", "quantity", "value", "reason")
+    return Document(
+        lambda: [*summary(found), *(t for x in found for t in tables(x, full=full))],
+        data=lambda: {
+            "summary": [summary_record(x) for x in found],
+            "ladders": [x.to_json() for x in found],
+        },
+        rows=lambda: (header, [row for x in found for row in csv_rows(x)]),
     )
-    grids = [_operations(ladder, f"{name}: {where}"), _peers(ladder, f"{name}: what others print")]
-    if any(found.derived is not None for found in ladder.memory.values()):
-        grids.append(_memory(ladder, f"{name}: memory, by the equations and as measured"))
-    return [*grids, _cost(ladder, f"{name}: rung 5, time, memory and energy")]
 
 
-def _operations(ladder: Ladder, title: str) -> Grid:
-    reasons = Reasons()
-    counted: list[Classes] = [ladder.rungs[k] for k in "123"]
+def tables(ladder: Ladder, *, full: bool) -> Iterator[Table]:
+    """Operations rung by rung, peers, memory, and what the call cost; without `full` those of them
+    in which something is unexplained."""
+    of = (
+        f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
+        f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
+    )
+    if full or ladder.uncounted or any(ladder.unexplained.values()):
+        yield _operations(ladder, f"Operations: {of}")
+    if full or any(peer.unexplained for peer in ladder.peers):
+        yield _peers(ladder, f"What other counters print: {of}")
+    compared = any(found.derived is not None for found in ladder.memory.values())
+    if compared and (full or any(found.unexplained for found in ladder.memory.values())):
+        yield _memory(ladder, f"Memory: {of}")
+    if full:
+        yield _cost(ladder, f"Time, memory and energy: {of}")
+
+
+SUMMARY = (
+    Column("mixer", "mixer", numeric=False, names=True),
+    Column("implementation", "implementation", numeric=False, names=True),
+    Column("sizes", "sizes", numeric=False, names=True),
+    Column("derived", "derived"),
+    Column("executed", "executed"),
+    Column("dispatched", "dispatched"),
+    Column("unexplained", "unexplained operations"),
+    Column("time", "time a call"),
+    Column("interval", "95 % interval"),
+    Column("memory", "peak memory, bytes"),
+    Column("unexplained_bytes", "unexplained bytes"),
+    Column("energy", "energy a call"),
+    Column("verdict", "verdict", numeric=False, wide=True),
+)
+
+OF_SUMMARY = (
+    Note(("derived, executed, dispatched: operations by the equations, by the algorithm that the "
+          "implementation executes, and as torch dispatched them; every class counts 1",)),
+    Note(("explained: every operation and byte between derived and measured has a named cause, and "
+          "other counters print what is predicted of them; --full shows all causes",)),
+    Note((MEMORY,)),
+)  # fmt: skip
+
+
+def summary(found: Sequence[Ladder]) -> Iterator[Table]:
+    """One table for each phase, element type and device, one line for each implementation."""
+    groups: dict[tuple[str, str, str], list[Ladder]] = {}
+    for ladder in found:
+        groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
+    for (phase, dtype, device), group in groups.items():
+        common, varying = _sizes(group)
+        shown = [c for c in SUMMARY if c.name != "sizes" or any(varying)]
+        rows = []
+        for ladder, own in zip(group, varying, strict=True):
+            cells = {**_line(ladder), "sizes": own}
+            rows.append(tuple(cells[column.name] for column in shown))
+        title = f"Theory against measurement: {PHASES[phase]}, {common}, {dtype} on {device}"
+        yield Table(title, tuple(shown), tuple(rows), OF_SUMMARY)
+
+
+def _sizes(group: Sequence[Ladder]) -> tuple[str, list[str]]:
+    """The sizes that all ladders have in common where they have them, and the others of each."""
+    values: dict[str, set[int]] = {}
+    for ladder in group:
+        for letter, size in ladder.sizes.items():
+            values.setdefault(letter, set()).add(size)
+    common = {letter: min(sizes) for letter, sizes in values.items() if len(sizes) == 1}
+    return sizes_words(common), [
+        sizes_words({x: n for x, n in ladder.sizes.items() if x not in common}) for ladder in group
+    ]
+
+
+def _line(ladder: Ladder) -> Mapping[str, Text]:
+    """The line of an implementation: column -> cell."""
+    found = summary_record(ladder)
+
+    def cell(name: str, words: Callable[[Any], Cell]) -> Cell:
+        value = found[name]
+        return Missing(found["reasons"][name]) if value is None else words(value)
+
+    same = ("mixer", "implementation", "derived", "executed", "dispatched", "unexplained")
+    return {name: found[name] for name in same} | {
+        "time": cell("latency_s", lambda value: scaled(value, "s")),
+        "interval": cell(
+            "latency_ci_low_s", lambda low: spread_words(low, found["latency_ci_high_s"])
+        ),
+        "memory": cell("peak_memory_bytes", int),
+        "unexplained_bytes": cell("unexplained_bytes", signed),
+        "energy": cell("energy_J", lambda value: scaled(value, "J")),
+        "verdict": _verdict(ladder),
+    }
+
+
+TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "peak_memory_bytes", "energy_J")
+"""The quantities of rung 5 that stand in the summary."""
+
+
+def summary_record(ladder: Ladder) -> dict[str, Any]:
+    """The line of an implementation as JSON values, not rounded; what is None has its reason."""
+    derived, executed, dispatched = (sum(ladder.rungs[k].values()) for k in "123")
+    cost, peak = ladder.rungs["5"], ladder.memory["peak"]
+    taken = dict.fromkeys(TAKEN) if cost is None else {name: cost[name] for name in TAKEN}
+    reasons = {
+        name: ladder.reasons["5" if cost is None else name]
+        for name, value in taken.items()
+        if value is None
+    }
+    if peak.unexplained is None:
+        reasons["unexplained_bytes"] = peak.reason
+    time, why = _of_time(ladder)
+    if why:
+        reasons["verdict"] = why
+    return {
+        "mixer": ladder.mixer, "implementation": ladder.implementation, "phase": ladder.phase,
+        "sizes": dict(ladder.sizes), "dtype": ladder.dtype, "device": ladder.device,
+        "derived": derived, "executed": executed, "dispatched": dispatched,
+        "unexplained": ladder.unexplained_operations, **taken,
+        "unexplained_bytes": peak.unexplained,
+        "verdict": "; ".join(filter(None, [*(ladder.findings or ["explained"]), time])),
+        "reasons": reasons,
+    }  # fmt: skip
+
+
+def _verdict(ladder: Ladder) -> Line:
+    """What was found, in words; footnotes say what of it was not observed, and why a time is not
+    comparable."""
+    found: Cell = "; ".join(ladder.findings or ["explained"])
+    if third := ladder.reasons.get("3"):
+        found = Marked(found, third)
+    words, why = _of_time(ladder)
+    return listed((found, *([Marked(words, why) if why else words] if words else [])), "; ")
+
+
+def _of_time(ladder: Ladder) -> tuple[str, str]:
+    """What is to be known of the time in a few words, and a sentence that says why it is not
+    comparable; nothing where it is that of the call alone."""
+    cost = ladder.rungs["5"]
+    if cost is None:
+        return "time not measured", ladder.reasons["5"]
+    why = "" if cost["verdict"] == COMPARABLE else cost["verdict"]
+    words = ", ".join(filter(None, [*cost["latency_labels"], why.partition(":")[0]]))
+    return f"time {words}" if words else "", why
+
+
+def _operations(ladder: Ladder, title: str) -> Table:
+    """Rungs 1 to 4 class by class, with the causes of each gap."""
     fourth = ladder.hardware
-    counted += [] if fourth is None else [fourth.counts]
+    counted = [ladder.rungs[k] for k in "123"] + ([] if fourth is None else [fourth.counts])
     parts = [*counted, *(c.counts for c in ladder.causes), *ladder.unexplained.values()]
     names = [c for c in dict.fromkeys([*CLASSES, *(n for p in parts for n in p)])
              if any(p.get(c) for p in parts)]  # fmt: skip
-    rows: list[Line] = [_rung("1 equations", "", ladder.rungs["1"], names)]
-    rows += _causes(ladder, 1, names)
-    rows.append(_gap("  unexplained", "", ladder.unexplained["1-2"], names))
-    rows.append(_rung("2 executed algorithm", "", ladder.rungs["2"], names))
-    rows += _causes(ladder, 2, names)
-    rows.append(_gap("  unexplained", "", ladder.unexplained["2-3"], names))
-    third = ladder.reasons.get("3", "")
-    rows.append(_rung("3 dispatched", third, ladder.rungs["3"], names))
+
+    def rung(name: str, note: str, counts: Mapping[str, int]) -> Row:
+        return (name, note, *(counts.get(n, 0) for n in names), sum(counts.values()))
+
+    def gap(name: str, note: str, counts: Mapping[str, int]) -> Row:
+        every = (*(counts.get(n, 0) for n in names), sum(counts.values()))
+        return (f"  {name}", note, *map(signed, every))
+
+    def causes(start: int) -> list[Row]:
+        return [gap(f"+ {c.name}", c.meaning, c.counts) for c in ladder.causes if c.start == start]
+
+    def unexplained(between: str) -> Row:
+        return gap("unexplained", "", ladder.unexplained[between])
+
+    rows = [
+        rung("1 equations", "", ladder.rungs["1"]),
+        *causes(1),
+        unexplained("1-2"),
+        rung("2 executed algorithm", "", ladder.rungs["2"]),
+        *causes(2),
+        unexplained("2-3"),
+        rung("3 dispatched", ladder.reasons.get("3", ""), ladder.rungs["3"]),
+    ]
     if fourth is None:
-        missing = reasons.dash(ladder.reasons["4"])
+        missing = Missing(ladder.reasons["4"])
         rows.append(("4 hardware", "not measured", *(missing for _ in (*names, "total"))))
     else:
-        rows += _causes(ladder, 3, names)
-        rows += [_known(line, names, fourth, reasons) for line in _executed(ladder, fourth, names)]
+        rows += causes(3)
+        by = f"{fourth.chip}, read by ncu {fourth.ncu}"
+        last = [unexplained("3-4"), rung("4 hardware", by, fourth.counts)]
+        rows += [_known(row, names, fourth) for row in last]
     columns = (
-        Column("rung", "rung", numeric=False),
+        Column("rung", "rung", numeric=False, names=True),
         Column("cause", "cause", numeric=False, wide=True),
         *(Column(n, n) for n in names),
         Column("total", "total"),
     )
-    notes = (Note((f"gap 1-2: {ladder.reasons['1-2']}",)), *_told(fourth))
-    drop = ("cause", *reversed(names))
-    return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes, drop)
+    return Table(
+        title, columns, tuple(rows), (Note((f"gap 1-2: {ladder.reasons['1-2']}",)), *_told(fourth))
+    )
 
 
-def _executed(ladder: Ladder, found: HardwareLevel, names: Sequence[str]) -> list[Line]:
-    """What is unexplained of the gap 3-4, and rung 4."""
-    by = f"{found.chip}, read by ncu {found.ncu}"
-    return [
-        _gap("  unexplained", "", ladder.unexplained["3-4"], names),
-        _rung("4 hardware", by, found.counts, names),
-    ]
-
-
-def _known(line: Line, names: Sequence[str], found: HardwareLevel, reasons: Reasons) -> Line:
-    """A line with dashes where a class is not known, and where the total would lack one."""
-    name, note, *cells = line
-    lacking = [each for each in names if found.lacks(each)]
-    shown = [
-        reasons.dash(found.why(each)) if each in lacking else cell
-        for each, cell in zip(names, cells, strict=False)
-    ]
-    total = reasons.dash(found.why(lacking[0])) if lacking else cells[-1]
-    return (name, note, *shown, total)
+def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
+    """A row with dashes where a class is not known, and where the total would lack one."""
+    name, note, *cells, total = row
+    lacking = [Missing(found.why(each)) if found.lacks(each) else None for each in names]
+    shown = [missing or cell for missing, cell in zip(lacking, cells, strict=True)]
+    return (name, note, *shown, next(filter(None, lacking), total))
 
 
 def _told(found: HardwareLevel | None) -> list[Note]:
@@ -96,90 +257,56 @@ def _told(found: HardwareLevel | None) -> list[Note]:
     for name, why in found.reasons.items():
         lacking.setdefault(why, []).append(name.replace("_", " "))
     labels = [Note((f"hardware counters: {label}",)) for label in found.labels]
-    missing = [Note((f"not read ({', '.join(names)}): {why}",)) for why, names in lacking.items()]
-    return [*labels, *missing]
+    return labels + [
+        Note((f"not read ({', '.join(names)}): {why}",)) for why, names in lacking.items()
+    ]
 
 
-def _causes(ladder: Ladder, start: int, names: Sequence[str]) -> list[Line]:
-    """The causes of the gap above one rung."""
-    found = [cause for cause in ladder.causes if cause.start == start]
-    return [_gap(f"  + {cause.name}", cause.meaning, cause.counts, names) for cause in found]
-
-
-def _rung(name: str, note: str, counts: Classes, names: Sequence[str]) -> Line:
-    return (name, note, *(f"{counts.get(n, 0):,}" for n in names), f"{sum(counts.values()):,}")
-
-
-def _gap(name: str, note: str, counts: Classes, names: Sequence[str]) -> Line:
-    return (
-        name,
-        note,
-        *(_signed(counts.get(n, 0)) for n in names),
-        _signed(sum(counts.values())),
-    )
-
-
-def _signed(number: int) -> str:
+def signed(number: int) -> str:
+    """A difference: `+1,064`, `-64`, `0`."""
     return f"{number:+,}" if number else "0"
 
 
-def _peers(ladder: Ladder, title: str) -> Grid:
-    reasons = Reasons()
-    rows: list[Line] = []
-    executed = sum(ladder.rungs["2"].values())
+def _peers(ladder: Ladder, title: str) -> Table:
+    rows: list[Row | Section] = []
     for peer in ladder.peers:
-        rows.append((peer.name, "operations of rung 2", f"{executed:,}"))
-        rows += [("", name, _signed(number)) for name, number in peer.causes]
+        rows.append(Section((peer.name,)))
+        rows.append(("operations of rung 2", sum(ladder.rungs["2"].values())))
+        rows += [(f"  {name}", signed(number)) for name, number in peer.causes]
         for words, figure in (("predicted", peer.predicted), ("printed", peer.printed)):
-            shown = f"{figure:,}" if figure is not None else reasons.dash(peer.reasons[words])
-            rows.append(("", f"{words} ({peer.unit})", shown))
+            shown = Missing(peer.reasons[words]) if figure is None else figure
+            rows.append((f"{words} ({peer.unit})", shown))
         gap = peer.unexplained
-        bare = reasons.dash(peer.reasons["unexplained"]) if gap is None else _signed(gap)
-        rows.append(("", "unexplained", bare))
-    columns = (
-        Column("peer", "peer", numeric=False),
-        Column("step", "step", numeric=False, wide=True),
-        Column("figure", "figure"),
-    )
-    return Grid(title, columns, tuple(rows), tuple(reasons.texts))
+        rows.append(
+            ("unexplained", Missing(peer.reasons["unexplained"]) if gap is None else signed(gap))
+        )
+    columns = (Column("step", "step", numeric=False, wide=True), Column("figure", "figure"))
+    return Table(title, columns, tuple(rows))
 
 
-KEPT = {
-    "activations": "kept for the backward pass",
-    "peak": "held at the worst moment",
-    "dram_cold": "moved, caches flushed before each kernel",
-    "dram_in_sequence": "moved, caches as kernels leave them",
-}
-"""Quantity of memory -> its words."""
-
-
-def _memory(ladder: Ladder, title: str) -> Grid:
-    reasons = Reasons()
-    rows: list[Line] = []
+def _memory(ladder: Ladder, title: str) -> Table:
+    rows: list[Row | Section] = []
     for name, found in ladder.memory.items():
         if found.derived is None and found.measured is None:
             continue
-        rows.append((KEPT[name], "by the equations", _bytes(found.derived, found, reasons)))
-        rows += [("", cause.name, _signed(cause.bytes)) for cause in found.causes]
-        gap = found.unexplained
-        rows.append(("", "unexplained", _bytes(gap, found, reasons, signed=True)))
-        rows.append(("", "measured", _bytes(found.measured, found, reasons)))
-    columns = (
-        Column("memory", "memory", numeric=False),
-        Column("step", "step", numeric=False, wide=True),
-        Column("bytes", "bytes"),
-    )
+        rows += [
+            Section((MEMORY_WORDS[name],)),
+            ("by the equations", _bytes(found.derived, found)),
+            *((f"  {cause.name}", signed(cause.bytes)) for cause in found.causes),
+            ("unexplained", _bytes(found.unexplained, found, sign=True)),
+            ("measured", _bytes(found.measured, found)),
+        ]
+    columns = (Column("step", "step", numeric=False), Column("bytes", "bytes"))
     causes = {c.name: c.meaning for found in ladder.memory.values() for c in found.causes}
     texts = [f"{name}: {meaning}" for name, meaning in causes.items()]
-    texts += [f"{KEPT[k]}: {of.unasked}" for k, of in ladder.memory.items() if of.unasked]
-    notes = tuple(Note((text,)) for text in texts)
-    return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes)
+    texts += [f"{MEMORY_WORDS[k]}: {of.unasked}" for k, of in ladder.memory.items() if of.unasked]
+    return Table(title, columns, tuple(rows), tuple(Note((text,)) for text in texts))
 
 
-def _bytes(number: int | None, found: Memory, reasons: Reasons, *, signed: bool = False) -> Cell:
+def _bytes(number: int | None, found: Memory, *, sign: bool = False) -> Cell:
     if number is None:
-        return reasons.dash(found.reason)
-    return _signed(number) if signed else f"{number:,}"
+        return Missing(found.reason)
+    return signed(number) if sign else number
 
 
 COSTS = (
@@ -212,53 +339,55 @@ ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 """What stands between latency and its samples: a row of the table each."""
 
 
-def _cost(ladder: Ladder, title: str) -> Grid:
-    reasons = Reasons()
+def _cost(ladder: Ladder, title: str) -> Table:
     cost = ladder.rungs["5"]
     columns = (Column("quantity", "quantity", numeric=False), Column("value", "value"))
     if cost is None:
-        row: Line = ("not measured", reasons.dash(ladder.reasons["5"]))
-        return Grid(title, columns, (row,), tuple(reasons.texts))
-    rows: list[Line] = []
+        return Table(title, columns, (("not measured", Missing(ladder.reasons["5"])),))
+    rows: list[Row] = []
     for key, words, unit in COSTS:
         if key == "latency_samples":
             rows.append(("latency, 20-80 %", spread_words(*(cost[end] for end in SPREAD))))
-            rows.append(("latency, 95 % interval", _interval(ladder, reasons)))
+            rows.append(("latency, 95 % interval", _interval(ladder)))
             if (again := cost["latency_repetition_s"]) is not None:
                 rows.append(("latency, measured again", scaled(again, "s")))
-        shown = reasons.dash(ladder.reasons[key]) if cost[key] is None else _figure(cost[key], unit)
+        shown = _quantity(ladder, key, unit)
         if key == "latency_samples" and (fewer := markedly_fewer(cost[key], cost[INDEPENDENT])):
             shown = f"{shown}, which tell as much as {fewer:,}"
         rows.append((words, shown))
         if key in SHARES and ladder.reasons.get(f"ceiling_{key}") != NOT_ASKED:
-            rows.append((SHARES[key], _share(ladder, key, unit, reasons)))
+            rows.append((SHARES[key], _share(ladder, key, unit)))
     notes = (
         Note((f"sampling of latency stopped: {cost['latency_stop_rule']}",)),
         Note((MEMORY,)),
         Note((f"verdict: {cost['verdict']}",)),
     )
-    return Grid(title, columns, tuple(rows), tuple(reasons.texts), notes)
+    return Table(title, columns, tuple(rows), notes)
 
 
-def _share(ladder: Ladder, key: str, unit: str, reasons: Reasons) -> Cell:
+def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
+    """A quantity of rung 5, or the reason why it is missing."""
+    value = ladder.rungs["5"][key]
+    if value is None:
+        return Missing(ladder.reasons[key])
+    return f"{value:,.0f} {unit}".strip() if unit in ("", "B") else scaled(value, unit)
+
+
+def _share(ladder: Ladder, key: str, unit: str) -> Cell:
     """`12.5% of 98.2 Gop/s`, and what the datasheet says where it says something."""
     cost = ladder.rungs["5"]
     top, share, told = cost[f"ceiling_{key}"], cost[f"{key}_share"], cost.get(f"datasheet_{key}")
     if share is None:
-        return reasons.dash(ladder.reasons[f"{key}_share"])
+        return Missing(ladder.reasons[f"{key}_share"])
     beside = "" if told is None else f" (datasheet: {scaled(told, unit)})"
     return f"{share:.1%} of {scaled(top, unit)}{beside}"
 
 
-def _interval(ladder: Ladder, reasons: Reasons) -> Cell:
+def _interval(ladder: Ladder) -> Cell:
     low, high = (ladder.rungs["5"][end] for end in ENDS)
     if low is None or high is None:
-        return reasons.dash(ladder.reasons[ENDS[0]])
+        return Missing(ladder.reasons[ENDS[0]])
     return spread_words(low, high)
-
-
-def _figure(value: float, unit: str) -> str:
-    return f"{value:,.0f} {unit}".strip() if unit in ("", "B") else scaled(value, unit)
 
 
 def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -275,7 +404,7 @@ def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     ]
 
 
-def csv_ladder(x: Ladder) -> list[tuple[Any, ...]]:
+def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
     """A row for each class of each rung, cause and rest, for each peer's figures and each cost."""
     lead = (x.mixer, x.implementation, x.form, x.phase, sizes_words(x.sizes), x.dtype, x.device)
     entries: list[tuple[str, str, Mapping[str, int]]] = []

@@ -1,15 +1,12 @@
-"""How do measured and derived exponents read in each format: terminal, markdown, LaTeX, CSV,
-JSON?"""
+"""Which document shows measured exponents beside derived ones?"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from costmodel.report import render, typeset
-from costmodel.report.cells import Cell, Column, Grid, Line, Note
-from profiler.run.report import Reasons
+from costmodel.questions.question import Missing
+from costmodel.report.document import Cell, Column, Document, Note, Paragraph, Part, Table
 from profiler.scaling.derived import LOCAL, MEANINGS
 from profiler.scaling.exponents import AGREE, LEAST, Exponent, Unsettled
 from profiler.scaling.floors import BEST, MEASURED, NEAR, SHEET, Departure
@@ -40,35 +37,16 @@ RATES = {
 """Where a rate is from, in words."""
 
 
-def text(
-    found: Sequence[Scaling],
-    format_: str,
-    command: str,
-    width: int | None = None,
-    *,
-    colour: bool = False,
-) -> str:
-    """Exponents in one of the formats rich, markdown, latex, csv, json (schema 1)."""
-    if format_ == "json":
-        listed = [each.to_json() for each in found]
-        return json.dumps({"schema": 1, "scalings": listed}, indent=1) + "\n"
-    if format_ == "csv":
-        return render.as_csv(FIELDS, [row for each in found for row in csv_rows(each)])
-    made = grids(found)
-    if format_ == "markdown":
-        return "\n".join(render.markdown(grid, "###") for grid in made)
-    if format_ == "latex":
-        tables = (typeset.latex(grid, caption(grid)) for grid in made)
-        return "\n".join([typeset.preamble(command), *tables])
-    return "\n".join(render.terminal(grid, width, colour=colour) for grid in made)
+def document(found: Sequence[Scaling]) -> Document:
+    """One table a quantity and letter. CSV has a row for each derived answer."""
+    return Document(
+        lambda: tables(found),
+        data=lambda: {"scalings": [each.to_json() for each in found]},
+        rows=lambda: (FIELDS, [row for each in found for row in csv_rows(each)]),
+    )
 
 
-def caption(grid: Grid) -> Line:
-    """The title and what must be said below, as sentences."""
-    return (f"{grid.title}.", *(part for line in grid.said for part in (" ", *line, ".")))
-
-
-def grids(found: Sequence[Scaling]) -> list[Grid]:
+def tables(found: Sequence[Scaling]) -> list[Part]:
     """One table a quantity and letter; what was measured nowhere, and methods, are said below the
     last one."""
     groups: dict[tuple[str, str], list[Scaling]] = {}
@@ -79,9 +57,13 @@ def grids(found: Sequence[Scaling]) -> list[Grid]:
     nowhere = [Note((f"{each.quantity.title}, in {each.series.letter}: {nothing(each)}",))
                for each in absent]  # fmt: skip
     if not there:
-        return [Grid("Scaling: nothing was measured that could grow", (), (), notes=(*nowhere,))]
+        said = (
+            "Scaling: nothing was measured that could grow",
+            *(note.line[0] for note in nowhere),
+        )
+        return [Paragraph((sentence,)) for sentence in said]
     last = (Note((METHOD,)), Note((floors_words(found),), ("floors",)), *nowhere)
-    return [grid_of(group, last if group is there[-1] else ()) for group in there]
+    return [table_of(group, last if group is there[-1] else ()) for group in there]
 
 
 def floors_words(found: Sequence[Scaling]) -> str:
@@ -104,23 +86,22 @@ def nothing(each: Scaling) -> str:
     return each.measured.reason
 
 
-def grid_of(group: Sequence[Scaling], last: Sequence[Note]) -> Grid:
+def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
     """Every series of one quantity along one letter; `last`: what is said below."""
-    reasons = Reasons()
     names = COMPARED[group[0].quantity.unit]
     quantity, letter = group[0].quantity, group[0].series.letter
     columns = (
-        Column("mixer", "mixer", numeric=False),
-        Column("implementation", "implementation", numeric=False),
-        Column("setting", "setting", numeric=False, wide=True),
+        Column("mixer", "mixer", numeric=False, names=True),
+        Column("implementation", "implementation", numeric=False, names=True),
+        Column("setting", "setting", numeric=False, wide=True, names=True),
         Column("range", f"settled {letter}"),
-        Column("exponent", "measured\nexponent"),
+        Column("exponent", "measured exponent"),
         Column("interval", "95 % interval"),
-        *(Column(name, f"{name}\n(derived)") for name in names),
+        *(Column(name, f"{name} (derived)") for name in names),
         Column("agrees", "agrees with", numeric=False, wide=True),
         Column("floors", "explained by its floors", numeric=False, wide=True),
     )
-    rows = tuple(row(each, names, reasons) for each in group)
+    rows = tuple(row(each, names) for each in group)
     ends = "in brackets its local exponents at both ends, where they are others"
     notes = [Note((f"{name}: {MEANINGS[name]}; {ends}",), (name,)) for name in names]
     steps = sorted({g.how for each in group for g in each.derived.values()
@@ -128,15 +109,14 @@ def grid_of(group: Sequence[Scaling], last: Sequence[Note]) -> Grid:
     notes += [Note((f"some derived exponents are those {how}",)) for how in steps]
     notes += last
     title = f"Scaling of {quantity.title}, in {letter}"
-    drop = ("compulsory bytes", "setting", "agrees", "floors", "unfused bytes", "range")
-    return Grid(title, columns, rows, tuple(reasons.texts), tuple(notes), drop)
+    return Table(title, columns, rows, tuple(notes))
 
 
-def row(each: Scaling, names: Sequence[str], reasons: Reasons) -> Line:
+def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
     """One series."""
     measured: tuple[Cell, Cell, Cell]
     if isinstance(each.measured, Unsettled):
-        dash = reasons.dash(each.measured.reason)
+        dash = Missing(each.measured.reason)
         measured = (dash, dash, dash)
     else:
         m = each.measured
@@ -144,12 +124,12 @@ def row(each: Scaling, names: Sequence[str], reasons: Reasons) -> Line:
     derived: list[Cell] = []
     for name in names:
         growth = each.derived.get(name, "what was not measured is not set beside what is derived")
-        derived.append(reasons.dash(growth) if isinstance(growth, str) else growth.words)
+        derived.append(Missing(growth) if isinstance(growth, str) else growth.words)
     agrees: Cell = measured[1]
     if isinstance(each.measured, Exponent):
         agrees = ", ".join(each.agrees_with) or "none"
     left = each.departure
-    floors: Cell = reasons.dash(left) if isinstance(left, str) else left.words
+    floors: Cell = Missing(left) if isinstance(left, str) else left.words
     s = each.series
     return (s.mixer, s.implementation, s.setting + s.asked, *measured, *derived, agrees, floors)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from costmodel.report.cells import Column, Grid, Note
+from costmodel.report.document import Column, Heading, Note, Paragraph, Part, Strong, Table
 from profiler.records.measurement import Measurement
 from profiler.scaling.derived import OPERATIONS
 from profiler.scaling.growth import DerivedGrowth, Scaling, scalings
 from profiler.studies.grid import GridStudy, Scale
-from profiler.studies.page import count_words, grids
+from profiler.studies.page import count_words
 from profiler.studies.pairs import Pair, by_setting, pairs, with_energy
 from profiler.studies.published_times import claim
 from profiler.studies.ratios import Ratio, ends
@@ -24,17 +24,22 @@ CLAIM = "vaswani.s3.2.1.additive"
 """The claim's id in tables/published."""
 
 
-def answer(found: Sequence[Pair], growths: Sequence[Scaling]) -> Iterator[str]:
+def answer(found: Sequence[Pair], growths: Sequence[Scaling]) -> Iterator[Paragraph]:
     """The three parts of the claim, each by what follows or was measured."""
     printed = claim(CLAIM)
-    yield f"> {printed.claimed}\n>\n> {printed.source}, {printed.place}"
-    yield f"**In theory**: {similar(found, growths)}"
-    yield f"**Faster**: {tally([p.time for p in found], 'is faster', 'is slower')}"
-    memory = tally([p.memory for p in found], "needs less memory", "needs more memory")
-    yield f"**More space-efficient**: {memory}"
+    yield Paragraph((printed.claimed,), quote=True)
+    yield Paragraph((f"{printed.source}, {printed.place}",), quote=True)
+    said = {
+        "In theory": similar(found, growths),
+        "Faster": tally([p.time for p in found], "is faster", "is slower"),
+        "More space-efficient": tally(
+            [p.memory for p in found], "needs less memory", "needs more memory"
+        ),
+    }
     energy = [p.energy for p in found if not p.energy.refused]
     if energy:
-        yield f"**In energy**: {tally(energy, 'takes less energy', 'takes more energy')}"
+        said["In energy"] = tally(energy, "takes less energy", "takes more energy")
+    yield from (Paragraph((Strong(part), f": {words}")) for part, words in said.items())
 
 
 def similar(found: Sequence[Pair], growths: Sequence[Scaling]) -> str:
@@ -71,7 +76,7 @@ def tally(found: Sequence[Ratio], less: str, more: str) -> str:
 
 
 COLUMNS = (
-    Column("l", "l"),
+    Column("l", "l", names=True),
     Column("fastest", "fastest: dot-product / additive", numeric=False),
     Column("operations", "operations, derived"),
     Column("time", "time of dot-product", numeric=False),
@@ -80,7 +85,7 @@ COLUMNS = (
 )
 
 
-def compared(found: Sequence[Pair]) -> Iterator[Grid]:
+def compared(found: Sequence[Pair]) -> Iterator[Table]:
     """A table for each setting."""
     note = (
         "each by its implementation of the least median there; the hidden layer of additive "
@@ -101,17 +106,17 @@ def compared(found: Sequence[Pair]) -> Iterator[Grid]:
         )
         notes = (Note((note,)),) if setting == found[-1].setting else ()
         title = f"Dot-product beside additive attention: {setting.words}"
-        yield with_energy(Grid(title, COLUMNS, rows, notes=notes), found)
+        yield with_energy(Table(title, COLUMNS, rows, notes), found)
 
 
-def parts(study: GridStudy, records: Sequence[Measurement]) -> Sequence[str]:
+def parts(study: GridStudy, records: Sequence[Measurement]) -> Sequence[Part]:
     """The page's own parts."""
     found = pairs(records, ADDITIVE, (DOT,))
     growths, problems = scalings([r for r in records if not r.failure])
     return (
-        "## What is claimed, and what is found",
+        Heading("What is claimed, and what is found"),
         *answer(found, growths),
-        grids(compared(found)),
+        *compared(found),
         *growing(growths, problems),
         *every_implementation(records, ("latency", "peak_memory", "energy")),
     )

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from costmodel.report.cells import Cell, Column, Grid, Note
+from costmodel.report.document import (
+    Cell,
+    Column,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+)
 from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
 from profiler.scaling.growth import scalings
 from profiler.studies.grid import GridStudy, Scale
-from profiler.studies.page import count_words, grids
+from profiler.studies.page import count_words
 from profiler.studies.pairs import Pair, by_setting, pairs, with_energy
 from profiler.studies.ratios import ends
 from profiler.studies.tables import every_implementation, growing, per_token, settings
@@ -41,16 +50,14 @@ def shows(pair: Pair) -> str:
     return "yes" if pair.operations >= 1 else "faster, with fewer operations"
 
 
-def answer(found: Sequence[Pair]) -> Iterator[str]:
+def answer(found: Sequence[Pair]) -> Iterator[Paragraph]:
     """A paragraph for each Extractor, every word of it from the pairs."""
     if not found:
-        yield (
-            f"No point was measured at which {BASE} and an Extractor can be compared: the question "
-            f"is open."
-        )
+        said = f"No point was measured at which {BASE} and an Extractor can be compared"
+        yield Paragraph((f"{said}: the question is open.",))
     for name in dict.fromkeys(pair.second[0] for pair in found):
         own = [pair for pair in found if pair.second[0] == name]
-        yield f"**{name}**: {standing(own)}"
+        yield Paragraph((Strong(name), f": {standing(own)}"))
 
 
 def standing(own: Sequence[Pair]) -> str:
@@ -81,8 +88,8 @@ def standing(own: Sequence[Pair]) -> str:
 
 
 COLUMNS = (
-    Column("mixer", "mixer", numeric=False),
-    Column("l", "l"),
+    Column("mixer", "mixer", numeric=False, names=True),
+    Column("l", "l", names=True),
     Column("fastest", "its fastest / that of self-attention", numeric=False),
     Column("steps", "steps of the path"),
     Column("span", "span, derived"),
@@ -94,7 +101,7 @@ COLUMNS = (
 )
 
 
-def compared(found: Sequence[Pair]) -> Iterator[Grid]:
+def compared(found: Sequence[Pair]) -> Iterator[Table]:
     """A table for each setting."""
     note = (
         "ratios: of the mixer to self-attention, each by its implementation of the least median "
@@ -106,7 +113,7 @@ def compared(found: Sequence[Pair]) -> Iterator[Grid]:
         rows = tuple(_row(pair) for pair in own)
         notes = (Note((note,)),) if setting == found[-1].setting else ()
         title = f"Beside {BASE}: {setting.words}"
-        yield with_energy(Grid(title, COLUMNS, rows, notes=notes), found)
+        yield with_energy(Table(title, COLUMNS, rows, notes), found)
 
 
 def _row(pair: Pair) -> tuple[Cell, ...]:
@@ -129,7 +136,7 @@ def _times(value: float | None) -> str:
     return "not derived" if value is None else f"{value:.3g} times"
 
 
-def joules(records: Sequence[Measurement]) -> str:
+def joules(records: Sequence[Measurement]) -> list[Paragraph]:
     """What each costs in joules a token, at the largest length that it was measured at; or why
     nobody knows."""
     said = []
@@ -139,25 +146,25 @@ def joules(records: Sequence[Measurement]) -> str:
             if known:
                 largest = max(known)
                 said.append(
-                    f"- {mixer} {implementation} ({cells.setting.words}): "
+                    f"{mixer} {implementation} ({cells.setting.words}): "
                     f"{scaled(known[largest], 'J')} a token at l = {largest}"
                 )
     if said:
-        return "\n".join(said)
+        return [Paragraph((sentence,), item=True) for sentence in said]
     given = (r.reasons["energy"] for r in records if "energy" in r.reasons)
-    return f"No energy was measured: {next(given, 'no record says why')}."
+    return [Paragraph((f"No energy was measured: {next(given, 'no record says why')}.",))]
 
 
-def parts(study: GridStudy, records: Sequence[Measurement]) -> Sequence[str]:
+def parts(study: GridStudy, records: Sequence[Measurement]) -> Sequence[Part]:
     """The page's own parts."""
     found = pairs(records, BASE, FAMILY)
     growths, problems = scalings([r for r in records if not r.failure])
     return (
-        "## Does the shorter critical path show?",
+        Heading("Does the shorter critical path show?"),
         *answer(found),
-        grids(compared(found)),
-        "## What does each cost in joules?",
-        joules(records),
+        *compared(found),
+        Heading("What does each cost in joules?"),
+        *joules(records),
         *growing(growths, problems),
         *every_implementation(records, READINGS),
     )

@@ -12,6 +12,7 @@ from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.chosen_sizes import values
 from costmodel.program.phases import phase_name
+from costmodel.report.document import Document, Part
 from costmodel.symbolic.piecewise import Exact
 from profiler.modules.described import description_of
 from profiler.records.measurement import Measurement
@@ -64,7 +65,7 @@ class Planned:
     left_out: tuple[str, ...]
 
 
-Part = Callable[["GridStudy", Sequence[Measurement]], Sequence[str]]
+Parts = Callable[["GridStudy", Sequence[Measurement]], Sequence[Part]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class GridStudy:
     question: str
     mixers: tuple[str, ...]
     scales: Mapping[str, Scale]
-    parts: Part
+    parts: Parts
     """The page's own parts."""
     as_wide: tuple[str, ...] = ()
     """Sizes that are as large as the width."""
@@ -167,7 +168,7 @@ class GridStudy:
         """The records of this study's mixers."""
         return [record for record in records if record.mixer in self.mixers]
 
-    def page(self, records: Sequence[Measurement], source: str) -> str:
+    def page(self, records: Sequence[Measurement], source: str) -> Document:
         """The page, from records of this study's mixers."""
         from profiler.studies.page import page
         from profiler.studies.study import kind_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from costmodel.report import render
-from costmodel.report.cells import Grid
-from profiler.host.statement import statement
+from costmodel.report.document import Code, Document, Heading, Paragraph, Part, Strong
+from profiler.host.statement import paragraphs
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.words import PHASES, sizes_words
 from profiler.studies.study import counted, grouped, kind_of
@@ -15,10 +14,10 @@ from profiler.studies.study import counted, grouped, kind_of
 FOLLOWED = ("latency", "latency_cold", "latency_graph", "peak_memory", "energy", "energy_net")
 """The readings whose absence a page accounts for."""
 
-OF_A_CPU = (
-    "**These are figures of a CPU. They say nothing about a GPU**, and on a GPU the answers may be "
-    "others."
-)
+OF_A_CPU = Paragraph((
+    Strong("These are figures of a CPU. They say nothing about a GPU"),
+    ", and on a GPU the answers may be others.",
+))  # fmt: skip
 SHOWN = 6
 """So many failed points are named."""
 
@@ -28,35 +27,35 @@ def page(
     question: str,
     records: Sequence[Measurement],
     source: str,
-    parts: Iterable[str],
+    parts: Iterable[Part],
     left_out: Sequence[str],
-) -> str:
+) -> Document:
     """A page: question, machine, the study's own parts, what is missing and why.
 
     Args:
         left_out: sentences on what the plan itself leaves out.
     """
     kind = kind_of(records)
-    lines = [
-        f"# {question}",
-        f"Written by `costmodel study {name} --from {source} --page FILE.md` from the records of "
-        f"that file alone; every sentence on what was measured is computed from them.",
+    written = (
+        "Written by ",
+        Code(f"costmodel study {name} --from {source} --page FILE.md"),
+        " from the records of that file alone; every sentence on what was measured is computed "
+        "from them.",
+    )
+    found = [
+        Heading(question, 1),
+        Paragraph(written),
         *([OF_A_CPU] if kind == "cpu" else []),
         *parts,
-        "## What was not measured, and why",
-        missing(records, left_out),
-        "## Machine and software",
-        statement(records, "markdown").strip(),
+        Heading("What was not measured, and why"),
+        *missing(records, left_out),
+        Heading("Machine and software"),
+        *paragraphs(records),
     ]
-    return "\n\n".join(lines) + "\n"
+    return Document(lambda: found)
 
 
-def grids(found: Iterable[Grid]) -> str:
-    """Tables one below the other."""
-    return "\n".join(render.markdown(grid, "###") for grid in found).strip()
-
-
-def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> str:
+def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Paragraph]:
     """Readings without values, points that failed, and what the plan leaves out."""
     measured = [record for record in records if not record.failure]
     reasons = {name: [r.reasons[name] for r in measured if name in r.reasons] for name in FOLLOWED}
@@ -65,8 +64,10 @@ def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> str:
         for name, found in reasons.items()
         if found
     }
-    said = [*grouped(absent), *failed(records), *(f"- {sentence}" for sentence in left_out)]
-    return "\n".join(said) or "Everything that was planned was measured."
+    said = [*grouped(absent), *failed(records), *left_out]
+    if not said:
+        return [Paragraph(("Everything that was planned was measured.",))]
+    return [Paragraph((sentence,), item=True) for sentence in said]
 
 
 def failed(records: Sequence[Measurement]) -> list[str]:
@@ -83,9 +84,7 @@ def failed(records: Sequence[Measurement]) -> list[str]:
         named = "; ".join(list(points)[:SHOWN])
         more = f" and {len(points) - SHOWN} more" if len(points) > SHOWN else ""
         often = Counter(points.values()).most_common(1)[0][0]
-        said.append(
-            f"- {kind}, {counted(len(points), 'point')}: {named}{more}. Most often: {often}"
-        )
+        said.append(f"{kind}, {counted(len(points), 'point')}: {named}{more}. Most often: {often}")
     return said
 
 

@@ -11,7 +11,7 @@ from costmodel.mixers.load import known
 from costmodel.questions.count import count
 from costmodel.questions.critical_path import critical_path
 from costmodel.questions.span import span
-from costmodel.report.cells import Grid
+from costmodel.report.document import Table
 from profiler.records.measurement import Measurement
 from profiler.studies.ratios import LATENCY, Ratio, bound, bytes_ratio, energy_ratio, fastest, ratio
 from profiler.studies.tables import Cells, Setting, settings
@@ -109,9 +109,9 @@ def _steps(mixer: str, phase: str) -> int | None:
     return int(length) if length is not None else None
 
 
-def with_energy(grid: Grid, found: Sequence[Pair]) -> Grid:
+def with_energy(table: Table, found: Sequence[Pair]) -> Table:
     """The table without its column of energy, where no pair of the page has any."""
-    return grid if any(not pair.energy.refused for pair in found) else grid.without(["energy"])
+    return table if any(not pair.energy.refused for pair in found) else table.without(["energy"])
 
 
 def by_setting(found: Sequence[Pair]) -> Iterator[tuple[Setting, list[Pair]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 
+from costmodel.report.document import Document, Paragraph
 from profiler.studies.study import Study, StudyError
 
 FILES = ("extractors", "thesis_training", "additive_against_dot_product")
@@ -15,6 +16,12 @@ def studies() -> dict[str, Study]:
     """Every study by its name."""
     found = (importlib.import_module(f"profiler.studies.{file}").STUDY for file in FILES)
     return {study.name: study for study in found}
+
+
+def listing() -> Document:
+    """Every study with its question."""
+    lines = [Paragraph((f"{s.name}: {s.question}",), item=True) for s in studies().values()]
+    return Document(lambda: lines)
 
 
 def study(name: str) -> Study:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from costmodel.report.document import Document
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
@@ -106,8 +107,8 @@ class Study(Protocol):
             MeasureError, StoreError: nothing can be measured, or the file cannot be written.
         """
 
-    def page(self, records: Sequence[Measurement], source: str) -> str:
-        """The page in markdown, from records alone; `source`: the file that they are from.
+    def page(self, records: Sequence[Measurement], source: str) -> Document:
+        """The page, from records alone; `source`: the file that they are from.
 
         Raises:
             StudyError: records that are none of this study's.
@@ -143,9 +144,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def grouped(reasons: Mapping[str, Sequence[str]]) -> list[str]:
-    """`- what: reason`, equal reasons said once for all that they are about."""
+    """`what: reason`, equal reasons said once for all that they are about."""
     about: dict[str, list[str]] = {}
     for what, found in reasons.items():
         for reason in dict.fromkeys(found):
             about.setdefault(reason, []).append(what)
-    return [f"- {', '.join(whats)}: {reason}" for reason, whats in about.items()]
+    return [f"{', '.join(whats)}: {reason}" for reason, whats in about.items()]

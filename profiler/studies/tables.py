@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.report.cells import Cell, Column, Grid, Note
+from costmodel.questions.question import Missing
+from costmodel.report.document import Cell, Column, Heading, Note, Paragraph, Part, Table
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.words import PHASES, scaled
-from profiler.run.report import Reasons, tokens
+from profiler.run.energy_tokens import tokens
 from profiler.scaling import report
 from profiler.scaling.growth import Scaling
-from profiler.studies.page import grids
 from profiler.studies.ratios import bound
 
 Rounds = list[Measurement]
@@ -79,19 +79,19 @@ def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
         yield Cells(setting, groups[setting])
 
 
-def every_implementation(records: Sequence[Measurement], readings: Sequence[str]) -> Sequence[str]:
+def every_implementation(records: Sequence[Measurement], readings: Sequence[str]) -> Sequence[Part]:
     """The part with a table for each setting and reading that anybody has."""
     found = (over_lengths(cells, reading) for cells in settings(records) for reading in readings)
-    return "## Every implementation", grids(grid for grid in found if grid is not None)
+    return [Heading("Every implementation"), *(table for table in found if table is not None)]
 
 
-def growing(found: Sequence[Scaling], problems: Sequence[str]) -> Sequence[str]:
+def growing(found: Sequence[Scaling], problems: Sequence[str]) -> Sequence[Part]:
     """The part with measured exponents beside derived ones, or why there are none."""
-    said = report.text(found, "markdown", "").strip() if found else "\n".join(problems)
-    return "## How does it grow?", said
+    told = [Paragraph((problem,)) for problem in problems]
+    return [Heading("How does it grow?"), *(report.tables(found) if found else told)]
 
 
-def over_lengths(cells: Cells, reading: str) -> Grid | None:
+def over_lengths(cells: Cells, reading: str) -> Table | None:
     """A row for each implementation, a column for each length; None where nobody has the reading.
 
     A cell is the geometric mean of the rounds' medians; what is bound by launches is in brackets.
@@ -104,30 +104,27 @@ def over_lengths(cells: Cells, reading: str) -> Grid | None:
     ):
         return None
     title, unit = TITLES[reading]
-    reasons = Reasons()
     lengths = cells.lengths
     columns = (
-        Column("mixer", "mixer", numeric=False),
-        Column("implementation", "implementation", numeric=False),
+        Column("mixer", "mixer", numeric=False, names=True),
+        Column("implementation", "implementation", numeric=False, names=True),
         *(Column(f"l={l}", f"l = {l}") for l in lengths),
     )
     rows = tuple(
-        (*names, *(cell(found.get(l, []), reading, unit, reasons) for l in lengths))
+        (*names, *(cell(found.get(l, []), reading, unit) for l in lengths))
         for names, found in cells.candidates.items()
     )
     shown = [text for row in rows for text in row[2:] if isinstance(text, str)]
     bracketed = any(text.startswith("(") for text in shown)
     notes = [Note(("in brackets: bound by launches",))] if bracketed else []
-    return Grid(
-        f"{title}: {cells.setting.words}", columns, rows, tuple(reasons.texts), tuple(notes)
-    )
+    return Table(f"{title}: {cells.setting.words}", columns, rows, tuple(notes))
 
 
-def cell(records: Rounds, reading: str, unit: str, reasons: Reasons) -> Cell:
+def cell(records: Rounds, reading: str, unit: str) -> Cell:
     """The value of a point, or the reason why there is none."""
     read = [r.readings[reading].value for r in records if reading in r.readings]
     if not read:
-        return reasons.dash(absence(records, reading))
+        return Missing(absence(records, reading))
     words = scaled(statistics.geometric_mean(read) if min(read) > 0 else max(read), unit)
     return f"({words})" if reading != "peak_memory" and bound(measured(records)) else words
 

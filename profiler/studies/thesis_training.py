@@ -12,13 +12,24 @@ from functools import cache
 from pathlib import Path
 
 from costmodel.networks import model
-from costmodel.report.cells import Cell, Column, Grid, Note
+from costmodel.questions.question import Missing
+from costmodel.report.document import (
+    Cell,
+    Column,
+    Document,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+)
 from profiler.compare.verdict import LEVEL, Verdict, verdicts
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
-from profiler.run.report import Reasons, tokens
-from profiler.studies.page import grids, page
+from profiler.run.energy_tokens import tokens
+from profiler.studies.page import page
 from profiler.studies.published_times import PrintedTime, printed_times
 from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio
 from profiler.studies.study import Done, Manner, Progress, StudyError, manner_words, manners
@@ -99,7 +110,7 @@ class ThesisTraining:
         found = printed_times(PLACE)
         return list(dict.fromkeys([*(p.against for p in found), *(p.model for p in found)]))
 
-    def page(self, records: Sequence[Measurement], source: str) -> str:
+    def page(self, records: Sequence[Measurement], source: str) -> Document:
         """The page, from the last run in the records."""
         found = latest(records)
         baseline = self.networks()[0]
@@ -112,12 +123,13 @@ class ThesisTraining:
             Compared(printed, found[baseline], found.get(printed.model), ratio_of(found, printed))
             for printed in printed_times(PLACE)
         ]
-        parts = (
-            "## Measured, printed and derived",
+        parts: list[Part] = [
+            Heading("Measured, printed and derived"),
             *map(sentence, compared),
-            overall(compared),
-            grids([table(compared, found[baseline]), costs(found)]),
-        )
+            Paragraph((overall(compared),)),
+            table(compared, found[baseline]),
+            costs(found),
+        ]
         return page(self.name, self.question, [*found.values()], source, parts, left_out(found))
 
 
@@ -185,18 +197,19 @@ def ratio_of(found: Mapping[str, Measurement], printed: PrintedTime) -> Verdict:
     return next(v for v in verdicts(named, LEVEL) if (v.first, v.second) == pair)
 
 
-def sentence(compared: Compared) -> str:
+def sentence(compared: Compared) -> Paragraph:
     """One network in a sentence, from the interval alone."""
     v, printed = compared.verdict, compared.printed
     if v.refused or v.ratio is None:
-        return f"**{printed.model}**: not compared: {v.refused}."
+        return Paragraph((Strong(printed.model), f": not compared: {v.refused}."))
     difference = "differs from the baseline" if v.differs else "no difference is shown"
-    return (
-        f"**{printed.model}**: a step takes {v.ratio:.3f} times the baseline's "
+    said = (
+        f": a step takes {v.ratio:.3f} times the baseline's "
         f"({v.ci_low:.3f} to {v.ci_high:.3f}; {difference}). Printed: {printed.ratio:.4f}, "
         f"{compared.printed_place}. Derived operations: {compared.derived:.3f} times, "
         f"{compared.place_of(compared.derived)}."
     )
+    return Paragraph((Strong(printed.model), said))
 
 
 def overall(compared: Sequence[Compared]) -> str:
@@ -227,7 +240,7 @@ def overall(compared: Sequence[Compared]) -> str:
 
 
 COLUMNS = (
-    Column("network", "network", numeric=False),
+    Column("network", "network", numeric=False, names=True),
     Column("measured", "measured, of the baseline's"),
     Column("interval", "interval"),
     Column("printed", "printed"),
@@ -238,10 +251,9 @@ COLUMNS = (
 )
 
 
-def table(compared: Sequence[Compared], base: Measurement) -> Grid:
+def table(compared: Sequence[Compared], base: Measurement) -> Table:
     """All networks beside the baseline."""
-    reasons = Reasons()
-    rows = tuple(_row(each, reasons) for each in compared)
+    rows = tuple(_row(each) for each in compared)
     taken = len(base.readings["latency"].samples)
     notes = (
         Note((f"interval: of the median ratio over {taken} rounds in turn; all pairs of networks "
@@ -251,14 +263,14 @@ def table(compared: Sequence[Compared], base: Measurement) -> Grid:
         Note(("operations: of a training step without its optimiser, masked pairs computed",)),
     )  # fmt: skip
     title = f"A training step, relative to {base.mixer}"
-    return Grid(title, COLUMNS, rows, tuple(reasons.texts), notes)
+    return Table(title, COLUMNS, rows, notes)
 
 
-def _row(each: Compared, reasons: Reasons) -> tuple[Cell, ...]:
+def _row(each: Compared) -> tuple[Cell, ...]:
     v = each.verdict
     measured: tuple[Cell, Cell]
     if v.refused or v.ratio is None:
-        dash = reasons.dash(v.refused)
+        dash = Missing(v.refused)
         measured = (dash, dash)
     else:
         measured = (f"{v.ratio:.3f}", f"{v.ci_low:.3f} to {v.ci_high:.3f}")
@@ -270,20 +282,19 @@ def _row(each: Compared, reasons: Reasons) -> tuple[Cell, ...]:
     )
     return (
         each.printed.model, *measured, f"{each.printed.ratio:.4f}", each.printed_place,
-        f"{each.derived:.3f}", said(memory, reasons), said(energy, reasons),
+        f"{each.derived:.3f}", said(memory), said(energy),
     )  # fmt: skip
 
 
-def said(found: Ratio, reasons: Reasons) -> Cell:
-    """A ratio in a cell, or the number of its reason."""
-    return reasons.dash(found.refused) if found.refused else found.words("less", "more")
+def said(found: Ratio) -> Cell:
+    """A ratio in a cell, or why there is none."""
+    return Missing(found.refused) if found.refused else found.words("less", "more")
 
 
-def costs(found: Mapping[str, Measurement]) -> Grid:
+def costs(found: Mapping[str, Measurement]) -> Table:
     """What a step of each takes."""
-    reasons = Reasons()
     columns = (
-        Column("network", "network", numeric=False),
+        Column("network", "network", numeric=False, names=True),
         Column("time", "a step"),
         Column("memory", "peak memory"),
         Column("energy", "energy, gross"),
@@ -296,13 +307,13 @@ def costs(found: Mapping[str, Measurement]) -> Grid:
             if reading in record.readings:
                 cells.append(scaled(record.readings[reading].value, unit))
             else:
-                cells.append(reasons.dash(record.reasons.get(reading, "it was not measured")))
+                cells.append(Missing(record.reasons.get(reading, "it was not measured")))
         each = cells[-1]
         if "energy" in record.readings:
             number = tokens(record.phase, record.sizes)
             each = scaled(record.readings["energy"].value / number, "J")
         rows.append((name, *cells, each))
-    return Grid("A training step of each", columns, tuple(rows), tuple(reasons.texts))
+    return Table("A training step of each", columns, tuple(rows))
 
 
 def left_out(found: Mapping[str, Measurement]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How does the plan of a sweep read before it is measured?"""
+"""Which document shows the plan of a sweep before it is measured?"""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import json
 from collections.abc import Sequence
 
 from costmodel.program.phases import phase_name
-from costmodel.report import render
-from costmodel.report.cells import Column, Grid, Line, Note
+from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.records.words import PHASES, sizes_words
 from profiler.sweep.points import Block, Point
 from profiler.sweep.results import MEASURED, Results
 
 COLUMNS = (
-    Column("mixer", "mixer", numeric=False),
-    Column("implementation", "implementation", numeric=False),
-    Column("phase", "phase", numeric=False),
+    Column("mixer", "mixer", numeric=False, names=True),
+    Column("implementation", "implementation", numeric=False, names=True),
+    Column("phase", "phase", numeric=False, names=True),
     Column("dtype", "dtype", numeric=False),
     Column("sets of sizes", "sets of sizes"),
     Column("points", "points"),
@@ -23,10 +22,25 @@ COLUMNS = (
     Column("failed", "failed"),
     Column("left", "left"),
 )
-DROP = ("failed", "measured", "sets of sizes", "dtype")
 
 
-def plan_grid(blocks: Sequence[Block], results: Results | None, title: str) -> Grid:
+def document(blocks: Sequence[Block], results: Results | None, title: str) -> Document:
+    """A row for each candidate: how many points it has, and how far they are. JSON has every point,
+    in the order in which they are measured."""
+    return Document(
+        lambda: [table(blocks, results, title)],
+        data=lambda: {
+            "points": [
+                {"block": block.name, "state": state_of(point, results)} | json.loads(point.key)
+                for block in blocks
+                for point in block.points
+            ]
+        },
+        rows=lambda: ([c.name for c in COLUMNS], table(blocks, results, title).body),
+    )
+
+
+def table(blocks: Sequence[Block], results: Results | None, title: str) -> Table:
     """A row for each candidate: how many points it has, and how far they are."""
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
     for point in (point for block in blocks for point in block.points):
@@ -39,46 +53,19 @@ def plan_grid(blocks: Sequence[Block], results: Results | None, title: str) -> G
     rows.append(("all", "", "", "", *numbers(every, results)))
     again = any(point.request.repetition for point in every)
     said = "points: sets of sizes, each once a round" + (", and all of them again" if again else "")
-    notes = (Note((said,), ("points",)),)
-    return Grid(title, COLUMNS, tuple(rows), (), notes, DROP)
+    return Table(title, COLUMNS, tuple(rows), (Note((said,)),))
 
 
-def numbers(points: Sequence[Point], results: Results | None) -> Line:
+def numbers(points: Sequence[Point], results: Results | None) -> tuple[Cell, ...]:
     """Sets of sizes, points, and how many of them are measured, failed and left."""
     states = [state_of(point, results) for point in points]
     left = sum(results is None or not results.settled(point) for point in points)
     measured = states.count(MEASURED)
     failed = sum(bool(state) and state != MEASURED for state in states)
     sets = len({sizes_words(point.request.sizes) for point in points})
-    return tuple(f"{n:,}" for n in (sets, len(points), measured, failed, left))
+    return (sets, len(points), measured, failed, left)
 
 
 def state_of(point: Point, results: Results | None) -> str:
     """Measured, the kind of its failure, or "" where it was not tried."""
     return "" if results is None else results.state.get(point.key, "")
-
-
-def plan_text(
-    blocks: Sequence[Block],
-    results: Results | None,
-    format_: str,
-    title: str,
-    width: int | None = None,
-    *,
-    colour: bool = False,
-) -> str:
-    """The plan in one of the formats rich, markdown, csv, json; JSON has every point, in the order
-    in which they are measured."""
-    if format_ == "json":
-        points = [
-            {"block": block.name, "state": state_of(point, results)} | json.loads(point.key)
-            for block in blocks
-            for point in block.points
-        ]
-        return json.dumps({"schema": 1, "points": points}, indent=1) + "\n"
-    grid = plan_grid(blocks, results, title)
-    return {
-        "rich": lambda: render.terminal(grid, width, colour=colour),
-        "markdown": lambda: render.markdown(grid),
-        "csv": lambda: render.as_csv([c.name for c in grid.columns], grid.rows),
-    }[format_]()

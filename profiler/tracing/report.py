@@ -1,13 +1,11 @@
-"""How is a trace printed: for a reader, as markdown, as JSON?"""
+"""Which document shows a trace?"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from costmodel.report import render
-from costmodel.report.cells import Column, Grid, Line
+from costmodel.report.document import Cell, Column, Document, Formula, Note, Row, Table
 from costmodel.symbolic.polynomial import Poly
 from profiler.tracing.cases import SETTLED
 from profiler.tracing.compare_equations import Difference
@@ -22,18 +20,9 @@ PATHS: Mapping[str, str] = {
 """What each backend assumes."""
 
 
-def as_terminal(
-    found: Trace, apart_: Sequence[Difference] = (), width: int | None = None, *, colour: bool
-) -> str:
+def document(found: Trace, apart_: Sequence[Difference] = ()) -> Document:
     """Everything that was traced, as tables with sentences below them."""
-    grids = [*tables(found), *map(apart, apart_)]
-    return "\n".join(render.terminal(grid, width, colour=colour) for grid in grids)
-
-
-def as_markdown(found: Trace, apart_: Sequence[Difference] = ()) -> str:
-    """The same in markdown."""
-    grids = [*tables(found), *map(apart, apart_)]
-    return "\n".join(render.markdown(grid, "###") for grid in grids)
+    return Document(lambda: [*tables(found), *map(apart, apart_)], data=lambda: data(found, apart_))
 
 
 BELOW = ", and what is listed below"
@@ -46,19 +35,25 @@ COLUMNS = (
 )
 
 
-def tables(found: Trace) -> Iterator[Grid]:
+def tables(found: Trace) -> Iterator[Table]:
     """The formulas, and what has none."""
     listed = {u.phase for u in found.uncounted}
-    rows: list[Line] = [
-        (phase, name, f"{value}{BELOW if phase in listed and isinstance(value, Poly) else ''}")
+    rows: list[Row] = [
+        (
+            phase,
+            name,
+            (formula(value), BELOW)
+            if phase in listed and isinstance(value, Poly)
+            else formula(value),
+        )
         for phase in ("forward", "backward")
         for name, value in found.classes(phase).items()
     ]
-    rows.append(("parameters", "", str(found.parameters)))
-    rows.append(("bytes", "saved for backward", str(found.activation_bytes)))
-    rows.append(("bytes", "peak", str(found.peak_bytes)))
+    rows.append(("parameters", "", formula(found.parameters)))
+    rows.append(("bytes", "saved for backward", formula(found.activation_bytes)))
+    rows.append(("bytes", "peak", formula(found.peak_bytes)))
     title = f"{found.target}, backend {found.backend}: {PATHS[found.backend]}"
-    yield Grid(title, COLUMNS, tuple(rows), notes=tuple((note,) for note in said(found)))
+    yield Table(title, COLUMNS, tuple(rows), tuple(Note((note,)) for note in said(found)))
     if found.uncounted:
         columns = (
             Column("operation", "operation", numeric=False),
@@ -67,14 +62,22 @@ def tables(found: Trace) -> Iterator[Grid]:
             Column("bytes", "bytes touched"),
         )
         lines = tuple(
-            (u.name, u.phase, *map(short, (u.calls, u.bytes_touched))) for u in found.uncounted
+            (
+                u.name,
+                u.phase,
+                *(
+                    formula(n) if isinstance(n, Poly) else "no formula"
+                    for n in (u.calls, u.bytes_touched)
+                ),
+            )
+            for u in found.uncounted
         )
-        yield Grid("dispatched without a counting rule: in no formula above", columns, lines)
+        yield Table("Dispatched without a counting rule: in no formula above", columns, lines)
 
 
-def short(value: Poly | Break) -> str:
-    """A formula, or that there is none."""
-    return str(value) if isinstance(value, Poly) else "no formula"
+def formula(value: Poly | Break) -> Cell:
+    """A formula, or where there is none."""
+    return Formula(value) if isinstance(value, Poly) else str(value)
 
 
 def said(found: Trace) -> Iterator[str]:
@@ -107,15 +110,17 @@ def of_bytes(found: Trace) -> Iterator[str]:
         )
 
 
-def apart(difference: Difference) -> Grid:
+def apart(difference: Difference) -> Table:
     """What lies between a module and a mixer's equations."""
-    rows: list[Line] = [
-        ("equations", name, str(poly)) for name, poly in difference.equations.items()
+    parts = {
+        "equations": difference.equations,
+        "difference": difference.difference,
+        **{cause.name: cause.counts for cause in difference.causes},
+        "unexplained": difference.unexplained,
+    }
+    rows = [
+        (part, name, formula(poly)) for part, polys in parts.items() for name, poly in polys.items()
     ]
-    rows += [("difference", name, str(poly)) for name, poly in difference.difference.items()]
-    for cause in difference.causes:
-        rows += [(cause.name, name, str(poly)) for name, poly in cause.counts.items()]
-    rows += [("unexplained", name, str(poly)) for name, poly in difference.unexplained.items()]
     notes: list[str] = [f"{cause.name}: {cause.meaning}" for cause in difference.causes]
     if not difference.reason:
         notes.append(f"compared for sizes from {SETTLED} on")
@@ -128,11 +133,11 @@ def apart(difference: Difference) -> Grid:
         listed = "; ".join(map(listed_sizes, difference.proven))
         notes.append(f"traced in this case and proven at sizes that were not used: {listed}")
     where = f", where {difference.case}" if difference.case else ""
-    title = f"the {difference.phase} pass less the equations of {difference.mixer}{where}"
-    return Grid(title, COLUMNS, tuple(rows), notes=tuple((note,) for note in notes))
+    title = f"The {difference.phase} pass less the equations of {difference.mixer}{where}"
+    return Table(title, COLUMNS, tuple(rows), tuple(Note((note,)) for note in notes))
 
 
-def as_json(found: Trace, apart_: Sequence[Difference] = ()) -> str:
+def data(found: Trace, apart_: Sequence[Difference] = ()) -> dict[str, Any]:
     """The trace for a program; formulas are strings, what has none is null with its reason."""
     reasons: dict[str, str] = {}
 
@@ -143,7 +148,6 @@ def as_json(found: Trace, apart_: Sequence[Difference] = ()) -> str:
         return str(value)
 
     made: dict[str, Any] = {
-        "schema": 1,
         "target": found.target,
         "backend": found.backend,
         "over": dict(found.variables.over),
@@ -175,7 +179,7 @@ def as_json(found: Trace, apart_: Sequence[Difference] = ()) -> str:
     }
     if apart_:
         made["against"] = [_difference(difference) for difference in apart_]
-    return json.dumps(made, indent=1) + "\n"
+    return made
 
 
 def _flops(flops: FlopCounter) -> dict[str, Any]:

@@ -12,11 +12,20 @@ from collections.abc import Iterator, Sequence
 
 from costmodel.language.equations import Mixer
 from costmodel.program.conventions import Convention
-from costmodel.report import render
-from costmodel.report.cells import Column, Grid, Line
-from costmodel.report.document import Page
-from costmodel.report.formats import write
-from costmodel.report.mixer_document import document
+from costmodel.report import mixer_document
+from costmodel.report.document import (
+    Column,
+    Document,
+    Formula,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Row,
+    Table,
+    Text,
+    listed,
+)
 from costmodel.report.mixer_table import Request, table
 from profiler.modules.registry import Implementation, implementations
 from profiler.tracing import trace
@@ -34,23 +43,27 @@ FUSED = frozenset(("fused-attention", "recurrent-layer"))
 """Kernel classes whose operations a trace counts as one each."""
 
 TRACED = (
-    Column("mixer", "mixer", numeric=False),
-    Column("implementation", "implementation", numeric=False),
-    Column("pass", "pass", numeric=False),
+    Column("mixer", "mixer", numeric=False, names=True),
+    Column("implementation", "implementation", numeric=False, names=True),
+    Column("pass", "pass", numeric=False, names=True),
     Column("switches", "from the equations by", numeric=False, wide=True),
     Column("left", "left unexplained", numeric=False, wide=True),
 )
 
 
-def training_page(mixers: Sequence[Mixer], *, modules: bool) -> str:
-    """The page in markdown. With `modules` every implementation is traced, which takes minutes."""
-    parts = ["# What training costs", "", derived_page(mixers)]
-    parts += [render.markdown(traced_modules(mixers), "##")] if modules else []
-    return "\n".join(parts)
+def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
+    """The page. With `modules` every implementation is traced, which takes minutes."""
+    return Document(
+        lambda: [
+            Heading("What training costs", 1),
+            *derived(mixers),
+            *([traced_modules(mixers)] if modules else []),
+        ]
+    )
 
 
-def derived_page(mixers: Sequence[Mixer]) -> str:
-    """What follows from the equations, in markdown: at d = l = 128, then as formulas."""
+def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
+    """What follows from the equations: at d = l = 128, then as formulas."""
     at_sizes = Request(
         tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
         columns=NUMBERS,
@@ -58,21 +71,23 @@ def derived_page(mixers: Sequence[Mixer]) -> str:
     as_letters = Request(
         tuple(mixers), phases=("training-step",), form="all", columns=FORMULAS, symbolic=True
     )
-    tables = (document(table(request)) for request in (at_sizes, as_letters))
-    return "\n".join(write(found, "markdown", Page()) for found in tables)
+    for request in (at_sizes, as_letters):
+        found = mixer_document.document(table(request))
+        yield from map(Paragraph, found.lead)
+        yield from found.parts()
 
 
-def traced_modules(mixers: Sequence[Mixer]) -> Grid:
+def traced_modules(mixers: Sequence[Mixer]) -> Table:
     """Every implementation of some mixers, both passes compared with the equations."""
     rows = [row for mixer in mixers for row in _rows_of_mixer(mixer)]
     note = (
         f"left unexplained: operations by class, for sizes from {SETTLED} on; nothing stands where "
         "the switches name all"
     )
-    return Grid("Modules, traced", TRACED, tuple(rows), notes=((note,),))
+    return Table("Modules, traced", TRACED, tuple(rows), (Note((note,)),))
 
 
-def _rows_of_mixer(mixer: Mixer) -> Iterator[Line]:
+def _rows_of_mixer(mixer: Mixer) -> Iterator[Row]:
     for described in implementations(mixer).values():
         try:
             found = compare_passes(_trace(mixer, described), mixer)
@@ -99,7 +114,9 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
     return trace(described.module, over=",".join(over), let=lets, backend=backend)
 
 
-def _unexplained_words(difference: Difference) -> str:
+def _unexplained_words(difference: Difference) -> Text:
+    """What the switches leave of the difference, class by class."""
     if difference.reason:
         return f"not compared: {difference.reason}"
-    return "; ".join(f"{name} {poly}" for name, poly in difference.unexplained.items())
+    left = difference.unexplained.items()
+    return listed(((f"{name} ", Formula(poly)) for name, poly in left), "; ")

@@ -14,9 +14,7 @@ import torch
 
 import cli
 import costmodel as cm
-from profiler.commands import measuring
 from profiler.host.environment import environment_differences
-from profiler.host.statement import statement
 from profiler.meters import ceilings as meter
 from profiler.meters.caches import CacheError
 from profiler.meters.ceilings import (
@@ -44,7 +42,9 @@ from profiler.run import measure as measure_file
 from profiler.run.lower_bounds import NOT_ASKED, ceiling
 from profiler.run.measure import measure_with_ceilings
 from profiler.sweep.session import recorded as records_of
+from tests import printing
 from tests.fake_devices import MS, Clock, Work, read, refused
+from tests.printing import statement
 from tests.profiler.test_measure import BRIEF as SHORT
 from tests.profiler.test_work import asked
 from tests.recorded import ATTENTION
@@ -360,12 +360,13 @@ def test_where_rates_mean_nothing_shares_do_neither() -> None:
 def test_a_reconciliation_prints_shares_only_where_ceilings_were_asked_for() -> None:
     gpu = {"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}}
     found = busy(**held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s")), **gpu)
-    printed = measuring.ladders(ladders([found])[0], "markdown", "")
-    assert "| of what products of matrices reach here | 51.5% of 100 Mop/s |" in printed.replace(
-        "|   of", "| of"
+    printed = printing.ladders(ladders([found])[0], "markdown")
+    assert (
+        "| &nbsp;&nbsp;of what products of matrices reach here | 51.5% of 100 Mop/s |"
+        in printed.replace("|   of", "| of")
     )
     assert "of 1 GB/s (datasheet: 4.917 TB/s)" in printed
-    assert "reach here" not in measuring.ladders(ladders([ATTENTION])[0], "markdown", "")
+    assert "reach here" not in printing.ladders(ladders([ATTENTION])[0], "markdown")
 
 
 def test_profile_and_statement_say_what_is_reached() -> None:
@@ -378,9 +379,9 @@ def test_profile_and_statement_say_what_is_reached() -> None:
         "products of matrices in fp32 100 Mop/s (512 x 512), copying 1 GB/s, launching an "
         "operation 2 µs, products of matrices in bf16 400 Mop/s"
     )
-    assert f"at best the device reaches: {said}" in measuring.measurements(records, "rich", "")
+    assert f"at best the device reaches: {said}" in printing.measurements(records, "rich")
     assert f"At best the device reached, in the same processes: {said}." in statement(records)
-    assert "at best" not in measuring.measurements([ATTENTION], "rich", "")
+    assert "at best" not in printing.measurements([ATTENTION], "rich")
     assert "At best" not in statement([ATTENTION])
 
 

@@ -14,11 +14,12 @@ import costmodel as cm
 from costmodel.errors import UnknownMixer
 from costmodel.proofs.check import Proof, prove
 from costmodel.questions.count import count_equations
-from profiler.commands import measuring
 from profiler.modules.extractor import VECTOR_FFT, WeFft
 from profiler.modules.registry import implementations
 from profiler.modules.self_attention import FusedSelfAttention
 from profiler.proofs.equality import module_equals, prove_mixer
+from profiler.proofs.report import document
+from tests.printing import printed
 from tests.user_mixers import Change, written
 
 EQUATIONS_HOLD = {
@@ -416,18 +417,18 @@ def test_proofs_print_in_every_format() -> None:
         Proof("direct: module equals equations", False, "at l = 2, d = 1, w = 2: y[2, 1] is 3"),
         Proof("direct: step equals forward", None, "it has no `step`"),
     ]
-    printed = json.loads(measuring.proofs("mine.py:mine", found, "json"))
-    assert printed["schema"] == 1 and printed["mixer"] == "mine.py:mine"
-    assert [p["passed"] for p in printed["proofs"]] == [True, False, None]
-    assert printed["proofs"][1].keys() == {"name", "passed", "detail"}
-    wide = measuring.proofs("mine.py:mine", found, "rich")
+    said = json.loads(printed(document("mine.py:mine", found), "json"))
+    assert said["schema"] == 1 and said["mixer"] == "mine.py:mine"
+    assert [p["passed"] for p in said["proofs"]] == [True, False, None]
+    assert said["proofs"][1].keys() == {"name", "passed", "detail"}
+    wide = printed(document("mine.py:mine", found), "rich")
     assert "direct: module equals equations  FAILS        at l = 2, d = 1, w = 2:" in wide
     assert "direct: step equals forward      not checked  it has no `step`" in wide
-    assert "| well formed | holds | 4 sets" in measuring.proofs("mine.py:mine", found, "markdown")
+    assert "| well formed | holds | 4 sets" in printed(document("mine.py:mine", found), "markdown")
 
 
 def test_a_narrow_terminal_wraps_the_detail_and_loses_none_of_it() -> None:
     detail = "at l = 2, d = 1, w = 2: " + " ".join(f"word{k}" for k in range(40))
-    narrow = measuring.proofs("mine", [Proof("well formed", False, detail)], "rich", 60)
+    narrow = printed(document("mine", [Proof("well formed", False, detail)]), "rich", width=60)
     assert max(map(len, narrow.splitlines())) <= 60
     assert [word for word in detail.split() if word not in narrow] == []

@@ -19,7 +19,7 @@ import torch
 import costmodel as cm
 from profiler.compare import in_turns as comparing
 from profiler.compare.in_turns import Asked, Run, candidates, exact, latency_reading, run
-from profiler.compare.report import text
+from profiler.compare.report import document
 from profiler.compare.verdict import Rounds, rounds_needed
 from profiler.meters.disturbances import DisturbanceLog, NvmlWatch, RoundObservation
 from profiler.meters.energy.estimate import PairedEnergy
@@ -29,6 +29,7 @@ from profiler.records.reading import MeasureError, Reading, Unavailable
 from profiler.records.store import read
 from profiler.run.prepare import PreparedCall, prepare as prepare_work
 from tests.fake_devices import US, Gpu, ScriptedWatch
+from tests.printing import printed
 from tests.profiler.test_latency_disturbance import Board
 
 GIVEN = {"d": (4,), "l": (3,), "n": (2,)}
@@ -403,7 +404,9 @@ def test_a_disturbed_round_is_taken_anew_once(costs: dict[str, Any]) -> None:
         # round 1 is visits 1 and 2; visits 3 and 4 were dropped; round 2 is visits 5 and 6
         assert samples[:2] == pytest.approx((1.015e-3, 1.055e-3))
         assert len(samples) == 8
-    assert "1 round taken anew, because the device was disturbed" in text(found, "rich", "")
+    assert "1 round taken anew, because the device was disturbed" in printed(
+        document(found), "rich"
+    )
 
 
 def test_a_round_that_is_disturbed_again_is_kept_with_a_label(costs: dict[str, Any]) -> None:
@@ -412,9 +415,9 @@ def test_a_round_that_is_disturbed_again_is_kept_with_a_label(costs: dict[str, A
     assert told_of(found, "repeated_rounds") == [1, 1]
     assert sorted(told_of(found, "disturbed_rounds")) == [0, 1]
     assert sorted(told_of(found, "labels")) == [[], ["throttled"]]
-    printed = text(found, "rich", "")
-    assert "1 of 8 rounds were disturbed twice and kept (hardware thermal slowdown)" in printed
-    assert "is throttled" in printed
+    said = printed(document(found), "rich")
+    assert "1 of 8 rounds were disturbed twice and kept (hardware thermal slowdown)" in said
+    assert "is throttled" in said
 
 
 def test_a_device_that_stays_disturbed_takes_every_round_twice(costs: dict[str, Any]) -> None:
@@ -512,46 +515,46 @@ def compared(costs: dict[str, Any]) -> comparing.Comparison:
 
 
 def test_words_say_what_was_shown(compared: comparing.Comparison) -> None:
-    printed = text(compared, "rich", "")
-    assert "second faster" in printed
-    assert "equal to the byte" in printed
-    assert "exact Wilcoxon signed-rank test" in printed
-    assert "no difference shown" not in printed
-    assert "as they lie in the memory of this process" in printed
-    assert "hold a wait" not in printed
+    said = printed(document(compared), "rich")
+    assert "second faster" in said
+    assert "equal to the byte" in said
+    assert "exact Wilcoxon signed-rank test" in said
+    assert "no difference shown" not in said
+    assert "as they lie in the memory of this process" in said
+    assert "hold a wait" not in said
 
 
 def test_what_waits_do_to_a_ratio_is_said(costs: dict[str, Any]) -> None:
-    often = text(watched(costs, RoundObservation(switches=3)), "rich", "")
+    often = printed(document(watched(costs, RoundObservation(switches=3))), "rich")
     assert "is preempted" in often and "hold a wait while others had the processor" in often
-    capped = text(on_a_board(costs, {3: 74}), "rich", "")
+    capped = printed(document(on_a_board(costs, {3: 74})), "rich")
     assert "is power-capped" in capped and "a chip lowers its clock by the numbers" in capped
 
 
 def test_noise_is_called_that(costs: dict[str, Any]) -> None:
     costs[modules()["explicit"]] = lambda k: 1e-3 + 1e-4 * ((k // 2) % 2)
     costs[modules()["sdpa"]] = lambda k: 1e-3 + 1e-4 * ((k // 2 + 1) % 2)
-    assert "no difference shown" in text(run(attention(rounds=12)), "rich", "")
+    assert "no difference shown" in printed(document(run(attention(rounds=12))), "rich")
 
 
 def test_every_format_says_the_same(compared: comparing.Comparison) -> None:
-    rows = list(csv.DictReader(StringIO(text(compared, "csv", ""))))
-    printed = json.loads(text(compared, "json", ""))
-    assert printed["schema"] == 1
-    for row, record in zip(rows, printed["rows"], strict=True):
+    rows = list(csv.DictReader(StringIO(printed(document(compared), "csv"))))
+    said = json.loads(printed(document(compared), "json"))
+    assert said["schema"] == 1
+    for row, record in zip(rows, said["rows"], strict=True):
         assert row["ratio"] == str(record["ratio"])
         assert row["differs"] == str(record["differs"])
-    assert [record["implementation"] for record in printed["measurements"]] == ["explicit", "sdpa"]
-    ratio = f"{printed['rows'][0]['ratio']:.4f}"
+    assert [record["implementation"] for record in said["measurements"]] == ["explicit", "sdpa"]
+    ratio = f"{said['rows'][0]['ratio']:.4f}"
     for format_ in ("rich", "markdown", "latex"):
-        assert ratio in text(compared, format_, "costmodel compare")
-    assert "\\begin{table}" in text(compared, "latex", "costmodel compare")
+        assert ratio in printed(document(compared), format_)
+    assert "\\begin{tblr}" in printed(document(compared), "latex")
 
 
 def test_a_narrow_terminal_keeps_names_ratio_and_verdict(compared: comparing.Comparison) -> None:
-    printed = text(compared, "rich", "", 90)
-    assert max(len(line) for line in printed.splitlines() if "second faster" in line) <= 90
-    assert "0.50" in printed
+    said = printed(document(compared), width=90)
+    assert max(len(line) for line in said.splitlines() if "second faster" in line) <= 90
+    assert "0.50" in said
 
 
 # With real calls
@@ -626,5 +629,5 @@ def test_records_keep_the_command_and_what_is_below_its_floor(
     for record in (*found.records, *read(path)[0]):
         assert record.environment["command"] == "costmodel compare"
         assert record.readings["peak_memory"].details["labels"] == ["below the floor"]
-    printed = text(found, "markdown", "")
-    assert "peak memory of self-attention sdpa is below the floor" in printed
+    said = printed(document(found), "markdown")
+    assert "peak memory of self-attention sdpa is below the floor" in said

@@ -11,10 +11,11 @@ import pytest
 
 from profiler.compare.in_turns import Comparison
 from profiler.compare.records import GAINS, compare_files, file_names, medians
-from profiler.compare.report import text
+from profiler.compare.report import document
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.store import append
+from tests.printing import printed
 from tests.recorded import recorded
 
 SAMPLES = tuple(1e-3 * (1 + 0.001 * (17 * k % 40)) for k in range(40))
@@ -56,7 +57,7 @@ def test_a_point_is_compared_with_its_partner(tmp_path: Path) -> None:
     assert (slower.first, slower.second) == ("a.jsonl", "b.jsonl")
     assert latency["all 2 points"].refused == "2 points show nothing over all: 6 are needed"
     assert not any(r.verdict.differs for r in made.rows if r.quantity == "peak_memory")
-    assert "not in turns" in text(made, "rich", "")
+    assert "not in turns" in printed(document(made), "rich")
 
 
 def test_an_interval_of_two_medians_holds_at_the_level() -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from profiler.doctor import findings
 from profiler.doctor.disturbances import DISTURBS, LIMITS, disturbances
 from profiler.doctor.findings import PROBES, SLOW, diagnose, merged
+from profiler.doctor.report import document
 from profiler.hardware.metrics import OPCODES
 from profiler.hardware.ncu import HOST_OPTION, INSTALL, METRIC, UPDATE
 from profiler.host.probes import (
@@ -31,6 +31,7 @@ from profiler.host.probes import (
 )
 from profiler.meters.energy.protocol import SensorError
 from profiler.records.reading import Unavailable
+from tests.printing import printed
 from tests.profiler.test_environment import nvml, refuse
 from tests.profiler.test_host import CPU, host
 
@@ -449,19 +450,19 @@ def test_findings_of_one_cause_share_a_row() -> None:
 
 def test_one_screen(tmp_path: Path) -> None:
     machine = cpu_only(tmp_path, child=lambda *_: ChildExit(0), threads=lambda: 9)
-    printed = findings.text(diagnose(machine), "rich", 100)
-    assert len(printed.splitlines()) <= 40
-    assert max(map(len, printed.splitlines())) <= 100
-    assert "energy, power, GPM utilisation" in printed
+    said = printed(document(diagnose(machine)), width=100)
+    assert len(said.splitlines()) <= 40
+    assert max(map(len, said.splitlines())) <= 100
+    assert "energy, power, GPM utilisation" in said
 
 
 def test_json_holds_every_finding(tmp_path: Path) -> None:
     machine = cpu_only(tmp_path, child=lambda *_: ChildExit(0), threads=lambda: 9)
-    printed = json.loads(findings.text(diagnose(machine), "json"))
-    assert [each["what"] for each in printed["measures"]] == list(PROBES)
-    assert printed["disturbances"][0]["verdict"] == DISTURBS
-    assert (printed["schema"], printed["healthy"]) == (1, False)
-    assert "| energy, power" in findings.text(diagnose(machine), "markdown")
+    said = json.loads(printed(document(diagnose(machine)), "json"))
+    assert [each["what"] for each in said["measures"]] == list(PROBES)
+    assert said["disturbances"][0]["verdict"] == DISTURBS
+    assert (said["schema"], said["healthy"]) == (1, False)
+    assert "| energy, power" in printed(document(diagnose(machine)), "markdown")
 
 
 # Processes

@@ -17,7 +17,7 @@ from profiler.meters.energy.protocol import EnergyLimits, energy_readings
 from profiler.meters.energy.trials import Campaign
 from profiler.meters.energy.window import Poller, Running, mean_power
 from profiler.records.reading import Reading, Unavailable
-from profiler.run.report import per_token, tokens
+from profiler.run.energy_tokens import per_token, tokens
 from tests.nvml.board import SAMPLING, Busy, Simulated
 from tests.nvml.estimates import compared, estimated, read, refused
 from tests.recorded import reading, recorded

@@ -17,18 +17,19 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.commands import measuring
 from profiler.hardware.operations import NO_OPCODES
 from profiler.hardware.tiles import Product, padding, products_of, tile_of
-from profiler.host.statement import statement
 from profiler.reconcile.ladder import ladder, ladders
-from profiler.reconcile.levels import Ladder, left_bare
+from profiler.reconcile.levels import Ladder
 from profiler.records.measurement import Measurement
+from profiler.records.words import signed_words
 from profiler.run import measure as measure_file
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.lower_bounds import BELOW, flagged, readings_below
 from profiler.run.measure import measure
+from tests import printing
 from tests.ncu import READ, SASS, WRITE, XU, calibrating, each, kernel, stand_in
+from tests.printing import statement
 from tests.profiler.test_hardware import FORBIDDEN, forget, request
 from tests.profiler.test_measure import BRIEF
 
@@ -123,12 +124,13 @@ def test_every_gap_is_a_recount(reconcile: Reconcile) -> None:
         ({"FSETP": 11}, {"compare": 11}),
     ],
 )
-def test_what_no_cause_names_is_left_bare(
+def test_what_no_cause_names_is_unexplained(
     reconcile: Reconcile, extra: dict[str, int], bare: dict[str, int]
 ) -> None:
     _, found = reconcile(extra=extra)
     assert found.unexplained["3-4"] == bare
-    assert found.explained and left_bare([found]) == ""  # these speak of rungs 1 to 3
+    assert found.explained  # which speaks of rungs 1 to 3
+    assert f"unexplained: {signed_words(bare)}" in found.findings
 
 
 def test_a_function_costs_what_its_kernel_shows(reconcile: Reconcile) -> None:
@@ -220,7 +222,7 @@ def test_classes_that_are_not_known_are_null(reconcile: Reconcile) -> None:
     assert printed["rungs"]["4"]["mul"] == 1470 and printed["unexplained"]["3-4"]["mul"] == 0
     assert found.reasons["4"] == f"div, exp, other: {NO_OPCODES}"
     assert printed["hardware"]["reasons"]["opcodes"].startswith("the process under ncu fails: ")
-    text = measuring.ladders([found], "rich", "")
+    text = printing.ladders([found], "rich")
     (line,) = [line for line in text.splitlines() if "4 hardware" in line]
     assert "1,470" in line and "- (1)" in line and NO_OPCODES in text
 
@@ -233,7 +235,7 @@ def test_a_calibration_that_fails_labels_the_rung(reconcile: Reconcile) -> None:
     assert "calibration of copy fails" in label
     assert record.readings["dram_bytes_cold"].details["labels"] == [label]
     for format_ in ("rich", "markdown", "csv", "json"):
-        assert "calibration of copy fails" in measuring.ladders([found], format_, ""), format_
+        assert "calibration of copy fails" in printing.ladders([found], format_), format_
 
 
 # Bytes
@@ -251,19 +253,19 @@ def test_bytes_beside_those_that_must_move(reconcile: Reconcile) -> None:
     dispatched = sum(one["bytes_read"] + one["bytes_written"] for one in by_op.values())
     assert [cause.name for cause in cold.causes] == ["unfused", "as dispatched"]
     assert cold.unexplained == 12_000 - dispatched
-    text = measuring.ladders([found], "rich", "")
+    text = printing.ladders([found], "rich")
     assert "moved, caches flushed before each kernel" in text and "12,000" in text
 
 
 def test_a_statement_says_how_counters_were_read(reconcile: Reconcile) -> None:
     record, _ = reconcile()
-    said = statement([record, replace(record, counts={})], "plain")
+    said = statement([record, replace(record, counts={})])
     assert "Hardware counters of 1 run were read by Nsight Compute 2025.3.1.0 in processes" in said
     assert "were counted rightly" in said and "Software: " in said
     assert "Nsight Compute 2025.3.1.0" in said.partition("Software: ")[2]
     forbidden, _ = reconcile(probe=FORBIDDEN)
-    assert "tell: copy not calibrated" in statement([forbidden], "plain")
-    assert "Hardware counters" not in statement([replace(record, counts={})], "plain")
+    assert "tell: copy not calibrated" in statement([forbidden])
+    assert "Hardware counters" not in statement([replace(record, counts={})])
 
 
 def read_only(record: Measurement, moved: int, held: int) -> Measurement:
@@ -299,14 +301,14 @@ def test_fewer_bytes_than_must_move_are_a_bug(reconcile: Reconcile) -> None:
 
 def test_json_keeps_schema_1_and_every_number_has_its_row(reconcile: Reconcile) -> None:
     record, found = reconcile(extra={"fadd": 7})
-    printed = json.loads(measuring.ladders([found], "json", ""))["ladders"][0]
+    printed = json.loads(printing.ladders([found], "json"))["ladders"][0]
     assert printed["rungs"]["4"] == {
         "mul": 1470, "add": 1517, "div": 100, "exp": 50, "other": {"compare": 40},
     }  # fmt: skip
     nothing = {"mul": 0, "add": 0, "div": 0, "exp": 0, "other": {}}
     assert printed["unexplained"]["3-4"] == nothing | {"add": 7}
     assert {(c["from"], c["to"]) for c in printed["causes"]} == {(1, 2), (3, 4)}
-    rows = list(csv.DictReader(StringIO(measuring.ladders([found], "csv", ""))))
+    rows = list(csv.DictReader(StringIO(printing.ladders([found], "csv"))))
     assert all(bool(row["value"]) != bool(row["reason"]) for row in rows)
     fourth = {row["quantity"]: row["value"] for row in rows if row["rung"] == "4"}
     assert fourth == {"mul": "1470", "add": "1517", "div": "100", "exp": "50", "compare": "40"}
@@ -316,7 +318,7 @@ def test_json_keeps_schema_1_and_every_number_has_its_row(reconcile: Reconcile) 
 
 def test_a_table_reads_from_rung_3_to_rung_4(reconcile: Reconcile) -> None:
     _, found = reconcile(extra={"fadd": 7})
-    text = measuring.ladders([found], "markdown", "")
+    text = printing.ladders([found], "markdown")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     start = next(k for k, line in enumerate(lines) if "3 dispatched" in line)
     names = ["exp on", "div on", "sums begin at zero", "unexplained", "4 hardware"]

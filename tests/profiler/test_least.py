@@ -9,7 +9,6 @@ import pytest
 
 import costmodel as cm
 from costmodel.language.equations import Mixer
-from profiler.commands import measuring
 from profiler.reconcile.cost import cost_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
@@ -17,6 +16,7 @@ from profiler.run import measure as measure_file
 from profiler.run.lower_bounds import flagged, lower_bounds, readings_below
 from profiler.run.measure import measure
 from profiler.run.prepare import PreparedCall
+from tests import printing
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked
 from tests.recorded import latency, reading, recorded
@@ -105,7 +105,7 @@ def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
 ) -> None:
     """The same call with an honest meter, and with one that loses all but 8 bytes."""
     honest = measure(asked("me", "fft"), limits=BRIEF)
-    assert "below the floor" not in measuring.measurements([honest], "markdown", "")
+    assert "below the floor" not in printing.measurements([honest], "markdown")
 
     def doctored(work: PreparedCall, device: str) -> Reading:
         return Reading("peak_memory", 8, "B", (8.0, 8.0), {"labels": []})
@@ -117,7 +117,7 @@ def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
     assert details["floor"] == (
         "peak memory of 8 B is below its floor: what the call leaves takes 240 B"
     )
-    assert "peak memory below the floor: me fft" in measuring.measurements([found], "markdown", "")
+    assert "peak memory below the floor: me fft" in printing.measurements([found], "markdown")
     cost, why = cost_of(found, ME, found.form, 1)
     assert cost is not None
     assert cost["verdict"] == why["operations_per_s"] == details["floor"]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 import costmodel as cm
-from profiler.commands import measuring
 from profiler.counting.other_counters import PeerCount
 from profiler.meters.compilation import Compiled
 from profiler.meters.energy.protocol import EnergyLimits
@@ -27,6 +26,7 @@ from profiler.run.measure import failure, launch_estimate, measure, peer_json
 from profiler.run.prepare import prepare
 from profiler.run.request import Request
 from profiler.sweep.session import run
+from tests import printing
 from tests.profiler.test_work import NO_GPU, asked
 from tests.user_mixers import written
 
@@ -355,10 +355,10 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
     assert found.readings["compile"].value == 2.5
     assert len(calls) >= found.readings["latency"].details["n"]
     assert found.sweep["options"] == {"compile": True}
-    text = measuring.measurements([found], "rich", "")
+    text = printing.measurements([found], "rich")
     assert "toeplitz, compiled" in text and "2.5 s" in text and "compiling" in text
     plain = replace(found, sweep={}, readings={"latency": found.readings["latency"]})
-    said = measuring.measurements([plain], "rich", "")
+    said = printing.measurements([plain], "rich")
     assert "toeplitz, compiled" not in said and "compiling" not in said
     assert "launches operations of its own" in found.reasons["launch_estimate"]
 

@@ -22,13 +22,15 @@ from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.registry import Implementation, implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.reconcile.ladder import ladder
-from profiler.reconcile.levels import Ladder, left_bare
+from profiler.reconcile.levels import Ladder
+from profiler.reconcile.report import document
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading, Unavailable
 from profiler.run.measure import dispatched_by, measure, peer_json, peers_of, zeros_of
 from profiler.run.prepare import prepare
 from profiler.run.request import Request
 from tests.implementations import every, label
+from tests.printing import printed
 from tests.recorded import latency
 from tests.small import complete, without_inference
 
@@ -270,7 +272,7 @@ def test_what_has_no_counting_rule_leaves_the_ladder_unexplained() -> None:
     assert found.uncounted == ("aten::native_layer_norm",)
     assert "no counting rule for aten::native_layer_norm" in found.reasons["3"]
     assert not found.explained
-    assert "me toeplitz" in left_bare([found])
+    assert "no counting rule for aten::native_layer_norm" in found.findings
 
 
 def test_a_dropped_mask_is_unexplained() -> None:
@@ -297,7 +299,7 @@ def test_rungs_that_were_not_measured_say_what_they_need() -> None:
     result = reconciled("me", implementations("me")["fft"], SIZES[1])
     assert result.rungs["4"] is None
     assert result.reasons["4"] == "the record says nothing of hardware counters"
-    assert result.reasons["1-2"].startswith("exhausted by construction")
+    assert result.reasons["1-2"].startswith("the causes are the equations counted again")
     assert result.rungs["5"] is None
     assert "latency was not measured" in result.reasons["5"]
 
@@ -386,13 +388,23 @@ def test_an_equation_without_a_kernel_class_has_no_prediction(phase: str, option
         assert result.explained
 
 
-def test_ladders_with_a_gap_are_named() -> None:
+def test_a_ladder_says_what_has_no_cause() -> None:
     holds = reconciled("me", implementations("me")["fft"], SIZES[1])
-    assert left_bare([holds]) == ""
+    assert (holds.findings, holds.unexplained_operations) == ([], 0)
     bare = doctored("me", "toeplitz", ExtraAdd)
-    assert left_bare([holds, bare, bare]) == (
-        "2 of 3 ladders have an unexplained gap: me toeplitz (forward pass)"
-    )
+    added = bare.unexplained["2-3"]["add"]
+    assert bare.unexplained_operations == added
+    assert bare.findings == [f"unexplained: +{added} add"]
+
+
+def test_only_what_is_unexplained_is_shown_below_the_summary() -> None:
+    holds = reconciled("me", implementations("me")["fft"], SIZES[1])
+    bare = doctored("me", "toeplitz", ExtraAdd)
+    summary, shown = printed(document([holds, bare])).split("\n\nOperations: ")
+    assert "fft" in summary and "toeplitz" in summary
+    assert shown.startswith("me toeplitz, forward pass") and "What other counters" not in shown
+    assert printed(document([holds])).count("Operations: ") == 0
+    assert printed(document([holds, bare], full=True)).count("Operations: ") == 2
 
 
 # Gradients

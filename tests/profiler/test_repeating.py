@@ -14,7 +14,6 @@ from scipy import stats
 import cli
 import costmodel as cm
 from profiler.compare.records import medians
-from profiler.host.statement import statement
 from profiler.meters.effective_sample_size import separate_interval
 from profiler.meters.repetition import (
     BEYOND,
@@ -46,6 +45,7 @@ from profiler.sweep.points import Point
 from profiler.sweep.repetitions import joined, repetition_of
 from profiler.sweep.results import Results
 from profiler.sweep.session import recorded as records_of, run, sweep
+from tests.printing import statement
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked
 from tests.recorded import ATTENTION

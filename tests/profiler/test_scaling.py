@@ -62,6 +62,7 @@ from profiler.scaling.floors import (
 from profiler.scaling.growth import DerivedGrowth, Scaling, scalings
 from profiler.scaling.series import QUANTITIES, Series, series_of
 from tests.growing import along_l, record
+from tests.printing import printed
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 
@@ -263,7 +264,7 @@ def test_one_end_that_differs_is_printed() -> None:
     assert DerivedGrowth(OPERATIONS, 1.0, 1.0, 0.98, LOCAL).words == "1.00 (1.00 to 0.98)"
     records = along_l("she", "fft", LENGTHS, lambda l: 1e-6 * l)
     found = [s for s in scalings(records, ("l",))[0] if s.quantity.reading == "latency"]
-    text = report.text(found, "markdown", "")
+    text = printed(report.document(found), "markdown")
     growths = [
         g for g in found[0].derived.values() if isinstance(g, DerivedGrowth) and g.how != LOCAL
     ]
@@ -381,7 +382,7 @@ def test_what_was_asked_for_besides_tells_series_apart() -> None:
     plain = along_l("me", "toeplitz", (2, 4), lambda l: 1.0, rounds=1)
     other = [replace(r, sweep={**r.sweep, "options": {"energy_trials": 3}}) for r in plain]
     assert [s.asked for s in series_of([*plain, *other], "l")] == ["", ", energy_trials=3"]
-    text = report.text(scalings([*plain, *other], ("l",))[0], "markdown", "")
+    text = printed(report.document(scalings([*plain, *other], ("l",))[0]), "markdown")
     settings = [line.split(" | ")[2] for line in text.splitlines() if line.startswith("| me |")]
     alike = "forward pass, fp32, cpu, b = 1, d = 64"
     assert settings[:2] == [alike, f"{alike}, energy_trials=3"]
@@ -642,13 +643,13 @@ def sample() -> list[Measurement]:
 @pytest.mark.parametrize("format_", ["rich", "markdown", "latex", "csv", "json"])
 def test_every_format_has_the_exponent(format_: str) -> None:
     found, _ = scalings(sample(), ("l",))
-    text = report.text(found, format_, "costmodel scaling runs.jsonl")
+    text = printed(report.document(found), format_, command="costmodel scaling runs.jsonl")
     if format_ == "json":
-        printed = json.loads(text)
-        latency = next(s for s in printed["scalings"] if s["quantity"] == "latency")
+        made = json.loads(text)
+        latency = next(s for s in made["scalings"] if s["quantity"] == "latency")
         assert latency["measured"]["exponent"] == pytest.approx(2.0)
         assert latency["departure"]["leaves_at"] is None
-        energy = next(s for s in printed["scalings"] if s["quantity"] == "energy")
+        energy = next(s for s in made["scalings"] if s["quantity"] == "energy")
         assert energy["measured"] is None and energy["reasons"]["measured"]
     elif format_ == "csv":
         rows = list(csv.DictReader(StringIO(text)))
@@ -670,7 +671,7 @@ def test_nothing_that_grows_is_said() -> None:
         for l in (2, 4)
     ]  # fmt: skip
     found, _ = scalings(bare, ("l",))
-    text = report.text(found, "rich", "")
+    text = printed(report.document(found), "rich")
     assert "nothing was measured that could grow" in text and "nobody looked" in text
 
 

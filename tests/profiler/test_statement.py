@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from profiler.host.statement import OUTSIDE, statement
+from profiler.host.statement import OUTSIDE, document
 from profiler.host.statement_groups import machine_groups
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.sweep.session import recorded as records_of
+from tests.printing import printed, statement
 from tests.recorded import ATTENTION, LAUNCH_BOUND, RUNS, UNTIMED, latency
 
 GPU: dict[str, Any] = {
@@ -133,7 +134,7 @@ def test_failed_runs_are_counted_by_kind() -> None:
 def test_environments_are_told_apart() -> None:
     said = statement([on_gpu(), on_gpu(environment=GPU | {"torch": "2.6.0"}), on_gpu()])
     first, second, outside = said.strip().split("\n\n")
-    assert first.startswith("Environment 1 of 2. ") and "2 runs" in first
+    assert first.startswith("Compute resources. Environment 1 of 2. ") and "2 runs" in first
     assert second.startswith(
         "Environment 2 of 2, which differs from the first in torch: 2.11.0+cu130 and 2.6.0. "
     )
@@ -157,9 +158,9 @@ def test_records_of_older_versions_join_those_that_know_more() -> None:
 
 def test_markdown_and_latex_print_the_same_words() -> None:
     record = on_gpu(environment=GPU | {"device_name": "GPU_A*100 #1 & 50%"})
-    markdown, latex = statement([record], "markdown"), statement([record], "latex")
-    assert markdown.startswith("**Compute resources.** Measurements ran on GPU\\_A\\*100 #1 & 50%")
-    assert latex.startswith("\\paragraph{Compute resources.}\nMeasurements ran on GPU\\_A*100 \\#1")
+    markdown, latex = (printed(document([record]), name) for name in ("markdown", "latex"))
+    assert markdown.startswith("**Compute resources.** Measurements ran on GPU_A\\*100 #1 & 50%")
+    assert "\\textbf{Compute resources.} Measurements ran on GPU\\_A*100 \\#1" in latex
     assert "50\\%" in latex and "float32\\_matmul\\_precision" in latex
     assert "?" not in latex
 

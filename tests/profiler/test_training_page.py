@@ -11,6 +11,7 @@ import costmodel as cm
 from costmodel.mixers import builtin, names
 from profiler.modules.registry import implementations
 from profiler.tracing import training_page
+from tests.printing import printed
 
 PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
 COMMAND = "costmodel training"
@@ -18,10 +19,9 @@ COMMAND = "costmodel training"
 
 def test_what_follows_from_the_equations_is_up_to_date() -> None:
     """`costmodel training -o tables/generated/training.md --force`."""
-    first, page = PAGE.read_text(encoding="utf-8").split("\n", 1)
-    assert first == f"<!-- {COMMAND} -->"
-    mixers = [builtin(name) for name in names()]
-    assert page.startswith(training_page.training_page(mixers, modules=False))
+    page = PAGE.read_text(encoding="utf-8")
+    found = training_page.document([builtin(name) for name in names()], modules=False)
+    assert page.startswith(printed(found, "markdown", command=COMMAND))
 
 
 def test_what_is_traced_is_up_to_date() -> None:
@@ -29,6 +29,7 @@ def test_what_is_traced_is_up_to_date() -> None:
     page = PAGE.read_text(encoding="utf-8").splitlines()
     for name in ("self-attention", "simple", "convolution"):
         for row in training_page.traced_modules([cm.mixer(name)]).rows:
+            assert isinstance(row, tuple)
             own = [line for line in page if line.startswith(f"| {row[0]} | {row[1]} | {row[2]} |")]
             assert len(own) == 1 and f"| {row[3]} |" in own[0].replace("\\", "")
 
@@ -42,6 +43,6 @@ def test_every_implementation_has_its_rows() -> None:
 
 def test_one_mixer_of_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["training", "me", "--equations"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("<!-- costmodel training me --equations -->\n# What training costs\n")
-    assert "Modules, traced" not in printed
+    page = capsys.readouterr().out
+    assert page.startswith("<!-- costmodel training me --equations -->\n\n# What training costs\n")
+    assert "Modules, traced" not in page

@@ -93,8 +93,8 @@ def schedules(
     yield "moved", MOVED, replace(kept, moves=True)
 
 
-IN_ONE = "arrays that stand on the way inside of one kernel, which writes its result alone"
-LET_GO = "the output, which the call does not hold on to: held until it is last read"
+IN_ONE = "arrays between the equations of one kernel, which writes its result and none of them"
+LET_GO = "the output, which the caller does not keep: freed after the last equation that reads it"
 OPERATIONS = (
     "operations inside of an expression: each writes its whole result, which the one around it "
     "reads; a running sum that is taken at once reads all its terms"

@@ -17,8 +17,9 @@ from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAtte
 from profiler.tracing import trace
 from profiler.tracing.compare_equations import compare_pass, compare_passes
 from profiler.tracing.meta_run.target import TraceError
-from profiler.tracing.report import as_markdown
+from profiler.tracing.report import document
 from profiler.tracing.result import Break
+from tests.printing import printed
 from tests.profiler.tracing.test_trace import formula
 
 
@@ -112,7 +113,7 @@ def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
     broken = Break({"l": 2, "d": 3}, "l", "2", 5)
     found = compare_passes(replace(traced, followed=lambda: {"add": broken}), "she")[1]
     assert found.causes == () and "breaks at l=2, d=3" in found.notes[0]
-    assert "breaks at l=2, d=3" in as_markdown(traced, [found])
+    assert "breaks at l=2, d=3" in printed(document(traced, [found]), "markdown")
 
 
 def test_an_injected_operation_stays_unexplained() -> None:

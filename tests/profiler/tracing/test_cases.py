@@ -23,8 +23,9 @@ from profiler.tracing.compare_equations import (
     compare_passes,
 )
 from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
-from profiler.tracing.report import as_json, as_markdown
+from profiler.tracing.report import document
 from profiler.tracing.trace import trace_case
+from tests.printing import printed
 from tests.profiler.tracing.test_trace import formula
 
 LET = {"d": "3"}
@@ -87,10 +88,10 @@ def test_both_passes_have_cases_and_say_so() -> None:
         ("forward", MANY), ("forward", FEW), ("backward", "l >= k"), ("backward", "l < k"),
     ]  # fmt: skip
     assert all(one.explained for one in found)
-    printed = as_markdown(whole, found)
-    assert "the backward pass less the equations of convolution, where l < k" in printed
-    assert "traced in this case and proven at sizes that were not used: l=" in printed
-    listed = json.loads(as_json(whole, found))["against"]
+    made = printed(document(whole, found), "markdown")
+    assert "The backward pass less the equations of convolution, where l < k" in made
+    assert "traced in this case and proven at sizes that were not used: l=" in made
+    listed = json.loads(printed(document(whole, found), "json"))["against"]
     assert [one["case"] for one in listed] == [one.case for one in found]
     assert all(one["proven"] for one in listed)
 

@@ -20,8 +20,9 @@ from profiler.tracing.meta_run.fused import math_backend
 from profiler.tracing.meta_run.observe import COMPILER, PEAK, differentiable, observe
 from profiler.tracing.meta_run.target import Target
 from profiler.tracing.peak import greatest, outermost
-from profiler.tracing.report import as_json, as_markdown
+from profiler.tracing.report import document
 from profiler.tracing.result import Trace
+from tests.printing import printed
 from tests.profiler.tracing import modules
 from tests.profiler.tracing.test_trace import formula
 
@@ -169,20 +170,24 @@ def test_layers_that_run_step_by_step_are_named() -> None:
     """On the meta device a recurrent layer maps every step by itself."""
     note = "counted as on the meta device: gru step by step"
     found = trace(modules.gru, over="l,d")
-    assert note in as_markdown(found) and note in as_json(found)
+    assert note in printed(document(found), "markdown") and note in printed(document(found), "json")
     for other in (
         trace(modules.gru, over="l,d", backend="fused"),
         trace(modules.linear, over="l,d"),
     ):
-        assert "on the meta device" not in as_markdown(other)
+        assert "on the meta device" not in printed(document(other), "markdown")
 
 
 def test_the_sizes_that_bytes_hold_from_are_those_of_the_search() -> None:
     """It starts at l=5, where the last 12 tokens are all there are, and moves on."""
     found = trace(modules.Windowed, over="l,d")
     assert found.base["l"] >= 12
-    assert f"bytes hold from l={found.base['l']}, d={found.base['d']} on" in as_markdown(found)
-    assert f'"l": {found.base["l"]}' in as_json(found).split('"bytes_since"')[1][:60]
+    assert f"bytes hold from l={found.base['l']}, d={found.base['d']} on" in printed(
+        document(found), "markdown"
+    )
+    assert (
+        f'"l": {found.base["l"]}' in printed(document(found), "json").split('"bytes_since"')[1][:60]
+    )
     for size in range(found.base["l"], found.base["l"] + 7):
         held = bytes_at(modules.Windowed, size, 3)
         assert isinstance(found.peak_bytes, Poly)

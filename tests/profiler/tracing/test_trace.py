@@ -13,8 +13,9 @@ from costmodel.symbolic.formulas import parse, poly as poly_of
 from costmodel.symbolic.polynomial import Poly
 from profiler.tracing import trace
 from profiler.tracing.meta_run.target import TraceError
-from profiler.tracing.report import as_markdown
+from profiler.tracing.report import document
 from profiler.tracing.result import Trace
+from tests.printing import printed
 from tests.profiler.tracing import modules
 
 
@@ -317,7 +318,7 @@ def test_what_fits_nothing_is_reported_with_the_first_size() -> None:
     broken = found.forward["mul"]
     assert not isinstance(broken, Poly)
     assert not any("the formulas hold" in note for note in found.notes)
-    said = as_markdown(found)
+    said = printed(document(found), "markdown")
     assert "what has a formula is proven at" in said
     assert "no formula" in str(broken) and "breaks at l=" in str(broken)
     with pytest.raises(TraceError, match="no formula"):
@@ -372,8 +373,8 @@ def test_an_operation_without_a_rule_is_listed() -> None:
     # 4 bytes a number in, 4 out and 8 an index
     assert listed.bytes_touched == formula("16*d*l")
     assert_classes(found.forward, mul="d*l")
-    assert "| mul | d\\*l, and what is listed below |" in as_markdown(found)
-    assert "| add | 0, and what is listed below |" in as_markdown(found)
+    assert "| mul | d\\*l, and what is listed below |" in printed(document(found), "markdown")
+    assert "| add | 0, and what is listed below |" in printed(document(found), "markdown")
     assert "what it leaves out of the others is not known" in str(found.flops)
 
 

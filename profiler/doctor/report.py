@@ -1,0 +1,43 @@
+"""Which document shows a diagnosis?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from costmodel.report.document import Column, Document, Table
+from profiler.doctor.findings import Diagnosis, merged
+from profiler.host.probes import MachineFinding
+
+
+def document(found: Diagnosis) -> Document:
+    """What can be measured, and what disturbs; JSON has every finding by itself."""
+    return Document(
+        lambda: tables(found),
+        data=lambda: {
+            "device": found.device,
+            "healthy": found.healthy,
+            "measures": [asdict(each) for each in found.findings],
+            "disturbances": [asdict(each) for each in found.disturbances],
+        },
+    )
+
+
+def tables(found: Diagnosis) -> list[Table]:
+    """What can be measured, and what disturbs."""
+    measured = _table(f"Measured on {found.device}", "here", merged(found.findings))
+    if not found.disturbances:
+        return [measured]
+    return [measured, _table("What disturbs or limits measurements", "it", found.disturbances)]
+
+
+def _table(title: str, verdict: str, findings: Sequence[MachineFinding]) -> Table:
+    fixes = any(each.fix for each in findings)
+    columns = (
+        Column("what", "what", numeric=False, wide=True, names=True),
+        Column("verdict", verdict, numeric=False),
+        Column("said", "how, or why not", numeric=False, wide=True),
+        *([Column("fix", "what would help", numeric=False, wide=True)] if fixes else []),
+    )
+    rows = tuple((f.what, f.verdict, f.said, *([f.fix] if fixes else [])) for f in findings)
+    return Table(title, columns, rows)

@@ -1,0 +1,66 @@
+"""What does a token cost in joules, and how many tokens a second does a watt buy?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from costmodel.program.phases import phase_name
+from profiler.records.measurement import Measurement
+from profiler.records.reading import Measured, Reading, Unavailable
+
+PER_TOKEN = {"energy": "J_per_token", "energy_net": "net_J_per_token"}
+"""Reading of a call -> the same per token."""
+
+
+ENDS = frozenset({"ci_low", "ci_high"})
+
+
+def tokens(phase: str, sizes: Mapping[str, int]) -> int:
+    """Tokens that a call handles: one of each sequence in inference, b x l in every other phase.
+
+    >>> tokens("inference", {"b": 4, "l": 128}), tokens("training", {"b": 4, "l": 128})
+    (4, 512)
+    """
+    return sizes["b"] * (1 if phase_name(phase) == "inference" else sizes["l"])
+
+
+def per_token(record: Measurement) -> dict[str, Measured]:
+    """J per token gross and net, and tokens/s per W of a record, which is tokens per J.
+
+    `tokens_per_s_per_W` is 1 / `J_per_token`: (tokens / s) / (J / s). Intervals are carried over.
+    A record without energy gives its reason.
+    """
+    found: dict[str, Measured] = {}
+    number = tokens(record.phase, record.sizes)
+    for name, derived in PER_TOKEN.items():
+        if name not in record.readings:
+            found[derived] = Unavailable(record.reasons.get(name, f"{name} was not measured"))
+        else:
+            found[derived] = divided(record.readings[name], derived, number)
+    gross = found["J_per_token"]
+    found["tokens_per_s_per_W"] = inverted(gross) if isinstance(gross, Reading) else gross
+    return found
+
+
+def divided(reading: Reading, name: str, number: int) -> Reading:
+    """A reading of energy over so many tokens."""
+    details = kept(reading)
+    ends = {key: reading.details[key] / number for key in ENDS if key in reading.details}
+    samples = tuple(sample / number for sample in reading.samples)
+    details |= ends | {"tokens": number}
+    return Reading(name, reading.value / number, "J", samples, details)
+
+
+def inverted(reading: Reading) -> Reading:
+    """Tokens per joule from joules per token."""
+    details = kept(reading) | {"tokens": reading.details["tokens"]}
+    if reading.details.keys() >= ENDS and min(reading.details[key] for key in ENDS) > 0:
+        low, high = (reading.details[key] for key in ("ci_low", "ci_high"))
+        details |= {"ci_low": 1 / high, "ci_high": 1 / low}
+    samples = tuple(1 / sample for sample in reading.samples)
+    return Reading("tokens_per_s_per_W", 1 / reading.value, "1/J", samples, details)
+
+
+def kept(reading: Reading) -> dict[str, object]:
+    """The details that stay true of a derived quantity."""
+    return {key: reading.details[key] for key in ("systematic", "labels") if key in reading.details}
