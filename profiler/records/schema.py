@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Annotated, Any, Literal, Required, TypedDict, TypeVar
 
 import msgspec
@@ -317,9 +318,26 @@ def checked(value: Any, kind: type[Kind], where: str) -> Kind:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         said, _, path = str(error).partition(" - at `$")
-        place = (where + path.rstrip("`")).lstrip(".")
+        place = (where + with_key(value, kind, path.rstrip("`"))).lstrip(".")
         expected = said[:1].lower() + said[1:]
         raise RecordError(f"{place}: {expected}" if place else expected) from None
+
+
+def with_key(value: Any, kind: type, path: str) -> str:
+    """A path of msgspec, which writes `[...]` for a key, with the first key whose entry fails."""
+    head, dots, tail = path.partition("[...]")
+    alone = deepcopy(value)
+    holder = alone
+    for step in re.findall(r"\w+", head):
+        holder = holder[int(step) if isinstance(holder, list) else step]
+    for key, item in [*holder.items()] if dots else []:
+        holder.clear()
+        holder[key] = item
+        try:
+            msgspec.convert(alone, kind)
+        except msgspec.ValidationError:
+            return f"{head}.{key}{tail}"
+    return path
 
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -29,6 +29,8 @@ WAS_CUT = (
 
 DETAILS = {"n": 3, "p20": 0.25, "p80": 0.75, "stop_rule": "time cap"}
 
+TORCH = {"total": 3, "unit": "flop", "uncounted": {}, "uncounted_time_share": None}
+
 
 def measurement(**changes: object) -> Measurement:
     made = Measurement(
@@ -195,20 +197,24 @@ def test_other_lines_are_problems(tmp_path: Path, line: bytes, problem: str) -> 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"sizes": {"d": 1.5}}, "sizes[...]: expected `int`, got `float`"),
-        ({"sizes": {"d": 0}}, "sizes[...]: expected `int` >= 1"),
+        ({"sizes": {"d": 1.5}}, "sizes.d: expected `int`, got `float`"),
+        ({"sizes": {"d": 0}}, "sizes.d: expected `int` >= 1"),
         ({"sizes": [1]}, "sizes: expected `object`, got `array`"),
         ({"mixer": 3}, "mixer: expected `str`, got `int`"),
         ({"phase": "dreaming"}, "phase: expected `str` matching"),
         ({"device": "toaster"}, "device: expected `str` matching"),
         ({"readings": {"latency": 1}}, "readings.latency: expected `object`, got `int`"),
-        ({"reasons": {"energy": 3}}, "reasons[...]: expected `str`, got `int`"),
+        ({"reasons": {"energy": 3}}, "reasons.energy: expected `str`, got `int`"),
         ({"environment": {"state": 4}}, "environment.state: expected `object | null`, got `int`"),
         ({"sweep": {"options": 3}}, "sweep.options: expected `object`, got `int`"),
         ({"sweep": {"round": -1}}, "sweep.round: expected `int` >= 0"),
         ({"counts": {"seed": [1]}}, "counts.seed: expected `int`, got `array`"),
         ({"counts": []}, "counts: expected `object`, got `array`"),
         ({"counts": {"dispatch": {"launched": 3}}}, "counts.dispatch: object missing required"),
+        (
+            {"counts": {"peers": {"one": TORCH, "two": TORCH | {"total": -1}}}},
+            "counts.peers.two.total: expected `int` >= 0",
+        ),
         ({"labels": [1]}, "labels[0]: expected `str`, got `int`"),
     ],
 )
