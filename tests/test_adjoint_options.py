@@ -26,7 +26,7 @@ from costmodel.oracle.scalars import Instance
 from costmodel.program.chosen_sizes import given_sizes, one_combination
 from costmodel.program.conventions import WANTED, Convention, convention
 from costmodel.proofs.gradients import GradientComparison
-from costmodel.questions.counts import with_once as classes
+from costmodel.questions.counting.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
 from costmodel.report.document import Document, Page
 from costmodel.report.explanation import Explanation

@@ -20,7 +20,7 @@ from costmodel.oracle.execute import random_arrays, run
 from costmodel.program.conventions import LOSSES
 from costmodel.program.losses import with_loss
 from costmodel.questions import count as counting
-from costmodel.questions.counts import with_once as classes
+from costmodel.questions.counting.counts import with_once as classes
 from costmodel.questions.subject import system_of
 from tests import batches, small
 

@@ -31,7 +31,7 @@ from costmodel.program.phases import TRAINING_STEP
 from costmodel.program.recurrences import references
 from costmodel.program.wellformed import check_form
 from costmodel.proofs.gradients import GradientComparison
-from costmodel.questions.counts import with_once as classes
+from costmodel.questions.counting.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
 from costmodel.report.document import Document, Page
 from costmodel.report.explanation import Explanation

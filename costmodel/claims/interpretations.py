@@ -26,7 +26,7 @@ from costmodel.program.conventions import (
     parted,
 )
 from costmodel.program.phases import TRAINING_STEP
-from costmodel.questions.counts import WEIGHTINGS
+from costmodel.questions.counting.counts import WEIGHTINGS
 
 POSITIONS = ("t = l", "t = l + 1")
 """Where a formula in l may place one new token: as the last of l tokens, or after l tokens."""

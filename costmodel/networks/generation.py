@@ -22,7 +22,7 @@ from costmodel.networks.part_costs import (
     scaled,
     summed,
 )
-from costmodel.questions.counts import Counts
+from costmodel.questions.counting.counts import Counts
 from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total

@@ -10,7 +10,7 @@ from costmodel.errors import ConventionError, SizeError, Unanswered
 from costmodel.networks.assembly import OwnSizes, Use
 from costmodel.program.conventions import Backward, Convention, convention as named_convention
 from costmodel.questions.count import counted
-from costmodel.questions.counts import Counts, CountsAt
+from costmodel.questions.counting.counts import Counts, CountsAt
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Answers, Missing, answers
 from costmodel.questions.state import state_of

@@ -20,9 +20,9 @@ from costmodel.networks.schedule import PartRun, Wire, given_arrays, layers_of, 
 from costmodel.program.wellformed import axes_of, defined
 from costmodel.questions.activations import Activations, kept_entries
 from costmodel.questions.count import count_equations
-from costmodel.questions.counts import Counts
+from costmodel.questions.counting.counts import Counts
+from costmodel.questions.counting.peers import no_backward
 from costmodel.questions.parameters import parameters
-from costmodel.questions.peers import no_backward
 from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size

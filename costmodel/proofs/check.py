@@ -25,7 +25,7 @@ from costmodel.program.wellformed import check_form
 from costmodel.proofs.against_oracle import TOLERANCE, OracleComparison, Sizes, causal, general
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.count import count_equations
-from costmodel.questions.counts import with_once
+from costmodel.questions.counting.counts import with_once
 from costmodel.questions.evaluate import evaluate_all
 
 PRIMES = (2, 3, 5, 7)

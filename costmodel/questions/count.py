@@ -36,8 +36,8 @@ from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_domains, phase_name
 from costmodel.program.trip_count import Points, network, terms_of
-from costmodel.questions.counts import WEIGHTINGS, Counts, answered, with_once
-from costmodel.questions.peers import peer_count
+from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
+from costmodel.questions.counting.peers import peer_count
 from costmodel.questions.question import (
     BATCH,
     PLAIN,

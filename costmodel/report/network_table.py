@@ -16,7 +16,7 @@ from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import Counting, PartCost
 from costmodel.program.chosen_sizes import Given, combinations, given_sizes
 from costmodel.program.phases import PHASES as NAMES, TRAINING_STEP
-from costmodel.questions.counts import Counts, answered
+from costmodel.questions.counting.counts import Counts, answered
 from costmodel.questions.question import EVERY, Missing, Value
 from costmodel.symbolic.piecewise import Exact, rational
 from costmodel.symbolic.polynomial import Poly

@@ -16,8 +16,8 @@ from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain, iteration_domains
 from costmodel.questions import derivation
 from costmodel.questions.count import count_equations, count_instances
-from costmodel.questions.counts import Counts
-from costmodel.questions.peers import peer_equations
+from costmodel.questions.counting.counts import Counts
+from costmodel.questions.counting.peers import peer_equations
 from costmodel.questions.subject import system_of
 from costmodel.report.document import (
     Column,

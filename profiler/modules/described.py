@@ -12,7 +12,7 @@ from costmodel.language.functions import CLASSES
 from costmodel.program.conventions import PADDINGS, REWRITES
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import count
-from costmodel.questions.counts import CountsAt
+from costmodel.questions.counting.counts import CountsAt
 from profiler.counting.operations import Classes
 from profiler.modules.registry import Implementation, without_token
 

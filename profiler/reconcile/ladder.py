@@ -17,7 +17,7 @@ from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
 from costmodel.program.phases import TRAINING_STEP, phase_name
-from costmodel.questions.peers import contraction_counts, no_backward
+from costmodel.questions.counting.peers import contraction_counts, no_backward
 from costmodel.questions.subject import system_of
 from profiler.counting.forward_rules import nominal
 from profiler.counting.operations import Classes

@@ -17,7 +17,7 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.conventions import convention
 from costmodel.questions.count import count
-from costmodel.questions.counts import Counts
+from costmodel.questions.counting.counts import Counts
 from costmodel.questions.peak import Peak, peak, there_before
 from costmodel.questions.question import element_bytes
 from costmodel.questions.traffic import Elements, traffic

@@ -16,7 +16,7 @@ from costmodel.language.nodes import Add, Mul, Node, Reduce, Sub, walk
 from costmodel.program.conventions import PEERS
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.trip_count import Points
-from costmodel.questions.counts import Counts
+from costmodel.questions.counting.counts import Counts
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly

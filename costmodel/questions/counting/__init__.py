@@ -1,0 +1,1 @@
+"""What is a count: ours by class, and what other tools count of the same equations?"""
