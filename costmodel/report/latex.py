@@ -214,6 +214,9 @@ ROOM = 82
 LINE = 20
 """So many characters of a formula or of words stand on one line of a column."""
 
+GAP = 2
+"""So many characters of room a column has beside its cells."""
+
 SHORT = 9
 """A heading is not broken into lines of fewer characters."""
 
@@ -271,12 +274,12 @@ class _Set:
 
     @cached_property
     def widths(self) -> list[int]:
-        """The least that each column takes, its formulas and words in lines."""
+        """The least that each column takes with its gap, its formulas and words in lines."""
         widths = []
         for k, column in enumerate(self.table.columns):
             widest = self.natural[k]
             widest = min(widest, LINE) if self.breaks(k) or column.names else widest
-            widths.append(max(widest, *map(len, _heading(column, widest))))
+            widths.append(max(widest, *map(len, _heading(column, widest))) + GAP)
         return widths
 
     @cached_property
@@ -285,7 +288,7 @@ class _Set:
         widths; those that name rows stand in every panel."""
         names = terminal.naming(self.table.columns)
         rest = [k for k in range(len(self.table.columns)) if k not in names]
-        room = max(ROOM - sum(self.widths[k] + 2 for k in names), 1)
+        room = max(ROOM - sum(self.widths[k] for k in names), 1)
         panels = found = self._packed(rest, room)
         while room > 0 and len(found) == len(panels) > 1:
             panels, room = found, room - 1
@@ -295,7 +298,7 @@ class _Set:
     def _packed(self, columns: Sequence[int], room: int) -> list[list[int]]:
         panels: list[list[int]] = [[]]
         for k in columns:
-            if panels[-1] and sum(self.widths[j] + 2 for j in (*panels[-1], k)) > room:
+            if panels[-1] and sum(self.widths[j] for j in (*panels[-1], k)) > room:
                 panels.append([])
             panels[-1].append(k)
         return panels
@@ -307,12 +310,12 @@ class _Set:
             return "".join("r" if self.table.columns[k].numeric else "l" for k in panel)
         names = terminal.naming(self.table.columns)
         widest = max(sum(self.widths[k] for k in other) for other in self.panels)
-        lead = sum(self.widths[k] + 2 for k in names) / max(widest, ROOM)
+        lead = sum(self.widths[k] for k in names) / max(widest, ROOM)
         rest = self._stretched([k for k in panel if k not in names], ROOM * (1 - lead))
         found = ""
         for k in panel:
             gaps = rf"{1 if k in (panel[0], panel[-1]) else 2}\tabcolsep"
-            own = (self.widths[k] + 2) / max(widest, ROOM)
+            own = self.widths[k] / max(widest, ROOM)
             share = own if k in names else (1 - lead) * rest[k]
             right = self.table.columns[k].numeric and not self.breaks(k)
             side = r"\raggedleft" if right else r"\raggedright"
@@ -335,7 +338,7 @@ class _Set:
         column = self.table.columns[k]
         if not column.title and not isinstance(column.header, str):
             return text(column.header, self.page)
-        lines = [escaped(line) for line in _heading(column, self.widths[k])]
+        lines = [escaped(line) for line in _heading(column, self.widths[k] - GAP)]
         if len(lines) == 1:
             return lines[0]
         side = "r" if column.numeric and not self.breaks(k) else "l"
