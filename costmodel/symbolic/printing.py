@@ -186,8 +186,8 @@ def sum_latex(poly: Poly, names: Names | None = None) -> str:
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
-    >>> sum_latex(d * l**2 / 2 - d * l, {"l": "N"})
-    '\\frac{1}{2} d N (N - 2)'
+    >>> sum_latex(d * l**2 / 2 + d * l * 3 / 2, {"l": "N"})
+    '\\frac{1}{2} d N (N + 3)'
     """
     if found := shortest(poly):
         return f"{poly_latex(found[0], names)} ({poly_latex(found[1], names)})"
