@@ -14,7 +14,7 @@ from itertools import groupby
 
 from costmodel.language.equations import JOINED, SEQUENCE, Equation, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Add, Array, Node, Reduce, Ref, gradient_name, walk
+from costmodel.language.nodes import GRADIENT, Add, Array, Node, Reduce, Ref, gradient_name, walk
 from costmodel.program.recurrences import blocks, references
 from profiler.reconcile.allocations.carriers import ENTRY_BY_ENTRY, PRODUCT, WHOLE, Carriers
 from profiler.reconcile.allocations.operations import apart, places_of
@@ -77,11 +77,10 @@ class _Turns:
     @cached_property
     def of(self) -> Mapping[Array, int]:
         """A gradient, or an array on the way from it -> the turn in which it is handed on."""
-        owners = {gradient_name(array): turn for array, turn in self.places.items()}
         given = [a for a in self.system.mixer.arrays.values() if a.role == "context"]
         arrays = dict.fromkeys([*given, *(e.array for e in self.system.backward)])
-        names = {array: array.name.removesuffix(".sum") for array in arrays}
-        found = {array: owners[name] for array, name in names.items() if name in owners}
+        whole = {array: array.origin.of for array in arrays if array.origin and _is_whole(array)}
+        found = {array: self.places[of] for array, of in whole.items() if of in self.places}
         on_the_way = [e for e in self.system.backward if e.array not in found]
         for equation in on_the_way:
             turns = [found[array] for array in _read(equation.value) if array in found]
@@ -151,7 +150,7 @@ class _Shares:
 
     def _shares(self, equation: Equation) -> Sequence[tuple[int, Node]]:
         """What a gradient adds up, with the turns: all that one kernel hands on is one share."""
-        collected = equation.name.removesuffix(".sum") == equation.part_of
+        collected = equation.array is equation.whole or _is_whole(equation.array)
         added = _terms(equation.value) if collected else [equation.value]
         terms = [(self.turns.turn(equation, t, self.turns.of), t) for t in added]
         terms.sort(key=lambda entry: entry[0])
@@ -252,3 +251,8 @@ def _terms(node: Node) -> Iterator[Node]:
         yield from _terms(node.right)
     else:
         yield node
+
+
+def _is_whole(array: Array) -> bool:
+    """Whether an array is a whole gradient: of an output, its sum beside what is given."""
+    return bool(array.origin and array.origin.how == GRADIENT and array.origin.step in ("", "sum"))
