@@ -126,7 +126,7 @@ def gradients(
     step = system_of(mixer, form, names.rewrites, "training-step")
     given = step.given.name
     known = evaluate_all(mixer, {**arrays, given: gradient}, sizes, form, names, "training-step")
-    found = {e.array.gradient_of: known[e.name] for e in step.backward}
+    found = {e.array.gradient_of: known[e.name] for e in step.backward if e.name in known}
     arrays_ = mixer.arrays.values()
     return {a.name: found[a] for a in arrays_ if a in found and a.role in TRAINED}
 
