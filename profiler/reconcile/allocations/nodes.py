@@ -173,7 +173,9 @@ class _Shares:
         yield turn, HANDED, own, SEQUENCE if kind == JOINED else kind
         read: Node = Ref(own.array, own.positions)
         if kind == JOINED and self.carriers.of(equation, equation.value) == PRODUCT:
-            joined = replace(own, array=replace(own.array, name=f"{equation.name}+"), value=read)
+            joined = replace(
+                own, array=replace(own.array, name=f"{equation.name}+", origin=None), value=read
+            )
             yield turn, SUMMED, joined, JOINED
             read = Ref(joined.array, joined.positions)
         value = Reduce("sum", read, over) if over else read
@@ -241,7 +243,9 @@ def _read(node: Node) -> list[Array]:
 
 def _part(equation: Equation, name: str) -> Ref:
     """An array of its own for a part of a gradient."""
-    return Ref(replace(equation.array, name=name, role="intermediate"), equation.positions)
+    return Ref(
+        replace(equation.array, name=name, origin=None, role="intermediate"), equation.positions
+    )
 
 
 def _terms(node: Node) -> Iterator[Node]:

@@ -258,7 +258,9 @@ def apart(equation: Equation, value: Node, over: tuple[Index, ...], name: str) -
     else:
         positions, shape = (), ()
     extents = tuple(extent(index, named) for index in more)
-    array = replace(equation.array, name=name, role="intermediate", shape=(*shape, *extents))
+    array = replace(
+        equation.array, name=name, origin=None, role="intermediate", shape=(*shape, *extents)
+    )
     places: tuple[Position, ...] = (*positions, *(index.as_poly() for index in more))
     return replace(equation, array=array, positions=places, value=value, indices=named)
 
@@ -291,7 +293,7 @@ def by_branch(system: System) -> System:
     """The same equations, with arrays for what is inside of a function by cases and for both of its
     branches. Its gradient needs one of them: it reads that, and not what was chosen."""
     branches = {
-        e.array: replace(e.array, name=f"{e.name}.branch", role="intermediate")
+        e.array: replace(e.array, name=f"{e.name}.branch", origin=None, role="intermediate")
         for e in system.forward.equations
         if isinstance(e.value, Call) and e.value.function in OF_BOTH
     }
@@ -301,7 +303,9 @@ def by_branch(system: System) -> System:
         value = equation.value
         if equation.array in branches and isinstance(value, Call):
             of, branch = equation.positions, branches[equation.array]
-            inside, other = (replace(branch, name=f"{equation.name}.{x}") for x in ("in", "other"))
+            inside, other = (
+                replace(branch, name=f"{equation.name}.{x}", origin=None) for x in ("in", "other")
+            )
             written.append(replace(equation, array=inside, value=value.body))
             computed = replace(value, body=Ref(inside, of))
             written += [replace(equation, array=a, value=computed) for a in (branch, other)]
