@@ -14,7 +14,6 @@ from costmodel.commands.options import (
     bar,
     chosen,
     complain,
-    formats,
     formatted,
     phases,
     regenerating,
@@ -24,6 +23,7 @@ from costmodel.commands.options import (
     typed_beside,
 )
 from costmodel.mixers.load import mixer
+from costmodel.report.formats import formats
 from profiler.commands.measuring import LARGEST_SEED, PANEL, TRIALS, WINDOW
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 

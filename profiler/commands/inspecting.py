@@ -14,12 +14,12 @@ from costmodel.commands.options import (
     bar,
     chosen,
     complain,
-    formats,
     formatted,
     no_source,
     show,
     told,
 )
+from costmodel.report.formats import formats
 
 
 def doctor(

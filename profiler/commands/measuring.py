@@ -19,7 +19,6 @@ from costmodel.commands.options import (
     bar,
     chosen,
     complain,
-    formats,
     formatted,
     phases,
     regenerating,
@@ -29,6 +28,7 @@ from costmodel.commands.options import (
     typed_beside,
 )
 from costmodel.mixers.load import mixer as load_mixer, user_module
+from costmodel.report.formats import formats
 from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
 
 Own = Annotated[

@@ -14,13 +14,13 @@ from costmodel.commands.options import (
     UsageError,
     chosen,
     complain,
-    formats,
     formatted,
     no_source,
     phases,
     show,
     told,
 )
+from costmodel.report.formats import formats
 from profiler.commands.measuring import Own, import_own
 
 Records = Annotated[

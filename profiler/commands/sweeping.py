@@ -19,13 +19,13 @@ from costmodel.commands.options import (
     chosen,
     complain,
     emit,
-    formats,
     formatted,
     no_source,
     regenerating,
     show,
     told,
 )
+from costmodel.report.formats import formats
 from profiler.commands.measuring import Asked, measuring, planned
 
 if TYPE_CHECKING:

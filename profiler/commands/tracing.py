@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from costmodel.commands.options import Force, Mixers, Output, chosen, formats, formatted, show
+from costmodel.commands.options import Force, Mixers, Output, chosen, formatted, show
 from costmodel.mixers.load import mixer as load_mixer
+from costmodel.report.formats import formats
 
 
 def trace(

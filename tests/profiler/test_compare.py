@@ -548,7 +548,7 @@ def test_every_format_says_the_same(compared: comparing.Comparison) -> None:
     ratio = f"{said['rows'][0]['ratio']:.4f}"
     for format_ in ("rich", "markdown", "latex"):
         assert ratio in printed(document(compared), format_)
-    assert "\\begin{tblr}" in printed(document(compared), "latex")
+    assert "\\toprule" in printed(document(compared), "latex")
 
 
 def test_a_narrow_terminal_keeps_names_ratio_and_verdict(compared: comparing.Comparison) -> None:
