@@ -127,7 +127,7 @@ REFUSED = {
     "reconcile she --format pdf": "--format 'pdf': expected one of",
     "check shee": "unknown mixer 'shee'; did you mean 'she'?",
     "check none.py:mine": "no file 'none.py'",
-    "check she --format csv": "--format 'csv': expected one of rich, markdown, json",
+    "check she --format csv": "--format 'csv': expected one of rich, markdown, latex, json",
     "check": "check needs MIXER: costmodel check --help shows what that is",
 }
 
