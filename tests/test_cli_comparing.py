@@ -122,9 +122,9 @@ def test_doctor_says_why_there_is_no_gpu(capsys: Capture, monkeypatch: pytest.Mo
 
 def test_statement_in_each_format(tmp_path: Path, capsys: Capture) -> None:
     plain = printed(capsys, "statement", "--from", RECORDED)
-    assert plain.startswith("Measurements ran on a CPU")
+    assert plain.startswith("Compute resources. Measurements ran on a CPU")
     latex = printed(capsys, "statement", "--from", RECORDED, "--format", "latex")
-    assert latex.startswith("% costmodel statement --from") and "\\paragraph" in latex
+    assert latex.startswith("% costmodel statement --from") and "\\textbf{Compute resources.}" in latex
     path = tmp_path / "statement.md"
     assert cli.run(["statement", "--from", RECORDED, "--format", "markdown", "-o", str(path)]) == 0
     assert path.read_text().startswith("<!-- costmodel statement")
