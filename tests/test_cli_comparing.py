@@ -124,7 +124,9 @@ def test_statement_in_each_format(tmp_path: Path, capsys: Capture) -> None:
     plain = printed(capsys, "statement", "--from", RECORDED)
     assert plain.startswith("Compute resources. Measurements ran on a CPU")
     latex = printed(capsys, "statement", "--from", RECORDED, "--format", "latex")
-    assert latex.startswith("% costmodel statement --from") and "\\textbf{Compute resources.}" in latex
+    assert (
+        latex.startswith("% costmodel statement --from") and "\\textbf{Compute resources.}" in latex
+    )
     path = tmp_path / "statement.md"
     assert cli.run(["statement", "--from", RECORDED, "--format", "markdown", "-o", str(path)]) == 0
     assert path.read_text().startswith("<!-- costmodel statement")

@@ -240,7 +240,9 @@ def test_reconcile_from_a_file_with_faults_prints_what_it_can(
     )
 
 
-def test_a_gap_is_said_in_the_verdict_and_shown_and_is_no_failure(tmp_path: Path, capsys: Capture) -> None:
+def test_a_gap_is_said_in_the_verdict_and_shown_and_is_no_failure(
+    tmp_path: Path, capsys: Capture
+) -> None:
     path = tmp_path / "results.jsonl"
     counts = {**ATTENTION.counts, "dispatch": dispatch(19, mul=3073)}
     for record in (ATTENTION, replace(ATTENTION, counts=counts, id="another")):
