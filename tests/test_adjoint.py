@@ -54,6 +54,19 @@ def test_rewrites(name: str, rewrites: tuple[str, ...]) -> None:
         agree(builtin(name), form, rewrites)
 
 
+@pytest.mark.parametrize("name", ["relu", "elu_plus_1"])
+def test_a_function_by_cases_may_stand_under_a_sum(name: str) -> None:
+    """A bracket of its gradient says on which side an entry lies, not which entry is largest."""
+    mixer = Mixer("cases")
+    l, d = mixer.sizes("l d")
+    x, y, w = mixer.input("x", l, d), mixer.output("y", l, d), mixer.parameter("w", d, d)
+    with mixer.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        j = f.index("j", 1, i)
+        y[i, b] = sum_(function(name, x[j, a]) * w[a, b], over=(j, a))
+    assert agree(mixer, "direct").refused == []
+
+
 @pytest.mark.parametrize("variant", [v for v in small.variants() if "+" in v])
 def test_options(variant: str) -> None:
     mixer = builtin(variant)

@@ -117,7 +117,9 @@ class Sums:
 
     def _certain(self, array: Array, present: Sequence[Handed], handed: Sequence[Handed]) -> None:
         """Raise Unsupported where the number of additions depends on which entry is largest."""
-        firsts = [h for h in present if isinstance(h.cotangent.value, Bracket)]
+        firsts = [
+            h for h in present if isinstance(h.cotangent.value, Bracket) and h.cotangent.value.first
+        ]
         elsewhere = any(
             h.cotangent.where != first.cotangent.where for first in firsts for h in handed
         )

@@ -282,7 +282,7 @@ class _Builder(Sums):
         """Hand a gradient to the entry that a reference reads."""
         cotangent = transposed(ref, scope.indices, scope.around, gradient)
         if cotangent is not None:
-            if isinstance(gradient, Bracket) and cotangent.over:
+            if isinstance(gradient, Bracket) and gradient.first and cotangent.over:
                 raise Unsupported(
                     f"the gradient of {ref.array.name}: how many maxima one entry wins depends on "
                     f"the values"

@@ -248,7 +248,7 @@ def screen(output: Path | None) -> tuple[int | None, bool]:
 
 def regenerating(context: typer.Context) -> str:
     """The command line that was typed, without where its output goes."""
-    typed = iter(context.meta["typed"])
+    typed = iter(context.meta.get("typed", ()))
     kept = []
     for word in typed:
         if word in ("-o", "--output"):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from costmodel.errors import Unanswered, Unsupported
+from costmodel.errors import OracleError, Unanswered, Unsupported
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import Array
 from costmodel.oracle.execute import Execution, execute
@@ -180,7 +180,13 @@ def tallies() -> Iterator[tuple[Tally, Quantity]]:
     """Each derived quantity of every question, with the quantity of the oracle that it equals."""
     for question in QUESTIONS:
         for tally in question.tallies:
-            yield tally, QUANTITIES[tally.quantity or tally.name]
+            name = tally.quantity or tally.name
+            if name not in QUANTITIES:
+                raise OracleError(
+                    f"question '{question.name}': the oracle has no quantity '{name}': "
+                    f"oracle/quantities.py lists them"
+                )
+            yield tally, QUANTITIES[name]
 
 
 def _goes_on(about: Answers) -> bool:
