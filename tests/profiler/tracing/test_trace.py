@@ -373,8 +373,8 @@ def test_an_operation_without_a_rule_is_listed() -> None:
     # 4 bytes a number in, 4 out and 8 an index
     assert listed.bytes_touched == formula("16*d*l")
     assert_classes(found.forward, mul="d*l")
-    assert "| mul | d\\*l, and what is listed below |" in printed(document(found), "markdown")
-    assert "| add | 0, and what is listed below |" in printed(document(found), "markdown")
+    assert "| mul | $d l$, and what is listed below |" in printed(document(found), "markdown")
+    assert "| add | $0$, and what is listed below |" in printed(document(found), "markdown")
     assert "what it leaves out of the others is not known" in str(found.flops)
 
 
