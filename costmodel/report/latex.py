@@ -178,7 +178,7 @@ def _block(part: Part, lead: Sequence[Line], page: Page, *, several: bool) -> st
         return (
             rf"\item {words}"
             if part.item
-            else (f"\\begin{{quote}}{words}\\end{{quote}}" if part.quote else words)
+            else (f"\\begin{{quote}}{words}\\end{{quote}}" if part.quote else _loosely(words))
         )
     if isinstance(part, Display):
         return "\n".join(_equation(shown, page) for shown in part.equations)
@@ -188,12 +188,24 @@ def _block(part: Part, lead: Sequence[Line], page: Page, *, several: bool) -> st
     return _table(part, lead, page, f"{page.label}{slug}" if page.label else "")
 
 
+def _loosely(words: str) -> str:
+    """A paragraph whose spaces may stretch, so that a long formula goes to the next line."""
+    return rf"{{\sloppy {words}\par}}" if len(words) > LONG and "$" in words else words
+
+
+def _breakable(formula: str) -> str:
+    """A formula that fits no column, its parentheses such that LaTeX may break lines in them."""
+    if len(formula) <= LONG:
+        return formula
+    return formula.replace(r"\left(", r"\Bigl(").replace(r"\right)", r"\Bigr)")
+
+
 def _equation(shown: Shown, page: Page) -> str:
     """An equation as a paragraph, which breaks at its signs."""
     right, closed = shown.right, shown.closed
     sides = []
     if isinstance(right, Math):
-        sides.append(f"$\\displaystyle {shown.left.latex} = {right.latex}$")
+        sides.append(f"$\\displaystyle {shown.left.latex} = {_breakable(right.latex)}$")
     else:
         closed = right
     if closed is not None:
@@ -207,6 +219,9 @@ def _equation(shown: Shown, page: Page) -> str:
     lead = r"\par{\smallskip\raggedright\leftskip=2em\hangindent=2em\noindent "
     return f"{lead}{' '.join(sides)}{where}{cite}\\par}}"
 
+
+LONG = 100
+"""A formula of more LaTeX characters may be wider than a column of two."""
 
 ROOM = 82
 """So many characters of a table stand side by side on the narrowest usual page."""
