@@ -385,7 +385,7 @@ BAD = {
     "check me --claim 'mul = 4' --only parameters": "a matter of the backward pass: ask for the "
     "phase backward or training-step, not training",
     "check she --convention denss --claim 'mul = 4'": "did you mean 'dense'",
-    "check she --claim 'mul = 4' --format csv": "rich, markdown, json",
+    "check she --claim 'mul = 4' --format csv": "rich, markdown, latex, json",
     "check she --phase training": "without --claim the mixer itself is checked: leave out --phase",
     "check she --strict": "leave out --strict",
     "check paper.toml": "paper.toml is not a readable file of claims",
