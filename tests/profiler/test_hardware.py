@@ -81,11 +81,11 @@ def read(asked: Request) -> HardwareCounts:
     return found
 
 
-Macro = Callable[..., Path]
+Standing = Callable[..., Path]
 
 
 @pytest.fixture
-def standing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Macro:
+def standing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Standing:
     """A stand-in for ncu, for `CALL` unless other kernels are given."""
 
     def place(call: Any = CALL, **behaviour: Any) -> Path:
@@ -97,7 +97,7 @@ def standing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Macro:
 # What is read
 
 
-def test_a_call_is_counted_by_instruction_by_opcode_and_by_its_bytes(standing: Macro) -> None:
+def test_a_call_is_counted_by_instruction_by_opcode_and_by_its_bytes(standing: Standing) -> None:
     standing()
     found = read(request())
     assert found.chip == "GH100" and found.version == "2025.3.1.0"
@@ -121,7 +121,7 @@ def test_a_call_is_counted_by_instruction_by_opcode_and_by_its_bytes(standing: M
 
 
 def test_a_probe_then_three_runs_of_the_call_then_two_of_kernels_that_are_known(
-    standing: Macro,
+    standing: Standing,
 ) -> None:
     """Bytes in sequence in one pass, alone; clocks are left alone; nothing is timed."""
     seen = standing()
@@ -148,7 +148,7 @@ def test_a_probe_then_three_runs_of_the_call_then_two_of_kernels_that_are_known(
     assert asked["mixer"] == "self-attention" and asked["seed"] == 0
 
 
-def test_a_calibration_is_taken_once_a_process_and_type_of_number(standing: Macro) -> None:
+def test_a_calibration_is_taken_once_a_process_and_type_of_number(standing: Standing) -> None:
     seen = standing()
     read(request())
     read(request())
@@ -159,7 +159,7 @@ def test_a_calibration_is_taken_once_a_process_and_type_of_number(standing: Macr
     ]  # fmt: skip
 
 
-def test_the_command_is_kept_without_paths(standing: Macro) -> None:
+def test_the_command_is_kept_without_paths(standing: Standing) -> None:
     standing()
     found = read(request())
     assert set(found.commands) == {"counters", "in_sequence", "opcodes"}
@@ -168,14 +168,14 @@ def test_the_command_is_kept_without_paths(standing: Macro) -> None:
         assert "profiler.hardware.child" in said and os.sep + "bin" not in said
 
 
-def test_an_unknown_chip_is_a_reason(standing: Macro, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_chip_is_a_reason(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
     standing()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (13, 5))
     said = refused(hardware_counts(request()))
     assert "compute capability 13.5" in said and "9.0 (GH100)" in said
 
 
-def test_no_row_of_units_and_scaled_units(standing: Macro) -> None:
+def test_no_row_of_units_and_scaled_units(standing: Standing) -> None:
     standing(counters={"units": {READ: "Kbyte"}}, in_sequence={"no_units": True})
     found = read(request())
     assert found.moved["cold"]["read"] == found.moved["in_sequence"]["read"] == 9_216
@@ -200,7 +200,7 @@ BUSY = {"mode": "fault", "said": "==ERROR== the driver resource was unavailable.
     ],
 )  # fmt: skip
 def test_a_machine_that_lets_nothing_be_read_is_asked_once(
-    standing: Macro, behaviour: dict[str, Any], said: str, fix: str
+    standing: Standing, behaviour: dict[str, Any], said: str, fix: str
 ) -> None:
     seen = standing(probe=behaviour)
     for _ in range(2):
@@ -225,7 +225,7 @@ def test_a_machine_that_lets_nothing_be_read_is_asked_once(
     ],
 )  # fmt: skip
 def test_a_call_that_cannot_be_read_is_a_reason_and_nothing_else_is_run(
-    standing: Macro, behaviour: dict[str, Any], said: str
+    standing: Standing, behaviour: dict[str, Any], said: str
 ) -> None:
     seen = standing(counters=behaviour)
     assert said in refused(hardware_counts(request()))
@@ -234,7 +234,7 @@ def test_a_call_that_cannot_be_read_is_a_reason_and_nothing_else_is_run(
 
 @pytest.mark.parametrize(("fault", "fix"), [(FORBIDDEN, HOST_OPTION), (BUSY, "dcgmi profile")])
 def test_instructions_are_counted_by_patched_code_where_counters_may_not_be_read(
-    standing: Macro, fault: dict[str, Any], fix: str
+    standing: Standing, fault: dict[str, Any], fix: str
 ) -> None:
     seen = standing(probe=fault)
     found = read(request())
@@ -247,19 +247,19 @@ def test_instructions_are_counted_by_patched_code_where_counters_may_not_be_read
     assert found.to_json()["executed"] is None
 
 
-def test_where_nothing_may_be_read_the_fix_is_the_reason(standing: Macro) -> None:
+def test_where_nothing_may_be_read_the_fix_is_the_reason(standing: Standing) -> None:
     standing(probe=FORBIDDEN, probe_opcodes=FORBIDDEN)
     assert HOST_OPTION in refused(hardware_counts(request()))
 
 
-def test_a_container_is_told_its_own_fix(standing: Macro, tmp_path: Path) -> None:
+def test_a_container_is_told_its_own_fix(standing: Standing, tmp_path: Path) -> None:
     standing(counters=FORBIDDEN)
     inside = host(tmp_path, {".dockerenv": ""})
     found = run_ncu("ncu", NcuRun("counters", (READ,)), {}, host=inside)
     assert "--cap-add=SYS_ADMIN" in found.reason  # type: ignore[union-attr]  # it was refused
 
 
-def test_a_run_past_its_limit_is_stopped_with_what_it_started(standing: Macro) -> None:
+def test_a_run_past_its_limit_is_stopped_with_what_it_started(standing: Standing) -> None:
     """The stand-in starts a process of its own and sleeps with it for a minute and more."""
     seconds = 61.25
     seen = standing(counters={"mode": "hang", "seconds": seconds})
@@ -306,7 +306,7 @@ def test_an_interrupt_stops_what_was_started() -> None:
     assert not asleep(seconds)
 
 
-def test_what_the_chip_does_not_have_is_a_reason(standing: Macro) -> None:
+def test_what_the_chip_does_not_have_is_a_reason(standing: Standing) -> None:
     standing(counters={"absent": [TF32]}, in_sequence={"absent": [WRITE]})
     found = read(request())
     assert TF32 in found.reasons["tensor src_tf32_dst_fp32"]
@@ -315,7 +315,7 @@ def test_what_the_chip_does_not_have_is_a_reason(standing: Macro) -> None:
     assert "cold" in found.moved
 
 
-def test_a_missing_value_that_is_needed_leaves_out_all_counters(standing: Macro) -> None:
+def test_a_missing_value_that_is_needed_leaves_out_all_counters(standing: Standing) -> None:
     standing(counters={"absent": [SASS.format("ffma")]})
     found = read(request())
     assert found.executed is None
@@ -324,7 +324,9 @@ def test_a_missing_value_that_is_needed_leaves_out_all_counters(standing: Macro)
 
 
 @pytest.mark.parametrize("behaviour", [{"absent": [OPCODES]}, {"sums_alone": True}])
-def test_opcodes_that_are_not_told_are_no_zeros(standing: Macro, behaviour: dict[str, Any]) -> None:
+def test_opcodes_that_are_not_told_are_no_zeros(
+    standing: Standing, behaviour: dict[str, Any]
+) -> None:
     standing(opcodes=behaviour)
     found = read(request())
     assert found.opcodes is None and OPCODES in found.reasons["opcodes"]
@@ -338,7 +340,7 @@ def test_another_tool_is_kept_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ncu.child_variables()[ncu.INJECTED] == "none"
 
 
-def test_runs_of_other_kernels_are_left_out(standing: Macro) -> None:
+def test_runs_of_other_kernels_are_left_out(standing: Standing) -> None:
     standing(opcodes={"extra": 2})
     found = read(request())
     assert found.opcodes is None
@@ -355,7 +357,7 @@ def test_no_ncu_and_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         assert "permission" in said
 
 
-def test_not_asked(standing: Macro) -> None:
+def test_not_asked(standing: Standing) -> None:
     seen = standing()
     assert "--counters" in refused(hardware_counts(request(counters=False)))
     assert "the device is cpu" in refused(hardware_counts(request(device="cpu")))
@@ -410,7 +412,7 @@ def test_the_process_under_ncu_says_why_it_fails() -> None:
 
 
 def test_a_record_keeps_what_was_read(
-    standing: Macro, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     standing()
     found = read(request())
@@ -435,7 +437,7 @@ def profiled(capsys: Capture, *words: str) -> str:
 
 
 def test_the_command_shows_what_was_read(
-    standing: Macro, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     standing(counters={"absent": [WRITE]})
     found = read(request())
@@ -443,7 +445,7 @@ def test_the_command_shows_what_was_read(
     monkeypatch.setattr(measuring, "hardware_counts", lambda asked, note: found)
     out = profiled(capsys, "--device", "cpu", "--counters")
     header = next(line for line in out.splitlines() if "executed" in line)
-    assert "in sequence" in header
+    assert "sequence" in header
     row = next(line for line in out.splitlines() if "toeplitz" in line)
     executed = 2 * 1_048_576 + 562 + 100 + 50 + 20 + 30
     assert f"{executed:,}" in row and "13,824 B" in row
