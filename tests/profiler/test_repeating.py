@@ -387,7 +387,7 @@ def test_profile_and_reconcile_repeat(tmp_path: Path, capsys: pytest.CaptureFixt
     kept = [json.loads(line) for line in path.read_text().splitlines()]
     assert [m["mixer"] for m in kept] == ["me", "we", "me", "we"]
     assert kept[2]["sweep"]["options"] == {"energy": False, "repetition": True}
-    out = run_cli(f"reconcile --from {path}", capsys)
+    out = run_cli(f"reconcile --from {path} --full", capsys)
     assert out.count("latency, measured again") == 2
 
 
