@@ -18,6 +18,7 @@ import torch
 
 import cli
 from costmodel.commands.options import FAILED, MISUSED, bar
+from costmodel.report.formats import formats
 from profiler.reconcile.levels import row_classes
 from profiler.records.store import append, read
 from profiler.sweep import session
@@ -103,7 +104,9 @@ REFUSED = {
     "profile she --dtype fp12": "unknown dtype 'fp12': expected one of fp64, fp32, bf16, fp16",
     "profile she --device abacus": "unknown device 'abacus': expected cpu, cuda or cuda:N",
     "profile she --phase sideways": "--phase 'sideways': expected one of training",
-    "profile she --format pdf": "--format 'pdf': expected one of rich, markdown, latex, csv, json",
+    "profile she --format pdf": (
+        f"--format 'pdf': expected one of {', '.join(formats('rows', 'data'))}"
+    ),
     "profile she --d 0": "size d must lie in 1..",
     "profile she --d 2.5": "size d must be a positive integer",
     "profile self-attention --d 9 --n 2": "self-attention needs d/n to be whole, got 9/2",
@@ -127,7 +130,7 @@ REFUSED = {
     "reconcile she --format pdf": "--format 'pdf': expected one of",
     "check shee": "unknown mixer 'shee'; did you mean 'she'?",
     "check none.py:mine": "no file 'none.py'",
-    "check she --format csv": "--format 'csv': expected one of rich, markdown, latex, json",
+    "check she --format csv": f"--format 'csv': expected one of {', '.join(formats('data'))}",
     "check": "check needs MIXER: costmodel check --help shows what that is",
 }
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import cli
+from costmodel.report.formats import formats
 from profiler.commands import sweeping as command
 from profiler.reconcile import ladder
 from profiler.records.measurement import Measurement
@@ -284,7 +285,7 @@ def test_a_plan_is_printed_and_nothing_is_measured(
     [
         (("--l", "2"), "sweep writes as it measures: give it a file, -o FILE.jsonl"),
         (("--l", "2", "--plan", "--shard", "0/4"), "expected i/n, the i-th of n parts"),
-        (("--l", "2", "--plan", "--format", "latex"), "expected one of rich, markdown, csv, json"),
+        (("--l", "2", "--plan", "--format", "pdf"), ", ".join(formats("rows", "data"))),
         (("--l", "2", "--plan", "--impl", "none"), "no implementation 'none'"),
         (("--l", "0", "--plan"), "size l must lie in 1..2**40, got 0"),
         (("--l", "2", "-o", "missing/runs.jsonl"), "cannot write missing/runs.jsonl: No such file"),
