@@ -150,7 +150,7 @@ def test_grouping_is_that_of_the_operations(
 def test_every_node_and_composite_has_a_rule() -> None:
     from costmodel.language.macros import WRITTEN
     from costmodel.language.nodes import Composite, Fft, Reduce
-    from costmodel.questions.count import RULES as COUNTED
+    from costmodel.questions.counting.executed import RULES as COUNTED
 
     assert set(RULES) == set(COUNTED) | {Composite}
     assert {Fft, Reduce} <= set(RULES) and set(COMPOSITES) == {"scaled", *WRITTEN}

@@ -30,6 +30,8 @@ from costmodel.program import (
 )
 from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.questions import count, evaluate, span, state, subject, traffic
+from costmodel.questions.counting import executed
+from costmodel.questions.counting.executed import Executed
 from costmodel.symbolic import constraints, piecewise, polyhedral_sums
 from costmodel.symbolic.polynomial import Poly
 from tests.small import complete
@@ -173,17 +175,18 @@ def test_without_a_mutation_transforms_agree() -> None:
 
 
 def a_sum_of_r_terms_takes_r_additions(patch: Patch) -> None:
-    def rule(node: Reduce, points: Any) -> Iterator[tuple[str, Any]]:
-        yield "add", points.inside(node.over).number()
+    def rule(node: Reduce, points: Any) -> Iterator[Executed]:
+        yield Executed("add", points, terms=node)
 
-    patch.setitem(count.RULES, Reduce, rule)
+    patch.setitem(executed.RULES, Reduce, rule)
 
 
 def one_addition_is_spared_in_all(patch: Patch) -> None:
-    def rule(node: Reduce, points: Any) -> Iterator[tuple[str, Any]]:
-        yield "add", points.inside(node.over).number() - piecewise.Exact.of(Poly.of(1))
+    def rule(node: Reduce, points: Any) -> Iterator[Executed]:
+        yield Executed("add", points, terms=node)
+        yield Executed("add", points, Poly.of(-1), along=())
 
-    patch.setitem(count.RULES, Reduce, rule)
+    patch.setitem(executed.RULES, Reduce, rule)
 
 
 def the_triangular_bound_is_lost(patch: Patch) -> None:
@@ -197,35 +200,35 @@ def the_triangular_bound_is_lost(patch: Patch) -> None:
 
 
 def functions_are_free(patch: Patch) -> None:
-    patch.setitem(count.RULES, Call, count.RULES[Constant])
+    patch.setitem(executed.RULES, Call, executed.RULES[Constant])
 
 
 def every_function_is_counted_twice(patch: Patch) -> None:
-    true = count.RULES[Call]
+    true = executed.RULES[Call]
 
-    def rule(node: Call, points: Any) -> Iterator[tuple[str, Any]]:
+    def rule(node: Call, points: Any) -> Iterator[Executed]:
         yield from true(node, points)
         yield from true(node, points)
 
-    patch.setitem(count.RULES, Call, rule)
+    patch.setitem(executed.RULES, Call, rule)
 
 
 def divisions_are_multiplications(patch: Patch) -> None:
-    patch.setitem(count.RULES, Div, count.RULES[Mul])
+    patch.setitem(executed.RULES, Div, executed.RULES[Mul])
 
 
 def subtractions_are_free(patch: Patch) -> None:
-    patch.setitem(count.RULES, Sub, count.RULES[Constant])
+    patch.setitem(executed.RULES, Sub, executed.RULES[Constant])
 
 
 def a_real_transform_costs_a_complex_one(patch: Patch) -> None:
-    true = count.RULES[Fft]
+    true = executed.RULES[Fft]
 
-    def rule(node: Fft, points: Any) -> Iterator[tuple[str, Any]]:
-        for name, number in true(node, points):
-            yield name, number + number
+    def rule(node: Fft, points: Any) -> Iterator[Executed]:
+        for one in true(node, points):
+            yield replace(one, times=one.times * 2)
 
-    patch.setitem(count.RULES, Fft, rule)
+    patch.setitem(executed.RULES, Fft, rule)
 
 
 def weights_are_transformed_for_every_input(patch: Patch) -> None:
@@ -309,17 +312,17 @@ def all_rows_are_evaluated_at_once(patch: Patch) -> None:
 
 
 def adding_a_sum_over_no_term_is_an_addition(patch: Patch) -> None:
-    patch.setattr(trip_count.Points, "carried_out", lambda points, node: points.number())
+    patch.setattr(trip_count.Points, "carried_out", lambda points, node: nonempty.EVERYWHERE)
 
 
 def a_sum_that_may_be_empty_takes_r_additions(patch: Patch) -> None:
-    true = count.RULES[Reduce]
+    true = executed.RULES[Reduce]
 
-    def rule(node: Reduce, points: Any) -> Iterator[tuple[str, Any]]:
+    def rule(node: Reduce, points: Any) -> Iterator[Executed]:
         mac = replace(points, accounting="mac")
         yield from true(node, mac if nonempty.may_be_empty(points.equation) else points)
 
-    patch.setitem(count.RULES, Reduce, rule)
+    patch.setitem(executed.RULES, Reduce, rule)
 
 
 def a_sum_over_no_term_spares_an_addition(patch: Patch) -> None:
@@ -355,11 +358,11 @@ def a_context_is_one_of_the_weights(patch: Patch) -> None:
 
 
 def a_gather_costs_an_operation(patch: Patch) -> None:
-    def rule(node: Ref, points: Any) -> Iterator[tuple[str, Any]]:
+    def rule(node: Ref, points: Any) -> Iterator[Executed]:
         if any(isinstance(position, Gather) for position in node.positions):
-            yield "add", points.number()
+            yield Executed("add", points)
 
-    patch.setitem(count.RULES, Ref, rule)
+    patch.setitem(executed.RULES, Ref, rule)
 
 
 def a_lower_bound_is_rounded_down(patch: Patch) -> None:
@@ -367,14 +370,14 @@ def a_lower_bound_is_rounded_down(patch: Patch) -> None:
 
 
 def the_sums_of_two_ranges_are_added_up(patch: Patch) -> None:
-    true = count.RULES[Reduce]
+    true = executed.RULES[Reduce]
 
-    def rule(node: Reduce, points: Any) -> Iterator[tuple[str, Any]]:
+    def rule(node: Reduce, points: Any) -> Iterator[Executed]:
         yield from true(node, points)
         if len(node.parts) > 1:
-            yield "add", points.number()
+            yield Executed("add", points)
 
-    patch.setitem(count.RULES, Reduce, rule)
+    patch.setitem(executed.RULES, Reduce, rule)
 
 
 def only_the_first_range_takes_levels(patch: Patch) -> None:

@@ -43,7 +43,6 @@ TABLES = {
     "notation",
     "nonempty",
     "count",
-    "derivation",
     "span",
     "sequential",
     "critical_path",

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import costmodel as cm
 from cli import app
 from costmodel.errors import EquationError, OracleError, Unsupported
-from costmodel.language.equations import Form, Mixer
+from costmodel.language.equations import Form, Mixer, rows as rows_of
 from costmodel.language.indices import max_, min_, union
 from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Select
@@ -28,7 +28,9 @@ from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program import dependence, tokens, trip_count
 from costmodel.program.phases import iteration_domains
 from costmodel.proofs.against_oracle import OracleComparison
-from costmodel.questions import count, evaluate, span, state
+from costmodel.questions import evaluate, span, state
+from costmodel.questions.counting import executed
+from costmodel.questions.counting.executed import Executed, along
 from costmodel.questions.derivation import sums
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly
@@ -721,25 +723,25 @@ def test_a_choice_among_nothing() -> None:
 
 
 def one_comparison_more(patch: Patch) -> None:
-    true = count.RULES[Select]
+    true = executed.RULES[Select]
 
-    def rule(node: Select, points: Any) -> Iterator[tuple[str, Any]]:
+    def rule(node: Select, points: Any) -> Iterator[Executed]:
         yield from true(node, points)
-        yield "compare", points.number()
+        yield Executed("compare", points)
 
-    patch.setitem(count.RULES, Select, rule)
+    patch.setitem(executed.RULES, Select, rule)
 
 
 def one_knockout_for_all(patch: Patch) -> None:
     """As many comparisons as for one position."""
-    true = count.RULES[Select]
+    true = executed.RULES[Select]
 
-    def rule(node: Select, points: Any) -> Iterator[tuple[str, Any]]:
-        kept, constraints = count.rows_of(points)
-        one = type(points)(points.equation, kept, constraints, points.accounting)
+    def rule(node: Select, points: Any) -> Iterator[Executed]:
+        kept = tuple(index.atom for index in rows_of(points.equation))
+        one = type(points)(points.equation, *along(points, kept), points.accounting)
         yield from true(node, one)
 
-    patch.setitem(count.RULES, Select, rule)
+    patch.setitem(executed.RULES, Select, rule)
 
 
 def a_network_lacks_a_column(patch: Patch) -> None:

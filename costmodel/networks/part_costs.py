@@ -17,7 +17,7 @@ from costmodel.questions.state import state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sizes import LETTERS
-from costmodel.symbolic.sympy_form import Quantity, to_sympy
+from costmodel.symbolic.sympy_form import Symbolic, to_sympy
 
 if TYPE_CHECKING:
     import sympy
@@ -96,7 +96,7 @@ class PartCost:
 
 
 @dataclass(frozen=True)
-class NetworkParameters(Quantity):
+class NetworkParameters(Symbolic):
     """The exact number of parameters of each part, by name; `tables` names the embeddings."""
 
     parts: Mapping[str, Poly]

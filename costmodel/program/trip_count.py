@@ -170,6 +170,8 @@ class Points:
     variables: tuple[str, ...]
     constraints: Constraints
     accounting: str
+    over: tuple[Index, ...] = ()
+    """The indices of the reductions around it, outer first."""
 
     def number(self, places: Places = EVERYWHERE) -> Exact:
         """How many points there are, at some places among them."""
@@ -182,17 +184,16 @@ class Points:
         """Where among the points an expression is no sum over no term."""
         return present(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
 
-    def carried_out(self, node: Binary) -> Exact:
-        """At how many points both sides of an operation are there."""
-        return self.number(
-            both(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
-        )
+    def carried_out(self, node: Binary) -> Places:
+        """Where among the points both sides of an operation are there."""
+        return both(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
 
     def inside(self, over: tuple[Index, ...]) -> Points:
         """The points of an expression under a reduction."""
         constraints = self.constraints.union(*(index.constraints for index in over))
         variables = self.variables + tuple(index.atom for index in over)
-        return replace(self, variables=variables, constraints=constraints)
+        over = self.over + over
+        return replace(self, variables=variables, constraints=constraints, over=over)
 
     def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
         """What stands inside a node, with its points: the terms of a union, range by range."""

@@ -36,7 +36,7 @@ from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, axis_atom
-from costmodel.symbolic.sympy_form import Quantity
+from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
     import sympy
@@ -47,7 +47,7 @@ Regions = dict[Array, list[Constraints]]
 
 
 @dataclass(frozen=True)
-class Activations(Quantity):
+class Activations(Symbolic):
     """Elements kept for the backward pass, per array, for one sequence; exact."""
 
     arrays: Mapping[str, Exact]
@@ -123,7 +123,7 @@ def _renamed(forward: System, regions: Regions) -> Regions:
     waiting = [(array, one) for array, listed in regions.items() for one in listed]
     while waiting:
         array, one = waiting.pop()
-        copies = [e for e in forward.defining.get(array, ()) if is_plain(e)]
+        copies = [e for e in forward.defining.get(array, ()) if is_copy(e)]
         for equation in copies:
             assert isinstance(equation.value, Ref)
             if moved := _source(equation, equation.value, one):
@@ -133,7 +133,7 @@ def _renamed(forward: System, regions: Regions) -> Regions:
     return found
 
 
-def is_plain(equation: Equation) -> bool:
+def is_copy(equation: Equation) -> bool:
     """Whether an equation does nothing but copy entries, each from a place of its own."""
     value = equation.value
     return isinstance(value, Ref) and not any(

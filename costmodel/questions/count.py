@@ -1,42 +1,24 @@
 """How many scalar operations of each class does a mixer execute?
 
-One rule per kind of node: what it costs at every point of the domain around it. Counts are exact
-polynomials (piecewise where they must be) in the sizes.
+The closed forms of the sums over what is executed at each point: exact polynomials (piecewise where
+they must be) in the sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.language.equations import Mixer, System, rows
+from costmodel.language.equations import Mixer, System
 from costmodel.language.functions import CLASSES, TABLE
-from costmodel.language.nodes import (
-    Add,
-    Binary,
-    Bracket,
-    Call,
-    Composite,
-    Constant,
-    Div,
-    Fft,
-    FreeScale,
-    Mul,
-    Neg,
-    Node,
-    Reduce,
-    Ref,
-    Select,
-    Sub,
-    names_in,
-)
-from costmodel.language.rule_table import WRITTEN_OUT, Rules
+from costmodel.language.nodes import Add, FreeScale, Neg, Node, Reduce, Sub
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_domains, phase_name
-from costmodel.program.trip_count import Points, network, terms_of
+from costmodel.program.trip_count import Points
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
+from costmodel.questions.counting.executed import executed
 from costmodel.questions.counting.peers import peer_count
 from costmodel.questions.question import (
     BATCH,
@@ -50,121 +32,7 @@ from costmodel.questions.question import (
     always,
 )
 from costmodel.questions.subject import Training, asked, system_of
-from costmodel.symbolic.constraints import ONE, Constraints, variables_of
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polyhedral_sums import total
-from costmodel.symbolic.polynomial import Poly, atom_name
-
-
-def _free(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
-    return iter(())
-
-
-def _one(name: str) -> Callable[[Binary, Points], Iterator[tuple[str, Exact]]]:
-    def rule(node: Binary, points: Points) -> Iterator[tuple[str, Exact]]:
-        yield name, points.carried_out(node)
-
-    return rule
-
-
-def _call(node: Call, points: Points) -> Iterator[tuple[str, Exact]]:
-    for step in TABLE[node.function].steps:
-        yield step, points.number()
-
-
-def _reduce(node: Reduce, points: Points) -> Iterator[tuple[str, Exact]]:
-    terms = number_of_terms(node, points)
-    name = {"sum": "add", "max": "compare"}[node.kind]
-    spared = node.kind == "max" or points.accounting == "strict"
-    yield name, terms - points.number(points.present(node)) if spared else terms
-
-
-def number_of_terms(node: Reduce, points: Points) -> Exact:
-    """How many terms a reduction has at all points around it."""
-    terms = Exact()
-    for part in node.parts:
-        inner = points.inside(part.over)
-        terms = terms + inner.number(inner.present(part.body))
-    return terms
-
-
-def transforms(points: Points, node: Fft) -> Exact:
-    """How many transforms an equation runs: the points of the indices its operand shares."""
-    shared = set(names_in(node.body.positions))
-    produced = [v for v in points.variables if v not in shared]
-    kept = tuple(v for v in points.variables if v in shared)
-    constraints = frozenset(c for c in points.constraints if not c.letters & set(produced))
-    return total(kept, constraints, ONE)
-
-
-def _fft(node: Fft, points: Points) -> Iterator[tuple[str, Exact]]:
-    """The nominal work of every transform."""
-    number = transforms(points, node)
-    for name, work in node.work.items():
-        yield name, number * work
-
-
-def _select(node: Select, points: Points) -> Iterator[tuple[str, Exact]]:
-    """R - 1 comparisons for each position, the masked entries compared too; a network for a row."""
-    if node.kind == "sort":
-        kept, constraints = rows_of(points)
-        yield "compare", total(kept, constraints, ONE) * network(sorted_entries(node, points))
-    else:
-        yield "compare", number_of_terms(node.maximum, points) - points.number()
-
-
-def rows_of(points: Points) -> tuple[tuple[str, ...], Constraints]:
-    """The points of the rows in which an equation chooses positions."""
-    kept = tuple(index.atom for index in rows(points.equation))
-    produced = {*points.variables} - {*kept}
-    return kept, frozenset(c for c in points.constraints if not c.letters & produced)
-
-
-def sorted_entries(node: Select, points: Points) -> Poly:
-    """How many entries a row holds that is sorted, the same for all rows.
-
-    Raises:
-        Unsupported: rows hold more or fewer entries.
-    """
-    number = terms_of(node.over)
-    for name in sorted(variables_of([number])):
-        rest = (c + Poly.atom(name) for c in points.constraints if -c in points.constraints)
-        value = next((v for v in rest if not variables_of([v])), None)
-        if value is None:
-            raise Unsupported(
-                f"{points.equation.name}: how many comparisons a sort takes depends on index "
-                f"{atom_name(name)}, and these are not summed exactly"
-            )
-        number = number.substitute({name: value})
-    return number
-
-
-RULES: Rules[Callable[..., Iterator[tuple[str, Exact]]]] = Rules(
-    "count",
-    {
-        Constant: _free,
-        Ref: _free,
-        Add: _one("add"),
-        Sub: _one("add"),
-        Mul: _one("mul"),
-        Div: _one("div"),
-        Neg: _free,
-        FreeScale: _free,
-        Call: _call,
-        Reduce: _reduce,
-        Bracket: _free,
-        Fft: _fft,
-        Select: _select,
-        Composite: WRITTEN_OUT,
-    },
-)
-"""Kind of node -> the operations that it executes itself, at all points around it."""
-
-
-def _tally(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
-    yield from RULES[type(node)](node, points)
-    for child, inner in points.under(node):
-        yield from _tally(child, inner)
 
 
 def _points(part: IterationDomain, accounting: str) -> Points:
@@ -174,8 +42,8 @@ def _points(part: IterationDomain, accounting: str) -> Points:
 def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[str, Exact]:
     """Operations per class of some points of one equation."""
     found: dict[str, Exact] = {}
-    for name, number in _tally(part.equation.value, _points(part, accounting)):
-        found[name] = found[name] + number if name in found else number
+    for one in executed(part.equation.value, _points(part, accounting)):
+        found[one.operation] = found.get(one.operation, Exact()) + one.number
     return {name: value for name, value in found.items() if not value.is_zero}
 
 
@@ -189,7 +57,7 @@ def _joined(node: Node, points: Points) -> Exact:
         return _joined(node.body, points)
     if isinstance(node, (Add, Sub)):
         shares = _joined(node.left, points) + _joined(node.right, points)
-        return shares - points.carried_out(node)
+        return shares - points.number(points.carried_out(node))
     if isinstance(node, Reduce) and points.accounting != "strict":
         return Exact()
     return points.number(points.present(node))

@@ -19,14 +19,14 @@ from costmodel.questions.question import (
 )
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
-from costmodel.symbolic.sympy_form import Quantity, to_sympy
+from costmodel.symbolic.sympy_form import Symbolic, to_sympy
 
 if TYPE_CHECKING:
     import sympy
 
 
 @dataclass(frozen=True)
-class Parameters(Quantity):
+class Parameters(Symbolic):
     """The extents of the parameter arrays, in elements; exact."""
 
     arrays: Mapping[str, Poly]

@@ -37,14 +37,14 @@ from costmodel.questions.subject import system_of
 from costmodel.symbolic.constraints import implied, infeasible
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import call
-from costmodel.symbolic.sympy_form import Quantity
+from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
     import sympy
 
 
 @dataclass(frozen=True)
-class PathLength(Quantity):
+class PathLength(Symbolic):
     """Hops between the two positions that are furthest apart; exact."""
 
     exact: Exact

@@ -38,7 +38,7 @@ from costmodel.symbolic.constraints import nonnegative
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, axis_atom
-from costmodel.symbolic.sympy_form import Quantity
+from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
     import sympy
@@ -62,7 +62,7 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Peak(Quantity):
+class Peak(Symbolic):
     """The largest live set of a phase, in elements; exact."""
 
     moments: tuple[Live, ...]

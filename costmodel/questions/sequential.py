@@ -26,14 +26,14 @@ from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import Depth
 from costmodel.symbolic.polynomial import Poly, call
-from costmodel.symbolic.sympy_form import Quantity
+from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
     import sympy
 
 
 @dataclass(frozen=True)
-class Sequential(Quantity):
+class Sequential(Symbolic):
     """Steps that follow one another: the largest of `terms`; exact.
 
     A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.

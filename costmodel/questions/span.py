@@ -62,14 +62,14 @@ from costmodel.symbolic.piecewise_max import (
     with_positive_extrema,
 )
 from costmodel.symbolic.polynomial import Poly, axis_atom, call
-from costmodel.symbolic.sympy_form import Quantity, to_sympy
+from costmodel.symbolic.sympy_form import Symbolic, to_sympy
 
 if TYPE_CHECKING:
     import sympy
 
 
 @dataclass(frozen=True)
-class Span(Quantity):
+class Span(Symbolic):
     """Levels of scalar operations: the largest of `terms`; exact.
 
     A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.

@@ -34,14 +34,14 @@ from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, axis_atom
-from costmodel.symbolic.sympy_form import Quantity
+from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
     import sympy
 
 
 @dataclass(frozen=True)
-class State(Quantity):
+class State(Symbolic):
     """Elements held after t tokens, per array, for one sequence; exact."""
 
     arrays: Mapping[str, Exact]

@@ -72,7 +72,7 @@ def ceil_log2_sympy() -> Any:
     return CeilLog2
 
 
-class Quantity:
+class Symbolic:
     """A derived answer: `.expr` (sympy), `.at(l=128, ...)` (int); notebooks show LaTeX."""
 
     @property

@@ -16,7 +16,7 @@ from costmodel.errors import Unanswered
 from costmodel.language.functions import CLASSES
 from costmodel.program.conventions import PEERS
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.sympy_form import Quantity
+from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
     import sympy
@@ -88,7 +88,7 @@ def with_once(counts: CountsAt) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Counts(Quantity):
+class Counts(Symbolic):
     """Operations per class. `.mul .add .div .exp` and `.total` are sympy expressions.
 
     `classes` holds work that depends on the input, for one sequence; `.once` the work on

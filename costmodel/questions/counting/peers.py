@@ -92,9 +92,9 @@ def _terms(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
         yield from _inside(node, points)
         return
     if isinstance(node, Mul):
-        yield "mul", points.carried_out(node)
+        yield "mul", points.number(points.carried_out(node))
     elif isinstance(node, (Add, Sub)):
-        yield "add", points.carried_out(node)
+        yield "add", points.number(points.carried_out(node))
     for child in node.children:
         yield from _terms(child, points)
 

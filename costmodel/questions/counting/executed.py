@@ -1,0 +1,168 @@
+"""Which operations does an expression execute, and at which points?
+
+One rule per kind of node. A product is done at every point of the ranges around it; a sum of R
+terms takes R - 1 additions (R under `mac`) at every point of the ranges outside it: one for each
+term, and one less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import rows
+from costmodel.language.functions import TABLE
+from costmodel.language.nodes import (
+    Add,
+    Binary,
+    Bracket,
+    Call,
+    Composite,
+    Constant,
+    Div,
+    Fft,
+    FreeScale,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Ref,
+    Select,
+    Sub,
+    names_in,
+)
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
+from costmodel.program.trip_count import Points, network, terms_of
+from costmodel.symbolic.constraints import ONE, Constraints, variables_of
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polyhedral_sums import total
+from costmodel.symbolic.polynomial import Poly, atom_name
+
+
+@dataclass(frozen=True)
+class Executed:
+    """Operations of one class at every point around a node, or at some of them."""
+
+    operation: str
+    points: Points
+    times: Poly = ONE
+    """How many at each point; it names no index."""
+    place: Constraints = frozenset()
+    """Where among the points."""
+    terms: Reduce | None = None
+    """Once for each of these terms, too: one range for each index."""
+    along: tuple[str, ...] | None = None
+    """The indices whose points these are, where an equation does work for several entries at once;
+    all indices around if None."""
+
+    @property
+    def number(self) -> Exact:
+        """How many operations there are in all."""
+        points = self.points
+        if self.along is not None:
+            kept, there = along(points, self.along)
+            return total(kept, there, ONE) * self.times
+        if self.terms is not None:
+            points = points.inside(self.terms.over)
+        return points.number((self.place,)) * self.times
+
+
+def executed(node: Node, points: Points) -> Iterator[Executed]:
+    """The operations of an expression and of those inside it, at some points.
+
+    Raises:
+        Unsupported: how many there are depends on what cannot be summed exactly.
+    """
+    yield from RULES[type(node)](node, points)
+    for child, inner in points.under(node):
+        yield from executed(child, inner)
+
+
+def along(points: Points, names: tuple[str, ...]) -> tuple[tuple[str, ...], Constraints]:
+    """Some of the indices around a node, and the conditions that name no other one."""
+    dropped = {*points.variables} - {*names}
+    return names, frozenset(c for c in points.constraints if not c.letters & dropped)
+
+
+def _nothing(node: Node, points: Points) -> Iterator[Executed]:
+    return iter(())
+
+
+def _once(operation: str, node: Binary, points: Points) -> Iterator[Executed]:
+    """Where both sides are there."""
+    for place in points.carried_out(node):
+        yield Executed(operation, points, place=place)
+
+
+def _call(node: Call, points: Points) -> Iterator[Executed]:
+    for step in TABLE[node.function].steps:
+        yield Executed(step, points)
+
+
+def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
+    operation = {"sum": "add", "max": "compare"}[node.kind]
+    for part in node.parts:
+        for place in points.inside(part.over).present(part.body):
+            yield Executed(operation, points, place=place, terms=part)
+    if node.kind == "max" or points.accounting == "strict":
+        for place in points.present(node):
+            yield Executed(operation, points, Poly.of(-1), place)
+
+
+def _fft(node: Fft, points: Points) -> Iterator[Executed]:
+    """The nominal work of every transform: one for the points of the indices its operand shares."""
+    shared = {*names_in(node.body.positions)}
+    kept = tuple(v for v in points.variables if v in shared)
+    for operation, work in node.work.items():
+        yield Executed(operation, points, work, along=kept)
+
+
+def _select(node: Select, points: Points) -> Iterator[Executed]:
+    """R - 1 comparisons for each position, the masked entries compared too; a network for a row."""
+    if node.kind == "sort":
+        kept = tuple(index.atom for index in rows(points.equation))
+        comparisons = network(_sorted_entries(node, points))
+        yield Executed("compare", points, comparisons, along=kept)
+    else:
+        yield from _reduce(node.maximum, points)
+
+
+def _sorted_entries(node: Select, points: Points) -> Poly:
+    """How many entries a row holds that is sorted, the same for all rows."""
+    number = terms_of(node.over)
+    for name in sorted(variables_of([number])):
+        rest = (c + Poly.atom(name) for c in points.constraints if -c in points.constraints)
+        value = next((v for v in rest if not variables_of([v])), None)
+        if value is None:
+            raise Unsupported(
+                f"{points.equation.name}: how many comparisons a sort takes depends on index "
+                f"{atom_name(name)}, and these are not summed exactly"
+            )
+        number = number.substitute({name: value})
+    return number
+
+
+_add, _mul, _div = (partial(_once, operation) for operation in ("add", "mul", "div"))
+
+RULES: Rules[Callable[..., Iterator[Executed]]] = Rules(
+    "count",
+    {
+        Constant: _nothing,
+        Ref: _nothing,
+        Add: _add,
+        Sub: _add,
+        Mul: _mul,
+        Div: _div,
+        Neg: _nothing,
+        FreeScale: _nothing,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: _nothing,
+        Fft: _fft,
+        Select: _select,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> the operations that it executes itself."""
