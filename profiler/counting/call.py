@@ -59,6 +59,12 @@ def bind(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: An
     return Call(schema.name, bound, result)
 
 
+def written(func: Any, call: Call) -> list[Tensor]:
+    """The tensor arguments that a call writes into."""
+    arguments = [a for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
+    return list(tensors_in([call.arguments[argument.name] for argument in arguments]))
+
+
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """Every tensor in a nest of lists and tuples, in order."""
     if isinstance(value, Tensor):

@@ -2,10 +2,12 @@
 
 Where only a part of a tensor was used, torch fills the gradient of the whole up with zeros, and
 adds and multiplies these like any other number: x[0] and x[1] used apart give [g0, 0] + [0, g1].
-The equations count nothing there. A mask follows, for every gradient, which entries stand for a
-gradient; each dispatched operation is counted again at these entries alone, and the difference is
-what the pass did with such zeros. Zeros from a mask of the model or from padding are numbers, and
-are not counted.
+The equations count nothing there. A mask follows, for every storage, which of its entries stand for
+a gradient; each dispatched operation is counted again at these entries alone, and the difference is
+what the pass did with such zeros. No value is read: an entry is such a zero only where a
+zero-filling operation wrote it, or an operation whose masks are known made it of such zeros.
+Zeros from a mask of the model or from padding are numbers, and so is whatever a forward pass
+computes that runs again inside the backward pass.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from profiler.counting.backward_rules import DERIVATIVES, DISPATCHED_RULES
-from profiler.counting.call import Call, CountError, bind, tensors_in
-from profiler.counting.forward_rules import free, operations_of, rule_for
-from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.call import Call, CountError, bind, is_arithmetic, tensors_in, written
+from profiler.counting.forward_rules import entry_sum, operations_of, product_of, rule_for
+from profiler.counting.operations import NOTHING, Operations, named_operation
 
-FILLING = ("select_backward", "slice_backward")
+FILLING = ("select_backward", "slice_backward", "constant_pad_nd")
 """Operations that give the gradient of a part: zeros everywhere outside the part."""
 
-EMPTY = ("zeros", "zeros_like", "new_zeros")
+EMPTY = ("zeros", "zeros_like", "new_zeros", "zero_")
 """Operations that a backward pass calls for a part that has no gradient at all."""
 
 
@@ -37,9 +39,9 @@ MEANING = "arithmetic with zeros that fill up the gradients of parts, which the 
 class ZeroGradientCounter(TorchDispatchMode):
     """Follows which entries of gradients stand for a gradient, and counts the work on all others.
 
-    The mask of a tensor has the tensor's shape: True where an entry stands for a gradient. A tensor
-    without a mask stands for a gradient everywhere. Masks of meta tensors lie on the CPU; nothing
-    else of a meta tensor is computed.
+    The mask of a tensor has the tensor's shape: True where an entry stands for a gradient. Tensors
+    that share a storage share its mask; a storage without one stands for a gradient everywhere.
+    Masks of meta tensors lie on the CPU; nothing else of a meta tensor is computed.
     """
 
     def __init__(self) -> None:
@@ -50,60 +52,90 @@ class ZeroGradientCounter(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = func._schema.name.removeprefix("aten::")
-        rule = rule_for(func._schema.name, DISPATCHED_RULES)
-        if rule is None:
+        if rule_for(func._schema.name, DISPATCHED_RULES) is None:
             with self:
                 parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
         result = func(*args, **kwargs)
-        call = bind(func, args, kwargs, result)
-        if name in EMPTY:
-            set_mask(result, uniform_mask(result, there=False))
-        elif name in FILLING or any(mask_if_any(t) is not None for t in call.inputs):
-            self.follow(func, name, args, kwargs, call, moves=rule is free or func.is_view)
+        if not func.is_view:
+            call = bind(func, args, kwargs, result)
+            masks = self.masks_of_results(func, args, kwargs, call)
+            for tensor in written(func, call):
+                set_mask(tensor, None)
+            for tensor, mask in masks:
+                set_mask(tensor, mask)
         return result
 
-    def follow(
-        self, func: Any, name: str, args: Any, kwargs: Any, call: Call, *, moves: bool
-    ) -> None:
-        """Count what the call did with zeros, and give its result a mask."""
+    def masks_of_results(
+        self, func: Any, args: Any, kwargs: Any, call: Call
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Count what the call did with zeros; its results that have a mask, each with its mask."""
+        name = call.name.removeprefix("aten::")
         own = name.removesuffix("_")
-        if moves and own not in PLACED:
-            self.moved(func, args, kwargs, call)
-        elif own in COUNTED:
-            carried, mask = COUNTED[own](call)
+        if torch.is_grad_enabled() or any(argument.is_out for argument in func._schema.arguments):
+            return []
+        if name in EMPTY:
+            return [(call.output, uniform_mask(call.output, there=False))]
+        if name not in FILLING and all(mask_if_any(t) is None for t in call.inputs):
+            return []
+        if name in MOVES:
+            return moved(func, args, kwargs, call)
+        if own == "copy":
+            source = mask_of(call.tensor("src"))
+            return [(call.output, source.expand(call.output.shape))]
+        if own in COUNTED:
             try:
                 total = operations_of(call, DISPATCHED_RULES) or NOTHING
             except CountError:
-                return
+                return []
+            carried, mask = COUNTED[own](call)
             self.spent += subtracted(total, carried)
-            set_mask(call.output, mask)
-
-    @staticmethod
-    def moved(func: Any, args: Any, kwargs: Any, call: Call) -> None:
-        """Give the results of an operation that only moves entries their masks: the masks, moved
-        alike."""
-        masked = tree_map(lambda leaf: mask_of(leaf) if isinstance(leaf, Tensor) else leaf, args)
-        try:
-            masks = func(*masked, **kwargs)
-        except (RuntimeError, TypeError, NotImplementedError):  # not defined for booleans
-            return
-        for tensor, mask in zip(tensors_in(call.result), tensors_in(masks), strict=True):
-            set_mask(tensor, mask.bool() if mask.dtype != torch.bool else mask)
+            return [(call.output, mask)]
+        return []
 
 
-PLACED = ("copy", "fill", "zero", "index_put", "_index_put_impl", "masked_fill", "where", "tril",
-          "triu", "scatter", "masked_scatter", "set", "resize")  # fmt: skip
-"""Moves that write into a tensor that existed before, or choose by a mask: every entry of the
-result is taken as a number."""
+MOVED = """
+    _conj_physical _unsafe_index block_diag cat channel_shuffle clone constant_pad_nd diag_embed
+    diagonal_scatter flip gather index index_select narrow_copy pixel_shuffle pixel_unshuffle repeat
+    roll rot90 select_backward select_scatter slice_backward slice_copy slice_scatter split_copy
+    stack view_copy
+"""
+MOVES = frozenset(MOVED.split())
+"""Operations that make a new tensor each entry of which is an entry of an operand, or a constant:
+the mask of the result is made of the operands' masks alike."""
+
+
+def moved(func: Any, args: Any, kwargs: Any, call: Call) -> list[tuple[Tensor, Tensor]]:
+    """The results of an operation of `MOVES`, with the masks moved alike; indices stay indices."""
+
+    def masked(leaf: Any) -> Any:
+        return mask_of(leaf) if isinstance(leaf, Tensor) and is_arithmetic(leaf.dtype) else leaf
+
+    try:
+        masks = func(*tree_map(masked, args), **kwargs)
+    except (RuntimeError, TypeError, NotImplementedError):  # not defined for booleans
+        return []
+    return list(zip(tensors_in(call.result), tensors_in(masks), strict=True))
+
+
+def storage_mask(tensor: Tensor) -> Tensor | None:
+    """The mask of a tensor's whole storage; None where it has none, or is read as entries of
+    another size than those that the mask was made for."""
+    if tensor.layout is not torch.strided:
+        return None
+    storage = tensor.untyped_storage()
+    mask: Tensor | None = getattr(storage, "_stands_for_a_gradient", None)
+    fits = mask is not None and mask.numel() * tensor.element_size() == storage.nbytes()
+    return mask if fits else None
 
 
 def mask_if_any(tensor: Tensor) -> Tensor | None:
-    """The mask of a tensor; None where it has none."""
-    mask: Tensor | None = getattr(tensor, "_stands_for_a_gradient", None)
-    return mask
+    """The mask of a tensor; None where its storage has none."""
+    whole = storage_mask(tensor)
+    if whole is None:
+        return None
+    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def mask_of(tensor: Tensor) -> Tensor:
@@ -114,16 +146,31 @@ def mask_of(tensor: Tensor) -> Tensor:
 
 def uniform_mask(tensor: Tensor, *, there: bool) -> Tensor:
     """A mask of the tensor's shape that is `there` at all entries."""
-    device = "cpu" if tensor.device.type == "meta" else tensor.device
-    return torch.full(tensor.shape, there, dtype=torch.bool, device=device)
+    return torch.full(tensor.shape, there, dtype=torch.bool, device=mask_device(tensor))
+
+
+def mask_device(tensor: Tensor) -> Any:
+    """Where the masks of a tensor lie."""
+    return "cpu" if tensor.device.type == "meta" else tensor.device
 
 
 def set_mask(tensor: Tensor, mask: Tensor | None) -> None:
-    """Give a tensor its mask; a mask that is True everywhere is not kept."""
-    if mask is not None and mask.shape == tensor.shape and not bool(mask.all()):
-        tensor._stands_for_a_gradient = mask  # type: ignore[attr-defined]  # ours
-    elif mask_if_any(tensor) is not None:
-        tensor._stands_for_a_gradient = None  # type: ignore[attr-defined]  # ours
+    """Give the entries of a tensor their mask (None: True everywhere), in the mask of its storage.
+
+    A mask that is True everywhere is not kept, nor one of a type that holds no gradients.
+    """
+    if tensor.layout is not torch.strided or not is_arithmetic(tensor.dtype):
+        return
+    storage: Any = tensor.untyped_storage()
+    whole = storage_mask(tensor)
+    if mask is not None and whole is None:
+        entries = storage.nbytes() // tensor.element_size()
+        whole = torch.ones(entries, dtype=torch.bool, device=mask_device(tensor))
+    if whole is not None:
+        place = whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        place.copy_(uniform_mask(tensor, there=True) if mask is None else mask)
+    kept = whole is not None and not bool(whole.all())
+    storage._stands_for_a_gradient = whole if kept else None
 
 
 def subtracted(total: Operations, carried: Operations) -> Operations:
@@ -138,12 +185,15 @@ def subtracted(total: Operations, carried: Operations) -> Operations:
     )
 
 
-MaskedCount = tuple[Operations, Tensor | None]
+MaskedCount = tuple[Operations, Tensor]
 """The operations on entries that stand for a gradient, and the mask of the result."""
 
 
-def operations_at(call: Call, number: int) -> Operations:
-    """The operations of `number` result entries, where every entry of the result costs the same."""
+def operations_at(call: Call, mask: Tensor) -> Operations:
+    """The operations of a call without those at entries of its result that the mask leaves out.
+
+    An entry costs what all entries cost alike: a remainder belongs to no single entry, and stays.
+    """
     total, entries = operations_of(call, DISPATCHED_RULES) or NOTHING, max(call.output.numel(), 1)
     each = Operations(
         total.mul // entries,
@@ -152,12 +202,13 @@ def operations_at(call: Call, number: int) -> Operations:
         total.exp // entries,
         {name: n // entries for name, n in total.other.items()},
     )
-    return each * number
+    return subtracted(total, each * int((~mask).sum()))
 
 
 def operand_masks(call: Call) -> list[Tensor]:
-    """The masks of all tensor operands, expanded to the result's shape."""
-    return [mask_of(t).expand(call.output.shape) for t in call.inputs]
+    """The masks of all tensor operands, expanded to the result's shape, on the result's device."""
+    device, shape = mask_device(call.output), call.output.shape
+    return [mask_of(t).to(device).expand(shape) for t in call.inputs]
 
 
 def where_all(call: Call) -> MaskedCount:
@@ -165,7 +216,7 @@ def where_all(call: Call) -> MaskedCount:
     mask = operand_masks(call)[0]
     for other in operand_masks(call)[1:]:
         mask = mask & other
-    return operations_at(call, int(mask.sum())), mask
+    return operations_at(call, mask), mask
 
 
 def where_any(call: Call) -> MaskedCount:
@@ -173,14 +224,14 @@ def where_any(call: Call) -> MaskedCount:
     does."""
     first, *rest = operand_masks(call)
     second = rest[0] if rest else torch.ones_like(first)
-    return operations_at(call, int((first & second).sum())), first | second
+    return operations_at(call, first & second), first | second
 
 
 def where_gradient(call: Call) -> MaskedCount:
     """An elementwise derivative, counted at every entry where `grad_output` stands for a
     gradient."""
     mask = mask_of(call.tensor("grad_output"))
-    return operations_at(call, int(mask.sum())), mask
+    return operations_at(call, mask), mask
 
 
 def masked_sum(call: Call) -> MaskedCount:
@@ -190,21 +241,23 @@ def masked_sum(call: Call) -> MaskedCount:
     axes, keep = call.arguments.get("dim"), bool(call.arguments.get("keepdim"))
     every = list(range(mask.dim()))
     terms = mask.to(torch.int64).sum(axes or every, keepdim=keep)
-    adds = int((terms - 1).clamp_min(0).sum())
-    return Operations(add=adds), terms > 0
+    counts = entry_sum(source) * int((terms - 1).clamp_min(0).sum())
+    if source.dtype != call.output.dtype:
+        counts += named_operation("convert") * int(mask.sum())
+    return counts, terms > 0
 
 
 def masked_product(call: Call) -> MaskedCount:
     """A matrix product: R multiplications and R - 1 additions where R terms stand for a
     gradient."""
-    left, right = (mask_of(t).to(torch.float64) for t in call.inputs[:2])
-    terms = left @ right
-    adds = int((terms - 1).clamp_min(0).sum())
-    return Operations(mul=int(terms.sum()), add=adds), terms > 0
+    left, right = call.inputs[:2]
+    terms = mask_of(left).to(torch.float64) @ mask_of(right).to(torch.float64)
+    adds = entry_sum(call.output) * int((terms - 1).clamp_min(0).sum())
+    return product_of(left, right) * int(terms.sum()) + adds, terms > 0
 
 
 COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
-    **dict.fromkeys(("mul", "div", "neg"), where_all),
+    **dict.fromkeys(("mul", "div", "neg", "_to_copy"), where_all),
     **dict.fromkeys(("add", "sub"), where_any),
     **dict.fromkeys(DERIVATIVES, where_gradient),
     "sum": masked_sum,
