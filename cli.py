@@ -6,10 +6,14 @@ prints. `main` is the one place where an error becomes a sentence and an exit co
 
 from __future__ import annotations
 
+import os
+import signal
+
+_INTERRUPTS = signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # while this file loads
+
 import atexit
 import functools
 import gc
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costmodel.commands.options import (
-    FAILED,
     ConventionOption,
-    Failed,
     Force,
     Form,
     Loss,
@@ -34,14 +36,25 @@ from costmodel.commands.options import (
     UsageError,
     apart,
     chosen,
-    complain,
     formatted,
     no_empty_word,
     phases,
     show,
     sized,
+    told,
     trained,
     typeset,
+)
+from costmodel.commands.streams import (
+    FAILED,
+    INTERRUPTED,
+    MISUSED,
+    Failed,
+    complain,
+    end,
+    flush_streams,
+    printed,
+    safe_streams,
 )
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.conventions import convention as read_convention
@@ -74,7 +87,7 @@ def project_version() -> str:
 def show_version(asked: bool) -> None:
     """Print the version and end."""
     if asked:
-        sys.stdout.write(f"costmodel {project_version()}\n")
+        printed(f"costmodel {project_version()}\n")
         raise typer.Exit
 
 
@@ -470,11 +483,16 @@ def wanted(typed: Sequence[str]) -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0, 1 where the job failed, 2 where it cannot be asked for so."""
+    """Run a command and exit: 0, 1 where the job failed, 2 where it cannot be asked for so, 130
+    after an interrupt."""
+    signal.signal(signal.SIGINT, end)
     gc.set_threshold(FEW_COLLECTIONS)
     atexit.register(gc.freeze)  # a process that ends need not search all it holds for cycles
+    safe_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(typed))
+    code = run(typed)
+    flush_streams()
+    sys.exit(code)
 
 
 def run(typed: Sequence[str]) -> int:
@@ -485,16 +503,19 @@ def run(typed: Sequence[str]) -> int:
         with command.make_context("costmodel", list(typed)) as context:
             context.meta["typed"] = tuple(typed)
             command.invoke(context)
-            sys.stdout.flush()
     except typer.Exit as done:
         return done.exit_code
-    except Failed:
+    except Failed as failed:
+        told([str(failed)] if failed.args else [])
         return FAILED
+    except KeyboardInterrupt as interrupt:
+        told(interrupt.args)
+        return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except known_errors() as error:
-        return complain(_sentence(error))
+        complain(_sentence(error))
+        return MISUSED if not isinstance(error, OSError) or error.filename is not None else FAILED
     except Exception as error:
         from costmodel.commands.mistyped import is_of_the_line, sentence
 
@@ -531,10 +552,12 @@ def known_errors() -> tuple[type[Exception], ...]:
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
 
+
+signal.signal(signal.SIGINT, _INTERRUPTS)
 
 if __name__ == "__main__":
     main()

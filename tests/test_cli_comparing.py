@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from costmodel.commands.options import FAILED, MISUSED
+from costmodel.commands.streams import FAILED, MISUSED
 from profiler.doctor import findings
 from profiler.host.probes import NO, YES, ChildExit, MachineFinding, Surroundings
 from profiler.records.store import read

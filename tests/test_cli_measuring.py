@@ -17,7 +17,10 @@ import pytest
 import torch
 
 import cli
-from costmodel.commands.options import FAILED, MISUSED, bar
+from costmodel.commands.options import (
+    bar,
+)
+from costmodel.commands.streams import FAILED, INTERRUPTED, MISUSED
 from costmodel.report.formats import formats
 from profiler.reconcile.levels import row_classes
 from profiler.records.store import append, read
@@ -152,6 +155,10 @@ def test_a_token_beyond_the_weights(capsys: Capture) -> None:
     assert sentence == "me fft (fp32): length 4 is greater than l = 3, where the weights end"
 
 
+def ended(capsys: Capture, *words: str) -> tuple[int, str, str]:
+    return (cli.run(words), *capsys.readouterr())
+
+
 def test_an_interrupt_says_where_the_rest_is(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,12 +171,18 @@ def test_an_interrupt_says_where_the_rest_is(
 
     monkeypatch.setattr(session, "measure", measured)
     path = tmp_path / "results.jsonl"
-    sentence = refused(capsys, "profile", "she", "-o", str(path), *SMALL, code=FAILED)
-    assert sentence == f"interrupted: what was measured before is in {path}"
+    code, out, sentence = ended(capsys, "profile", "she", "-o", str(path), *SMALL)
+    assert code == INTERRUPTED and "self-attention" in out
+    assert sentence == f"costmodel: interrupted: what was measured before is in {path}\n"
     command = "costmodel profile she " + " ".join(SMALL)
     assert read(path) == ([session.by_command(ATTENTION, command)], [])
-    sentence = refused(capsys, "profile", "she", *SMALL, code=FAILED)
-    assert sentence == "interrupted: what was measured before is lost: -o FILE.jsonl keeps it"
+    results = iter([ATTENTION])
+    code, out, sentence = ended(capsys, "reconcile", "she", *SMALL)
+    assert code == INTERRUPTED and "self-attention" in out
+    said = "interrupted: what was measured before is printed alone: -o FILE.jsonl keeps it"
+    assert sentence == f"costmodel: {said}\n"
+    sentence = refused(capsys, "profile", "she", *SMALL, code=INTERRUPTED)
+    assert sentence == "interrupted before anything was measured"
 
 
 class Terminal(StringIO):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from costmodel.commands.options import FAILED
+from costmodel.commands.streams import FAILED
 from profiler.records.store import append, line_of, read
 from tests.growing import along_l
 from tests.recorded import ATTENTION, LAUNCH_BOUND

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import cli
-from costmodel.commands.options import MISUSED
+from costmodel.commands.streams import MISUSED
 
 Capture = pytest.CaptureFixture[str]
 

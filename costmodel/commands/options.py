@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from costmodel.commands.streams import (
+    complain,
+    harmless,
+    interruptible,
+    printed,
+    written_whole,
+)
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.report.formats import formats, write
 from costmodel.symbolic.sizes import LETTERS
@@ -21,16 +28,9 @@ from costmodel.symbolic.sizes import LETTERS
 if TYPE_CHECKING:
     from costmodel.report.document import Document
 
-FAILED, MISUSED = 1, 2
-"""Exit codes: the job failed, or what was asked for cannot be."""
-
 
 class UsageError(ValueError):
     """What was typed does not fit together; the message says what to type instead."""
-
-
-class Failed(Exception):
-    """The command printed its answer, and the answer is bad news."""
 
 
 Command = Callable[..., None]
@@ -211,15 +211,21 @@ def no_source(output: Path | None, files: Sequence[Path]) -> None:
             raise UsageError(f"{output} is read: write to another file, which loses none of it")
 
 
+def new(output: Path | None, force: bool) -> None:
+    """Refuse to overwrite a file without --force."""
+    if output is not None and output.exists() and not force:
+        raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
+
+
 def emit(text: str, output: Path | None, force: bool) -> None:
     """Print, or write a file that does not exist yet."""
+    new(output, force)
     if output is None:
-        sys.stdout.write(text)
+        printed(text)
         return
-    if output.exists() and not force:
-        raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
-    output.write_text(text, encoding="utf-8")
-    sys.stderr.write(f"wrote {output}\n")
+    with written_whole(output) as path:
+        path.write_text(text, encoding="utf-8")
+    sys.stderr.write(harmless(f"wrote {output}\n"))
 
 
 def show(
@@ -235,7 +241,7 @@ def show(
 
     width, colour = screen(output)
     page = Page(width, colour, regenerating(context), **asked)
-    emit(write(document, format_, page), output, force)
+    emit(harmless(write(document, format_, page), colour=colour), output, force)
 
 
 def screen(output: Path | None) -> tuple[int | None, bool]:
@@ -265,7 +271,13 @@ LONGEST_S = 7 * 24 * 3600.0
 @contextmanager
 def bar() -> Iterator[Callable[[int, int, str], None]]:
     """A progress bar with the time that is left on a terminal, nothing in a pipe; the function to
-    call as work goes on."""
+    call as work goes on. Meanwhile Ctrl-C raises KeyboardInterrupt: what was measured is kept."""
+    with interruptible(), _bar() as progress:
+        yield progress
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int, str], None]]:
     if not sys.stderr.isatty():
         yield lambda done, of, what: None
         return
@@ -312,9 +324,3 @@ def apart(context: typer.Context, why: str, *known: str) -> None:
     """Refuse what was typed beside these parameters."""
     if beside := typed_beside(context, *known):
         raise UsageError(f"{why}: leave out {', '.join(beside)}")
-
-
-def complain(sentence: str) -> int:
-    """One sentence on standard error."""
-    sys.stderr.write(f"costmodel: {' '.join(sentence.split())}\n")
-    return MISUSED

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costmodel.commands.options import (
-    Failed,
     UsageError,
     bar,
     chosen,
-    complain,
     formatted,
     phases,
     regenerating,
@@ -22,6 +20,7 @@ from costmodel.commands.options import (
     told,
     typed_beside,
 )
+from costmodel.commands.streams import Failed, complain
 from costmodel.mixers.load import mixer
 from costmodel.report.formats import formats
 from profiler.commands.measuring import LARGEST_SEED, PANEL, TRIALS, WINDOW
@@ -135,6 +134,8 @@ def compare(
             made = comparing.run(run, output)
     show(document(made), format_, None, False, context)
     told(made.failures)
+    if not files and run.notes:
+        raise KeyboardInterrupt
     if made.failures or problems:
         raise Failed
 

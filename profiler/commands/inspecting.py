@@ -8,17 +8,16 @@ from typing import Annotated
 import typer
 
 from costmodel.commands.options import (
-    Failed,
     Force,
     Output,
     bar,
     chosen,
-    complain,
     formatted,
     no_source,
     show,
     told,
 )
+from costmodel.commands.streams import Failed, complain
 from costmodel.report.formats import formats
 
 

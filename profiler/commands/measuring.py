@@ -13,12 +13,10 @@ import typer
 
 from costmodel.commands.options import (
     Command,
-    Failed,
     Mixers,
     UsageError,
     bar,
     chosen,
-    complain,
     formatted,
     phases,
     regenerating,
@@ -27,6 +25,7 @@ from costmodel.commands.options import (
     told,
     typed_beside,
 )
+from costmodel.commands.streams import Failed, complain
 from costmodel.mixers.load import mixer as load_mixer, user_module
 from costmodel.report.formats import formats
 from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
@@ -213,22 +212,27 @@ def measured(asked: Asked, command: str) -> Session:
     limits = LatencyLimits(max_seconds=asked.seconds)
     wanted = requests(planned(asked))
     wanted += map(repetition_of, list(wanted) if asked.repeat else [])
-    try:
-        with bar() as progress:
-            found = session.run(
-                wanted,
-                asked.output,
-                limits=limits,
-                progress=progress,
-                command=command,
-                ceilings=asked.ceilings,
-            )
-    except KeyboardInterrupt:
-        kept = f"is in {asked.output}" if asked.output else "is lost: -o FILE.jsonl keeps it"
-        told([f"interrupted: what was measured before {kept}"])
-        raise Failed from None
+    with bar() as progress:
+        found = session.run(
+            wanted,
+            asked.output,
+            limits=limits,
+            progress=progress,
+            command=command,
+            ceilings=asked.ceilings,
+        )
     told(found.failures)
     return found
+
+
+def not_interrupted(found: Session, output: Path | None) -> None:
+    """Say where the measurements before an interrupt are, and end."""
+    if not found.interrupted:
+        return
+    if not found.measurements:
+        raise KeyboardInterrupt("interrupted before anything was measured")
+    where = f"in {output}" if output else "printed alone: -o FILE.jsonl keeps it"
+    raise KeyboardInterrupt(f"interrupted: what was measured before is {where}")
 
 
 @measuring
@@ -244,6 +248,7 @@ def profile(
     found = measured(asked, regenerating(context))
     if found.measurements:
         show(document(found.measurements), format_, None, False, context)
+    not_interrupted(found, asked.output)
     if found.failures:
         raise Failed
 
@@ -283,5 +288,7 @@ def reconcile(
     told(unknown)
     if made:
         show(document(made, full=full), format_, None, False, context)
+    if source is None:
+        not_interrupted(found, asked.output)
     if problems or unknown:
         raise Failed

@@ -8,18 +8,18 @@ from typing import Annotated
 import typer
 
 from costmodel.commands.options import (
-    Failed,
     Force,
     Output,
     UsageError,
     chosen,
-    complain,
     formatted,
+    new,
     no_source,
     phases,
     show,
     told,
 )
+from costmodel.commands.streams import Failed, complain, written_whole
 from costmodel.report.formats import formats
 from profiler.commands.measuring import Own, import_own
 
@@ -96,15 +96,16 @@ def plot(
     if output is None:
         raise UsageError("plot draws into a file: give it one, such as -o runs.svg")
     chosen(output.suffix.lower().lstrip("."), "the end of the file's name", plotting.FORMATS)
-    if output.exists() and not force:
-        raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
+    new(output, force)
     no_source(output, files)
     import_own(own)
     records, problems = recorded(files, complain)
     wanted = tuple(name for part in listed(phase) for name in phases(part))
     asked = plotting.PlotSelection(along(along_), wanted, listed(dtype), listed(only))
     told(problems)
-    told(plotting.draw(records, asked, output))
+    with written_whole(output) as path:
+        missing = plotting.draw(records, asked, path)
+    told(missing)
     if problems:
         raise Failed
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costmodel.commands.options import (
-    Failed,
     Force,
     UsageError,
     apart,
     bar,
-    complain,
+    new,
     no_source,
     show,
     told,
 )
+from costmodel.commands.streams import Failed, complain
 from profiler.commands.measuring import CEILINGS, ENERGY, REPEAT, TRIALS, WINDOW
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def study(
         show(listing(), "rich", None, False, context)
         return
     found = named(name)
-    if page is not None and page.exists() and not force:
-        raise UsageError(f"{page} exists already: give another file, or --force to overwrite it")
+    new(page, force)
     if source is not None:
         apart(context, "--from takes every record from its file",
               "name", "source", "page", "force")  # fmt: skip
@@ -111,8 +110,8 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
         with bar() as progress:
             return found.measure(manner, output, progress, lambda sentence: told([sentence]))
     except KeyboardInterrupt:
-        told([f"interrupted: what was measured before is in {output}; the same command goes on"])
-        raise Failed from None
+        said = f"interrupted: what was measured before is in {output}; the same command goes on"
+        raise KeyboardInterrupt(said) from None
 
 
 def written(

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costmodel.commands.options import (
-    Failed,
     Force,
     UsageError,
     bar,
     chosen,
-    complain,
     emit,
     formatted,
     no_source,
@@ -25,6 +23,7 @@ from costmodel.commands.options import (
     show,
     told,
 )
+from costmodel.commands.streams import Failed, complain, interruptible
 from costmodel.report.formats import formats
 from profiler.commands.measuring import Asked, measuring, planned
 
@@ -94,7 +93,7 @@ def sweep(
 
     results = Results(asked.output, mixed=allow_mixed)
     told(results.problems)
-    with fleet(asked, manner) as (kind, starts):
+    with interruptible(), fleet(asked, manner) as (kind, starts):
         blocks = blocks_of(replace(asked, device=kind), manner)
         found = swept(blocks, results, starts, retry, regenerating(context))
     conclude(blocks, results, found, retry)
@@ -172,8 +171,8 @@ def swept(
                 command=command,
             )
     except KeyboardInterrupt:
-        told([f"interrupted: {so_far(blocks, results)}; the same command goes on from there"])
-        raise Failed from None
+        said = f"interrupted: {so_far(blocks, results)}; the same command goes on from there"
+        raise KeyboardInterrupt(said) from None
 
 
 def so_far(blocks: Sequence[Block], results: Results) -> str:

@@ -35,6 +35,7 @@ class Session:
     failures: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     """How many points failed of which kind."""
+    interrupted: bool = False
 
     def failed(self, failure: Failure) -> None:
         """Count a failure; equal sentences are said once."""
@@ -52,7 +53,8 @@ def run(
     command: str = "",
     ceilings: bool = False,
 ) -> Session:
-    """Measure requests one by one, in this process, appending each record to `output`.
+    """Measure requests one by one, in this process, appending each record to `output`; those before
+    an interrupt, where one comes.
 
     Args:
         requests: those that repeat others come after them; their records are in the file, and the
@@ -79,7 +81,10 @@ def run(
 
     blocks = [Block("", tuple(Point(request) for request in requests))]
     by = measure_with_ceilings if ceilings else measure
-    settle(blocks, lambda blocks, note: here(blocks, by, limits, note), keep, progress)
+    try:
+        settle(blocks, lambda blocks, note: here(blocks, by, limits, note), keep, progress)
+    except KeyboardInterrupt:
+        session.interrupted = True
     session.measurements, alone = joined(session.measurements)
     session.failures += alone
     return session

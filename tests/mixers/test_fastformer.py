@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import cli
 import costmodel as cm
-from costmodel.commands.options import FAILED
+from costmodel.commands.streams import FAILED
 from costmodel.errors import Unanswered
 from costmodel.proofs.against_oracle import nonzero
 from profiler.modules import registry

@@ -13,7 +13,7 @@ import torch
 import cli
 import costmodel as cm
 from costmodel.claims.crossover import Crossover
-from costmodel.commands.options import FAILED, MISUSED
+from costmodel.commands.streams import FAILED, MISUSED
 from costmodel.errors import Unanswered
 from costmodel.program.conventions import convention
 from costmodel.program.phases import inference_reason

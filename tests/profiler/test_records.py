@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from costmodel.commands.options import FAILED
+from costmodel.commands.streams import FAILED
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.store import append

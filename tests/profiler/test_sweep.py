@@ -252,7 +252,7 @@ def test_an_interrupt_says_how_to_go_on(
     starts = one_worker(until(5, KeyboardInterrupt()))
     monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: starts)
     path = tmp_path / "runs.jsonl"
-    assert run("sweep", *SMALL, "--l", "2,3", "-o", str(path)) == 1
+    assert run("sweep", *SMALL, "--l", "2,3", "-o", str(path)) == 130
     said = f"interrupted: {path} holds 5 of 16 points; the same command goes on from there"
     assert said in capsys.readouterr().err
 
