@@ -46,6 +46,11 @@ SIZES = (
     {"l": 5, "d": 4, "n": 2, "k": 3, "C": 2},
 )
 EVERY = pytest.mark.parametrize("loss", LOSSES)
+IN_TURN = pytest.mark.parametrize(
+    ("name", "form", "loss"),
+    [(*form, (*LOSSES,)[k % len(LOSSES)]) for k, form in enumerate(FORMS)],
+)
+"""Every form with one of the losses, which touch the output alone."""
 SOME = ("self-attention", "she", "gru", "linear-attention", "restricted-attention")
 
 
@@ -63,8 +68,7 @@ def made(mixer: Mixer, form: str, *names: str, accounting: str = "strict") -> Gr
     return found
 
 
-@EVERY
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@IN_TURN
 def test_costs_and_gradients_equal_their_execution(name: str, form: str, loss: str) -> None:
     """Counts, span, traffic, what is kept; gradients besides equal differences of the loss."""
     assert made(builtin(name), form, f"loss={loss}").refused == []
@@ -115,8 +119,7 @@ def target_of(loss: str, shape: tuple[int, ...]) -> Any:
     return generator.uniform(-1, 1, shape)
 
 
-@EVERY
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@IN_TURN
 def test_gradients_begin_where_those_of_torch_do(name: str, form: str, loss: str) -> None:
     """Those of the loss are those that begin at torch's gradient of the output, which is given."""
     mixer = builtin(name)

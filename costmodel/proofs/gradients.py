@@ -18,7 +18,7 @@ from costmodel.language.nodes import Bracket, walk
 from costmodel.oracle.execute import Execution, run
 from costmodel.oracle.interpreter import Values
 from costmodel.proofs.against_oracle import OracleComparison, Sizes, tallies
-from costmodel.questions.evaluate import evaluate_all, gradients
+from costmodel.questions.evaluate import evaluate_system, gradients
 from costmodel.questions.subject import system_of
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ class GradientComparison(OracleComparison):
 
         def output(changed: Mapping[str, Any]) -> Any:
             known = {**arrays, **changed, system.given.name: given}
-            found = evaluate_all(self.mixer, known, sizes, self.form, names, "training-step")
-            return found[system.mixer.role("output").name]
+            return evaluate_system(system.forward, known, sizes)[system.mixer.role("output").name]
 
         for name, slope in self._executed_gradients(system, done):
             values, along = arrays[name], _direction(arrays[name])

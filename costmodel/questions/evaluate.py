@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.errors import EquationError, Unsupported
-from costmodel.language.equations import TRAINED, Equation, Mixer, rank, rows
+from costmodel.language.equations import TRAINED, Equation, Mixer, System, rank, rows
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     OPAQUE,
@@ -82,10 +82,16 @@ def evaluate_all(
 
     `dense` computes pairs only to mask them: it changes costs and no value, so it is left out.
     """
+    rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
+    return evaluate_system(system_of(mixer, form, rewrites, phase), arrays, sizes)
+
+
+def evaluate_system(
+    system: System, arrays: Mapping[str, Values], sizes: Mapping[str, int]
+) -> dict[str, Values]:
+    """Evaluate every array of some equations, by name; see `evaluate`."""
     import numpy as np
 
-    rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
-    system = system_of(mixer, form, rewrites, phase)
     known: dict[str, Values] = {}
     for array in system.mixer.arrays.values():
         if array.role == "output":

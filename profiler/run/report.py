@@ -93,7 +93,7 @@ def _operations(m: Measurement) -> Cell:
     dispatch = m.counts["dispatch"]
     if dispatch["unknown"]:
         listed = ", ".join(dispatch["unknown"])
-        return Missing(f"{m.mixer} {m.implementation}: no counting rule for {listed}")
+        return Missing(f"no counting rule for {listed} in {m.mixer} {m.implementation}")
     operations = dispatch["operations"]
     return int(sum(operations[c] for c in CLASSES) + sum(operations["other"].values()))
 
