@@ -264,6 +264,7 @@ def test_a_gap_is_said_in_the_verdict_and_shown_and_is_no_failure(
     for record in (ATTENTION, replace(ATTENTION, counts=counts, id="another")):
         append(path, record)
     out = printed(capsys, "reconcile", "--from", str(path))
+    assert printed(capsys, "reconcile", "--from", str(path), "--strict", code=FAILED) == out
     assert "unexplained: +1 mul" in out
     assert out.count("\nOperations: self-attention explicit, forward pass") == 1
 

@@ -264,6 +264,9 @@ def reconcile(
     full: Annotated[
         bool, typer.Option("--full", help="Every ladder, also where nothing is unexplained.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 1 where something is unexplained.")
+    ] = False,
     format_: Annotated[str, formatted("rows", "data")] = "rich",
 ) -> None:
     """Theory against measurement: a line for each implementation, and the causes of every gap."""
@@ -273,7 +276,7 @@ def reconcile(
 
     chosen(format_, "--format", formats("rows", "data"))
     if source is not None:
-        if beside := typed_beside(context, "source", "own", "full", "format_"):
+        if beside := typed_beside(context, "source", "own", "full", "strict", "format_"):
             listed = ", ".join(beside)
             raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
         import_own(own)
@@ -290,5 +293,5 @@ def reconcile(
         show(document(made, full=full), format_, None, False, context)
     if source is None:
         not_interrupted(found, asked.output)
-    if problems or unknown:
+    if problems or unknown or (strict and any(ladder.findings for ladder in made)):
         raise Failed

@@ -71,10 +71,10 @@ def study(
     from profiler.studies.registry import listing, study as named
     from profiler.studies.study import Manner
 
-    if list_ or name is None:
+    found = None if name is None else named(name)
+    if list_ or found is None:
         show(listing(), "rich", None, False, context)
         return
-    found = named(name)
     new(page, force)
     if source is not None:
         apart(context, "--from takes every record from its file",

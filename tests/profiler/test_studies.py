@@ -629,6 +629,8 @@ def test_pages_are_what_their_records_give(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_command_lists_and_writes_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert run(["study", "extractor", "--list"]) == 2
+    assert "no study 'extractor': did you mean 'extractors'?" in capsys.readouterr().err
     assert run(["study", "--list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in studies())
