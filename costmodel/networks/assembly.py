@@ -189,7 +189,10 @@ def _pattern(c: Choices, mixers: tuple[str, ...], layers: Poly) -> list[tuple[st
             f"{c.name}: its layers differ ({', '.join(mixers)} in turn), so their number must be "
             f"known: give --L"
         )
-    found = Counter(mixers[k % len(mixers)] for k in range(number))
+    turns, rest = divmod(number, len(mixers))
+    found = Counter(mixers[:rest])
+    for name in mixers:
+        found[name] += turns
     return [(name, Poly.of(found[name])) for name in dict.fromkeys(mixers) if found[name]]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import lcm
 from typing import Any
 
 from costmodel.errors import FormulaError, ModelError, NotPolynomial
@@ -192,10 +193,15 @@ class Choices:
         return replace(self, sizes={**self.sizes, **given}, widths=widths)
 
     @property
+    def period(self) -> int:
+        """After how many layers the mixers of every stack come again."""
+        stacks = [self.mixers] + ([self.encoder_mixers] if self.kind == "encoder-decoder" else [])
+        return lcm(*(len(mixers) for mixers in stacks if len(set(mixers)) > 1))
+
+    @property
     def patterned(self) -> bool:
         """Whether the layers of a stack have different mixers, so that L must be a number."""
-        stacks = [self.mixers] + ([self.encoder_mixers] if self.kind == "encoder-decoder" else [])
-        return any(len(set(mixers)) > 1 for mixers in stacks)
+        return self.period > 1
 
 
 LISTS = ("mixers", "encoder_mixers")

@@ -14,7 +14,7 @@ from costmodel.errors import ModelError, Unanswered, Unsupported
 from costmodel.networks.assembly import Use
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, part_sizes
-from costmodel.networks.schedule import PartRun, Wire, schedule
+from costmodel.networks.schedule import PartRun, Wire, repetition, schedule
 from costmodel.networks.training import (
     RECOMPUTE,
     Graph,
@@ -33,8 +33,8 @@ STEP = "training-step"
 
 
 @dataclass(frozen=True)
-class LargestLiveSet:
-    """The largest live set: its elements, and in words the event during which it is reached."""
+class LiveSet:
+    """A live set: its elements, and in words the event during which they are live."""
 
     elements: int
     when: str
@@ -62,45 +62,56 @@ class _Event:
     keeps: bool = True
 
 
-def largest_live_set(
-    graph: Graph, sizes: Mapping[str, int], recompute: str = "none"
-) -> LargestLiveSet:
+def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> LiveSet:
     """The largest live set of a training step at integer sizes of the network, b among them.
 
     Raises:
         Unsupported: a part whose gradients are not derived.
         SizeError: a size without a value.
     """
-    return _Simulation(graph, sizes, recompute).largest()
+    layers = graph.network.layers or sizes["L"]
+    again = repetition(graph.network, layers)
+    if again is None:
+        return max(_Simulation(graph, sizes, recompute, layers).during(), key=_elements)
+    few = _Simulation(graph, sizes, recompute, again.few).during()
+    more = _Simulation(graph, sizes, recompute, again.more).during(again.between)
+    # what lies between grows from layer to layer by the same number, so that an end has the most
+    grown = (
+        replace(one, elements=one.elements + again.times * (two.elements - one.elements))
+        for one, two in zip(few, more, strict=True)
+    )
+    return max(grown, key=_elements)
+
+
+def _elements(found: LiveSet) -> int:
+    return found.elements
 
 
 class _Simulation:
-    """The live set of a training step, from event to event.
+    """The live set of a training step, from event to event, at a number of layers.
 
     `live` holds the elements of each wire, of each wire's gradient, and, under the number of a run,
     of what the run's part keeps for its gradients.
     """
 
-    def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str) -> None:
+    def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str, layers: int) -> None:
         self.graph, self.sizes = graph, sizes
         self.batch = sizes.get("b", 1)
-        self.runs = schedule(graph.network, graph.network.layers or sizes["L"])
+        self.runs = schedule(graph.network, layers)
         self.events = tuple(_events(self.runs, recompute))
         self.inside = {use: self._own_live_sets(use) for use in {run.use for run in self.runs}}
         self.live: dict[object, int] = {}
         self.needed = self._needed()
 
-    def largest(self) -> LargestLiveSet:
-        """The largest live set."""
-        found = LargestLiveSet(0, "")
+    def during(self, without: range = range(0)) -> Iterator[LiveSet]:
+        """The live set of each event, in order; left out are the events in some layers."""
         for k, event in enumerate(self.events):
             run = self.runs[event.run]
             held = self._during(event, run)
-            if held > found.elements:
+            if run.layer is None or run.layer[2] not in without:
                 words = "forward pass of" if event.kind == "forward" else "gradients of"
-                found = LargestLiveSet(held, f"{words} {run.use.name}")
+                yield LiveSet(held, f"{words} {run.use.name}")
             self._after(k, event, run)
-        return found
 
     def _during(self, event: _Event, run: PartRun) -> int:
         inside = self.inside[run.use]

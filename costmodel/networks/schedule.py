@@ -181,5 +181,34 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
 
 
 def layers_of(network: Assembly) -> int:
-    """A number of layers at which every part has a run: the network's own, or 1."""
-    return network.layers or 1
+    """A number of layers at which every part has a run: one period, or fewer where there are."""
+    period = network.choices.period
+    return min(network.layers or period, period)
+
+
+ENDS = 2
+"""Periods at either end of a stack: what is next to its input or output differs from the rest."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Two small numbers of layers that stand for a large one, as every period adds the same.
+
+    `few` and `more` differ by one period, `times` says how often that period comes beside `few`.
+    Of `more` layers those in `between` come beside the ones of `few`.
+    """
+
+    few: int
+    more: int
+    times: int
+    between: range
+
+
+def repetition(network: Assembly, layers: int) -> Repetition | None:
+    """The small numbers of layers for a large one; None where it is small itself."""
+    period = network.choices.period
+    few = layers % period + 2 * ENDS * period
+    if layers <= few + period:
+        return None
+    between = range(ENDS * period, (ENDS + 1) * period)
+    return Repetition(few, few + period, (layers - few) // period, between)

@@ -16,7 +16,15 @@ from costmodel.networks import parts
 from costmodel.networks.assembly import FORWARD, Assembly, Use
 from costmodel.networks.gradients import PartGradients, gradients
 from costmodel.networks.part_costs import Counting, PartCost, cost, own_parameters, scaled
-from costmodel.networks.schedule import PartRun, Wire, given_arrays, layers_of, readers, schedule
+from costmodel.networks.schedule import (
+    PartRun,
+    Wire,
+    given_arrays,
+    layers_of,
+    readers,
+    repetition,
+    schedule,
+)
 from costmodel.program.wellformed import axes_of, defined
 from costmodel.questions.activations import Activations, kept_entries
 from costmodel.questions.count import count_equations
@@ -205,17 +213,20 @@ def linear_in_layers(
 ) -> dict[tuple[str, Exact], tuple[Poly, Exact]]:
     """A tally of the runs at L layers: key (name, number) -> (times, number*times), times in L.
 
-    Every layer adds the same runs, so the tallies of one layer and of two give that of any L.
+    Every period adds the same runs, so the tallies of two small numbers of layers give that of any.
     """
-    if network.layers is not None:
-        one = tally(schedule(network, network.layers))
-        times = {key: Poly.of(number) for key, number in one.items()}
+    again = None if network.layers is None else repetition(network, network.layers)
+    if network.layers is not None and again is None:
+        few, more, beside = network.layers, network.layers, Poly()
+    elif again is not None:
+        few, more, beside = again.few, again.more, Poly.of(again.times)
     else:
-        one, two = (tally(schedule(network, layers)) for layers in (1, 2))
-        times = {
-            key: Poly.of(one.get(key, 0)) + (L - 1) * (two.get(key, 0) - one.get(key, 0))
-            for key in {**one, **two}
-        }
+        few, more, beside = 1, 2, L - 1
+    one, two = (tally(schedule(network, layers)) for layers in (few, more))
+    times = {
+        key: Poly.of(one.get(key, 0)) + beside * (two.get(key, 0) - one.get(key, 0))
+        for key in {**one, **two}
+    }
     return {key: (number, key[1] * number) for key, number in times.items() if number.terms}
 
 

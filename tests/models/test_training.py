@@ -24,8 +24,8 @@ from costmodel.networks.memory_budget import (
 )
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import PartCost, part_sizes
-from costmodel.networks.schedule import Wire, schedule
-from costmodel.networks.training import Graph, costs, graph_of, kept_activations
+from costmodel.networks.schedule import Wire, repetition, schedule
+from costmodel.networks.training import Graph, _kept_entries, costs, graph_of, kept_activations
 from costmodel.oracle.execute import Execution, random_arrays, run
 from costmodel.questions.question import Missing
 from tests.models.test_network import NETWORKS
@@ -309,7 +309,7 @@ def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
     """Between the forward pass and the gradients: what is kept, and what the network is given."""
     at = {**sizes_of(net), "b": 3}
     graph = graph_of(net, part_costs.counting("strict"))
-    simulation = _Simulation(graph, at, recompute)
+    simulation = _Simulation(graph, at, recompute, net.layers or at["L"])
     for k, event in enumerate(simulation.events):
         if event.kind == "backward":
             break
@@ -329,6 +329,52 @@ def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
         if wire.first and any(w in simulation.live for w in wire.first)
     )
     assert live == 3 * found.each.at(at) + found.alone.at(at) + apart
+
+
+@pytest.mark.parametrize("recompute", ["none", "layers"])
+@every_kind
+def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -> None:
+    counted, choices = part_costs.counting("strict"), net.choices
+    for mixers in (("self-attention",), ("me", "me", "self-attention")):
+        changed = replace(choices, mixers=mixers, form="") if len(mixers) > 1 else choices
+        for layers in (7, 19):
+            many = network(changed, L=layers)
+            at = {**sizes_of(net), "L": layers, "b": 3}
+            graph, again = graph_of(many, counted), repetition(many, layers)
+            assert again is not None or layers <= 5 * changed.period + 2
+            found = largest_live_set(graph, at, recompute)
+            whole = max(
+                _Simulation(graph, at, recompute, layers).during(), key=lambda held: held.elements
+            )
+            assert found == whole
+            kept = _tallied(graph, layers, recompute)
+            assert kept_activations(graph, recompute).each.at(at) == kept
+
+
+def _tallied(graph: Graph, layers: int, recompute: str) -> int:
+    """What every layer keeps, layer by layer."""
+    at = {**sizes_of(graph.network), "L": layers}
+    found = _kept_entries(graph, schedule(graph.network, layers), recompute)
+    return sum(entries.at(at) * times for (_, entries), times in found.items())
+
+
+@pytest.mark.parametrize("mixer", ["self-attention", "self-attention,me,she"])
+def test_a_hundred_thousand_layers_take_as_long_as_ten(
+    mixer: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from costmodel.networks import memory_budget, training
+
+    asked: list[int] = []
+
+    def counted(net: Network, layers: int) -> Any:
+        asked.append(layers)
+        return schedule(net, layers)
+
+    for module in (memory_budget, training):
+        monkeypatch.setattr(module, "schedule", counted)
+    command = f"model gpt-2 --mixer {mixer} --phase training-step --L 100000 --format json"
+    assert cli.run(command.split()) == 0
+    assert json.loads(capsys.readouterr().out) and max(asked) <= 18
 
 
 def test_a_mixer_without_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
