@@ -32,6 +32,7 @@ from profiler.tracing.meta_run.target import (
     Untraceable,
     as_trace_error,
     build_target,
+    listed_sizes,
     nested_tensors,
 )
 
@@ -42,6 +43,10 @@ PEAK: Quantity = ("bytes", "peak")
 MADE: Quantity = ("bytes", "made")
 """The bytes of all storages made, alive or not: they show which powers of sizes the bytes alive
 need."""
+
+
+MOST_BYTES = 2**63 - 1
+"""The bytes of all tensors that are alive are counted up to here."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,8 @@ def _observed(
         recorder = Recorder(list(owned_tensors(built)), shapes=shapes)
         with backend(recorder):
             activations = run_recorded(built, recorder)
+        if max(recorder.alive, default=0) > MOST_BYTES:
+            raise Untraceable(f"at {listed_sizes(sizes)} it holds more than 2**63 bytes at once")
     by_op = recorder.by_operation()
     parameters = list(built.module.parameters())
     return Observation(

@@ -168,3 +168,11 @@ def test_a_gradient_inside_forward_is_counted_without_the_peer() -> None:
     # x x, then g x for either factor, and their sum
     assert_classes(found.forward, mul="3*d*l", add="d*l - 1 + d*l")
     assert any("FlopCounterMode does not run on this module" in note for note in found.notes)
+
+
+def test_more_bytes_than_can_be_counted_are_refused() -> None:
+    def make(l: int) -> tuple[nn.Module, Tensor]:  # weights and their gradient: 2**62 bytes each
+        return nn.Linear(2**30, 2**30, bias=False), torch.empty(1, l, 2**30)
+
+    with pytest.raises(TraceError, match="at l=5 it holds more than 2[*][*]63 bytes at once"):
+        trace(make, over="l")
