@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from math import prod
-from typing import Any
 
 from torch import Tensor
 
-from profiler.counting.call import Call, CountError
+from profiler.counting.call import Call, CountError, Rule
 from profiler.counting.forward_rules import (
     RULES,
-    Rule,
     converted,
     convolution as plain_convolution,
     entry_sum,
@@ -27,11 +25,10 @@ from profiler.counting.forward_rules import (
     real_only,
     reduction,
     row_count,
-    scaled_entry,
-    scatter_add,
     softmax,
     visible_pairs,
 )
+from profiler.counting.indexed_rules import INDEXED_RULES, scatter_summed
 from profiler.counting.operations import (
     COMPARE,
     FUNCTIONS,
@@ -40,6 +37,9 @@ from profiler.counting.operations import (
     named_operation,
     operations_of_steps,
 )
+from profiler.counting.pooling_rules import POOLING_RULES, per_axis
+from profiler.counting.promotion import joined, promoted
+from profiler.counting.transform_rules import any_length_transform
 
 # elementwise derivatives
 
@@ -90,47 +90,6 @@ def safe_softmax(call: Call) -> Operations:
     return softmax(call) + COMPARE * call.tensor("self").numel()
 
 
-# sums into places that indices name
-
-
-def scatter_summed(call: Call, source: str) -> Operations:
-    """Every entry of `source` is added to the entry that an index names."""
-    tensor = call.tensor(source)
-    return entry_sum(tensor) * tensor.numel()
-
-
-INTO: Mapping[str, Operations] = {
-    "sum": Operations(add=1),
-    "prod": Operations(mul=1),
-    "amax": COMPARE,
-    "amin": COMPARE,
-}
-"""Reduction -> the operation that combines a source entry with the entry that an index names."""
-
-
-def scatter_reduced(call: Call, source: str) -> Operations:
-    """Every entry of `source` is combined, by `reduce`, with the entry that an index names."""
-    tensor, kind = call.tensor(source), call.arguments["reduce"]
-    real_only(call, tensor)
-    if kind not in INTO:
-        raise CountError(f"{call.name}: no rule for a {kind}")
-    return INTO[kind] * tensor.numel()
-
-
-def index_add(call: Call) -> Operations:
-    """self + alpha * source at the entries that an index names; alpha = 1 costs nothing."""
-    tensor, alpha = call.tensor("source"), call.arguments["alpha"]
-    scaled = NOTHING if alpha == 1 else scaled_entry(tensor, alpha) * tensor.numel()
-    return scatter_summed(call, "source") + scaled
-
-
-def embedding_backward(call: Call) -> Operations:
-    """Every entry is added to the row that an index names."""
-    if call.arguments["scale_grad_by_freq"]:
-        raise CountError(f"{call.name}: no rule for a scale by frequency")
-    return scatter_summed(call, "grad_output")
-
-
 def softplus_backward(call: Call) -> Operations:
     """z = exp(x); grad * z / (z + 1) where x is below the threshold."""
     if call.arguments["beta"] != 1:
@@ -165,12 +124,6 @@ def touched_positions(call: Call, windows: Sequence[int], kernel: Sequence[int])
             windows, kernel, per_axis(strides, axes), per_axis(dilations, axes), strict=True
         )
     )
-
-
-def per_axis(values: Any, axes: int) -> list[int]:
-    """One number per axis; a single number stands for all axes."""
-    listed = [int(v) for v in values] if isinstance(values, list | tuple) else [int(values)]
-    return listed * axes if len(listed) == 1 else listed
 
 
 def any_convolution(call: Call) -> Operations:
@@ -267,57 +220,7 @@ def fused_attention_backward(call: Call) -> Operations:
     return attention_backward(pairs, rows, seen, width, value.shape[-1], every) * prod(outer)
 
 
-# pooling
-
-
-def window_entries(call: Call, axes: int) -> int:
-    """Entries of one window."""
-    return prod(per_axis(call.arguments["kernel_size"], axes))
-
-
-def max_pool(call: Call, axes: int) -> Operations:
-    """One comparison less than a window has entries."""
-    return COMPARE * (call.output.numel() * (window_entries(call, axes) - 1))
-
-
-def average_pool(call: Call, axes: int) -> Operations:
-    """The sum of a window and one division."""
-    outputs = call.output.numel()
-    return Operations(add=outputs * (window_entries(call, axes) - 1), div=outputs)
-
-
-def average_pool_backward(call: Call, axes: int) -> Operations:
-    """Each gradient is divided once and added to every entry of its window (the loop of torch's
-    kernel)."""
-    windows = call.tensor("grad_output").numel()
-    return Operations(add=windows * window_entries(call, axes), div=windows)
-
-
-@cache
-def adaptive(extent: int, outputs: int) -> int:
-    """Entries of all adaptive windows of one axis: window i runs from floor(i*n/m) to
-    ceil((i+1)*n/m), as the documentation of AdaptiveAvgPool's kernel has it."""
-    return sum(-(-(i + 1) * extent // outputs) - i * extent // outputs for i in range(outputs))
-
-
-def adaptive_entries(source: Sequence[int], result: Sequence[int], axes: int) -> int:
-    """Entries of all windows, over every batch and channel."""
-    windows = prod(adaptive(n, m) for n, m in zip(source[-axes:], result[-axes:], strict=True))
-    return prod(source[:-axes]) * windows
-
-
-def adaptive_pool(call: Call, axes: int) -> Operations:
-    """The sum of each window and one division."""
-    outputs = call.output.numel()
-    entries = adaptive_entries(call.tensor("self").shape, call.output.shape, axes)
-    return Operations(add=entries - outputs, div=outputs)
-
-
-def adaptive_pool_backward(call: Call, axes: int) -> Operations:
-    """Each gradient is divided once and added to every entry of its window."""
-    grad = call.tensor("grad_output")
-    entries = adaptive_entries(call.tensor("self").shape, grad.shape, axes)
-    return Operations(add=entries, div=grad.numel())
+# interpolation
 
 
 def weighted_backward(call: Call, axes: int) -> Operations:
@@ -341,39 +244,12 @@ def variance(call: Call, *, root: bool = False) -> Operations:
     return steps + (FUNCTIONS["sqrt"] * rows if root else NOTHING) + converted(call, source)
 
 
-# transforms
-
-
-def any_length_transform(call: Call, real: str | None) -> Operations:
-    """Transforms of length N: N ceil(log2 N) multiplications and 3/2 as many adds for a real one,
-    twice both for a complex one; nominal, exact where N is a power of two. Over several axes the
-    transforms run one after the other, all but the one along the last axis complex."""
-    side = call.output if real == "output" else call.tensor("self")
-    *others, last = call.arguments["dim"]
-    half = call.tensor("self") if real == "output" else call.output
-    counts = transforms_along(call, side.shape[last], side.numel(), 2 if real is None else 1)
-    for axis in others:
-        counts += transforms_along(call, half.shape[axis], half.numel(), 2)
-    return counts
-
-
-def transforms_along(call: Call, length: int, entries: int, factor: int) -> Operations:
-    """`entries / length` transforms of one length; `factor` is 1 for a real transform, 2 for a
-    complex one."""
-    if length < 1:
-        raise CountError(f"{call.name}: expected a length of at least 1")
-    steps = entries * (length - 1).bit_length()
-    if steps * factor % 2:
-        raise CountError(f"{call.name}: no whole number of adds for an odd length: take even ones")
-    return Operations(mul=steps * factor, add=steps * factor * 3 // 2)
-
-
 # random numbers, and functions counted under their own name
 
 
 def one_per_entry(call: Call, name: str) -> Operations:
     """One operation called `name` at every entry of the result."""
-    return named_operation(name) * call.output.numel()
+    return named_operation(name) * call.output.numel() + promoted(call)
 
 
 def rounded_quotient(call: Call) -> Operations:
@@ -382,7 +258,8 @@ def rounded_quotient(call: Call) -> Operations:
     if mode is None:
         return RULES["div"](call)
     real_only(call, call.output)
-    return (Operations(div=1) + named_operation(mode)) * call.output.numel()
+    each = Operations(div=1) + named_operation(mode)
+    return each * call.output.numel() + promoted(call)
 
 
 DRAWN = "bernoulli exponential normal rand rand_like randn randn_like uniform"
@@ -393,12 +270,12 @@ BY_NAME = """
 """
 
 FREE_BESIDE = """
-    _assert_async _has_same_storage_numel _unsafe_index as_strided_scatter bitwise_xor block_diag
-    channel_shuffle detach_
-    diag_embed diagonal_scatter embedding index_copy index_fill isfinite isneginf isposinf
-    logical_xor masked_scatter narrow_copy pixel_shuffle pixel_unshuffle reflection_pad1d
+    _assert_async _has_same_storage_numel _unsafe_index as_strided_scatter bitwise_xor
+    channel_shuffle detach_ diag_embed diagonal_scatter embedding index_copy
+    index_fill masked_scatter narrow_copy pixel_shuffle pixel_unshuffle reflection_pad1d
     reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
-    resize_ rot90 set_ signbit slice_copy split_copy unsafe_chunk unsafe_split_with_sizes view_copy
+    resize_ rot90 set_ signbit slice_copy split_copy unsafe_chunk unsafe_split_with_sizes
+    view_copy
 """
 
 LAYER_RULES: Mapping[str, Rule] = {
@@ -406,41 +283,25 @@ LAYER_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FREE_BESIDE.split(), free),
     **{name: partial(one_per_entry, name="random") for name in DRAWN.split()},
     **{name: partial(one_per_entry, name=name) for name in BY_NAME.split()},
-    "index_add": index_add,
-    "index_reduce": partial(scatter_reduced, source="source"),
-    "scatter_add": partial(scatter_summed, source="src"),
-    "scatter_reduce": partial(scatter_reduced, source="src"),
+    **INDEXED_RULES,
+    **POOLING_RULES,
     **{
-        f"{kind}_pad{axes}d_backward": partial(scatter_summed, source="grad_output")
+        f"{kind}_pad{axes}d_backward": partial(scatter_summed, places="grad_output")
         for kind in ("reflection", "replication")
         for axes in (1, 2, 3)
     },
-    **{f"max_pool{a}d_with_indices": partial(max_pool, axes=a) for a in (2, 3)},
     **{
-        f"max_pool{a}d_with_indices_backward": partial(scatter_summed, source="grad_output")
-        for a in (2, 3)
-    },
-    **{f"avg_pool{a}d": partial(average_pool, axes=a) for a in (2, 3)},
-    **{f"avg_pool{a}d_backward": partial(average_pool_backward, axes=a) for a in (2, 3)},
-    **{f"_adaptive_avg_pool{a}d": partial(adaptive_pool, axes=a) for a in (2, 3)},
-    **{f"_adaptive_avg_pool{a}d_backward": partial(adaptive_pool_backward, axes=a) for a in (2, 3)},
-    **{
-        f"{kind}{a}d_backward": partial(scatter_summed, source="grad_output")
+        f"{kind}{a}d_backward": partial(scatter_summed, places="grad_output")
         for kind in ("upsample_nearest", "_upsample_nearest_exact")
         for a in (1, 2, 3)
-    },
-    **{
-        f"adaptive_max_pool{a}d_backward": partial(scatter_summed, source="grad_output")
-        for a in (2, 3)
     },
     **{
         f"upsample_{kind}{axes}d_backward": partial(weighted_backward, axes=axes)
         for axes, kind in enumerate(("linear", "bilinear", "trilinear"), 1)
     },
     "_linalg_check_errors": free,
+    "block_diag": joined,
     "prod": partial(reduction, each=Operations(mul=1)),
-    "_unsafe_index_put": scatter_add,
-    "embedding_dense_backward": embedding_backward,
     "softplus_backward": softplus_backward,
     "gelu_backward": gelu_backward,
     "_log_softmax_backward_data": log_softmax_backward,

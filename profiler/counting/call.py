@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from profiler.counting.operations import Operations
 
 OVERWRITTEN_UNREAD = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 
@@ -43,6 +45,10 @@ class Call:
     def inputs(self) -> list[Tensor]:
         """Every tensor argument, lists flattened."""
         return list(tensors_in(list(self.arguments.values())))
+
+
+Rule = Callable[[Call], Operations]
+"""How many operations a call performs."""
 
 
 def bind(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Call:

@@ -1,32 +1,45 @@
 """How many scalar operations does each torch operation perform, by its documented definition?
 
 The sum of R terms is R - 1 adds; entries that a mask discards later are counted, because they are
-computed. Conversions between floating types are `other["convert"]`, one per entry.
+computed. Conversions between floating types are `other["convert"]`, one per entry, also where an
+operation converts its operands by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from profiler.counting.call import Call, CountError, is_arithmetic
+from profiler.counting.call import Call, CountError, Rule, is_arithmetic
 from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations, named_operation
-
-Rule = Callable[[Call], Operations]
+from profiler.counting.promotion import PROMOTING, joined, with_promotion
+from profiler.counting.transform_rules import fft
 
 COMPLEX_PRODUCT = Operations(mul=4, add=2)
 COMPLEX_SUM = Operations(add=2)
 
 
-def product_of(*factors: Tensor) -> Operations:
-    """One product of two entries of these tensors."""
-    if not all(factor.is_complex() for factor in factors):
-        return Operations(mul=2 if any(factor.is_complex() for factor in factors) else 1)
+def complex_value(value: Any) -> bool:
+    """Whether a tensor's entries, or a Python number, are complex."""
+    return value.is_complex() if isinstance(value, Tensor) else isinstance(value, complex)
+
+
+def product_of(*factors: Tensor | complex) -> Operations:
+    """One product of two entries of these tensors, or of an entry and a number."""
+    if not all(map(complex_value, factors)):
+        return Operations(mul=2 if any(map(complex_value, factors)) else 1)
     return COMPLEX_PRODUCT
+
+
+def sum_of(*terms: Tensor | complex) -> Operations:
+    """One addition of two entries of these tensors, or of an entry and a number; a real number
+    leaves the imaginary part as it is."""
+    return COMPLEX_SUM if all(map(complex_value, terms)) else Operations(add=1)
 
 
 def entry_sum(tensor: Tensor) -> Operations:
@@ -58,19 +71,12 @@ def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations
     counts = contraction(call, left, right, axis)
     entries, alpha, beta = call.output.numel(), call.arguments["alpha"], call.arguments["beta"]
     if alpha != 1:
-        counts += scaled_entry(call.output, alpha) * entries
+        counts += product_of(call.output, alpha) * entries
     if beta != 0:
         counts += entry_sum(call.output) * entries
     if beta not in (0, 1):
-        counts += scaled_entry(call.output, beta) * entries
+        counts += product_of(call.output, beta) * entries
     return counts
-
-
-def scaled_entry(tensor: Tensor, factor: complex) -> Operations:
-    """The product of one entry and a Python number."""
-    if isinstance(factor, complex) and tensor.is_complex():
-        return COMPLEX_PRODUCT
-    return Operations(mul=2 if tensor.is_complex() else 1)
 
 
 def convolution(call: Call) -> Operations:
@@ -97,9 +103,7 @@ def elementwise(call: Call, function: str) -> Operations:
 
 def multiply(call: Call) -> Operations:
     """self * other at every output entry; `other` a tensor or a number."""
-    left, right = call.tensor("self"), call.arguments["other"]
-    each = product_of(left, right) if isinstance(right, Tensor) else scaled_entry(left, right)
-    return each * call.output.numel()
+    return product_of(call.tensor("self"), call.arguments["other"]) * call.output.numel()
 
 
 def division(call: Call) -> Operations:
@@ -115,8 +119,9 @@ def division(call: Call) -> Operations:
 def addition(call: Call) -> Operations:
     """self + alpha * other, or minus; alpha = 1 costs nothing."""
     entries, alpha = call.output.numel(), call.arguments.get("alpha", 1)
-    counts = entry_sum(call.output) * entries
-    return counts if alpha in (1, None) else counts + scaled_entry(call.output, alpha) * entries
+    other = call.arguments["other"]
+    counts = sum_of(call.tensor("self"), other) * entries
+    return counts if alpha in (1, None) else counts + product_of(other, alpha) * entries
 
 
 def multiply_then_add(call: Call) -> Operations:
@@ -124,7 +129,7 @@ def multiply_then_add(call: Call) -> Operations:
     out = call.output
     counts = product_of(call.tensor("tensor1"), call.tensor("tensor2")) + entry_sum(out)
     if call.arguments["value"] != 1:
-        counts += scaled_entry(out, call.arguments["value"])
+        counts += product_of(out, call.arguments["value"])
     return counts * out.numel()
 
 
@@ -168,6 +173,11 @@ def softplus(call: Call) -> Operations:
     counts = elementwise(call, "softplus")
     scaled = Operations(mul=1, div=1) * call.output.numel()
     return counts if call.arguments["beta"] == 1 else counts + scaled
+
+
+def two_comparisons(call: Call) -> Operations:
+    """A comparison with either infinity at every output entry."""
+    return comparison(call) * 2
 
 
 def comparison(call: Call) -> Operations:
@@ -264,31 +274,7 @@ def row_count(call: Call, tensor: Tensor) -> int:
     return tensor.numel() // length if length else 0
 
 
-# transforms and attention
-
-
-def transform_rows(call: Call, length: int, entries: int, factor: int) -> Operations:
-    """`entries / length` radix-2 transforms of a power of two N, nominal: N log2 N multiplications
-    and 3/2 N log2 N adds for a real one (`factor` 1), twice that for a complex one (2)."""
-    if length < 1 or length & (length - 1):
-        raise CountError(f"{call.name}: expected a length that is a power of two, got {length}")
-    steps = (length.bit_length() - 1) * (entries // length) * length
-    return Operations(mul=steps * factor, add=steps * factor * 3 // 2)
-
-
-def single_axis(call: Call) -> int:
-    """The one axis that a transform runs along."""
-    axes = call.arguments["dim"]
-    if len(axes) != 1:
-        raise CountError(f"{call.name}: no rule for a transform over {len(axes)} axes at once")
-    return int(axes[0])
-
-
-def fft(call: Call, real: str | None) -> Operations:
-    """`real` names the side that is real ("self", "output"), None where both are complex."""
-    side = call.output if real == "output" else call.tensor("self")
-    length = side.shape[single_axis(call)]
-    return transform_rows(call, length, side.numel(), 2 if real is None else 1)
+# attention
 
 
 def visible_pairs(rows: int, keys: int, causal: bool) -> int:
@@ -330,34 +316,31 @@ def free(call: Call) -> Operations:
 
 
 def conversion(call: Call) -> Operations:
-    """A copy that may change the floating type; a copy that does not is free."""
+    """A copy that may change the floating type; a copy that does not is free. To a boolean: whether
+    an entry is zero."""
     source = call.arguments["src"] if "src" in call.arguments else call.arguments["self"]
+    if call.output.dtype == torch.bool and isinstance(source, Tensor):
+        return COMPARE * (source.numel() if is_arithmetic(source.dtype) else 0)
     return converted(call, source) if isinstance(source, Tensor) else NOTHING
 
 
-def scatter_add(call: Call) -> Operations:
-    """Writing is free; accumulating adds each written entry once."""
-    if not call.arguments.get("accumulate"):
-        return NOTHING
-    return entry_sum(call.output) * call.tensor("values").numel()
-
-
-def scatter_write(call: Call) -> Operations:
-    """Writing is free; with `reduce` every written entry is an addition or a product."""
-    each = {"add": entry_sum(call.output), "multiply": product_of(call.output, call.output)}
-    return each.get(call.arguments.get("reduce", ""), NOTHING) * call.tensor("index").numel()
+def truth(call: Call) -> Operations:
+    """Whether entries are not zero: one comparison for each that is a number, none for booleans."""
+    return COMPARE * sum(t.numel() for t in call.inputs if is_arithmetic(t.dtype))
 
 
 FREE_NAMES = """
-    _conj_physical _local_scalar_dense _reshape_alias _unsafe_view all any arange as_strided_
-    bitwise_and bitwise_not bitwise_or cat clone constant_pad_nd empty empty_like empty_permuted
-    empty_strided eye fill flip full full_like gather index index_select isinf isnan lift_fresh
-    logical_and logical_not logical_or masked_fill new_empty new_empty_strided new_full new_ones
-    new_zeros nonzero ones ones_like repeat roll scalar_tensor select_backward
-    select_scatter slice_backward slice_scatter squeeze_ stack t_ transpose_ tril tril_indices triu
-    triu_indices unsafe_split unsqueeze_ where zero zeros zeros_like
+    _conj_physical _local_scalar_dense _reshape_alias _unsafe_view arange as_strided_
+    bitwise_and bitwise_not bitwise_or clone constant_pad_nd empty empty_like empty_permuted
+    empty_strided eye fill flip full full_like gather index index_select lift_fresh masked_fill
+    new_empty new_empty_strided new_full new_ones new_zeros ones ones_like repeat roll
+    scalar_tensor select_backward select_scatter slice_backward slice_scatter squeeze_ t_
+    transpose_ tril tril_indices triu triu_indices unsafe_split unsqueeze_ zero zeros zeros_like
 """
 FREE = frozenset(FREE_NAMES.split())
+
+JOINED = ("cat", "stack", "where")
+"""Moves of several operands, which may differ in type."""
 
 # Views, which the dispatcher marks as such, and composites of moves, which it takes apart.
 MOVED = """
@@ -374,10 +357,15 @@ for."""
 
 UNARY = {name: name for name in FUNCTIONS if name not in WITH_ARGUMENTS}
 
-RULES: Mapping[str, Rule] = {
+PLAIN_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FREE, free),
     **{name: partial(elementwise, function=function) for name, function in UNARY.items()},
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), comparison),
+    **dict.fromkeys(("isnan", "isposinf", "isneginf"), comparison),
+    "isinf": two_comparisons,
+    **dict.fromkeys(("all", "any", "nonzero"), truth),
+    **dict.fromkeys(("logical_and", "logical_not", "logical_or", "logical_xor"), truth),
+    **dict.fromkeys(JOINED, joined),
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), comparison),
     **dict.fromkeys(("clamp_min", "clamp_max"), comparison),
     **dict.fromkeys(("max", "min"), extreme),
@@ -385,9 +373,8 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("argmax", "argmin"), partial(reduction, each=COMPARE)),
     **dict.fromkeys(("add", "sub", "rsub"), addition),
     **dict.fromkeys(("_to_copy", "copy"), conversion),
-    **dict.fromkeys(("index_put", "_index_put_impl"), scatter_add),
-    "scatter": scatter_write,
     "mm": partial(contraction, left="self", right="mat2", axis=-1),
+    "_int_mm": partial(contraction, left="self", right="mat2", axis=-1),
     "bmm": partial(contraction, left="self", right="mat2", axis=-1),
     "mv": partial(contraction, left="self", right="vec", axis=-1),
     "dot": partial(contraction, left="self", right="tensor", axis=-1),
@@ -420,6 +407,16 @@ RULES: Mapping[str, Rule] = {
     "_scaled_dot_product_cudnn_attention": fused_attention,
 }
 
+RULES: Mapping[str, Rule] = {
+    **PLAIN_RULES,
+    **{n: partial(with_promotion, rule=PLAIN_RULES[n]) for n in PROMOTING.split()},
+}
+
+CONTRACTIONS = (
+    "_int_mm", "addmm", "addmv", "baddbmm", "bmm", "convolution", "dot", "mm", "mv"
+)  # fmt: skip
+"""Sums of products, whatever the type of the numbers."""
+
 
 def nominal(name: str) -> str:
     """The algorithm by which an operation is counted although its kernel may run another one
@@ -429,6 +426,14 @@ def nominal(name: str) -> str:
         return "Fourier transforms"
     fused = RULES.get(operation.removesuffix("_backward")) is fused_attention
     return "fused attention" if fused else ""
+
+
+def nominal_words(names: Iterable[str]) -> str:
+    """Which of these operations are counted by an algorithm that their kernels may not run, in
+    words; "" where none is."""
+    kinds = dict.fromkeys(filter(None, map(nominal, names)))
+    what = " and ".join(kinds)
+    return f"nominal for {what}: counted by documented arithmetic, not observed" if kinds else ""
 
 
 def rule_for(name: str, rules: Mapping[str, Rule] = RULES) -> Rule | None:
@@ -443,19 +448,20 @@ def rule_for(name: str, rules: Mapping[str, Rule] = RULES) -> Rule | None:
 
 
 def only_moves(name: str) -> bool:
-    """Whether an operation only moves, fills or selects entries."""
+    """Whether an operation only moves, fills or selects entries, or asks whether they are zero."""
     operation = name.removeprefix("aten::")
-    return rule_for(name) is free or operation.removesuffix("_") in MOVES_BY_NAME
+    return rule_for(name) in (free, joined, truth) or operation.removesuffix("_") in MOVES_BY_NAME
 
 
 def operations_of(call: Call, rules: Mapping[str, Rule] = RULES) -> Operations | None:
     """The operations of one call, None where the operation has no rule; CountError where the rule
     does not cover the arguments. Arithmetic on integers and booleans alone is indexing, and
-    free."""
+    free; their matrix products and convolutions are not."""
     rule = rule_for(call.name, rules)
     if rule is None:
         return None
     touched = [*call.inputs, *([call.result] if isinstance(call.result, Tensor) else [])]
-    if touched and not any(is_arithmetic(tensor.dtype) for tensor in touched):
+    indexing = call.name.removeprefix("aten::") not in CONTRACTIONS
+    if indexing and touched and not any(is_arithmetic(tensor.dtype) for tensor in touched):
         return NOTHING
     return rule(call)

@@ -19,7 +19,7 @@ from costmodel.program.conventions import PEERS, Peer
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.counting.peers import contraction_counts, no_backward
 from costmodel.questions.subject import system_of
-from profiler.counting.forward_rules import nominal
+from profiler.counting.forward_rules import nominal, nominal_words
 from profiler.counting.operations import Classes
 from profiler.counting.zero_gradients import MEANING
 from profiler.hardware.result import hardware_level
@@ -129,9 +129,7 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
         listed = ", ".join(f"{k} ({v['calls']} calls)" for k, v in dispatch["unknown"].items())
         said.append(f"incomplete: no counting rule for {listed}")
     counted = [name for name in dispatch["by_op"] if name not in dispatch["unknown"]]
-    if kinds := dict.fromkeys(filter(None, map(nominal, counted))):
-        what = " and ".join(kinds)
-        said.append(f"nominal for {what}: counted by documented arithmetic, not observed")
+    said += filter(None, [nominal_words(counted)])
     third = {"3": "; ".join(said)} if said else {}
     return third | untold(measurement)
 

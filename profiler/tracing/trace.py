@@ -11,6 +11,7 @@ from typing import Any
 
 from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.polynomial import Poly
+from profiler.counting.forward_rules import nominal_words
 from profiler.tracing import step_functions
 from profiler.tracing.divisions import Divisions, formula_of_poly, sizes_divided
 from profiler.tracing.extrapolate import extrapolator
@@ -256,6 +257,8 @@ class FormulaSearch:
         sizes = points.variables.sizes(points.named(base))
         notes = [*points.notes, *observation_notes(first, "b" if "b" in sizes else "1")]
         notes += counted_at(points, quantities)
+        counted = [name for (_, name), operation in first.by_op.items() if operation.known]
+        notes += filter(None, [nominal_words(counted)])
         flops: FlopCounter | None = None
         try:
             flops = flop_counter(points.target, sizes, points.backend)

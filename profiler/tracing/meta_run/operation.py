@@ -12,7 +12,8 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 
 from profiler.counting.backward_rules import TRACED_RULES
-from profiler.counting.forward_rules import Rule, free, rule_for
+from profiler.counting.call import Rule
+from profiler.counting.forward_rules import free, rule_for
 from profiler.counting.operations import NOTHING, Operations
 
 COMPOSITE = "CompositeImplicitAutograd"

@@ -406,6 +406,20 @@ def test_a_rule_that_reaches_even_sizes_alone_names_them() -> None:
     assert trace(Transformed, over="l:2,d").complete
 
 
+def test_what_is_counted_nominally_says_so() -> None:
+    """What is proven of a Fourier transform is the count by its definition."""
+
+    class Transformed(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = torch.fft.rfft(x.detach(), dim=1).real
+            return y
+
+    found = trace(Transformed, over="l:2,d")
+    said = "nominal for Fourier transforms: counted by documented arithmetic, not observed"
+    assert said in found.notes
+    assert not any("nominal" in note for note in trace(nn.Tanh, over="l,d").notes)
+
+
 def test_what_runs_at_small_sizes_alone_is_not_listed() -> None:
     class Small(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

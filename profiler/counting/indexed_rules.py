@@ -1,0 +1,105 @@
+"""How many scalar operations do sums into places take that indices name?
+
+A sum of R terms into zeros is R adds here: R depends on the indices, not on shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+
+import torch
+
+from profiler.counting.call import Call, CountError, Rule
+from profiler.counting.forward_rules import entry_sum, product_of, real_only
+from profiler.counting.operations import COMPARE, NOTHING, Operations
+
+
+def named_entries(call: Call) -> int:
+    """Entries of `self[indices]`, which `indices` name: the indices broadcast, times the axes that
+    have none. A mask names an entry for each True."""
+    target, shapes, free_axes, axis = call.tensor("self"), [], 1, 0
+    for index in call.arguments["indices"]:
+        if index is None:
+            free_axes, axis = free_axes * target.shape[axis], axis + 1
+        elif index.dtype in (torch.bool, torch.uint8):
+            if index.is_meta:
+                raise CountError(f"{call.name}: how many entries a mask names depends on values")
+            shapes.append((int(index.count_nonzero()),))
+            axis += index.dim()
+        else:
+            shapes.append(tuple(index.shape))
+            axis += 1
+    together: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # untyped
+    return prod(together) * free_axes * prod(target.shape[axis:])
+
+
+def index_put(call: Call) -> Operations:
+    """Writing is free; accumulating adds to every entry that the indices name."""
+    if not call.arguments.get("accumulate"):
+        return NOTHING
+    return entry_sum(call.output) * named_entries(call)
+
+
+def scatter_write(call: Call) -> Operations:
+    """Writing is free; with `reduce` every written entry is an addition or a product."""
+    each = {"add": entry_sum(call.output), "multiply": product_of(call.output, call.output)}
+    return each.get(call.arguments.get("reduce", ""), NOTHING) * call.tensor("index").numel()
+
+
+def scatter_summed(call: Call, places: str) -> Operations:
+    """An addition for each entry of `places`, which says where it goes to."""
+    return entry_sum(call.output) * call.tensor(places).numel()
+
+
+INTO: Mapping[str, Operations] = {
+    "sum": Operations(add=1),
+    "prod": Operations(mul=1),
+    "amax": COMPARE,
+    "amin": COMPARE,
+}
+"""Reduction -> the operation that combines a source entry with the entry that an index names."""
+
+
+def scatter_reduced(call: Call, places: str) -> Operations:
+    """An entry for each of `places` is combined, by `reduce`, with the entry that an index
+    names."""
+    kind = call.arguments["reduce"]
+    real_only(call, call.output)
+    if kind not in INTO:
+        raise CountError(f"{call.name}: no rule for a {kind}")
+    if not call.arguments["include_self"]:
+        raise CountError(f"{call.name}: no rule where entries of self are left out")
+    return INTO[kind] * call.tensor(places).numel()
+
+
+def index_add(call: Call) -> Operations:
+    """self + alpha * source at the entries that an index names; alpha = 1 costs nothing."""
+    source, alpha = call.tensor("source"), call.arguments["alpha"]
+    scaled = NOTHING if alpha == 1 else product_of(source, alpha) * source.numel()
+    return scatter_summed(call, "source") + scaled
+
+
+def embedding_backward(call: Call) -> Operations:
+    """Every entry is added to the row that an index names; rows of `padding_idx` are left out."""
+    if call.arguments["scale_grad_by_freq"]:
+        raise CountError(f"{call.name}: no rule for a scale by frequency")
+    grad, rows, left_out = call.tensor("grad_output"), call.tensor("indices"), 0
+    if call.arguments["padding_idx"] >= 0:
+        if rows.is_meta:
+            raise CountError(f"{call.name}: which rows are padding depends on values")
+        left_out = int((rows == call.arguments["padding_idx"]).sum())
+    width = grad.shape[-1]
+    return entry_sum(grad) * ((rows.numel() - left_out) * width)
+
+
+INDEXED_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("index_put", "_index_put_impl", "_unsafe_index_put"), index_put),
+    "scatter": scatter_write,
+    "scatter_add": partial(scatter_summed, places="index"),
+    "scatter_reduce": partial(scatter_reduced, places="index"),
+    "index_add": index_add,
+    "index_reduce": partial(scatter_reduced, places="source"),
+    "embedding_dense_backward": embedding_backward,
+}

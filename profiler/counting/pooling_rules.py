@@ -1,0 +1,122 @@
+"""How many scalar operations do pooling layers and their derivatives perform?
+
+Positions of the padding are counted, as for convolutions; what a window of `ceil_mode` has beyond
+them is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from math import prod
+from typing import Any
+
+from profiler.counting.call import Call, Rule
+from profiler.counting.indexed_rules import scatter_summed
+from profiler.counting.operations import COMPARE, Operations
+
+
+def per_axis(values: Any, axes: int) -> list[int]:
+    """One number per axis; a single number stands for all axes."""
+    listed = [int(v) for v in values] if isinstance(values, list | tuple) else [int(values)]
+    return listed * axes if len(listed) == 1 else listed
+
+
+@cache
+def entries_along(
+    extent: int, windows: int, kernel: int, stride: int, padding: int, dilation: int
+) -> int:
+    """Entries of all windows of one axis, those beyond the padding left out.
+
+    >>> entries_along(10, 5, 3, 2, 0, 1)  # the last window begins at 8 and has two entries
+    14
+    """
+    end = extent + 2 * padding
+    reach = dilation * (kernel - 1) + 1
+    whole = max(min((end - reach) // stride + 1, windows), 0)
+    parts = (-(-(end - i * stride) // dilation) for i in range(whole, windows))
+    return whole * kernel + sum(max(0, min(kernel, part)) for part in parts)
+
+
+def window_entries(call: Call, result: Sequence[int], axes: int) -> int:
+    """Entries of all windows, over every batch and channel; `result` is the shape that has an entry
+    for each window."""
+    source = call.tensor("self").shape
+    kernel = per_axis(call.arguments["kernel_size"], axes)
+    given = zip(
+        source[-axes:],
+        result[-axes:],
+        kernel,
+        per_axis(call.arguments["stride"] or kernel, axes),
+        per_axis(call.arguments["padding"], axes),
+        per_axis(call.arguments.get("dilation", 1), axes),
+        strict=True,
+    )
+    return prod(result[:-axes]) * prod(entries_along(*axis) for axis in given)
+
+
+def max_pool(call: Call, axes: int) -> Operations:
+    """One comparison less than a window has entries."""
+    return COMPARE * (window_entries(call, call.output.shape, axes) - call.output.numel())
+
+
+def average_pool(call: Call, axes: int) -> Operations:
+    """The sum of a window and one division."""
+    outputs = call.output.numel()
+    return Operations(add=window_entries(call, call.output.shape, axes) - outputs, div=outputs)
+
+
+def average_pool_backward(call: Call, axes: int) -> Operations:
+    """Each gradient is divided once and added to every entry of its window (the loop of torch's
+    kernel)."""
+    grad = call.tensor("grad_output")
+    return Operations(add=window_entries(call, grad.shape, axes), div=grad.numel())
+
+
+@cache
+def adaptive(extent: int, outputs: int) -> int:
+    """Entries of all adaptive windows of one axis: window i runs from floor(i*n/m) to
+    ceil((i+1)*n/m), as the documentation of AdaptiveAvgPool's kernel has it."""
+    return sum(-(-(i + 1) * extent // outputs) - i * extent // outputs for i in range(outputs))
+
+
+def adaptive_entries(source: Sequence[int], result: Sequence[int], axes: int) -> int:
+    """Entries of all windows, over every batch and channel."""
+    windows = prod(adaptive(n, m) for n, m in zip(source[-axes:], result[-axes:], strict=True))
+    return prod(source[:-axes]) * windows
+
+
+def adaptive_max_pool(call: Call, axes: int) -> Operations:
+    """One comparison less than a window has entries."""
+    entries = adaptive_entries(call.tensor("self").shape, call.output.shape, axes)
+    return COMPARE * (entries - call.output.numel())
+
+
+def adaptive_pool(call: Call, axes: int) -> Operations:
+    """The sum of each window and one division."""
+    outputs = call.output.numel()
+    entries = adaptive_entries(call.tensor("self").shape, call.output.shape, axes)
+    return Operations(add=entries - outputs, div=outputs)
+
+
+def adaptive_pool_backward(call: Call, axes: int) -> Operations:
+    """Each gradient is divided once and added to every entry of its window."""
+    grad = call.tensor("grad_output")
+    entries = adaptive_entries(call.tensor("self").shape, grad.shape, axes)
+    return Operations(add=entries, div=grad.numel())
+
+
+POOLING_RULES: Mapping[str, Rule] = {
+    f"{before}{axes}d{after}": partial(rule, **given)
+    for axes in (2, 3)
+    for before, after, rule, given in (
+        ("max_pool", "_with_indices", max_pool, {"axes": axes}),
+        ("max_pool", "_with_indices_backward", scatter_summed, {"places": "grad_output"}),
+        ("adaptive_max_pool", "", adaptive_max_pool, {"axes": axes}),
+        ("adaptive_max_pool", "_backward", scatter_summed, {"places": "grad_output"}),
+        ("avg_pool", "", average_pool, {"axes": axes}),
+        ("avg_pool", "_backward", average_pool_backward, {"axes": axes}),
+        ("_adaptive_avg_pool", "", adaptive_pool, {"axes": axes}),
+        ("_adaptive_avg_pool", "_backward", adaptive_pool_backward, {"axes": axes}),
+    )
+}

@@ -1,0 +1,41 @@
+"""Which conversions does an operation make by itself, whose operands are of several types?"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import torch
+
+from profiler.counting.call import Call, Rule, is_arithmetic, tensors_in
+from profiler.counting.operations import NOTHING, Operations, named_operation
+
+
+def promoted(call: Call) -> Operations:
+    """Conversions that an operation makes by itself: of operands that are not of the floating type
+    in which it computes, and of its result where that has another one. Tensors without an axis
+    count as numbers, which take the type of the others."""
+    given = [value for name, value in call.arguments.items() if name != "out"]
+    operands = [t for t in tensors_in(given) if is_arithmetic(t.dtype) and t.dim()]
+    if not operands:
+        return NOTHING
+    common = reduce(torch.promote_types, (t.dtype.to_real() for t in operands))
+    results = [call.output] if is_arithmetic(call.output.dtype) else []
+    changed = (t.numel() for t in (*operands, *results) if t.dtype.to_real() != common)
+    return named_operation("convert") * sum(changed)
+
+
+def with_promotion(call: Call, rule: Rule) -> Operations:
+    """The operations of a rule, and the conversions before and after it."""
+    return rule(call) + promoted(call)
+
+
+PROMOTING = """
+    add addcmul clamp clamp_max clamp_min div eq fmax fmin ge gt le lt max maximum min minimum mul
+    ne pow rsub sub
+"""
+"""Operations whose operands may differ in type."""
+
+
+def joined(call: Call) -> Operations:
+    """Entries of several operands in one result: a move, but for what is converted."""
+    return promoted(call)

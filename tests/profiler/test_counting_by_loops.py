@@ -1,0 +1,231 @@
+"""Do rules whose numbers depend on windows, indices or types count what a loop counts?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor
+
+from profiler.counting.dispatch import count_dispatch
+from profiler.counting.operations import NOTHING, Operations
+
+
+def counted(fn: Callable[[], Any]) -> Operations:
+    """The operations of a call, all of which have a rule."""
+    found = count_dispatch(fn)
+    assert found.complete, found.unknown
+    return found.operations
+
+
+# sums into places: a loop over the entries of the target that the indices name
+
+TARGET = (5, 7, 3)
+ROWS, COLUMNS = torch.tensor([0, 4, 4]), torch.tensor([[6], [1]])
+MASK = torch.arange(35).reshape(5, 7) % 3 == 0
+
+INDICES: list[tuple[Tensor | None, ...]] = [
+    (ROWS,),
+    (None, COLUMNS),
+    (ROWS, COLUMNS),
+    (ROWS, None, torch.tensor([2, 0, 1])),
+    (MASK,),
+    (None, None, torch.tensor([True, False, True])),
+]
+
+
+@pytest.mark.parametrize("indices", INDICES)
+@pytest.mark.parametrize("accumulate", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_index_put(indices: tuple[Tensor, ...], accumulate: bool, whole: bool) -> None:
+    """However few values there are, each named entry is written once for each time it is named."""
+    named = torch.zeros(TARGET)[tuple(slice(None) if i is None else i for i in indices)]
+    values = torch.ones(named.shape if whole else ())
+    adds = sum(1 for _ in named.flatten()) if accumulate else 0
+    target = torch.zeros(TARGET)
+    put = counted(lambda: torch.ops.aten.index_put_(target, indices, values, accumulate))
+    assert put == Operations(add=adds)
+
+
+SCATTERS: list[tuple[str, Callable[[Tensor, Tensor, Tensor], Any], dict[str, int]]] = [
+    ("scatter_add", lambda x, i, s: x.scatter_add(0, i, s), {"add": 1}),
+    ("in place", lambda x, i, s: x.scatter_add_(0, i, s), {"add": 1}),
+    ("sum", lambda x, i, s: x.scatter_reduce(0, i, s, "sum"), {"add": 1}),
+    ("product", lambda x, i, s: x.scatter_reduce(0, i, s, "prod"), {"mul": 1}),
+    ("largest", lambda x, i, s: x.scatter_reduce(0, i, s, "amax"), {"compare": 1}),
+    ("add", lambda x, i, s: x.scatter(0, i, s, reduce="add"), {"add": 1}),
+    ("add a number", lambda x, i, s: x.scatter(0, i, 2.0, reduce="add"), {"add": 1}),
+    ("multiply", lambda x, i, s: x.scatter(0, i, s, reduce="multiply"), {"mul": 1}),
+    ("write", lambda x, i, s: x.scatter(0, i, s), {}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
+@pytest.mark.parametrize(("call", "each"), [s[1:] for s in SCATTERS], ids=[s[0] for s in SCATTERS])
+def test_scatter(call: Callable[[Tensor, Tensor, Tensor], Any], each: dict[str, int]) -> None:
+    """The index is shorter than its source: what it does not name is not written."""
+    index = torch.tensor([[0, 1], [3, 3], [2, 0]])
+    entries = sum(1 for _ in product(*map(range, index.shape)))
+    found = counted(lambda: call(torch.ones(5, 3), index, torch.ones(4, 3))).to_json()
+    assert found.pop("other") | {k: n for k, n in found.items() if n} == {
+        name: n * entries for name, n in each.items()
+    }
+
+
+def test_scatter_without_self_has_no_rule() -> None:
+    """How many entries then have no term depends on values."""
+    index = torch.tensor([0, 0, 1])
+    found = count_dispatch(
+        lambda: torch.ones(3).scatter_reduce(0, index, torch.ones(3), "sum", include_self=False)
+    )
+    assert list(found.unknown) == ["aten::scatter_reduce"]
+
+
+def test_rows_of_padding_get_no_gradient() -> None:
+    indices, grad = torch.tensor([[1, 0, 0], [2, 2, 0]]), torch.ones(2, 3, 5)
+    adds = sum(5 for index in indices.flatten().tolist() if index != 0)
+    found = counted(lambda: torch.ops.aten.embedding_dense_backward(grad, indices, 3, 0, False))
+    assert found == Operations(add=adds)
+
+
+# pooling: a loop over windows and their entries, positions of the padding included
+
+
+def window_sizes(extent: int, window: dict[str, int], outputs: int) -> list[int]:
+    """How many entries of the padded input each window of one axis has."""
+    k, s, p, d = (window[name] for name in ("kernel_size", "stride", "padding", "dilation"))
+    return [
+        sum(1 for j in range(k) if -p <= i * s + j * d - p < extent + p) for i in range(outputs)
+    ]
+
+
+WINDOWS = [
+    {"kernel_size": k, "stride": s, "padding": p, "dilation": d}
+    for k, s, p, d in product((2, 3, 5), (1, 2, 3), (0, 1), (1, 2))
+]
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_pooling(kind: str, axes: int, ceil_mode: bool) -> None:
+    """Forward and, for averages, backward: each gradient goes to every entry of its window."""
+    for window in WINDOWS:
+        x = torch.rand(1, 2, *(11, 12, 13)[:axes], requires_grad=True)
+        known = dict(window)
+        if kind == "avg" and known.pop("dilation") != 1:
+            continue
+        pool = getattr(F, f"{kind}_pool{axes}d")
+        y = pool(x, **known, ceil_mode=ceil_mode)
+        sizes = [window_sizes(n, window, m) for n, m in zip(x.shape[2:], y.shape[2:], strict=True)]
+        entries = 2
+        for along in sizes:
+            entries *= sum(along)
+        forward = counted(lambda: pool(x, **known, ceil_mode=ceil_mode))  # noqa: B023 - called here
+        steps = entries - y.numel()
+        if kind == "max":
+            assert forward == Operations(other={"compare": steps}), window
+            continue
+        assert forward == Operations(add=steps, div=y.numel()), window
+        backward = counted(lambda: y.backward(torch.ones_like(y)))  # noqa: B023 - called here
+        assert backward == Operations(add=entries, div=y.numel()), window
+
+
+@pytest.mark.parametrize("outputs", [2, 3, 4])
+def test_adaptive_pooling(outputs: int) -> None:
+    """Window i runs from floor(i n / m) to ceil((i + 1) n / m)."""
+    entries = sum(
+        1 for i in range(outputs) for j in range(11)
+        if i * 11 // outputs <= j < -(-(i + 1) * 11 // outputs)
+    )  # fmt: skip
+    x = torch.rand(1, 3, 11)
+    steps = 3 * (entries - outputs)
+    assert counted(lambda: F.adaptive_max_pool1d(x, outputs)) == Operations(
+        other={"compare": steps}
+    )
+    assert counted(lambda: F.adaptive_avg_pool1d(x, outputs)) == Operations(
+        add=steps, div=3 * outputs
+    )
+
+
+# types
+
+SINGLE, DOUBLE = torch.ones(2, 3), torch.ones(3, dtype=torch.float64)
+COMPLEX = torch.ones(2, 3, dtype=torch.complex64)
+CONVERSIONS: list[tuple[str, Callable[[], Any], Operations]] = [
+    ("product", lambda: SINGLE * DOUBLE, Operations(mul=6, other={"convert": 6})),
+    ("sum", lambda: DOUBLE + SINGLE, Operations(add=6, other={"convert": 6})),
+    ("quotient", lambda: DOUBLE / SINGLE, Operations(div=6, other={"convert": 6})),
+    ("comparison", lambda: SINGLE > DOUBLE, Operations(other={"compare": 6, "convert": 6})),
+    ("power", lambda: SINGLE**DOUBLE, Operations(other={"pow": 6, "convert": 6})),
+    ("maximum", lambda: torch.maximum(SINGLE, DOUBLE),
+     Operations(other={"compare": 6, "convert": 6})),
+    ("rest", lambda: torch.fmod(SINGLE, DOUBLE), Operations(other={"fmod": 6, "convert": 6})),
+    # in place the result is converted back
+    ("in place", lambda: SINGLE.clone().add_(DOUBLE), Operations(add=6, other={"convert": 12})),
+    ("joined", lambda: torch.cat((SINGLE, DOUBLE[None])), Operations(other={"convert": 6})),
+    ("chosen", lambda: torch.where(SINGLE > 0, SINGLE, DOUBLE),
+     Operations(other={"compare": 6, "convert": 6})),
+    ("three operands", lambda: torch.addcmul(DOUBLE, SINGLE, DOUBLE),
+     Operations(mul=6, add=6, other={"convert": 6})),
+    # numbers take the type of the tensor, and so do tensors without an axis
+    ("a number", lambda: SINGLE * 2.0, Operations(mul=6)),
+    ("no axis", lambda: SINGLE * DOUBLE[0], Operations(mul=6)),
+    ("the same type", lambda: SINGLE * SINGLE, Operations(mul=6)),
+    ("integers", lambda: SINGLE * torch.ones(3, dtype=torch.long), Operations(mul=6)),
+    # real and complex: two products, one sum of real parts
+    ("complex number", lambda: SINGLE * (1 + 0j), Operations(mul=12)),
+    ("complex tensor", lambda: SINGLE * torch.tensor(1 + 0j), Operations(mul=12)),
+    ("real by complex", lambda: SINGLE * COMPLEX, Operations(mul=12)),
+    ("complex by complex number", lambda: COMPLEX * (1 + 0j), Operations(mul=24, add=12)),
+    ("real plus complex", lambda: SINGLE + COMPLEX, Operations(add=6)),
+    ("wider real part", lambda: DOUBLE * COMPLEX,
+     Operations(mul=12, other={"convert": 6})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"), [c[1:] for c in CONVERSIONS], ids=[c[0] for c in CONVERSIONS]
+)
+def test_types(call: Callable[[], Any], expected: Operations) -> None:
+    """One conversion for each entry of an operand of another type than torch computes in."""
+    assert counted(call) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "comparisons"),
+    [
+        (lambda x: x.isnan(), 1),
+        (lambda x: x != x, 1),
+        (lambda x: x.isinf(), 2),
+        (lambda x: x.isposinf(), 1),
+        (lambda x: x.isfinite(), 3),
+        (lambda x: x.logical_not(), 1),
+        (lambda x: torch.logical_and(x, x), 2),
+        (lambda x: x.any(), 1),
+        (lambda x: x.bool(), 1),
+        (lambda x: x.nonzero(), 1),
+    ],
+)
+def test_questions_about_numbers_are_comparisons(
+    call: Callable[[Tensor], Any], comparisons: int
+) -> None:
+    assert counted(lambda: call(SINGLE)) == Operations(other={"compare": 6 * comparisons})
+    booleans = torch.ones(2, 3, dtype=torch.bool)
+    assert counted(lambda: booleans.any() & booleans.all()) == NOTHING
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.int8])
+def test_products_of_integer_matrices(kind: torch.dtype) -> None:
+    a, b = torch.ones(2, 3, dtype=kind), torch.ones(3, 5, dtype=kind)
+    products = sum(1 for _ in product(range(2), range(3), range(5)))
+    sums = sum(2 for _ in product(range(2), range(5)))
+    expected = Operations(mul=products, add=sums)
+    assert counted(lambda: a @ b) == expected
+    assert counted(lambda: torch.bmm(a[None], b[None])) == expected
+    assert counted(lambda: F.conv1d(a.T[None].contiguous(), b.T[:, :, None])) == expected
+    assert counted(lambda: torch._int_mm(*(t.to(torch.int8) for t in (a, b)))) == expected
