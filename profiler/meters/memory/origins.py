@@ -20,11 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.counting.backward_rules import TRACED_RULES
 from profiler.counting.call import is_arithmetic, tensors_in
-from profiler.counting.forward_rules import conversion, free, rule_for
+from profiler.counting.forward_rules import conversion, free, rule_for, truth
+from profiler.counting.promotion import joined
 from profiler.counting.saved_tensors import StorageKey, storage_key
 from profiler.tracing.meta_run.accumulation import ADD, Accumulation
 
-MOVES = (free, conversion)
+MOVES = (free, conversion, joined, truth)
 """Rules of operations that compute nothing new."""
 
 WRITTEN_DOWN = frozenset(
