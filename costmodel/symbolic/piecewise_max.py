@@ -12,7 +12,7 @@ not proven is kept, or refused as `Unsupported`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from costmodel.errors import Unsupported
@@ -123,29 +123,39 @@ def proven(constraints: Constraints, claim: Poly) -> bool:
 
 def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
     """Drop each level that another level is proven to exist beside, and to be at least as deep."""
-
-    def reached(level: Level, rival: Level) -> bool:
-        if rival.where and not _variable_names(rival.where) <= _variable_names(
-            level.where
-        ) | _variable_names(constraints):
-            return False
-        known = constraints | level.where
-        if not all(proven(known, c) for c in rival.where):
-            return False
-        if not level.where or not (least := _from_least_sizes(level.where)):
-            return is_at_least(known, rival.depth, level.depth)
-        known = frozenset(c.substitute(least) for c in known)
-        return is_at_least(known, rival.depth.substitute(least), level.depth.substitute(least))
-
     several = tuple(dict.fromkeys(levels))
     if len(several) < 2:
         return several
-    kept: list[Level] = []
-    for level in several:
-        if not any(reached(level, rival) for rival in kept):
-            kept = [k for k in kept if not reached(k, level)]
+    kept: list[_Placed] = []
+    for level in map(partial(_Placed, constraints), several):
+        if not any(level.reached(rival) for rival in kept):
+            kept = [k for k in kept if not k.reached(level)]
             kept.append(level)
-    return tuple(kept)
+    return tuple(one.level for one in kept)
+
+
+class _Placed:
+    """A level, and what is known where it exists."""
+
+    def __init__(self, constraints: Constraints, level: Level) -> None:
+        self.level = level
+        self.known = constraints | level.where if level.where else constraints
+        self.names = _variable_names(level.where)
+        self.known_names = _variable_names(constraints) | self.names
+        self.least = _from_least_sizes(level.where) if level.where else {}
+        self.depth, self.known_there = level.depth, self.known
+        if self.least:
+            self.depth = level.depth.substitute(self.least)
+            self.known_there = frozenset(c.substitute(self.least) for c in self.known)
+
+    def reached(self, rival: _Placed) -> bool:
+        """Whether another level is proven to exist wherever this one does, no less deep."""
+        if not rival.names <= self.known_names:
+            return False
+        if not all(proven(self.known, c) for c in rival.level.where):
+            return False
+        other = rival.level.depth.substitute(self.least) if self.least else rival.level.depth
+        return is_at_least(self.known_there, other, self.depth)
 
 
 @lru_cache(maxsize=20_000)
