@@ -15,6 +15,7 @@ import cli
 from costmodel import networks
 from costmodel.errors import ModelError, Unanswered
 from costmodel.networks import network, part_costs
+from costmodel.networks.assembly import Assembly
 from costmodel.networks.choices import Choices
 from costmodel.networks.memory_budget import (
     MemoryBudget,
@@ -66,7 +67,7 @@ def executed(graph: Graph, use: Any, sizes: dict[str, int]) -> Execution:
     return run(system, own, arrays=given, ready=system.forward.equations)
 
 
-def sizes_of(net: Network) -> dict[str, int]:
+def sizes_of(net: Assembly) -> dict[str, int]:
     return {**SIZES, **({"L": net.layers} if net.layers else {})}
 
 
