@@ -30,7 +30,7 @@ from costmodel.program.recurrences import references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, irredundant, outside
-from costmodel.symbolic.polynomial import Poly, axis_atom, call, index_atom
+from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, call, index_atom
 from costmodel.symbolic.printing import identifier
 
 
@@ -263,7 +263,7 @@ def plain_region(cotangent: Cotangent) -> Constraints:
 def _guarded(index: Index, guards: Iterable[Poly]) -> Index:
     """An index whose range is empty for the sizes at which a guard is negative."""
     low, upper = index.lower[0], index.upper
-    for guard in sorted(guards, key=str):
+    for guard in by_text(guards):
         holds = call("Min", 1, call("Max", 0, guard + 1))
         upper += (low - 1 + (index.upper[0] - low + 1) * holds,)
     return Index(index.name, index.lower, upper)

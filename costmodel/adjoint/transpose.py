@@ -254,7 +254,7 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
         if any(scale != ONE for scale, _ in lower + upper) or not (lower and upper):
             raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
         ends = ([end for _, end in side] for side in (lower, upper))
-        low, high = (tuple(sorted(dict.fromkeys(side), key=str)) for side in ends)
+        low, high = (tuple(by_text(dict.fromkeys(side))) for side in ends)
         found.insert(0, Index(atom_name(variable), low, high))
         known = projected(known, [variable])
     return tuple(found), known
@@ -263,7 +263,7 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
 def _tight(own: Constraints, known: Constraints) -> Constraints:
     """The bounds on a variable that the other constraints do not imply."""
     kept = known
-    for constraint in sorted(own, key=lambda c: (-len(c.letters), str(c))):
+    for constraint in sorted(by_text(own), key=lambda c: -len(c.letters)):
         if implied(kept - {constraint}, constraint):
             kept = kept - {constraint}
     return own & kept

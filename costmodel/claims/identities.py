@@ -17,7 +17,7 @@ from costmodel.errors import FormulaError, NotPolynomial, Unsupported
 from costmodel.symbolic.constraints import Constraints, simplified
 from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Poly, call
+from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 from costmodel.symbolic.printing import formula_words
 from costmodel.symbolic.thresholds import points
 
@@ -129,7 +129,7 @@ def _is_zero(apart: Exact) -> bool:
 
 def _at_equalities(guards: Constraints, value: Poly) -> Poly:
     """The value with sizes put in that the guards fix: l = w where l - w >= 0 and w - l >= 0."""
-    for guard in sorted(guards, key=str):
+    for guard in by_text(guards):
         pinned = sorted(x for x in guard.atoms if abs(guard.terms.get(((x, 1),), 0)) == 1)
         if -guard in guards and pinned and guard.atoms == guard.letters:
             letter, sign = pinned[0], guard.terms[((pinned[0], 1),)]
@@ -158,7 +158,7 @@ def _without_extrema(value: Exact) -> Exact:
         if not waiting:
             return done
         guards, poly = waiting.pop()
-        atom = next((a for p in (poly, *sorted(guards, key=str)) for a in _extrema(p)), None)
+        atom = next((a for p in (poly, *by_text(guards)) for a in _extrema(p)), None)
         if atom is None:
             done = done + Exact(((guards, poly),))
             continue

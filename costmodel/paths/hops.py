@@ -24,7 +24,7 @@ from costmodel.symbolic.constraints import (
     projected,
 )
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Poly, axis_atom, call, ceil_div
+from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, call, ceil_div
 
 BACK = axis_atom("back")
 """The distance, at least 1, from a row to a row that it reads, in one direction."""
@@ -205,7 +205,7 @@ class Chunks:
     def tightened(self, where: Constraints) -> Constraints:
         """The same points, with bounds on chunks in place of bounds on rows: (q - 1)*C < o*C + e,
         with e in 1..C, becomes q - 1 <= o."""
-        for bound in sorted(where, key=str):
+        for bound in by_text(where):
             others = where - {bound}
             if self.letter in bound.letters and bound.variables:
                 digits = self.digits(bound + 1, others)
@@ -306,7 +306,7 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
     if not held:
         return chunks.itself(where)
     ends = {end for pair in held for scale, end in bounds(pair.where, UPPER)[1] if scale == 1}
-    for end in (chunks.length, *sorted(ends - {chunks.length}, key=str)):
+    for end in (chunks.length, *by_text(ends - {chunks.length})):
         beyond = [p for p in held if not implied(inside | p.where, end - upper)]
         if not beyond and implied(inside, end - chunks.lower - 1):
             covered = [frozenset(c for c in p.where if not implied(inside, c)) for p in held]

@@ -26,7 +26,7 @@ from costmodel.symbolic.constraints import (
     projected,
     variables_of,
 )
-from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
+from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, is_index
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _maximised(
     if any(scale != 1 for scale, _ in lower + upper):
         raise Unsupported(f"index {index.name} is bounded with a stride")
     ends = index.upper if sign > 0 else index.lower
-    ends += tuple(sorted((end for _, end in (upper if sign > 0 else lower)), key=str))
+    ends += tuple(by_text([end for _, end in (upper if sign > 0 else lower)]))
     endless = tuple(end for end in ends if not length <= end.letters)
     for rivals in (ends, endless):
         for end in rivals:

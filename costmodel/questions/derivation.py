@@ -24,7 +24,7 @@ from costmodel.symbolic.constraints import (
     projected,
     variables_of,
 )
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, by_text
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
     pinned, ranges = _ranges(part)
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
     known = frozenset[Poly]().union(*(index.constraints for index in ranges))
-    guards = tuple(sorted((c for c in constraints if not implied(known, c)), key=str))
+    guards = tuple(by_text([c for c in constraints if not implied(known, c)]))
     found: dict[str, dict[tuple[tuple[Index, ...], tuple[Poly, ...]], Poly]] = {}
     points = Points(part.equation, part.variables, part.constraints, accounting)
     for one in executed(part.equation.value, points):
         for over, body, place in _terms(one):
             free = ranges if one.along is None else [i for i in ranges if i.atom in one.along]
             around = tuple(_at(index, pinned) for index in (*free, *over))
-            there = sorted((c.substitute(pinned) for c in place), key=str)
+            there = by_text([c.substitute(pinned) for c in place])
             where = around, tuple(dict.fromkeys((*guards, *there)))
             bodies = found.setdefault(one.operation, {})
             bodies[where] = bodies.get(where, Poly()) + body.substitute(pinned)
@@ -153,7 +153,7 @@ def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
 def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly, ...]:
     """The lower (1) or upper (-1) ends of a range that are not proven to be weaker than others."""
     known = frozenset(c for c in where if not variables_of([c]))
-    kept = sorted({bound for _, bound in ends}, key=str)
+    kept = by_text({bound for _, bound in ends})
     for end in tuple(kept):
         if any(implied(known, (other - end) * sign) for other in kept if other != end):
             kept.remove(end)

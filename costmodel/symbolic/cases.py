@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from costmodel.symbolic.constraints import Constraints, implied, infeasible
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Poly, call
+from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 from costmodel.symbolic.sizes import LETTERS
 
 
@@ -130,7 +130,7 @@ def _max_where(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, 
 
 def _without_implied(guards: Constraints) -> Constraints:
     kept = guards
-    for guard in sorted(guards, key=str):
+    for guard in by_text(guards):
         if len(kept) > 1 and implied(kept - {guard}, guard):
             kept -= {guard}
     return kept
@@ -171,7 +171,7 @@ def _letter_order(side: Poly) -> int:
 def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
     """The guards as conditions; two guards g >= 0 and -g >= 0 are one equation."""
     found = []
-    for guard in sorted(guards, key=str):
+    for guard in by_text(guards):
         left, relation, right = condition(guard)
         if -guard not in guards:
             found.append((left, relation, right))

@@ -33,7 +33,7 @@ Constraints = frozenset[Poly]
 def irredundant(constraints: Constraints) -> Constraints:
     """Drop each constraint that the others imply."""
     kept = constraints
-    for constraint in sorted(constraints, key=str):
+    for constraint in by_text(constraints):
         if implied(kept - {constraint}, constraint):
             kept = kept - {constraint}
     return kept

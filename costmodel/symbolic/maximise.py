@@ -44,6 +44,7 @@ from costmodel.symbolic.polynomial import (
     Number,
     Poly,
     atom_name,
+    by_text,
     call,
     ceil_div,
     index_atom,
@@ -136,7 +137,7 @@ def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
 
 def _only_value(variable: str, constraints: Constraints) -> Poly | None:
     """The value of an index that is proven to have at most one; None if that is not proven."""
-    lower, upper, _ = bounds(sorted(constraints, key=str), variable)
+    lower, upper, _ = bounds(by_text(constraints), variable)
     pairs = product(*([end for scale, end in side if scale == ONE] for side in (lower, upper)))
     return next((low for low, up in pairs if implied(constraints, low - up)), None)
 
@@ -295,7 +296,7 @@ def _arguments_of_extremum(monomial: Monomial, positive: bool) -> Terms:
 
 def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Poly]]:
     """The lower and the upper ends of a variable's range."""
-    lower, upper, _ = bounds(sorted(constraints, key=str), variable)
+    lower, upper, _ = bounds(by_text(constraints), variable)
     if any(scale != ONE for scale, _ in lower + upper):
         raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
     return [low for _, low in lower], [up for _, up in upper]
@@ -381,7 +382,7 @@ def best_pairs(total: Poly) -> Iterator[tuple[Poly, Poly]]:
 
     A number stands for all numbers with the same ceil_log2.
 
-    >>> from costmodel.symbolic.polynomial import size
+    >>> from costmodel.symbolic.polynomial import by_text, size
     >>> [(a.at({"l": 10}), b.at({"l": 10})) for a, b in best_pairs(size("l") + 1)]
     [(10, 2), (5, 5), (2, 10)]
     """

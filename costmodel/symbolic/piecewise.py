@@ -17,7 +17,7 @@ from costmodel.symbolic.constraints import (
     outside,
     simplified,
 )
-from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.polynomial import Fn, Poly, by_text
 from costmodel.symbolic.sympy_form import to_sympy
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Exact:
         if len(plain) == 1 and not plain[0][0]:
             return to_sympy(plain[0][1])
         cases = [
-            (to_sympy(poly), sympy.And(*(sympy.Ge(to_sympy(g), 0) for g in sorted(gs, key=str))))
+            (to_sympy(poly), sympy.And(*(sympy.Ge(to_sympy(g), 0) for g in by_text(gs))))
             for gs, poly in plain
         ]
         return sympy.Piecewise(*cases)
@@ -98,7 +98,7 @@ class Exact:
         a single case without guards where the value is one polynomial."""
         cases: list[tuple[Constraints, Poly]] = [(where, Poly())]
         for guards, poly in self.pieces:
-            for guard in sorted(guards, key=str):
+            for guard in by_text(guards):
                 cases = [
                     (kept, value)
                     for constraints, value in cases
@@ -142,7 +142,7 @@ def _vanishes(poly: Poly, where: Constraints) -> bool:
     pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
     floors = (a for a in poly.atoms if isinstance(a, Fn) and a.function == "floor_div")
     pinned += [Poly.atom(floor) - n for floor in sorted(floors) for n in (0, 1)]
-    waiting = [*sorted(where, key=str), *pinned]
+    waiting = [*by_text(where), *pinned]
     while waiting and poly.terms:
         equation = waiting.pop()
         if implied(where, equation) and implied(where, -equation):

@@ -26,7 +26,7 @@ from costmodel.symbolic.constraints import (
     simplified,
 )
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Poly, atom_name
+from costmodel.symbolic.polynomial import Fn, Poly, atom_name, by_text
 
 
 @lru_cache(maxsize=50_000)
@@ -106,7 +106,7 @@ def _needed_guards(guards: Constraints, weight: Poly) -> Constraints:
     """Drop each guard `size >= 2` that changes nothing: at size 1 the value is 0, or another guard
     fails."""
     kept = set(guards)
-    for guard in sorted(guards, key=str):
+    for guard in by_text(guards):
         for letter in guard.letters:
             one = {letter: Poly.of(1)}
             if guard != Poly.atom(letter) - 2:

@@ -8,7 +8,7 @@ so two functions are equal where their texts are. h = d/n is the monomial d*n**-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
@@ -82,9 +82,18 @@ def sorted_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
     return sorted(poly.terms.items(), key=_print_order)
 
 
-def by_text(polys: Collection[Poly]) -> Collection[Poly]:
-    """The polynomials sorted by their text, so that results do not depend on the order of a set."""
-    return polys if len(polys) < 2 else sorted(polys, key=str)
+def by_text(polys: Iterable[Poly]) -> list[Poly]:
+    """The polynomials sorted by their text, so that results do not depend on the order of a set.
+
+    Two of one text, as `#0 - 1` and `@0 - 1` are, go by the full names of their atoms.
+    """
+    found = list(polys)
+    return found if len(found) < 2 else sorted(found, key=_by_text)
+
+
+@lru_cache(maxsize=200_000)
+def _by_text(poly: Poly) -> tuple[str, str]:
+    return str(poly), _unique_text(poly)
 
 
 def to_text(poly: Poly) -> str:

@@ -17,6 +17,7 @@ from costmodel.symbolic.polynomial import (
     Number,
     Poly,
     atom_name,
+    by_text,
     call,
     is_variable,
     sorted_terms,
@@ -72,7 +73,7 @@ def with_head_width(poly: Poly) -> Poly:
 def poly_latex(poly: Poly, names: Names | None = None) -> str:
     """A polynomial in LaTeX, highest degree first, positive terms before negative ones.
 
-    >>> from costmodel.symbolic.polynomial import size
+    >>> from costmodel.symbolic.polynomial import by_text, size
     >>> poly_latex(size("l") * size("d") ** 2 / 2 - size("h"))
     '\\\\frac{1}{2} d^{2} l - \\\\frac{d}{n}'
     """
@@ -184,7 +185,7 @@ def _printed_terms(value: Exact) -> int:
 def sum_latex(poly: Poly, names: Names | None = None) -> str:
     r"""A polynomial in LaTeX, a common factor outside where that is shorter.
 
-    >>> from costmodel.symbolic.polynomial import size
+    >>> from costmodel.symbolic.polynomial import by_text, size
     >>> l, d = size("l"), size("d")
     >>> sum_latex(d * l**2 / 2 + d * l * 3 / 2, {"l": "N"})
     '\\frac{1}{2} d N (N + 3)'
@@ -240,7 +241,7 @@ def formula_words(value: Formula) -> str:
 
 
 def _guards_text(guards: Constraints) -> str:
-    return "*".join(f"Min(1, Max(0, {ordered_text(g + 1)}))" for g in sorted(guards, key=str))
+    return "*".join(f"Min(1, Max(0, {ordered_text(g + 1)}))" for g in by_text(guards))
 
 
 def ordered_text(poly: Poly) -> str:

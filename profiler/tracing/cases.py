@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.symbolic.constraints import Constraints, implied, infeasible
-from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.polynomial import Fn, Poly, by_text
 from costmodel.symbolic.printing import conditions_words
 from profiler.tracing.divisions import (
     Divisions,
@@ -126,7 +126,7 @@ NARROW = 2
 def narrow_lines(region: Constraints) -> list[Constraints]:
     """The lines of a narrow case, on each of which one condition has one value; a wide case, or one
     that is a line already, is returned as it is."""
-    for condition in sorted(region, key=str):
+    for condition in by_text(region):
         if -condition in region:
             continue
         for most in range(NARROW + 1):
@@ -140,7 +140,7 @@ def zero_set(region: Constraints, zero: Poly) -> Constraints:
     """The sizes of a case at which the polynomial `zero` is 0, without conditions that follow from
     others."""
     equation = frozenset((zero, -zero))
-    for condition in sorted(region, key=str):
+    for condition in by_text(region):
         if implied(region - {condition} | equation, condition):
             region = region - {condition}
     return region | equation

@@ -34,7 +34,7 @@ from costmodel.symbolic.constraints import (
     nonnegative,
 )
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Poly, call
+from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 from costmodel.symbolic.printing import conditions_words
 from profiler.counting.zero_gradients import MEANING
 from profiler.tracing.cases import SETTLED, ByCases, SizeCase, Traces, narrow_lines
@@ -182,7 +182,7 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
             continue
         over = [
             f
-            for f in open_floors(sorted(case.region, key=str), case.region)
+            for f in open_floors(by_text(case.region), case.region)
             if f.args[1].constant() is None
         ]
         if over and (found := by_quotients(traces, mixer, phase, case, over)):
@@ -235,8 +235,8 @@ def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -
             moved = exact.substitute({x: poly for x, poly in given.items() if poly is not None})
             for guards, poly in moved.pieces:
                 if not infeasible(guards | region):
-                    counted_with += [*sorted(guards, key=str), poly]
-    return open_floors([*sorted(region, key=str), *counted_with], region)
+                    counted_with += [*by_text(guards), poly]
+    return open_floors([*by_text(region), *counted_with], region)
 
 
 def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:

@@ -17,7 +17,7 @@ from math import lcm
 
 from costmodel.symbolic.constraints import Constraints, floor_div, implied, infeasible
 from costmodel.symbolic.formulas import BinaryOperation, Formula, FunctionCall, Name, Number, Tree
-from costmodel.symbolic.polynomial import Fn, Poly, call
+from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 from profiler.tracing.meta_run.target import TraceError, Variables
 
 MOST = 4
@@ -121,7 +121,7 @@ def asked_conditions(region: Constraints, divisions: Divisions) -> Constraints:
 def without_implied(region: Constraints) -> Constraints:
     """A case without the conditions that follow from others; both halves of an equation are
     kept."""
-    for condition in sorted(region - {Poly()}, key=str):
+    for condition in by_text(region - {Poly()}):
         if -condition not in region and implied(region - {condition}, condition):
             region = region - {condition}
     return region - {Poly()}
@@ -185,7 +185,7 @@ def with_known_floors(poly: Poly, region: Constraints) -> Poly:
 def without_single_floors(region: Constraints) -> Constraints:
     """A case in which every floor with only one value is replaced by the value; the bounds that
     give the floor this value become conditions."""
-    for floor in floors_in(sorted(region, key=str)):
+    for floor in floors_in(by_text(region)):
         if (known := floor_values(floor, region)) is not None and len(known) == 1:
             moved = frozenset(with_floor_value(condition, floor, known[0]) for condition in region)
             return without_single_floors(moved | floor_conditions(floor, known[0]))
@@ -201,7 +201,7 @@ def floor_conditions(floor: Fn, value: int) -> Constraints:
 def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
     """The cases in each of which the first floor with several values in the region has one value;
     none where no floor has several."""
-    for floor in floors_in(sorted(polys, key=str)):
+    for floor in floors_in(by_text(polys)):
         if (known := floor_values(floor, region)) and len(known) > 1:
             cases = [region | floor_conditions(floor, value) for value in known]
             return [without_single_floors(case) for case in cases if not infeasible(case)]

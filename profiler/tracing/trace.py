@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from costmodel.symbolic.constraints import Constraints, nonnegative
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, by_text
 from profiler.counting.forward_rules import nominal_words
 from profiler.tracing import step_functions
 from profiler.tracing.divisions import Divisions, formula_of_poly, sizes_divided
@@ -131,7 +131,7 @@ def trace_case(
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
     """A case and its sizes, after each letter that an equation of the case gives by the others has
     been replaced."""
-    for condition in sorted(region, key=str):
+    for condition in by_text(region):
         for letter in sizes.over:
             slope = condition.terms.get(((letter, 1),))
             value = Poly.atom(letter) - condition * (slope or 0)
