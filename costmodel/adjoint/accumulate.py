@@ -7,10 +7,10 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from costmodel.adjoint.transpose import Cotangent, entries, ranges
+from costmodel.adjoint.transpose import Cotangent, entries, guarded_ranges
 from costmodel.errors import Unsupported
 from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, System
 from costmodel.language.indices import Index
@@ -30,7 +30,7 @@ from costmodel.program.recurrences import references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, irredundant, outside
-from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, call, index_atom
+from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom
 from costmodel.symbolic.printing import identifier
 
 
@@ -196,14 +196,11 @@ class Sums:
         """The equation that adds cotangents up at the entries of a cell."""
         names = self._axis_names(array, cotangents)
         renamed = {old: Poly.atom(index_atom(new)) for old, new in names.items()}
-        indices, _ = ranges(
-            frozenset(c.substitute(renamed) for c in cell), [index_atom(n) for n in names.values()]
+        indices = guarded_ranges(
+            frozenset(c.substitute(renamed) for c in cell),
+            [index_atom(n) for n in names.values()],
+            f"the gradient of {array.name}",
         )
-        guards = [c for c in cell if not c.variables and not implied(frozenset(), c)]
-        if guards and not indices:
-            raise Unsupported(f"the gradient of {array.name} exists for some sizes only")
-        if guards:
-            indices = (_guarded(indices[0], guards), *indices[1:])
         fixed = {i.atom: i.lower[0] for i in indices if len({*i.lower, *i.upper}) == 1}
         free = tuple(substitute(i, fixed) for i in indices if i.atom not in fixed)
         at = {old: new.substitute(fixed) for old, new in renamed.items()}
@@ -258,15 +255,6 @@ def plain_region(cotangent: Cotangent) -> Constraints:
     found = region(cotangent.array, cotangent.positions, around, cotangent.axes)
     assert found is not None
     return found
-
-
-def _guarded(index: Index, guards: Iterable[Poly]) -> Index:
-    """An index whose range is empty for the sizes at which a guard is negative."""
-    low, upper = index.lower[0], index.upper
-    for guard in by_text(guards):
-        holds = call("Min", 1, call("Max", 0, guard + 1))
-        upper += (low - 1 + (index.upper[0] - low + 1) * holds,)
-    return Index(index.name, index.lower, upper)
 
 
 def _split(cell: Constraints, where: Constraints) -> list[Constraints]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from costmodel.adjoint.transpose import ranges
+from costmodel.adjoint.transpose import guarded_ranges
 from costmodel.errors import EquationError
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System
 from costmodel.language.nodes import AGAIN, Array, derived, reading
@@ -116,6 +116,6 @@ def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tupl
     for around, sequence in tokens(forward).dependent(equation):
         indices = equation.indices
         if around != equation.domain:
-            indices, _ = ranges(around, [index.atom for index in indices])
+            indices = guarded_ranges(around, [i.atom for i in indices], equation.name)
         copy = Equation(array, equation.positions, value, indices, whole)
         yield copy, SEQUENCE if sequence else STEP

@@ -19,7 +19,7 @@ from costmodel.adjoint.node_rules import RULES, Scope, is_free
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
-from costmodel.adjoint.transpose import Cotangent, Scale, ranges, transposed
+from costmodel.adjoint.transpose import Cotangent, Scale, guarded_ranges, transposed
 from costmodel.errors import Unsupported
 from costmodel.language.equations import (
     SEQUENCE,
@@ -185,7 +185,8 @@ class _Builder(Sums):
                 if around == equation.domain:
                     yield Scope(equation, equation.indices, around, sequence)
                 else:
-                    indices, _ = ranges(around, [i.atom for i in equation.indices])
+                    what = f"the gradient of {equation.name}"
+                    indices = guarded_ranges(around, [i.atom for i in equation.indices], what)
                     yield Scope(equation, indices, around, sequence)
 
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:

@@ -36,7 +36,7 @@ from costmodel.symbolic.constraints import (
     projected,
     stride,
 )
-from costmodel.symbolic.polynomial import Poly, atom_name, by_text, index_atom
+from costmodel.symbolic.polynomial import Poly, atom_name, by_text, call, index_atom
 
 Layout = tuple[Poly | None, ...]
 """For each axis the extent of the inner index of a flattening, or None."""
@@ -258,6 +258,27 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
         found.insert(0, Index(atom_name(variable), low, high))
         known = projected(known, [variable])
     return tuple(found), known
+
+
+def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[Index, ...]:
+    """Indices for the variables in `left`, in ranges that are empty for the sizes at which `known`
+    cannot hold.
+
+    Raises:
+        Unsupported: there is no index whose range could be empty; see `ranges`, too.
+    """
+    indices, _ = ranges(known, left)
+    guards = [c for c in known if not c.variables and not implied(frozenset(), c)]
+    if not guards:
+        return indices
+    if not indices:
+        raise Unsupported(f"{what} exists for some sizes only")
+    first, *others = indices
+    low, upper = first.lower[0], first.upper
+    for guard in by_text(guards):
+        holds = call("Min", 1, call("Max", 0, guard + 1))
+        upper += (low - 1 + (first.upper[0] - low + 1) * holds,)
+    return Index(first.name, first.lower, upper), *others
 
 
 def _tight(own: Constraints, known: Constraints) -> Constraints:

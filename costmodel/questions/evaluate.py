@@ -195,6 +195,8 @@ def _entry(grid: Grid, ref: Ref) -> Values:
         beyond = (index < 1) | (index > array.shape[axis])
         outside = outside | beyond
         where.append(np.where(beyond, 0, index - 1))
+    if not array.size:
+        return np.zeros(outside.shape)
     return np.where(outside, 0.0, array[tuple(where)])
 
 
