@@ -163,7 +163,7 @@ def test_networks_are_compared_and_their_mixers_replaced() -> None:
     common = {**base, "rounding": "printed", "value": "15"}
     assert check(claim("model", against="transformer-c-l4", **common)).derived == "+14700544"
     # GPT-2: 12 d^2 of weights and 13 d of biases and norms a layer, beside its tables.
-    formula = "u*d + l*d + L*(12*d^2 + 13*d) + 2*d"
+    formula = "u*d + 1024*d + L*(12*d^2 + 13*d) + 2*d"
     said = claim("formula", model="gpt-2", quantity="parameters", formula=formula)
     assert check(said).note == "equal for all sizes (polynomial identity)"
     # ME in place of self-attention in Chen's model: l instead of 4 d^2 parameters a layer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -60,6 +60,8 @@ class Use:
     """Whether, of a prompt, only the last position passes through the part."""
     table: bool = False
     """Whether the part's parameters are tables of embeddings."""
+    rows: int | None = None
+    """The rows of a table of positions of which the l tokens read the first; None: one a token."""
     regularises: bool = False
     """Whether the part is dropout, which costs nothing unless a convention says so."""
 
@@ -67,6 +69,11 @@ class Use:
     def name(self) -> str:
         """The label with its section."""
         return f"{self.section}: {self.label}" if self.section else self.label
+
+    @property
+    def parameter_sizes(self) -> Mapping[str, Poly]:
+        """The sizes of the part's parameters."""
+        return self.sizes if self.rows is None else {**self.sizes, "l": Poly.of(self.rows)}
 
     def form_under(self, rewrites: tuple[str, ...]) -> str:
         """The form that is counted under these rewrites of a convention."""
@@ -121,8 +128,10 @@ def _input(c: Choices, shared: frozenset[str] = frozenset()) -> Iterator[Use]:
     yield Use("embedding", embedding, shared=shared, table=True)
     if c.positions != "none":
         learned = c.positions == "learned"
-        rows = parts.positions(c.positions, product and learned, learned and c.scale == "all")
-        yield Use(f"{c.positions} positions", rows, table=True)
+        rows = (c.position_rows or None) if learned else None
+        added = parts.positions(c.positions, product and learned, learned and c.scale == "all")
+        sizes = {"u": Poly.atom("l") if rows is None else Poly.of(rows)}
+        yield Use(f"{c.positions} positions", added, sizes=sizes, table=True, rows=rows)
     if c.segments:
         yield Use("segments", parts.segments(c.segments), table=True)
     if c.embedding_norm:
@@ -236,6 +245,20 @@ def _after_layers(c: Choices) -> Iterator[Use]:
         )  # fmt: skip
 
 
+PASS = Poly.atom("l")
+
+
+LAST: Mapping[str, Poly] = {
+    "training": PASS,
+    "backward": PASS,
+    "training-step": PASS,
+    "inference": Poly.atom("t"),
+    "prefill": Poly.atom("p"),
+    "decode": Poly.atom("p") + Poly.atom("q"),
+}
+"""Stage of a phase -> the last position that it reads."""
+
+
 @dataclass(frozen=True)
 class OwnSizes:
     """The sizes of a network: defaults for sizes not given, and sizes that cannot be given."""
@@ -243,12 +266,15 @@ class OwnSizes:
     sizes: Mapping[str, int] = field(default_factory=dict)
     fixed: Mapping[str, tuple[str, Poly]] = field(default_factory=dict)
     """Letter of a size that follows from others -> what from, in words, and its formula."""
+    tables: Sequence[Use] = ()
+    """The parts with a table of positions that has a fixed number of rows."""
 
     def with_given(self, given: Mapping[str, int]) -> dict[str, int]:
         """The network's own sizes, replaced by those given.
 
         Raises:
-            SizeError: an unknown or bad size, or a size that follows from others and differs.
+            SizeError: an unknown or bad size, a size that follows from others and differs, or a
+                position beyond a table.
         """
         sizes = {**self.sizes, **given}
         for letter, (why, value) in self.fixed.items():
@@ -258,7 +284,24 @@ class OwnSizes:
                     f"{letter} follows from {why} in this network: make the network with another "
                     f"one, such as model(..., sizes={{'{letter}': {given[letter]}}})"
                 )
-        return {**self.sizes, **checked(given)}
+        sizes = {**self.sizes, **checked(given)}
+        for use in self.tables:
+            for stage in LAST:
+                if reason := beyond_table(use, stage, sizes):
+                    raise SizeError(reason)
+        return sizes
+
+
+def beyond_table(use: Use, stage: str, sizes: Mapping[str, int]) -> str | None:
+    """Why a part's table of positions does not reach to the last position that a stage reads, or
+    None: it does, it has no fixed number of rows, or the sizes do not tell."""
+    last = Poly.atom("e") if use.section == "encoder" else LAST[stage]
+    if use.rows is None or not last.letters <= sizes.keys() or last.at(sizes) <= use.rows:
+        return None
+    return (
+        f"{use.name}: position {last} = {last.at(sizes)} would lie beyond the table, which covers "
+        f"{use.rows} positions"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,4 +347,4 @@ class Assembly:
         if self.layers is not None:
             pattern = f"the pattern {', '.join(self.choices.mixers)}"
             fixed["L"] = (pattern, Poly.of(self.layers))
-        return OwnSizes(self.sizes, fixed)
+        return OwnSizes(self.sizes, fixed, [use for use in self.uses if use.rows is not None])

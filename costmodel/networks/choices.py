@@ -72,6 +72,7 @@ class Choices:
         cross: the mixer of the decoder that reads the encoder's output.
         form: the form of every mixer that has a form of this name.
         shared_vocabulary: an encoder-decoder's source and target share one embedding.
+        position_rows: rows of a table of learned positions, 0 for one a token of the l.
         segments: how many kinds of segments have a row of their own, 0 for none.
         embedding_norm: a layer norm after the embedding.
         norm_bias, norm_eps: a layer norm's bias, and the constant under its root.
@@ -105,6 +106,7 @@ class Choices:
     shared_vocabulary: bool = False
     scale: str = "none"
     positions: str = "learned"
+    position_rows: int = 0
     segments: int = 0
     embedding_norm: bool = False
     norm: str = "pre"
@@ -139,7 +141,7 @@ class Choices:
                                  f"{', '.join(known)}")  # fmt: skip
         if not self.mixers or not self.encoder_mixers:
             raise ModelError(f"{self.name}: name at least one mixer for the layers")
-        for name, least in (("segments", 0), ("towers", 1), ("hidden", 1)):
+        for name, least in (("position_rows", 0), ("segments", 0), ("towers", 1), ("hidden", 1)):
             if getattr(self, name) < least:
                 raise ModelError(f"{self.name}: {name} must be at least {least}")
         for letter, values in self.sizes.items():

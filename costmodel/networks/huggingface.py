@@ -139,11 +139,12 @@ def _gpt2(path: Path, config: Config) -> Choices:
     head = GPT2[_architecture(path, config, GPT2)]
     d = _required_size(path, config, "n_embd", "hidden_size")
     inner = config.get("n_inner")
+    positions = _required_size(path, config, "n_positions", "n_ctx", "max_position_embeddings")
     sizes = {
         "L": _required_size(path, config, "n_layer", "num_hidden_layers"),
         "d": d,
         "n": _required_size(path, config, "n_head", "num_attention_heads"),
-        "l": _required_size(path, config, "n_positions", "n_ctx", "max_position_embeddings"),
+        "l": positions,
         "u": _required_size(path, config, "vocab_size"),
         **({} if inner is None else {"f": _required_size(path, config, "n_inner")}),
     }
@@ -153,6 +154,7 @@ def _gpt2(path: Path, config: Config) -> Choices:
         kind="decoder",
         mixers=("self-attention+bias",),
         positions="learned",
+        position_rows=positions,
         norm="pre",
         activation=_activation(path, config, "activation_function", "gelu_new"),
         dropout=any(config.get(name, 0.1) for name in ("resid_pdrop", "embd_pdrop")),
@@ -183,12 +185,14 @@ def _bert(path: Path, config: Config) -> Choices:
     head = BERT[_architecture(path, config, BERT)]
     activation = _activation(path, config, "hidden_act", "gelu")
     scored = head["head"] == "vocabulary"
+    positions = _required_size(path, config, "max_position_embeddings")
     return Choices(
         name=_network_name(path, config),
         source=f"{path.name}, model_type bert",
         kind="encoder",
         mixers=("self-attention+bias+bidirectional",),
         positions="learned",
+        position_rows=positions,
         segments=_required_size(path, {"type_vocab_size": 2, **config}, "type_vocab_size"),
         embedding_norm=True,
         norm="post",
@@ -201,7 +205,7 @@ def _bert(path: Path, config: Config) -> Choices:
             "d": _required_size(path, config, "hidden_size"),
             "n": _required_size(path, config, "num_attention_heads"),
             "f": _required_size(path, config, "intermediate_size"),
-            "l": _required_size(path, config, "max_position_embeddings"),
+            "l": positions,
             "u": _required_size(path, config, "vocab_size"),
         },
         **head,

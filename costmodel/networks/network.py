@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from costmodel.errors import ModelError, Unanswered
 from costmodel.networks import training
-from costmodel.networks.assembly import Assembly
+from costmodel.networks.assembly import LAST, Assembly, beyond_table
 from costmodel.networks.choices import Choices
 from costmodel.networks.part_costs import (
     Counting,
@@ -96,12 +96,17 @@ class Network(Assembly):
         for use in self.uses:
             fit(use.mixer, part_sizes(use, sizes))
 
-    def beyond(self, sizes: Mapping[str, int], convention: Counting) -> str | None:
-        """Why the weights do not reach to position t at these sizes, or None if they do."""
+    def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> str | None:
+        """Why the weights do not reach to the last position that a stage of a phase reads at these
+        sizes, or None if they do."""
+        token = stage not in ("training", *TRAINING_STEP)
         for use in self.uses:
-            if "inference" in use.when:
+            if use.rows is not None:
+                if reason := beyond_table(use, stage, sizes):
+                    return reason
+            elif token and "inference" in use.when:
                 found = part_answers(use, "inference", convention)
-                own = part_sizes(use, sizes) | {"t": sizes["t"]}
+                own = part_sizes(use, sizes) | {"t": LAST[stage].at(sizes)}
                 if not found.unanswered and (reason := found.beyond(own)):
                     return f"{use.name}: {reason}"
         return None

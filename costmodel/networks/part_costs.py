@@ -170,7 +170,7 @@ def own_parameters(use: Use) -> Poly:
     """The number of a part's parameters, without those that are counted at another part."""
     arrays = parameters(use.mixer).arrays
     own = sum_of(extent for name, extent in arrays.items() if name not in use.shared)
-    return own.substitute(use.sizes) * use.copies
+    return own.substitute(use.parameter_sizes) * use.copies
 
 
 def part_answers(use: Use, phase: str, convention: Counting) -> Answers:

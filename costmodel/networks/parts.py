@@ -75,15 +75,15 @@ def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
 
     Args:
         kind: `learned` (P is a parameter) or `sinusoidal` (P is a table).
-        product: learned rows are the product of one-hot rows with P, as Chen 2023 prints it
-            (arXiv 2308.07661v1, eqs. (5) and (6)): work on parameters alone, done once.
+        product: learned rows are the product of one-hot rows (l, u) with P (u, d), as Chen 2023
+            prints it (arXiv 2308.07661v1, eqs. (5) and (6)): work on parameters alone, done once.
         scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5)).
     """
     m = _new_part("positions", f"Positions, {kind}")
-    l, d = m.sizes("l d")
+    l, d, u = m.sizes("l d u")
     x, y = m.input("x", l, d), m.output("y", l, d)
-    P = (m.parameter if kind == "learned" else m.buffer)("P", l, d)
-    one_hot_rows = m.buffer("I", l, l) if product else None
+    P = (m.parameter if kind == "learned" else m.buffer)("P", u if product else l, d)
+    one_hot_rows = m.buffer("I", l, u) if product else None
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
         rows: Array = P
@@ -91,7 +91,7 @@ def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
             rows = f.array("rows", l, d)
             value: Node = P[i, b]
             if one_hot_rows is not None:
-                a = f.index("a", 1, l)
+                a = f.index("a", 1, u)
                 value = sum_(one_hot_rows[i, a] * P[a, b], over=a)
             rows[i, b] = value * _root_of(d) if scaled else value
         y[i, b] = x[i, b] + rows[i, b]

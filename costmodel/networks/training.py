@@ -422,5 +422,6 @@ def gradient_elements(graph: Graph) -> Poly:
         own = graph.gradients(use)
         there = {*own.summed, *own.scattered} - use.shared
         arrays = parameters(use.mixer).arrays
-        result = result + sum_of(arrays[n] for n in there).substitute(use.sizes) * use.copies
+        entries = sum_of(arrays[n] for n in there).substitute(use.parameter_sizes)
+        result = result + entries * use.copies
     return result

@@ -19,7 +19,7 @@ from costmodel.symbolic.sizes import LETTERS
 
 def described(c: Choices) -> str:
     """The choices in one sentence."""
-    parts = [_layers(c), f"{c.embedding} embedding{_SCALES[c.scale]}", f"positions: {c.positions}"]
+    parts = [_layers(c), f"{c.embedding} embedding{_SCALES[c.scale]}", _positions(c)]
     if c.segments:
         parts.append(f"{c.segments} kinds of segments")
     if c.embedding_norm:
@@ -37,6 +37,11 @@ _SCALES = {
 }
 _NORMS = {"pre": "norm before each sublayer and at the end", "post": "norm after each residual sum",
           "none": "no norm"}  # fmt: skip
+
+
+def _positions(c: Choices) -> str:
+    rows = f", a table of {c.position_rows} rows" if c.position_rows else ""
+    return f"positions: {c.positions}{rows if c.positions == 'learned' else ''}"
 
 
 def _layers(c: Choices) -> str:

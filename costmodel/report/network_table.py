@@ -241,22 +241,11 @@ def _stages(
         costs = {"prefill": made.prefill, "decode": decode}
     found = []
     for stage, parts in costs.items():
-        reason = _beyond(request, net, stage, numbers) if settled else None
+        reason = net.beyond(stage, numbers, request.counting) if settled else None
         if reason is not None:
             parts = [_blocked(part, reason) for part in parts]
         found.append(_sheet(request, net, stage, numbers, letters, parts, settled))
     return found
-
-
-LAST: Mapping[str, tuple[str, ...]] = {"inference": ("t",), "prefill": ("p",), "decode": ("p", "q")}
-"""Stage -> the sizes whose sum is the last position that it reads."""
-
-
-def _beyond(request: Request, net: Network, stage: str, sizes: Mapping[str, int]) -> str | None:
-    """Why the last position lies beyond what the weights cover, or None."""
-    if stage not in LAST:
-        return None
-    return net.beyond({**sizes, "t": sum(sizes[x] for x in LAST[stage])}, request.counting)
 
 
 def _blocked(part: PartCost, reason: str) -> PartCost:

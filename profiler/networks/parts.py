@@ -95,14 +95,14 @@ class Embedding(nn.Module):
         self, c: Choices, *, u: int, l: int, d: int, made: Made, E: nn.Parameter | None = None
     ) -> None:
         super().__init__()
-        self.one_hot, self.u, self.l, self.made = c.embedding == "one-hot", u, l, made
+        self.one_hot, self.u, self.made = c.embedding == "one-hot", u, made
         self.factor = d**0.5 if c.scale != "none" else None
         self.E = normal_parameter(u, d, std=d**-0.5, made=made) if E is None else E
         self.learned = c.positions == "learned"
         self.bounded = c.positions != "none"
         self.rows_factor = d**0.5 if self.learned and c.scale == "all" else None
         if self.learned:
-            self.P = normal_parameter(l, d, std=d**-0.5, made=made)
+            self.P = normal_parameter(c.position_rows or l, d, std=d**-0.5, made=made)
         elif self.bounded:
             self.register_buffer("P", sinusoids(l, d, made), persistent=False)
         self.S = normal_parameter(c.segments, d, std=d**-0.5, made=made) if c.segments else None
@@ -115,7 +115,7 @@ class Embedding(nn.Module):
         if self.bounded:
             rows = self.P[: tokens.shape[1]]
             if self.one_hot and self.learned:
-                rows = torch.eye(tokens.shape[1], self.l, **self.made) @ self.P
+                rows = torch.eye(tokens.shape[1], len(self.P), **self.made) @ self.P
             x = x + self._scaled(rows)
         return self._finished(x, torch.zeros_like(tokens) if segments is None else segments)
 

@@ -16,7 +16,9 @@ from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import part_sizes
 from costmodel.oracle.execute import execute, random_arrays
+from costmodel.questions.counting.counts import Counts
 from costmodel.questions.question import Missing
+from costmodel.symbolic.piecewise import Exact
 
 PARAMETERS = {
     # Counted by transformers: GPT2LMHeadModel of gpt2, -medium, -large, -xl, their heads tied.
@@ -49,6 +51,35 @@ PARAMETERS = {
 @pytest.mark.parametrize(("name", "total"), PARAMETERS.items())
 def test_parameters(name: str, total: int) -> None:
     assert networks.model(name).parameters().at() == total
+
+
+@pytest.mark.parametrize("name", ["bert-large", "gpt-2"])
+def test_a_table_of_positions_has_its_rows_whatever_l_is(name: str) -> None:
+    net = networks.model(name)
+    assert net.parameters().at(l=128) == PARAMETERS[name]
+    assert networks.model(name, sizes={"l": 128}).parameters().at() == PARAMETERS[name]
+    d, rows = net.sizes["d"], net.choices.position_rows
+    halved = networks.model(name, position_rows=rows // 2)
+    assert halved.parameters().at(l=128) == PARAMETERS[name] - rows // 2 * d
+    costs = {part.use.name: part for part in net.costs("training-step")}
+    added = costs["learned positions"].total
+    assert isinstance(added, Exact) and added.at({**net.sizes, "l": 128}) == 128 * d
+
+
+@pytest.mark.parametrize("position", ["l", "t", "p"])
+def test_a_position_beyond_the_table_is_refused(position: str) -> None:
+    net = networks.model("gpt-2")
+    assert net.count().at(l=1024).total > net.count().at(l=1023).total
+    with pytest.raises(SizeError, match=f"{position} = 1025 would lie beyond the table, which cov"):
+        net.count().at(**{position: 1025})
+
+
+def test_the_product_with_one_hot_rows_has_the_table_s_rows() -> None:
+    net = networks.model("gpt-2", embedding="one-hot", position_rows=7)
+    (part,) = [part for part in net.costs() if part.use.label == "learned positions"]
+    assert isinstance(part.counts, Counts) and part.counts.once is not None
+    assert part.counts.once.at(l=5, d=3).mul == 5 * 7 * 3
+    assert part.parameters.at({"d": 3}) == 7 * 3
 
 
 def test_parameters_of_terroa_as_printed() -> None:
@@ -253,10 +284,10 @@ def test_layers_in_turn() -> None:
 
 def test_everything_is_symbolic() -> None:
     net = networks.model("gpt-2")
-    assert str(net.parameters().expr) == "12*L*d**2 + 13*L*d + d*l + d*u + 2*d"
+    assert str(net.parameters().expr) == "12*L*d**2 + 13*L*d + d*u + 1026*d"
     assert str(net.state().expr) == "2*L*d*t"
     own = networks.model("gpt-2", sizes={"f": 100})
-    assert str(own.parameters().expr) == "4*L*d**2 + 2*L*d*f + 9*L*d + L*f + d*l + d*u + 2*d"
+    assert str(own.parameters().expr) == "4*L*d**2 + 2*L*d*f + 9*L*d + L*f + d*u + 1026*d"
     with pytest.raises(SizeError, match=r"f follows from other sizes \(4\*d\)"):
         net.parameters().at(f=100)
     assert net.parameters().at(f=4 * 768) == net.parameters().at()
