@@ -254,7 +254,7 @@ LAST: Mapping[str, Poly] = {
     "training-step": PASS,
     "inference": Poly.atom("t"),
     "prefill": Poly.atom("p"),
-    "decode": Poly.atom("p") + Poly.atom("q"),
+    "decode": Poly.atom("p") + Poly.atom("q") - 1,
 }
 """Stage of a phase -> the last position that it reads."""
 

@@ -1,7 +1,8 @@
 """What does it cost to generate q tokens of text after a prompt of p tokens?
 
-The prompt passes through the network at once, with the head at its last position alone; then the q
-new tokens are read one after another, at positions p+1 .. p+q, each with the state held so far.
+The prompt passes through the network at once, with the head at its last position alone, which gives
+the first new token. Each further one takes a step that reads the token before it: q - 1 steps, at
+positions p+1 .. p+q-1, each with the state held so far. The last new token is read by no step.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.networks.assembly import OwnSizes
+from costmodel.networks.assembly import LAST, OwnSizes
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import (
     Counting,
@@ -28,7 +29,8 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total
 from costmodel.symbolic.polynomial import Poly, index_atom
 
-PROMPT, NEW = Poly.atom("p"), Poly.atom("q")
+PROMPT, STEPS = Poly.atom("p"), Poly.atom("q") - 1
+LAST_READ = LAST["decode"]
 STEP = index_atom("step")
 """The index of the steps: no size and no index of a mixer has this name."""
 
@@ -42,7 +44,7 @@ class Generation:
 
     prefill: list[PartCost]
     steps: list[PartCost]
-    """The costs of the step at position t; `decode` sums them over t = p+1 .. p+q."""
+    """The costs of the step at position t; `decode` sums them over t = p+1 .. p+q-1."""
     own: OwnSizes
 
     @property
@@ -98,11 +100,11 @@ def _of_prompt(part: PartCost) -> PartCost:
 
 
 def _all_steps(part: PartCost) -> PartCost:
-    """A part's cost of one step, summed over t = p+1 .. p+q."""
+    """A part's cost of one step, summed over t = p+1 .. p+q-1."""
     state: Exact | Missing = part.state
     if isinstance(state, Exact):
-        state = state.substitute({"t": PROMPT + NEW})
-    runs = part.runs * NEW
+        state = state.substitute({"t": LAST_READ})
+    runs = part.runs * STEPS
     if isinstance(part.counts, Missing):
         return replace(part, runs=runs, state=state)
     try:
@@ -127,7 +129,7 @@ def _all_steps_at(part: PartCost, sizes: Mapping[str, int]) -> PartCost:
 
 
 def over_steps(step: Exact) -> Exact:
-    """The sum of an answer in t over t = p+1 .. p+q, as a closed form.
+    """The sum of an answer in t over t = p+1 .. p+q-1, as a closed form.
 
     Raises:
         Unsupported: t stands inside a function, so that the sum has no closed form.
@@ -136,7 +138,7 @@ def over_steps(step: Exact) -> Exact:
     result = Exact()
     for guards, poly in step.pieces:
         around = {guard.substitute({"t": at}) for guard in guards}
-        around |= {at - PROMPT - 1, PROMPT + NEW - at}
+        around |= {at - PROMPT - 1, LAST_READ - at}
         result = result + total((STEP,), frozenset(around), poly.substitute({"t": at}))
     return result
 
@@ -150,7 +152,7 @@ def over_steps_at(step: Exact, sizes: Mapping[str, int]) -> int:
     try:
         return over_steps(step).at(sizes)
     except Unsupported:
-        first, number = sizes["p"] + 1, sizes["q"]
+        first, number = sizes["p"] + 1, sizes["q"] - 1
         if number > MOST_STEPS:
             raise Unsupported(f"{number} steps are too many to add up one by one") from None
         return sum(step.at({**sizes, "t": t}) for t in range(first, first + number))

@@ -35,7 +35,7 @@ from costmodel.report.network_table import Line as SheetLine, Sheet
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 
-P = Poly.atom("p")
+P, Q = Poly.atom("p"), Poly.atom("q")
 
 TITLES: Mapping[str, Line] = {
     "training": ("Forward pass over ", letter("l"), " tokens"),
@@ -44,8 +44,8 @@ TITLES: Mapping[str, Line] = {
     "training-step": ("Training step: forward and backward pass over ", letter("l"), " tokens"),
     "prefill": ("Prefill: the ", letter("p"), " tokens of the prompt in one pass"),
     "decode": (
-        "Decode: ", letter("q"), " new tokens, at positions ", Formula(P + 1), " to ",
-        Formula(P + Poly.atom("q")),
+        "Decode: ", Formula(Q - 1), " steps of one token for the new tokens after the first, at "
+        "positions ", Formula(P + 1), " to ", Formula(P + Q - 1),
     ),
 }  # fmt: skip
 
@@ -187,8 +187,11 @@ def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iter
             f"scores the last position alone, for the first new token"
         )
     if sheet.stage == "decode" and not isinstance(sheet.total.total, Missing):
-        yield _note("decode: a step reads one token and scores the next; the state is that after "
-                    "p+q tokens")  # fmt: skip
+        yield _note(
+            "decode: a step reads one new token and scores the next, so that q new tokens take q-1 "
+            "steps: the prompt gave the first, and the last is not read; the state is that after "
+            "p+q-1 tokens"
+        )
     if sheet.stage in TRAINING_STEP and not sweep:
         yield from map(_note, training_notes(sheet))
     if "once" in columns:

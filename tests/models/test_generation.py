@@ -31,7 +31,7 @@ def test_decode_is_the_sum_of_its_steps(name: str, p: int, q: int) -> None:
     net = small(name)
     found = generation(net).new.at(p=p, q=q, **SIZES)
     step = net.count("inference")
-    each = [step.at(t=t, **SIZES) for t in range(p + 1, p + q + 1)]
+    each = [step.at(t=t, **SIZES) for t in range(p + 1, p + q)]
     for name_ in found.by_class():
         assert found.by_class()[name_] == sum(counts.by_class().get(name_, 0) for counts in each)
     assert found.total == sum(counts.total for counts in each)
@@ -55,7 +55,8 @@ def test_prefill_is_the_forward_pass_without_loss_and_with_one_row_of_scores(nam
 
 
 def test_prompt_and_new_tokens_of_a_causal_network_make_one_forward_pass() -> None:
-    """Reading p tokens at once and q one by one is reading p + q, but for a prompt's scores."""
+    """Reading p tokens at once and q - 1 of the q new ones is reading p + q - 1, but for a prompt's
+    scores."""
     net = networks.model("gpt-2", loss=False)
     made = generation(net)
     p, q = 3, 4
@@ -66,16 +67,22 @@ def test_prompt_and_new_tokens_of_a_causal_network_make_one_forward_pass() -> No
         whole = parts[before.use.name].total
         for part in (whole, before.total, after.total):
             assert not isinstance(part, Missing)
-        assert whole.at({**SIZES, "l": p + q}) == (  # type: ignore[union-attr]
+        assert whole.at({**SIZES, "l": p + q - 1}) == (  # type: ignore[union-attr]
             before.total.at({**SIZES, "p": p})  # type: ignore[union-attr]
             + after.total.at({**SIZES, "p": p, "q": q})  # type: ignore[union-attr]
         ), before.use.name
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_one_new_token_is_the_prompt_s_own(name: str) -> None:
+    """The prompt's forward pass scores the first new token: no step is left."""
+    assert generation(small(name)).new.at(p=5, q=1, **SIZES).total == 0
+
+
 def test_state_is_that_after_the_last_step() -> None:
     made = generation(small("transformer-base"))
     held = sum((part.state for part in made.decode if isinstance(part.state, Exact)), Exact())
-    assert held.at({**SIZES, "p": 3, "q": 4}) == 3 * 2 * 8 * ((3 + 4) + 5)
+    assert held.at({**SIZES, "p": 3, "q": 4}) == 3 * 2 * 8 * ((3 + 4 - 1) + 5)
 
 
 def test_an_encoder_runs_with_the_prompt_and_not_again() -> None:
@@ -108,7 +115,7 @@ def test_steps_in_pieces(tmp_path: Path, w: int) -> None:
     net = networks.model("decoder", mixers=(windowed(tmp_path),), positions="none")
     (own,) = [part for part in generation(net).decode if "window" in part.use.name]
     for p, q in ((1, 1), (2, 7), (6, 3)):
-        expected = sum(min(t, w) - 1 for t in range(p + 1, p + q + 1))
+        expected = sum(min(t, w) - 1 for t in range(p + 1, p + q))
         assert isinstance(own.total, Exact)
         assert own.total.at({**SIZES, "w": w, "p": p, "q": q}) == 3 * 8 * expected
 
@@ -118,7 +125,7 @@ def test_steps_without_a_closed_form_are_added_up_at_sizes() -> None:
     step = Exact.of(call("ceil_log2", t) * d + 1)
     with pytest.raises(Unsupported, match="a function of index step"):
         over_steps(step)
-    assert over_steps_at(step, {"d": 3, "p": 2, "q": 4}) == 3 * (2 + 2 + 3 + 3) + 4
+    assert over_steps_at(step, {"d": 3, "p": 2, "q": 4}) == 3 * (2 + 2 + 3) + 3
     with pytest.raises(Unsupported, match="are too many to add up one by one"):
         over_steps_at(step, {"d": 3, "p": 2, "q": 2_000_000})
 
@@ -153,5 +160,5 @@ def test_every_mixer_generates_as_its_steps_cost_or_says_why_not(name: str) -> N
         at = {**sizes, "p": p, "q": q}
         found = sum(part.total.at(at) for part in made.decode_at(at)
                     if not isinstance(part.total, Missing))  # fmt: skip
-        each = (step.at(**{**sizes, "t": t}).total for t in range(p + 1, p + q + 1))
+        each = (step.at(**{**sizes, "t": t}).total for t in range(p + 1, p + q))
         assert found == sum(each), (p, q)
