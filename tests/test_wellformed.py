@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel.errors import EquationError, Unsupported
+from costmodel.errors import EquationError, SizeError, Unsupported
 from costmodel.language.writing import irfft, rfft
 from costmodel.mixers import builtin, names
+from costmodel.program.chosen_sizes import fit
 from costmodel.program.lowering import lower
 from costmodel.program.wellformed import check_form
 from costmodel.proofs.check import prove
+from costmodel.symbolic.polynomial import padded
 from tests.small import complete
 
 Write = Callable[[Any, Any, Any, Any], None]
@@ -95,6 +97,46 @@ def test_every_question_refuses(write: Write, message: str, ask: Callable[..., A
         ask(mixer(write))
     assert str(caught.value).startswith(message)
     assert "for instance at l = " in str(caught.value)
+
+
+def transformed(length: Callable[[Any], Any]) -> cm.Mixer:
+    """x, transformed over `length(l)` points and back; its `copy` is x itself."""
+    made = cm.Mixer("transformed")
+    l, d = made.sizes("l d")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("fft") as f:
+        i, a, points = f.index("i", 1, l), f.index("a", 1, d), length(l)
+        q, p = f.index("q", 1, points / 2 + 1), f.index("p", 1, 2)
+        z = f.array("z", points / 2 + 1, 2, d)
+        z[q, p, a] = rfft(x[i, a], over=i, length=points)
+        y[i, a] = irfft(z[q, p, a], over=(q, p), length=points)
+    with made.form("copy") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i, a] = x[i, a]
+    return made
+
+
+def test_a_form_is_looked_at_where_its_extents_are_whole() -> None:
+    """One point has no half: at l = 1 there is no such transform, elsewhere there is."""
+    made = transformed(padded)
+    assert all(proof.passed is not False for proof in prove(made))
+    assert cm.count(made).at(l=4, d=3).mul == 2 * 3 * 8
+    with pytest.raises(SizeError, match=r"whole, got 3/2 \(l = 1\); choose another l$"):
+        fit(made, {"l": 1, "d": 3})
+
+
+def test_bins_do_not_cover_as_many_rows() -> None:
+    """The bins of a transform of l points cover its l rows up to l = 3 alone."""
+
+    def write(m: Any, f: Any, x: Any, y: Any) -> None:
+        l, d, i, _, a = indices(m, f)
+        q, p = f.index("q", 1, padded(l) / 2 + 1), f.index("p", 1, 2)
+        z = f.array("z", padded(l) / 2 + 1, 2, d)
+        z[q, p, a] = rfft(x[i, a], over=i, length=padded(l))
+        y[q, a] = z[q, 1, a] - z[q, 2, a]
+
+    with pytest.raises(EquationError, match="y is not defined everywhere .*l = 4"):
+        cm.count(mixer(write))
 
 
 def unbound(m: Any, f: Any, x: Any, y: Any) -> None:

@@ -151,18 +151,19 @@ def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
     return sizes
 
 
-def fit(mixer: Mixer, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes at which an extent of a mixer is no whole number.
+def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None:
+    """Refuse sizes at which an extent of a mixer, or of one form of it, is no whole number.
 
     An extent in a size that is not among them, that of another form, is not asked for.
 
     Raises:
         SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
     """
-    arrays = [*mixer.arrays.values(), *(a for f in mixer.forms.values() for a in f.arrays.values())]
+    forms = mixer.forms.values() if form is None else [mixer.forms[form]]
+    arrays = [*mixer.arrays.values(), *(a for f in forms for a in f.arrays.values())]
     extents = {extent: None for array in arrays for extent in array.shape}
-    for form in mixer.forms.values():
-        for index in form.indices.values():
+    for one in forms:
+        for index in one.indices.values():
             fixed = [b for b in index.ends if not any(is_index(a) for a in b.letters)]
             extents.update(dict.fromkeys(fixed))
     for extent in extents:
@@ -177,6 +178,7 @@ def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, in
     where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(extent.letters))
     below = sorted({a for m in extent.terms for a, p in m if p < 0})
     above = sorted({a for m in extent.terms for a, p in m if p > 0})
-    advice = f"choose {' and '.join(above)} divisible by {' and '.join(below)}" if above else ""
-    found = f"{mixer.name} needs {extent} to be whole, got {value} ({where})"
-    return f"{found}; {advice or 'change them'}"
+    advice = f"choose another {' or another '.join(sorted(extent.letters))}"
+    if above and below:
+        advice = f"choose {' and '.join(above)} divisible by {' and '.join(below)}"
+    return f"{mixer.name} needs {extent} to be whole, got {value} ({where}); {advice}"

@@ -11,8 +11,8 @@ from functools import cache
 from itertools import combinations
 from math import ceil, floor
 
-from costmodel.errors import EquationError, Unsupported
-from costmodel.language.equations import Equation, System, rank, rows
+from costmodel.errors import EquationError, SizeError, Unsupported
+from costmodel.language.equations import Equation, Mixer, System, rank, rows
 from costmodel.language.indices import Index, UnionIndex, one_by_one
 from costmodel.language.nodes import (
     Array,
@@ -24,6 +24,7 @@ from costmodel.language.nodes import (
     position_value,
     walk,
 )
+from costmodel.program.chosen_sizes import fit
 from costmodel.symbolic.constraints import (
     Constraints,
     infeasible,
@@ -36,7 +37,7 @@ from costmodel.symbolic.polyhedral_sums import total
 from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
 ONE = Poly.of(1)
-SMALL = (1, 2, 3, 5)
+SMALL = (1, 2, 3, 4, 5)
 
 
 def axes_of(array: Array) -> tuple[str, ...]:
@@ -300,9 +301,27 @@ def _refuse(system: System, array: Array, regions: Sequence[Constraints], words:
                 raise EquationError(f"{words} (for instance at {where})")
 
 
-def _small(system: System) -> Iterator[dict[str, int]]:
+def _small(system: System) -> tuple[dict[str, int], ...]:
+    """Small sizes at which a form has whole extents, from equal to different ones."""
+    return _small_sizes(system.mixer, system.form)
+
+
+@cache
+def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
+    return tuple(sizes for sizes in _tried(mixer.letters) if _fits(mixer, form, sizes))
+
+
+def _fits(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> bool:
+    try:
+        fit(mixer, sizes, form)
+    except SizeError:
+        return False
+    return True
+
+
+def _tried(named: Sequence[str]) -> Iterator[dict[str, int]]:
     """Small sizes, from equal to different ones; d is a multiple of n."""
-    letters = tuple(dict.fromkeys(["l", *system.mixer.letters]))
+    letters = tuple(dict.fromkeys(["l", *named]))
     for shift in range(2 * len(SMALL)):
         step = 0 if shift < len(SMALL) else 1
         sizes = {x: SMALL[(shift + k * step) % len(SMALL)] for k, x in enumerate(letters)}
