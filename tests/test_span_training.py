@@ -162,6 +162,32 @@ def interleaved() -> Mixer:
     return m
 
 
+def window_and_first() -> Mixer:
+    """Softmax attention of each row to the first s rows and to w rows on either side."""
+    made = cm.Mixer("window-and-first")
+    l, d, w, s = made.sizes("l d w s")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        a, g, r = f.index("a", 1, d), f.index("g", 1, cm.min_(s, l)), f.index("r", s + 1, l)
+        near = (cm.max_(1, r - w), cm.min_(l, r + w))
+        k = f.index("k", cm.union((1, cm.min_(s, r - w - 1)), near))
+        Z, A = f.array("Z", l, l), f.array("A", l, l)
+        Z[r, k] = cm.sum_(x[r, a] * x[k, a], over=a)
+        A[r, k] = cm.softmax(Z[r, k], over=k)
+        y[r, a] = cm.sum_(A[r, k] * x[k, a], over=k)
+        y[g, a] = x[g, a]
+    return made
+
+
+def test_a_logarithm_inside_of_what_does_not_exist_has_a_value() -> None:
+    mixer = window_and_first()
+    derived = cm.span(mixer, "backward")
+    for length in (1, 2, 3, 5):
+        for first, window in ((1, 1), (1, 2), (2, 1), (3, 1)):
+            sizes = {"l": length, "d": 2, "w": window, "s": first}
+            assert derived.at(**sizes) == executed(mixer, "direct", "backward", sizes, ()), sizes
+
+
 def test_an_array_that_is_written_before_and_after_another_one() -> None:
     """exp of a sum of 5, two products: 3 + 1 + 2 levels."""
     assert cm.span(interleaved()).at(l=5) == 3 + 1 + 2

@@ -392,16 +392,23 @@ def guarded(level: Level) -> Poly:
     term = level.depth
     if not level.where:
         return term
-    clamped: dict[str, Poly] = {
-        atom: call("ceil_log2", call("Max", 1, atom.args[0]))
-        for atom in term.atoms
-        if isinstance(atom, Fn) and atom.function == "ceil_log2"
-        and not nonnegative(atom.args[0] - 1)
-    }  # fmt: skip
-    term = term.substitute(clamped)
+    term = _with_logarithms_everywhere(term)
     for guard in by_text(level.where):
         term = term * call("Min", 1, call("Max", 0, guard + 1))
     return term
+
+
+def _with_logarithms_everywhere(poly: Poly) -> Poly:
+    """The polynomial with each logarithm, inside functions too, taken of 1 where its argument is
+    less, so that it has a value at all sizes."""
+    found: dict[str, Poly] = {}
+    for atom in poly.atoms:
+        if isinstance(atom, Fn):
+            args = [_with_logarithms_everywhere(argument) for argument in atom.args]
+            if atom.function == "ceil_log2" and not nonnegative(args[0] - 1):
+                args = [call("Max", 1, args[0])]
+            found[atom] = call(atom.function, *args)
+    return poly.substitute(found)
 
 
 def tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None:
