@@ -196,3 +196,34 @@ def test_steps_are_derived_once_for_all_sizes() -> None:
 
 def test_terms_are_polynomials_in_the_sizes() -> None:
     assert cm.sequential(cm.mixer("lstm")).terms == (10 * Poly.atom("l") - 1,)
+
+
+def substitution() -> cm.Mixer:
+    """W[s,r]: row r after s - 1 steps of a forward substitution."""
+    made = cm.Mixer("substitution")
+    l, d = made.sizes("l d")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        s, k = f.index("s", 2, l), f.index("k", 1, i)
+        r = f.index("r", s, l)
+        W = f.array("W", l, l, d)
+        W[1, i, a] = x[i, a] * x[i, a]
+        W[s, r, a] = W[s - 1, r, a] - x[r, a] * W[s - 1, s - 1, a]
+        y[i, a] = cm.sum_(W[k, k, a], over=k)
+    return made
+
+
+def test_one_token_goes_on_from_its_own_rows_alone() -> None:
+    """The row that a step takes away is an older token's: its product waits for nothing."""
+    mixer = substitution()
+    levels, steps = cm.span(mixer, "inference"), cm.sequential(mixer, "inference")
+    for length in (1, 2, 5):
+        sizes = {"l": length, "d": 2}
+        run = execute(mixer.forms["direct"], sizes)
+        for t in range(1, length + 1):
+            assert levels.at(t=t, **sizes) == run.span_inference(t), (t, sizes)
+            assert steps.at(t=t, **sizes) == run.in_steps.span_inference(t), (t, sizes)
+    assert [levels.at(t=t, l=5, d=2) for t in (1, 2, 5)] == [1, 2 + 1, 1 + 4 + 3]
+    path = cm.critical_path(mixer, "inference", sizes={"l": 9, "d": 2, "t": 9})
+    assert path.length.at({"t": 9}) == 1 + 8 + 1

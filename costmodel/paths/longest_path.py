@@ -17,6 +17,7 @@ from costmodel.paths.loop_rows import (
     check_rows,
     depths_of_rows,
     first_row,
+    going_on,
     in_turn,
     last_row,
     later_row,
@@ -25,7 +26,7 @@ from costmodel.paths.loop_rows import (
 )
 from costmodel.program.dependence import at_token
 from costmodel.program.phases import IterationDomain, T
-from costmodel.program.recurrences import Block, ascending, blocks, references
+from costmodel.program.recurrences import Block, ascending, blocks
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, region, whole
 from costmodel.symbolic.constraints import (
@@ -136,10 +137,9 @@ class Depths:
         further row in terms of the row before."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
         marked = {array: (Level(Poly.atom(stand_in(array.name))),) for array in block.axes}
-        self.before = {
-            e: {r: marked[r.array] for r in references(e) if block.lag(e, r) == 1}
-            for e in block.equations
-        }
+        self.before = {e: {} for e in block.equations}
+        for equation, ref in going_on(block, parts, self.system, self.phase):
+            self.before[equation][ref] = marked[ref.array]
         later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
         self.before = {}
         for array, levels in depths_of_rows(first, later, number).items():
@@ -148,8 +148,21 @@ class Depths:
             if number[array] != array.shape[block.axes[array]]:
                 there = [Level(x.depth, x.where | {number[array] - row}) for x in there]
             self.arrays[array] = pruned(frozenset(), there)
-            for level in self.arrays[array]:
-                self._end(array, level, axes_of(array), whole(array))
+            for entries in self._computed(array, parts):
+                for level in self.arrays[array]:
+                    self._end(array, level, axes_of(array), entries)
+
+    def _computed(self, array: Array, parts: Sequence[IterationDomain]) -> Iterator[Constraints]:
+        """The entries of a loop's array that this phase computes, in the axes of the array."""
+        if self.phase != "inference":
+            yield whole(array)
+            return
+        for part in parts:
+            if part.equation.array is array:
+                hidden = sorted(part.variables, reverse=True)
+                found = region(array, part.equation.positions, part.constraints, hidden)
+                if found is not None:
+                    yield found
 
     def _rows(self, block: Block, parts: Sequence[IterationDomain]) -> dict[Array, Depth]:
         """The depths of the arrays of a loop at some rows, in the row `#row` and sizes alone."""

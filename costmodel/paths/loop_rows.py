@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.errors import Unsupported
-from costmodel.language.equations import System
-from costmodel.language.nodes import Array
+from costmodel.language.equations import Equation, System
+from costmodel.language.nodes import Array, Ref
 from costmodel.program.dependence import at_token
 from costmodel.program.phases import IterationDomain, T, iteration_domains
 from costmodel.program.recurrences import Block, references
@@ -59,6 +59,21 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
     if any(found != [part.constraints] for part, found in fresh if found):
         raise Unsupported("a loop of which one token computes some rows")
     return any(found for _, found in fresh)
+
+
+def going_on(
+    block: Block, parts: Sequence[IterationDomain], system: System, phase: str
+) -> Iterator[tuple[Equation, Ref]]:
+    """The references to the row before that a phase computes, each with its equation; in one-token
+    inference, an entry of an older token is known already."""
+    for equation in block.equations:
+        points = [part.constraints for part in parts if part.equation is equation]
+        for ref in references(equation):
+            if block.lag(equation, ref) == 1 and (
+                phase != "inference"
+                or any(at_token(point, tokens(system).at(ref), T) for point in points)
+            ):
+                yield equation, ref
 
 
 ROWS_WORKED_OUT = 4

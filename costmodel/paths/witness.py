@@ -15,10 +15,10 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Binary, Gather, Node, Ref, position_value
 from costmodel.paths.longest_path import Depths
-from costmodel.paths.loop_rows import ROWS_WORKED_OUT, first_row, later_row
+from costmodel.paths.loop_rows import ROWS_WORKED_OUT, first_row, going_on, later_row
 from costmodel.program.nonempty import both, may_be_empty
 from costmodel.program.phases import IterationDomain
-from costmodel.program.recurrences import Block, references
+from costmodel.program.recurrences import Block
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, projected, variables_of
 from costmodel.symbolic.piecewise_max import is_at_least, largest_value
@@ -412,7 +412,7 @@ def _next_row(
     ]
     order = {equation: k for k, equation in enumerate(loop.block.equations)}
     fixed.sort(key=lambda part: order[part.equation])
-    return _row_alone(search, fixed, _going_on(loop.block, before))
+    return _row_alone(search, fixed, _going_on(search, loop, before))
 
 
 def _row_of_loop(search: Search, loop: Loop, row: Poly) -> Mapping[Array, Chain]:
@@ -438,13 +438,13 @@ def _unrolled_row(search: Search, loop: Loop, row: Poly) -> Mapping[Array, Chain
     return {array: _unrolled(loop.rows, array, row) for array in loop.rows[-1]}
 
 
-def _going_on(block: Block, before: Mapping[Array, Chain]) -> dict[tuple[Equation, Ref], Chain]:
+def _going_on(
+    search: Search, loop: Loop, before: Mapping[Array, Chain]
+) -> dict[tuple[Equation, Ref], Chain]:
     """(Equation, reference to the row before) -> the chain that goes on from it."""
     return {
         (equation, ref): Chain(origin=ref.array, before=before.get(ref.array, Chain()))
-        for equation in block.equations
-        for ref in references(equation)
-        if block.lag(equation, ref) == 1
+        for equation, ref in going_on(loop.block, loop.later, search.system, search.phase)
     }
 
 
