@@ -309,12 +309,14 @@ class Mixer:
         cite: str = "",
         latex: str = "",
         below: Any = None,
+        value: Any = None,
     ) -> Array:
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(f"array {name} is declared twice in {self.name}")
         top = None if below is None else Poly.of(below)
-        array = Array(name, role, tuple(map(Poly.of, shape)), self, cite, latex, below=top)
+        extents = tuple(map(Poly.of, shape))
+        array = Array(name, role, extents, self, cite, latex, below=top, value=value)
         self.arrays[name] = array
         return array
 
@@ -341,9 +343,17 @@ class Mixer:
         """A trainable array."""
         return self._declare(name, "parameter", shape, latex=latex)
 
-    def buffer(self, name: str, *shape: Any, latex: str = "", below: Any = None) -> Array:
-        """A constant table: it costs nothing and is no parameter; `below` as for `input`."""
-        return self._declare(name, "buffer", shape, latex=latex, below=below)
+    def buffer(
+        self, name: str, *shape: Any, latex: str = "", below: Any = None, value: Any = None
+    ) -> Array:
+        """A constant table: it costs nothing and is no parameter; `below` as for `input`.
+
+        Args:
+            value: its entries: a function of an entry's positions, counted from 1, and of the
+                sizes, `lambda i, j, sizes: float(i == j)`, or a table of them. Without it, they
+                are given with the input, and proofs take any.
+        """
+        return self._declare(name, "buffer", shape, latex=latex, below=below, value=value)
 
     @contextmanager
     def form(self, name: str) -> Iterator[Form]:
@@ -371,6 +381,11 @@ class Mixer:
     def parameters(self) -> tuple[Array, ...]:
         """The trainable arrays, in the order of declaration."""
         return tuple(a for a in self.arrays.values() if a.role == "parameter")
+
+    @property
+    def buffers(self) -> tuple[Array, ...]:
+        """The constant tables, in the order of declaration."""
+        return tuple(a for a in self.arrays.values() if a.role == "buffer")
 
     @property
     def contexts(self) -> tuple[Array, ...]:

@@ -508,6 +508,8 @@ class Array:
     """Entries are integers in 1..below, positions of another array; None for real numbers."""
     origin: Origin | None = field(default=None, repr=False)
     """What it is to another array that it was made for."""
+    value: Any = field(default=None, repr=False)
+    """Of a buffer: its entries, as a function of their positions and the sizes or as a table."""
 
     def _of(self, how: str) -> Array | None:
         made = self.origin

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import OracleError
+from costmodel.language.buffers import buffer_values
 from costmodel.language.equations import Equation, Form, System
 from costmodel.oracle.interpreter import Run, Values
 from costmodel.oracle.scalars import Entry, Instance
@@ -46,12 +47,15 @@ class Unfused:
 
 
 def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-    """Values in -1..1 for every input, parameter and buffer, the same for the same name."""
+    """Values in -1..1 for every input, parameter and buffer, the same for the same name; those of a
+    buffer that has its own are these."""
     import numpy as np
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for name, array in form.mixer.arrays.items():
-        if array.role != "output":
+        if array.value is not None:
+            arrays[name] = buffer_values(array, sizes)
+        elif array.role != "output":
             generator = np.random.default_rng(zlib.crc32(name.encode()))
             shape = tuple(e.at(sizes) for e in array.shape)
             if array.below is None:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.errors import EquationError, Unsupported
+from costmodel.language.buffers import buffer_values
 from costmodel.language.equations import TRAINED, Equation, Mixer, System, rank, rows
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
@@ -58,7 +59,8 @@ def evaluate(
     """Evaluate a mixer's output.
 
     Args:
-        arrays: the input and every parameter by name, shaped as declared, e.g. x (l, d).
+        arrays: the input and every parameter by name, shaped as declared, e.g. x (l, d), and every
+            buffer that has no values of its own.
         sizes: an integer for every letter of the mixer.
 
     Returns:
@@ -93,11 +95,15 @@ def evaluate_system(
     import numpy as np
 
     known: dict[str, Values] = {}
-    for array in system.mixer.arrays.values():
-        if array.role == "output":
-            continue
-        known[array.name] = _given(array, arrays, sizes)
+    held = [array for array in system.mixer.arrays.values() if array.role != "output"]
+    own = [array for array in held if array.value is not None and array.name not in arrays]
+    for array in held:
+        if array not in own:
+            known[array.name] = _given(array, arrays, sizes)
     dtype = np.result_type(*known.values())
+    for array in own:
+        values = buffer_values(array, sizes)
+        known[array.name] = values if array.below is not None else values.astype(dtype)
     for equation in system.equations:
         shape = tuple(max(0, extent.at(sizes)) for extent in equation.array.shape)
         kind = dtype if equation.array.below is None else np.dtype(np.int64)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from costmodel.errors import SizeError, Unsupported
+from costmodel.language.buffers import buffer_values
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Array
 from costmodel.proofs.check import Proof, first_apart, words
@@ -41,9 +43,25 @@ class ModuleCase:
     contexts: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """The arrays that exist whole before the first token, by name: (BATCH, ...)."""
 
+    @cached_property
+    def registered(self) -> Values:
+        """The buffers of the equations that the module registers, by name; positions, which torch
+        counts from 0, from 1."""
+        held = {name: tensor.numpy() for name, tensor in self.module.named_buffers()}
+        return {
+            array.name: held[array.name] + (array.below is not None)
+            for array in self.mixer.buffers
+            if array.name in held
+        }
+
     def arrays(self, sample: int = 0) -> Values:
-        """One sequence of x and the parameters, as the equations name them."""
+        """One sequence of x, the parameters and the buffers, as the equations name them; a buffer
+        has the equations' values, or else the module's."""
         named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
+        own = {
+            a.name: buffer_values(a, self.sizes) for a in self.mixer.buffers if a.value is not None
+        }
+        named |= {**self.registered, **own}
         given = {self.mixer.role("input").name: self.x, **self.contexts}
         return named | {name: value[sample].numpy() for name, value in given.items()}
 

@@ -67,10 +67,12 @@ def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
 
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """`forward` gives the equations' result, with parameters of the same names and shapes."""
+    """`forward` gives the equations' result, with parameters of the same names and shapes, and
+    buffers of the same values where both have one of a name."""
 
     def apart(found: ModuleCase) -> str:
-        return _parameters_apart(found) or _forward_apart(found, implementation.form)
+        apart = _parameters_apart(found) or _buffers_apart(found)
+        return apart or _forward_apart(found, implementation.form)
 
     name = f"{implementation.name}: module equals equations"
     return prove_cases(name, mixer, implementation, apart)
@@ -93,6 +95,24 @@ def _parameters_apart(case: ModuleCase) -> str:
         if held.get(name, shape) != shape
     ]
     return "; ".join(sorted(parts))
+
+
+def _buffers_apart(case: ModuleCase) -> str:
+    arrays = case.arrays()
+    for buffer in case.mixer.buffers:
+        name = buffer.name
+        if name not in arrays:
+            return f"{name} has no values in the equations, and the module registers no such buffer"
+        found, expected = case.registered.get(name, arrays[name]), arrays[name]
+        if found.shape != expected.shape:
+            return (
+                f"the module's buffer {name} is {found.shape}, the equations' is {expected.shape}"
+            )
+        same = abs(found - expected) <= TOLERANCE * abs(expected).clip(1.0)
+        for where in zip(*(~same).nonzero(), strict=True):
+            entry = ", ".join(str(k + 1) for k in where)
+            return f"{name}[{entry}] is {found[where]:.6g}, the equations' is {expected[where]:.6g}"
+    return ""
 
 
 def _forward_apart(case: ModuleCase, form: str) -> str:
