@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -63,6 +63,21 @@ def bind(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: An
         else:
             bound[argument.name] = argument.default_value if argument.has_default_value() else None
     return Call(schema.name, bound, result)
+
+
+HIGHER_ORDER = "a higher-order operator, which runs functions: what these do is not counted"
+"""Why `torch.cond`, `flex_attention` and their like are not counted."""
+
+
+def dispatch_themselves(types: Iterable[type]) -> bool:
+    """Whether one of these types of tensors has a dispatch of its own."""
+    return any(t.__torch_dispatch__ is not Tensor.__torch_dispatch__ for t in types)  # type: ignore[attr-defined]  # of tensors
+
+
+def is_view(func: Any) -> bool:
+    """Whether an operation only looks at its operand: by torch's own schema. That a custom
+    operator says so of itself proves nothing."""
+    return bool(func.is_view) and func.namespace == "aten"
 
 
 def written(func: Any, call: Call) -> list[Tensor]:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
+from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.counting.backward_rules import DISPATCHED_RULES
-from profiler.counting.call import Call, CountError, bind, bytes_read, bytes_written
+from profiler.counting.call import (
+    HIGHER_ORDER,
+    Call,
+    CountError,
+    bind,
+    bytes_read,
+    bytes_written,
+    dispatch_themselves,
+    is_arithmetic,
+    is_view,
+)
 from profiler.counting.forward_rules import operations_of, rule_for
 from profiler.counting.operations import NOTHING, Operations
 
@@ -60,8 +74,23 @@ class DispatchCounts:
         return asdict(self) | {"complete": self.complete}
 
 
+EXITS = ("numpy", "tolist", "data_ptr", "__dlpack__")
+"""Methods of a tensor by which its numbers leave torch: to numpy, to Python, to a kernel that torch
+does not dispatch."""
+
+UNSEEN = "what is calculated without a tensor, from sizes and constants, is not seen"
+"""The limit of every count by dispatch."""
+
+LEFT = "numbers are handed out of torch: what is calculated with them there is not seen"
+
+
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """A dispatch mode that counts each operation as torch runs it, composite ones decomposed."""
+    """A dispatch mode that counts each operation as torch runs it, composite ones decomposed.
+
+    A tensor subclass takes its operations apart first; what it dispatches then is counted.
+    """
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -71,14 +100,19 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if dispatch_themselves(types):  # torch asks them next
+            return NotImplemented
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            self.uncounted(f"higher_order::{func}", HIGHER_ORDER)
+            return func(*args, **kwargs)
         if rule_for(func._schema.name, DISPATCHED_RULES) is None or func.is_view:
             with self:  # inference mode dispatches composite operations whole
                 parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
         result = func(*args, **kwargs)
-        self.record(bind(func, args, kwargs, result), view=func.is_view)
+        self.record(bind(func, args, kwargs, result), view=is_view(func))
         return result
 
     def record(self, call: Call, *, view: bool) -> None:
@@ -104,11 +138,33 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
             reason = "no rule for this operation"
         if counted is not None:
             return counted
-        before = self.unknown.get(call.name, UncountedOperation(0, 0, reason))
-        self.unknown[call.name] = UncountedOperation(
+        self.uncounted(call.name, reason, touched)
+        return NOTHING
+
+    def uncounted(self, name: str, reason: str, touched: int = 0) -> None:
+        """Note one call of what is not counted."""
+        before = self.unknown.get(name, UncountedOperation(0, 0, reason))
+        self.unknown[name] = UncountedOperation(
             before.calls + 1, before.bytes_touched + touched, before.reason
         )
-        return NOTHING
+
+    @contextmanager
+    def watching_exits(self) -> Iterator[None]:
+        """Inside, numbers of a tensor that are handed out of torch are noted as uncounted."""
+
+        def noting(name: str) -> Any:
+            leave = getattr(Tensor, name)
+
+            def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+                if is_arithmetic(tensor.dtype):
+                    touched = tensor.numel() * tensor.element_size()
+                    self.uncounted(f"Tensor.{name}", LEFT, touched)
+                return leave(tensor, *args, **kwargs)
+
+            return noted
+
+        with patch.multiple(Tensor, **{name: noting(name) for name in EXITS}):
+            yield
 
     def counts(self) -> DispatchCounts:
         """Everything recorded so far."""
@@ -128,10 +184,19 @@ def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
     """Run `fn(*args)` once and count what it dispatches, backward passes inside it included.
 
     Exact by the rules of `backward_rules.DISPATCHED_RULES` for every operation that has one; the
-    others are listed in `unknown`, and `complete` is then false. Gradient mode is left as the
-    caller set it.
+    others are listed in `unknown`, and `complete` is then false. So are numbers that leave torch
+    (numpy, Python, a kernel's address). What is calculated without a tensor is not seen. Gradient
+    mode is left as the caller set it.
+
+    Raises:
+        CountError: the call cannot run while it is counted; one sentence.
     """
     recorder = DispatchRecorder()
-    with recorder:
-        fn(*args)
+    try:
+        with recorder, recorder.watching_exits():
+            fn(*args)
+    except RuntimeError as error:
+        if "_flex_attention_hop_wrapper" not in str(error):  # which torch compiles by itself
+            raise
+        raise CountError(f"flex_attention is {HIGHER_ORDER}") from error
     return recorder.counts()

@@ -315,6 +315,11 @@ def free(call: Call) -> Operations:
     return NOTHING
 
 
+def handed_to_python(call: Call) -> Operations:
+    """One number read out; free where it is an index or a truth value."""
+    raise CountError(f"{call.name}: a number is handed to Python: what is calculated is not seen")
+
+
 def conversion(call: Call) -> Operations:
     """A copy that may change the floating type; a copy that does not is free. To a boolean: whether
     an entry is zero."""
@@ -330,12 +335,12 @@ def truth(call: Call) -> Operations:
 
 
 FREE_NAMES = """
-    _conj_physical _local_scalar_dense _reshape_alias _unsafe_view arange as_strided_
-    bitwise_and bitwise_not bitwise_or clone constant_pad_nd empty empty_like empty_permuted
-    empty_strided eye fill flip full full_like gather index index_select lift_fresh masked_fill
-    new_empty new_empty_strided new_full new_ones new_zeros ones ones_like repeat roll
-    scalar_tensor select_backward select_scatter slice_backward slice_scatter squeeze_ t_
-    transpose_ tril tril_indices triu triu_indices unsafe_split unsqueeze_ zero zeros zeros_like
+    _conj_physical _reshape_alias _unsafe_view arange as_strided_ bitwise_and bitwise_not
+    bitwise_or clone constant_pad_nd empty empty_like empty_permuted empty_strided eye fill flip
+    full full_like gather index index_select lift_fresh masked_fill new_empty new_empty_strided
+    new_full new_ones new_zeros ones ones_like repeat roll scalar_tensor select_backward
+    select_scatter slice_backward slice_scatter squeeze_ t_ transpose_ tril tril_indices triu
+    triu_indices unsafe_split unsqueeze_ zero zeros zeros_like
 """
 FREE = frozenset(FREE_NAMES.split())
 
@@ -366,6 +371,7 @@ PLAIN_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("all", "any", "nonzero"), truth),
     **dict.fromkeys(("logical_and", "logical_not", "logical_or", "logical_xor"), truth),
     **dict.fromkeys(JOINED, joined),
+    "_local_scalar_dense": handed_to_python,
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), comparison),
     **dict.fromkeys(("clamp_min", "clamp_max"), comparison),
     **dict.fromkeys(("max", "min"), extreme),

@@ -17,11 +17,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from profiler.counting.backward_rules import DERIVATIVES, DISPATCHED_RULES
-from profiler.counting.call import Call, CountError, bind, is_arithmetic, tensors_in, written
+from profiler.counting.call import (
+    Call,
+    CountError,
+    bind,
+    dispatch_themselves,
+    is_arithmetic,
+    is_view,
+    tensors_in,
+    written,
+)
 from profiler.counting.forward_rules import entry_sum, operations_of, product_of, rule_for
 from profiler.counting.operations import NOTHING, Operations, named_operation
 
@@ -44,6 +54,8 @@ class ZeroGradientCounter(TorchDispatchMode):
     Masks of meta tensors lie on the CPU; nothing else of a meta tensor is computed.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.spent = NOTHING
@@ -52,13 +64,17 @@ class ZeroGradientCounter(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if dispatch_themselves(types):
+            return NotImplemented
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **kwargs)
         if rule_for(func._schema.name, DISPATCHED_RULES) is None:
             with self:
                 parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
         result = func(*args, **kwargs)
-        if not func.is_view:
+        if not is_view(func):
             call = bind(func, args, kwargs, result)
             masks = self.masks_of_results(func, args, kwargs, call)
             for tensor in written(func, call):

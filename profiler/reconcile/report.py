@@ -20,6 +20,7 @@ from costmodel.report.document import (
     Text,
     listed,
 )
+from profiler.counting.dispatch import UNSEEN
 from profiler.hardware.result import HardwareLevel
 from profiler.meters.effective_sample_size import markedly_fewer
 from profiler.reconcile.cost import COMPARABLE
@@ -85,7 +86,8 @@ SUMMARY = (
 
 OF_SUMMARY = (
     Note(("derived, executed, dispatched: operations by the equations, by the algorithm that the "
-          "implementation executes, and as torch dispatched them; every class counts 1",)),
+          "implementation executes, and as torch dispatched them; every class counts 1; "
+          f"{UNSEEN}",)),
     Note(("explained: every operation and byte between derived and measured has a named cause, and "
           "other counters print what is predicted of them; --full shows all causes",)),
     Note((MEMORY,)),

@@ -9,6 +9,7 @@ from typing import Any
 from costmodel.language.functions import CLASSES
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Table
+from profiler.counting.dispatch import UNSEEN
 from profiler.hardware.operations import UNTOLD
 from profiler.hardware.result import MOVED, hardware_level
 from profiler.meters.ceilings import ceilings_words
@@ -186,7 +187,7 @@ ABOUT_COLUMNS = (
     Note((MEMORY,)),
     Note(("compiling: the calls before the compiled one settled, less one settled call; in no "
           "latency",), ("compile",)),
-    Note(("operations: as dispatched, every class counted 1",)),
+    Note((f"operations: as dispatched, every class counted 1; {UNSEEN}",)),
     Note(("torch: FlopCounterMode, a multiply-add is 2",)),
     Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",)),
     Note(("executed: operations by hardware counters, without conversions; DRAM: bytes that its "

@@ -7,6 +7,7 @@ from typing import Any
 
 from costmodel.report.document import Cell, Column, Document, Formula, Note, Row, Table
 from costmodel.symbolic.polynomial import Poly
+from profiler.counting.dispatch import UNSEEN
 from profiler.tracing.cases import SETTLED
 from profiler.tracing.compare_equations import Difference
 from profiler.tracing.meta_run.flop_counter import FlopCounter
@@ -84,6 +85,7 @@ def said(found: Trace) -> Iterator[str]:
     """What must be known beside the formulas."""
     least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
     yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
+    yield f"operations: as dispatched; {UNSEEN}"
     yield from of_bytes(found)
     what = "what has a formula is proven" if found.broken else "proven"
     yield (

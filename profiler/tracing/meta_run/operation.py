@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 
 from profiler.counting.backward_rules import TRACED_RULES
-from profiler.counting.call import Rule
+from profiler.counting.call import Rule, is_view
 from profiler.counting.forward_rules import free, rule_for
 from profiler.counting.operations import NOTHING, Operations
 
@@ -57,12 +57,13 @@ def make_kind(func: Any) -> OperationKind:
     name = func._schema.name
     rule = rule_for(name, TRACED_RULES)
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    composite = (rule is None or func.is_view) and has(func.name(), COMPOSITE)
+    view = is_view(func)
+    composite = (rule is None or view) and has(func.name(), COMPOSITE)
     decomposition = decomposition_table.get(func)
     label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
     taken, given = func._schema.arguments, func._schema.returns
     numbers = any("Tensor" in str(value.type) for value in (*taken, *given))
-    move = rule is free or func.is_view or not numbers
+    move = rule is free or view or not numbers
     written = [
         argument.alias_info is not None and argument.alias_info.is_write for argument in taken
     ]
@@ -71,7 +72,7 @@ def make_kind(func: Any) -> OperationKind:
         and torch.Tag.inplace_view not in func.tags
     )  # fmt: skip
     return OperationKind(
-        func, name, rule, move, func.is_view, composite, any(written), in_place, decomposition,
+        func, name, rule, move, view, composite, any(written), in_place, decomposition,
         label,
     )  # fmt: skip
 

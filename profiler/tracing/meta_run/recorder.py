@@ -13,11 +13,12 @@ from weakref import ref
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from profiler.counting.backward_rules import TRACED_RULES
-from profiler.counting.call import CountError, bind, bytes_read, bytes_written
+from profiler.counting.call import HIGHER_ORDER, CountError, bind, bytes_read, bytes_written
 from profiler.counting.forward_rules import contraction, operations_of
 from profiler.counting.operations import NOTHING, Operations
 from profiler.tracing.meta_run import shape_values
@@ -32,7 +33,7 @@ from profiler.tracing.meta_run.operation import (
     summed_by_operation,
 )
 from profiler.tracing.meta_run.run_log import RunLog
-from profiler.tracing.meta_run.target import OPERATION
+from profiler.tracing.meta_run.target import OPERATION, Untraceable
 
 Backend = Callable[["Recorder"], Any]
 """A context in which the module runs, given the recorder that counts."""
@@ -78,6 +79,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         for tensor in held:
             self.hold(tensor)
 
+    supports_higher_order_operators = True
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """False: torch would otherwise tell its compiler at every call to leave this mode alone,
@@ -87,6 +90,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            raise Untraceable(f"torch.ops.higher_order.{func} is {HIGHER_ORDER}")
         try:
             return self.dispatched(func, args, kwargs or {})
         except Exception as error:

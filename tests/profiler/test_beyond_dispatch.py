@@ -1,0 +1,169 @@
+"""Is what calculates outside of torch's dispatcher recognised, and said?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from ctypes import c_float
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
+
+from profiler.counting.call import CountError
+from profiler.counting.dispatch import count_dispatch
+from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.zero_gradients import spent_on_zeros
+from profiler.tracing import trace
+from profiler.tracing.meta_run.target import TraceError
+
+
+def through_numpy(x: Tensor) -> Tensor:
+    return torch.from_numpy(np.sin(x.numpy()))
+
+
+def through_an_array(x: Tensor) -> Tensor:
+    return torch.as_tensor(np.exp(np.asarray(x)))
+
+
+def through_a_list(x: Tensor) -> Tensor:
+    return torch.tensor([[2 * number for number in row] for row in x.tolist()])
+
+
+def through_a_number(x: Tensor) -> Tensor:
+    return x * (2 * x[0, 0].item())
+
+
+def through_an_address(x: Tensor) -> Tensor:
+    y = x.clone()
+    numbers = (c_float * 6).from_address(y.data_ptr())
+    for k in range(6):
+        numbers[k] *= 2
+    return y
+
+
+@pytest.mark.parametrize(
+    ("call", "exit_"),
+    [
+        (through_numpy, "Tensor.numpy"),
+        (through_an_array, "Tensor.numpy"),
+        (through_a_list, "Tensor.tolist"),
+        (through_a_number, "aten::_local_scalar_dense"),
+        (through_an_address, "Tensor.data_ptr"),
+        (lambda x: np.from_dlpack(x) * 2, "Tensor.__dlpack__"),
+    ],
+)
+def test_numbers_that_leave_torch_are_listed(call: Callable[[Tensor], Any], exit_: str) -> None:
+    found = count_dispatch(call, torch.ones(2, 3))
+    assert list(found.unknown) == [exit_]
+    assert "what is calculated" in found.unknown[exit_].reason
+    assert "count_dispatch" not in repr(Tensor.numpy)
+
+
+def test_indices_and_truth_values_may_leave() -> None:
+    """They steer; what they steer is dispatched."""
+
+    def call(x: Tensor) -> Tensor:
+        places = torch.arange(2)
+        assert places.tolist() == places.numpy().tolist() == [0, 1]
+        return x[int(places[1])] + 1 if bool((x > 0).all()) else x
+
+    found = count_dispatch(call, torch.ones(2, 3))
+    assert found.complete
+    assert found.operations == Operations(add=3, other={"compare": 6})
+
+
+class Doubled(Tensor):
+    """A tensor that holds another one; every operation runs on twice its entries."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> Doubled:
+        made: Doubled = Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch leaves it untyped
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return func(*(a.held * 2 if isinstance(a, Doubled) else a for a in args))
+
+
+def test_a_subclass_is_counted_by_what_it_dispatches() -> None:
+    """A product of its own for each entry, and the one that was asked for."""
+    found = count_dispatch(lambda: torch.add(Doubled(torch.ones(2, 3)), 1))
+    assert found.operations == Operations(mul=6, add=6)
+    assert spent_on_zeros(lambda: torch.add(Doubled(torch.ones(2, 3)), 1)) == NOTHING
+
+
+@pytest.fixture
+def claims_a_view() -> Iterator[Any]:
+    """An operator that says that it only looks at its operand, and doubles it."""
+    libraries: Any = torch.library  # torch leaves it untyped
+    library = libraries.Library("costmodel_test", "FRAGMENT")
+    library.define("seen(Tensor(a) x) -> Tensor(a)")
+    library.impl("seen", lambda x: x.mul_(2), "CompositeExplicitAutograd")
+    library.impl("seen", libraries.fallthrough_kernel, "Autograd")
+    yield torch.ops.costmodel_test.seen
+    library._destroy()
+
+
+def test_a_view_is_believed_of_torch_alone(claims_a_view: Any) -> None:
+    found = count_dispatch(claims_a_view, torch.ones(2, 3))
+    assert list(found.unknown) == ["costmodel_test::seen"]
+
+    class Seen(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = claims_a_view(x.clone())
+            return y
+
+    traced = trace(lambda d: (Seen(), torch.empty(2, d)), over="d")
+    assert [u.name for u in traced.uncounted] == [
+        "costmodel_test::seen: no rule for this operation"
+    ]
+
+
+class Chosen(nn.Module):
+    """One of two branches."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.cond(torch.tensor(True), lambda x: x * 2, lambda x: x + 1, (x,))
+        return y
+
+
+class Flexible(nn.Module):
+    """Attention by torch's flex_attention."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = flex_attention(x[:, None], x[:, None], x[:, None])
+        return y
+
+
+SAID = "a higher-order operator, which runs functions: what these do is not counted"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(Chosen, "torch.ops.higher_order.cond"), (Flexible, "flex_attention")],
+)
+def test_a_trace_refuses_operators_that_run_functions(module: type[nn.Module], name: str) -> None:
+    with pytest.raises(TraceError) as refused:
+        trace(lambda l: (module(), torch.empty(1, l, 16)), over="l")
+    assert f"cannot be traced: {name} is {SAID}" in str(refused.value)
+
+
+def test_a_count_names_operators_that_run_functions() -> None:
+    found = count_dispatch(Chosen(), torch.ones(1, 16, 16))
+    assert {name: op.reason for name, op in found.unknown.items()} == {"higher_order::cond": SAID}
+    assert spent_on_zeros(lambda: Chosen()(torch.ones(1, 16, 16))) == NOTHING
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_is_refused_as_what_it_is() -> None:
+    """Under a mode torch cannot compile it, and does not run it otherwise."""
+    with pytest.raises(CountError, match=f"^flex_attention is {SAID}$"):
+        count_dispatch(Flexible(), torch.ones(1, 16, 16))
