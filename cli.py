@@ -540,7 +540,7 @@ def known_errors() -> tuple[type[Exception], ...]:
     )
 
     measuring: list[type[Exception]] = []
-    if "profiler.run.prepare" in sys.modules:  # torch is imported only where something is measured
+    if "profiler.records.reading" in sys.modules:  # loaded only where something is measured
         from profiler.records.reading import MeasureError
         from profiler.records.store import StoreError
 

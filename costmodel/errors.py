@@ -55,6 +55,10 @@ class TransformError(ValueError):
     """A transform that radix-2 cannot do."""
 
 
+class TooMuch(Exception):
+    """What is asked for takes more work than anything asked for may take; one sentence."""
+
+
 class OracleError(ValueError):
     """The equations cannot be executed as they stand; the message says where and at which sizes."""
 

@@ -5,19 +5,19 @@ A file is JSON or TOML; its keys are listed in tables/published/README.md.
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import product
-from math import ceil, floor
+from math import ceil, floor, prod
 from pathlib import Path
 from typing import Any
 
-from costmodel.errors import PublishedError
+from costmodel.data import read_data
+from costmodel.errors import PublishedError, TooMuch
 from costmodel.program.conventions import convention
+from costmodel.symbolic.effort import limited, spend
 from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.sizes import checked
 
@@ -115,10 +115,8 @@ def load(path: Path) -> list[Claim]:
             an unknown kind, a bad formula.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
+        data = read_data(path)
+    except ValueError as reason:
         raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
     if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
         raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
@@ -163,8 +161,9 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
     where = f"{path.name}, claim {name or f'number {number}'}"
     claim = Claim(**{**common, **_checked_entry(where, entry)})
     try:
-        validate(claim)
-    except ValueError as reason:
+        with limited():
+            validate(claim)
+    except (ValueError, TooMuch) as reason:
         raise PublishedError(f"{where}: {reason}") from None
     return claim
 
@@ -206,10 +205,17 @@ def _has_key(claim: Claim, key: str) -> bool:
     return bool(getattr(claim, key))
 
 
+MOST_SIZES, EACH_SIZES = 10_000, 100
+"""A claim with more combinations of sizes is refused; the units that one combination takes."""
+
+
 def sizes_of_claim(claim: Claim) -> Iterator[dict[str, int]]:
     """The sizes that a claim gives: all combinations, where sizes have lists of values."""
     values = [v if isinstance(v, list) else [v] for v in claim.sizes.values()]
+    if (number := prod(map(len, values))) > MOST_SIZES:
+        raise ValueError(f"{number:,} combinations of sizes: a claim gives at most {MOST_SIZES:,}")
     for chosen in product(*values):
+        spend(EACH_SIZES)
         yield checked(dict(zip(claim.sizes, chosen, strict=True)))
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from costmodel.claims.claim import Claim, validate
 from costmodel.claims.comparisons import path_steps
 from costmodel.claims.quantities import phases_of, quantity
-from costmodel.errors import PublishedError
+from costmodel.errors import PublishedError, TooMuch
 from costmodel.questions.question import Figure
+from costmodel.symbolic.effort import limited
 
 EXAMPLES = "'mul = 4*l*d^2 + 2*l^2*d', 'total = O(l^2*d)'"
 
@@ -36,25 +37,26 @@ def claims_of(
 def _claim(text: str, name: str, mixer: str, phase: str, form: str, names: Sequence[str]) -> Claim:
     left, *parts = (part.strip() for part in text.split("="))
     try:
-        if not left or not all(parts) or len(parts) not in (1, 2):
-            raise ValueError(f"expected QUANTITY = FORMULA, such as {EXAMPLES}")
-        asked = quantity("_".join(re.split(r"[\s_-]+", left)))
-        claim = Claim(
-            id=name,
-            source="--claim",
-            place=name,
-            claimed=text,
-            mixer=mixer,
-            phase=_phase(asked, phase),
-            form=form,
-            quantity=asked.claim,
-            convention=tuple(names),
-            **_stated(asked, parts),
-        )
-        validate(claim)
-        if claim.steps:
-            path_steps(claim.steps)
-    except ValueError as reason:
+        with limited():
+            if not left or not all(parts) or len(parts) not in (1, 2):
+                raise ValueError(f"expected QUANTITY = FORMULA, such as {EXAMPLES}")
+            asked = quantity("_".join(re.split(r"[\s_-]+", left)))
+            claim = Claim(
+                id=name,
+                source="--claim",
+                place=name,
+                claimed=text,
+                mixer=mixer,
+                phase=_phase(asked, phase),
+                form=form,
+                quantity=asked.claim,
+                convention=tuple(names),
+                **_stated(asked, parts),
+            )
+            validate(claim)
+            if claim.steps:
+                path_steps(claim.steps)
+    except (ValueError, TooMuch) as reason:
         raise PublishedError(f"claim '{text}': {reason}") from None
     return claim
 

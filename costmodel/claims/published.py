@@ -28,9 +28,10 @@ from costmodel.claims.interpretations import Interpretation, LeftOpen, alternati
 from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
 from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
-from costmodel.errors import PublishedError, Unanswered, Unsupported
+from costmodel.errors import PublishedError, TooMuch, Unanswered, Unsupported
 from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
+from costmodel.symbolic.effort import limited
 
 CHECKS: Mapping[str, Callable[[Claim, Interpretation], Finding]] = {
     "formula": formula,
@@ -257,7 +258,11 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
     >>> verdict.verdict, verdict.derived, verdict.difference, verdict.counterexample
     ('disagrees', 'l', '-1', {'l': 1})
     """
-    finding, name, found = _finding_and_verdict(claim, known)
+    try:
+        with limited():
+            finding, name, found = _finding_and_verdict(claim, known)
+    except TooMuch as reason:
+        finding, name, found = Finding(False, "", {}, str(reason)), "not-checkable", None
     own = own_interpretation(claim)
     interpretations = (
         [interpretation.names(own) for interpretation in found.interpretations] if found else []

@@ -30,6 +30,7 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.effort import limited
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call
 from costmodel.symbolic.printing import formula_words
@@ -124,6 +125,7 @@ def mixer_of(name: str, option: str = "") -> Mixer:
 
 
 @cache
+@limited(None)
 def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> Answer:
     """A figure of a mixer for b sequences, under one interpretation of a claim.
 
@@ -241,6 +243,7 @@ def _of_network(network: Network, name: str, interpretation: Interpretation) -> 
 
 
 @cache
+@limited(None)
 def derive_network(
     model: str,
     mixer: str,

@@ -176,8 +176,8 @@ def _mixer(c: Choices, mixer: Mixer, number: Poly, *, cross: bool = False) -> Us
     reads = any(array.role == "context" for array in mixer.arrays.values())
     if reads and not cross:
         raise ModelError(
-            f"{c.name}: {mixer.origin} reads a second sequence, which a layer of its own has not: "
-            f"it may stand between a decoder and its encoder (cross)"
+            f"{c.name}: {mixer.origin} reads a second sequence, and a layer has only one: give it "
+            f"as the mixer that reads the encoder's output (cross)"
         )
     if cross and not reads:
         raise ModelError(

@@ -209,7 +209,8 @@ class Choices:
 LISTS = ("mixers", "encoder_mixers")
 
 
-MAPPINGS = ("sizes", "widths", "assumed")
+TEXTS = ("widths", "assumed")
+MAPPINGS = ("sizes", *TEXTS)
 
 
 def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
@@ -230,6 +231,10 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         if type(value) is not wanted:
             kind = {list: "a list", dict: "an object", bool: "true or false", int: "a number"}
             raise ModelError(f"{where}: '{key}' is {kind.get(wanted, 'a text')}, got {value!r}")
+        held: Any = value
+        inside = held.values() if key in TEXTS else held if key in LISTS else ()
+        if not all(isinstance(item, str) for item in inside):
+            raise ModelError(f"{where}: '{key}' holds names and formulas, got {value!r}")
         if key in LISTS:
             changed[key] = tuple(value)
         elif key in MAPPINGS:

@@ -6,11 +6,11 @@ every part of the architecture exists here; else the message names the part that
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from costmodel.data import read_data
 from costmodel.errors import ModelError
 from costmodel.networks.choices import Choices
 
@@ -48,9 +48,8 @@ def read(path: Path) -> Choices:
         ModelError: not JSON, an unknown architecture or part, or a missing size.
     """
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        config = read_data(path)
+    except ValueError as reason:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or bert")
@@ -89,7 +88,7 @@ def _required_size(path: Path, config: Config, *names: str) -> int:
 
 def _activation(path: Path, config: Config, name: str, usual: str) -> str:
     found = config.get(name, usual)
-    if found not in ACTIVATIONS:
+    if not isinstance(found, str) or found not in ACTIVATIONS:
         raise ModelError(f"{path}: {name} '{found}' is unknown: it is one of "
                          f"{', '.join(ACTIVATIONS)}")  # fmt: skip
     return ACTIVATIONS[found]
@@ -108,10 +107,27 @@ def _architecture(path: Path, config: Config, known: Mapping[str, Mapping[str, A
     """The name of the model's class; the first known one where the configuration names none."""
     named = config.get("architectures") or [next(iter(known))]
     name = named[0] if isinstance(named, list) else named
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ModelError(f"{path}: architecture '{name}' is not known here: expected one of "
                          f"{', '.join(known)}")  # fmt: skip
-    return str(name)
+    return name
+
+
+def _switch(path: Path, config: Config, name: str, usual: bool) -> bool:
+    """A key that is true or false; ModelError where it is anything else."""
+    found = config.get(name, usual)
+    if not isinstance(found, bool):
+        raise ModelError(f"{path}: '{name}' must be true or false, got {found!r}")
+    return found
+
+
+def _has_dropout(path: Path, config: Config, *names: str) -> bool:
+    """Whether one of these probabilities, 0.1 where it is missing, is above 0."""
+    for name in names:
+        found = config.get(name, 0.1)
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= 1:
+            raise ModelError(f"{path}: '{name}' must be a number from 0 to 1, got {found!r}")
+    return any(config.get(name, 0.1) for name in names)
 
 
 def _network_name(path: Path, config: Config) -> str:
@@ -157,8 +173,8 @@ def _gpt2(path: Path, config: Config) -> Choices:
         position_rows=positions,
         norm="pre",
         activation=_activation(path, config, "activation_function", "gelu_new"),
-        dropout=any(config.get(name, 0.1) for name in ("resid_pdrop", "embd_pdrop")),
-        tied=head["head"] == "vocabulary" and bool(config.get("tie_word_embeddings", True)),
+        dropout=_has_dropout(path, config, "resid_pdrop", "embd_pdrop"),
+        tied=_switch(path, config, "tie_word_embeddings", True) and head["head"] == "vocabulary",
         sizes=sizes,
         widths={"f": "4*d"} if inner is None else {},
         **head,
@@ -197,9 +213,9 @@ def _bert(path: Path, config: Config) -> Choices:
         embedding_norm=True,
         norm="post",
         activation=activation,
-        dropout=bool(config.get("hidden_dropout_prob", 0.1)),
+        dropout=_has_dropout(path, config, "hidden_dropout_prob"),
         transform=activation if scored else "none",
-        tied=scored and bool(config.get("tie_word_embeddings", True)),
+        tied=_switch(path, config, "tie_word_embeddings", True) and scored,
         sizes={
             "L": _required_size(path, config, "num_hidden_layers"),
             "d": _required_size(path, config, "hidden_size"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from costmodel.data import data_dir
+from costmodel.data import data_dir, read_data
 from costmodel.errors import ModelError
 from costmodel.networks.choices import Choices, from_entry
 
@@ -22,8 +21,8 @@ def load(path: Path) -> dict[str, Choices]:
             taken, or a `from` that no entry above defines.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as reason:
+        data = read_data(path)
+    except ValueError as reason:
         raise ModelError(f"{path} is not a readable file of networks: {reason}") from None
     if not isinstance(data, dict) or data.get("schema") != 1:
         raise ModelError(f"{path}: expected an object with schema 1 and a list of models")
@@ -47,7 +46,7 @@ def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str
     where = f"{where.partition(',')[0]}, {name}"
     if name in found:
         raise ModelError(f"{where}: the name is taken already")
-    if source is not None and source not in found:
+    if source is not None and (not isinstance(source, str) or source not in found):
         raise ModelError(f"{where}: it builds on '{source}', which no entry above it defines")
     base = Choices(source=citation) if source is None else found[source]
     own = {key: value for key, value in entry.items() if key != "from"}

@@ -14,7 +14,7 @@ from costmodel.errors import SizeError
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
 from costmodel.symbolic.polynomial import Number, Poly, is_index
-from costmodel.symbolic.sizes import LETTERS, checked
+from costmodel.symbolic.sizes import LETTERS, checked, shortened
 
 MOST = 100_000
 """More values or rows than this are refused as a typing error."""
@@ -22,7 +22,7 @@ MOST = 100_000
 Given = Mapping[str, tuple[int, ...]]
 """Size letter -> the values that a user gave for it."""
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def values(letter: str, text: str) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ def _whole(letter: str, text: str) -> int:
     if not _WHOLE.fullmatch(text):
         raise SizeError(
             f"size {letter} must be a positive integer, a list 1,8,32 or a range 128:16384:x2, "
-            f"got '{text}'"
+            f"got '{shortened(text)}'"
         )
     return int(text)
 

@@ -16,11 +16,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor, lcm
+from math import ceil, comb, floor, lcm
 
 from costmodel import errors
 from costmodel.errors import FormulaError, NotPolynomial
 from costmodel.symbolic import constraints, polyhedral_sums, polynomial
+from costmodel.symbolic.effort import spend
 from costmodel.symbolic.polynomial import Poly, index_atom
 from costmodel.symbolic.sizes import LETTERS, ceil_log2
 
@@ -51,7 +52,10 @@ class Formula:
         Raises:
             FormulaError: a size without a value, a division by zero, or a value too large to hold.
         """
-        return value(self.tree, dict(sizes), [MOST_TERMS], self.text)
+        found = value(self.tree, dict(sizes), [MOST_TERMS], self.text)
+        if _bits(found) > MOST_PRINTED:
+            raise FormulaError(f"'{self.text}' is a number of more than {MOST_PRINTED:,} bits")
+        return found
 
     def poly(self) -> Poly:
         """The formula as a polynomial with rational coefficients, sums closed by Faulhaber.
@@ -242,13 +246,22 @@ def _tokenised(text: str) -> list[tuple[str, int]]:
             raise FormulaError(f"'{text}': unexpected {text[bad]!r} at character {bad + 1}")
         found.append((match.group(match.lastindex or 0), match.start(match.lastindex or 0)))
         position = match.end()
+        if len(found[-1][0]) > MOST_DIGITS:
+            raise FormulaError(f"a formula has numbers and names of at most {MOST_DIGITS:,} signs")
         if len(found) > MOST_TOKENS:
             raise FormulaError(f"a formula has at most {MOST_TOKENS} numbers, names and signs")
     return [*found, ("", len(text))]
 
 
-MOST_TERMS, MOST_BITS = 1_000_000, 100_000
-"""A formula that sums more terms, or has a power of more bits, is refused."""
+MOST_TERMS, MOST_BITS, MOST_PRINTED = 1_000_000, 100_000, 14_000
+"""A formula that sums more terms, has a power of more bits, or a value of more bits, which nobody
+could print, is refused."""
+
+MOST_MONOMIALS = 5_000
+"""A formula that comes to more terms is compared at points."""
+
+MOST_DIGITS = 1_000
+"""A formula with a number of more digits is refused."""
 
 
 @dataclass(frozen=True)
@@ -350,14 +363,21 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> Fr
     total = Fraction(0)
     for at in range(first, last + 1):
         total += value(node.body, {**sizes, node.index: at}, budget, text)
+        spend(1 + _bits(total) // 64)
     return total
 
 
+def _bits(number: Fraction) -> int:
+    return max(number.numerator.bit_length(), number.denominator.bit_length())
+
+
 def _binary_value(op: str, left: Fraction, right: Fraction, text: str) -> Fraction:
+    spend(1 + (_bits(left) + _bits(right)) // 64)
     if op == "**":
         power = _integer(right, "an exponent", text)
-        bits = max(left.numerator.bit_length(), left.denominator.bit_length())
-        if bits * abs(power) > MOST_BITS:
+        bits = _bits(left) * abs(power)
+        spend(bits // 64)
+        if bits > MOST_BITS:
             raise FormulaError(f"'{text}': a power with more than {MOST_BITS} bits")
         if left == 0 and power < 0:
             raise FormulaError(f"'{text}' divides by zero")
@@ -406,6 +426,8 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
         if len(right.terms) != 1:
             raise NotPolynomial(f"a division by {right}")
         return left / right
+    if node.op == "*" and len(left.terms) * len(right.terms) > MOST_MONOMIALS:
+        raise NotPolynomial("a product with too many terms")
     return {"+": Poly.__add__, "-": Poly.__sub__, "*": Poly.__mul__}[node.op](left, right)
 
 
@@ -415,7 +437,8 @@ def _power_poly(base: Poly, exponent: Poly) -> Poly:
         return polynomial.call("pow2", exponent)
     if not isinstance(power, int) or (power < 0 and len(base.terms) != 1):
         raise NotPolynomial(f"the exponent {exponent} of {base}")
-    if abs(power) * len(base.terms) > 200:
+    terms = len(base.terms)
+    if abs(power) * terms > 200 or comb(max(terms + power - 1, 0), max(power, 0)) > MOST_MONOMIALS:
         raise NotPolynomial(f"a power with too many terms: {power} of {len(base.terms)}")
     return base**power
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
+from costmodel.symbolic.effort import spend
 from costmodel.symbolic.sizes import LETTERS, ceil_log2
 
 Number = int | Fraction
@@ -283,6 +284,8 @@ class Poly:
             return Poly({m: c * number for m, c in self.terms.items()}) if number != 1 else self
         if len(self.terms) == 1 and self.terms.get(()) == 1:
             return other
+        if len(self.terms) > 1 and len(other.terms) > 1:
+            spend(len(self.terms) * len(other.terms))
         for m1, c1 in self.terms.items():
             for m2, c2 in other.terms.items():
                 product = _monomial_product(m1, m2)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from costmodel.data import read_bytes
 from profiler.records.measurement import Measurement
 from profiler.records.schema import RecordError, plain
 
@@ -169,9 +170,11 @@ def line_from(text: bytes, number: int, *, last: bool) -> Line:
 def lines(path: str | os.PathLike[str]) -> list[Line]:
     """Every line of a file that holds something; StoreError where the file cannot be read."""
     try:
-        return lines_of(Path(path).read_bytes())
+        return lines_of(read_bytes(Path(path), None))
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as reason:
+        raise StoreError(f"cannot read {path}: {reason}") from None
 
 
 def read(

@@ -80,7 +80,7 @@ def drawn(*of: object) -> bytes:
     return hashlib.sha256(repr(of).encode()).digest()
 
 
-_SHARD = re.compile(r"([0-9]+)/([0-9]+)")
+_SHARD = re.compile(r"([0-9]{1,18})/([0-9]{1,18})")
 
 
 def shard(text: str) -> tuple[int, int]:

@@ -271,7 +271,7 @@ REFUSED = [
     ("gpt-2 --label x", "--label is for latex only"),
     ("bert-base --phase generate", "has no head over the vocabulary"),
     ("bert-base --head classes --kind x", "model has no option --kind"),
-    ("gpt-2 --mixer self-attention+cross", "reads a second sequence, which a layer of its own"),
+    ("gpt-2 --mixer self-attention+cross", "reads a second sequence, and a layer has only one"),
     ("transformer-base --cross she", "she reads no second sequence, so it cannot read"),
     ("gpt-2 --mixer self-attention+bais", "did you mean 'bias'?"),
     ("gpt-2 --form fft", "none of its mixers has a form 'fft'"),

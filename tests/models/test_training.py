@@ -348,15 +348,9 @@ def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -
                 _Simulation(graph, at, recompute, layers).during(), key=lambda held: held.elements
             )
             assert found == whole
-            kept = _tallied(graph, layers, recompute)
+            tally = _kept_entries(graph, schedule(many, layers), recompute)
+            kept = sum(entries.at(at) * times for (_, entries), times in tally.items())
             assert kept_activations(graph, recompute).each.at(at) == kept
-
-
-def _tallied(graph: Graph, layers: int, recompute: str) -> int:
-    """What every layer keeps, layer by layer."""
-    at = {**sizes_of(graph.network), "L": layers}
-    found = _kept_entries(graph, schedule(graph.network, layers), recompute)
-    return sum(entries.at(at) * times for (_, entries), times in found.items())
 
 
 @pytest.mark.parametrize("mixer", ["self-attention", "self-attention,me,she"])

@@ -1,0 +1,154 @@
+"""Is what somebody typed, or wrote into a file, answered in a sentence, whatever it asks for?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from tests.typed import Capture, printed, refused
+
+SCHEMA = {"schema": 1, "source": "a paper"}
+
+
+def claims_file(tmp_path: Path, **claim: Any) -> str:
+    path = tmp_path / "paper.json"
+    own = {"id": "a", "place": "p", "kind": "formula", "claimed": "c", "mixer": "she",
+           "phase": "training", "quantity": "mul", "formula": "l", **claim}  # fmt: skip
+    path.write_text(json.dumps({**SCHEMA, "claims": [own]}), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "sum(2^t, t, 1, 100000)",
+        "sum(sum(t, t, 1, 1000), k, 1, 1000)",
+        "l*sum((t + d)^60, t, 1, l + d + n + k + w)",
+    ],
+)
+def test_a_claim_that_takes_too_much_is_not_checkable(
+    formula: str, tmp_path: Path, capsys: Capture
+) -> None:
+    out = printed(capsys, "check", claims_file(tmp_path, formula=formula), "--format", "json")
+    (claim,) = json.loads(out)["claims"]
+    assert claim["verdict"] == "not-checkable" and "steps of arithmetic" in claim["note"]
+
+
+def test_a_formula_with_very_many_terms_is_compared_at_points(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    formula = "(l + d + n + k + w)^40*(l + d + n + k + w)^40"
+    out = printed(capsys, "check", claims_file(tmp_path, formula=formula), "--format", "json")
+    (claim,) = json.loads(out)["claims"]
+    assert claim["verdict"] == "disagrees"
+
+
+def test_lists_of_sizes_are_counted_first(tmp_path: Path, capsys: Capture) -> None:
+    many = list(range(1, 1001))
+    path = claims_file(tmp_path, sizes=dict.fromkeys("ldnkw", many))
+    said = "1,000,000,000,000,000 combinations of sizes: a claim gives at most 10,000"
+    assert said in refused(capsys, "check", path)
+
+
+DIGITS = "9" * 4301
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("table", "--l", DIGITS),
+        ("table", "--l", f"1:{DIGITS}"),
+        ("check", "she", "--claim", f"mul = {DIGITS}"),
+        ("check", "she", "--claim", f"mul = l^{DIGITS}"),
+        ("profile", "she", "--seed", DIGITS),
+        ("compare", "she", "me", "--rounds", DIGITS),
+        ("sweep", "she", "-o", "x.jsonl", "--shard", f"1/{DIGITS}"),
+        ("trace", "torch.nn:Linear", "--over", "n,l", "--let", f"d={DIGITS}*n"),
+    ],
+)
+def test_numbers_of_many_digits_are_refused(words: tuple[str, ...], capsys: Capture) -> None:
+    assert "set_int_max_str_digits" not in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("command", ["model --hf", "check", "verify"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"schema": 1, "x": ' + DIGITS + "}", "a number has more digits than any size"),
+        ("[" * 100_000, "it nests too deeply"),
+    ],
+)
+def test_files_of_data_that_cannot_be_held(
+    command: str, text: str, said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    assert said in refused(capsys, *command.split(), str(path))
+
+
+@pytest.mark.parametrize("words", [
+    ("model", "--hf"), ("verify",), ("reconcile", "--from"), ("statement", "--from"),
+])  # fmt: skip
+def test_a_file_without_an_end(words: tuple[str, ...], capsys: Capture) -> None:
+    said = refused(capsys, *words, "/dev/zero")
+    assert "it holds more than 67,108,864 bytes, or has no end" in said
+
+
+GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 4, "n_positions": 8,
+        "vocab_size": 9}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("tie_word_embeddings", "false", "must be true or false, got 'false'"),
+        ("resid_pdrop", "0", "must be a number from 0 to 1, got '0'"),
+        ("activation_function", ["gelu"], "is unknown"),
+        ("architectures", [["GPT2Model"]], "is not known here"),
+        ("architectures", {"a": 1}, "is not known here"),
+        ("n_layer", [2], "must be a positive integer"),
+        ("n_layer", 10**20, "must lie in 1..2**40"),
+        ("model_type", ["gpt2"], "expected an object with a 'model_type'"),
+    ],
+)
+def test_values_of_another_type_in_a_configuration(
+    key: str, value: Any, said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**GPT2, key: value}), encoding="utf-8")
+    assert said in refused(capsys, "model", "--hf", str(path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mixers", [["self-attention"]]),
+        ("encoder_mixers", [{"a": 1}]),
+        ("cross", ["self-attention"]),
+        ("widths", {"f": ["4*d"]}),
+        ("sizes", {"l": [[1]]}),
+        ("sizes", {"l": "3"}),
+        ("from", ["plain"]),
+        ("tied", "false"),
+        ("towers", True),
+    ],
+)
+def test_values_of_another_type_in_a_file_of_networks(key: str, value: Any, tmp_path: Path) -> None:
+    from costmodel.errors import ModelError
+    from costmodel.networks.presets import load
+
+    path = tmp_path / "nets.json"
+    entry = {"name": "x", key: value}
+    path.write_text(json.dumps({"schema": 1, "citation": "c", "models": [entry]}), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"nets\.json"):
+        load(path)
+
+
+def test_a_network_of_very_many_layers_in_turn(capsys: Capture) -> None:
+    words = ("model", "gpt-2", "--mixer", "self-attention,me", "--L", str(2**40))
+    assert cli.run([*words, "--phase", "training"]) == 0
+    assert "me" in capsys.readouterr().out
