@@ -452,11 +452,13 @@ def checked_claims(
 
 def proven(name: str, format_: str, context: typer.Context) -> None:
     """Print the proofs of a mixer and of its modules."""
+    from costmodel.proofs.tried_sizes import sizes_tried
     from profiler.proofs import equality as proofs
     from profiler.proofs.report import document
 
-    found = proofs.prove_mixer(load_mixer(name))
-    show(document(name, found), format_, None, False, context)
+    mixer = load_mixer(name)
+    found = proofs.prove_mixer(mixer)
+    show(document(name, found, sizes_tried(mixer)), format_, None, False, context)
     if any(proof.passed is False for proof in found):
         raise Failed
 

@@ -7,7 +7,6 @@ that differs and the smallest sizes at which it does.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -17,46 +16,16 @@ from typing import Any
 from costmodel.errors import EquationError, OracleError, SizeError, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.oracle.execute import execute, random_arrays
-from costmodel.program.chosen_sizes import fit
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import check_form
 from costmodel.proofs.against_oracle import TOLERANCE, OracleComparison, Sizes, causal, general
 from costmodel.proofs.gradients import GradientComparison
+from costmodel.proofs.tried_sizes import equation_sizes, fits, module_sizes, words
 from costmodel.questions.count import count_equations
 from costmodel.questions.counting.counts import with_once
 from costmodel.questions.evaluate import evaluate_all
-
-PRIMES = (2, 3, 5, 7)
-
-
-def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """Sets of sizes from small to large: all ones, then distinct small primes, d a multiple of n.
-
-    Raises:
-        SizeError: no set of small sizes gives whole extents.
-    """
-    letters = tuple(dict.fromkeys(["l", *mixer.letters]))
-    found: list[dict[str, int]] = []
-    for shift in range(-1, len(PRIMES) - 1):
-        if shift < 0:
-            sizes = dict.fromkeys(letters, 1)
-        else:
-            sizes = {x: PRIMES[(k + shift) % len(PRIMES)] for k, x in enumerate(letters)}
-        if "n" in sizes and "d" in sizes:
-            sizes["n"] = min(sizes["n"], 3)
-            sizes["d"] = sizes["n"] * (1 if shift < 0 else 2)
-        for scale in (1, 2, 4):
-            try:
-                fit(mixer, whole := {**sizes, **({"d": sizes["d"] * scale} if scale > 1 else {})})
-            except SizeError:
-                continue
-            found.append(whole)
-            break
-    if not found:
-        raise SizeError(f"no small sizes give {mixer.name} whole extents")
-    return sorted(found, key=lambda s: math.prod(s.values()))
 
 
 @dataclass(frozen=True)
@@ -82,18 +51,15 @@ def prove(mixer: Mixer) -> list[Proof]:
     ]
 
 
-def words(sizes: Sizes) -> str:
-    """Sizes as text: `l = 2, d = 3`."""
-    return ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
-
-
-def first_apart(mixer: Mixer, apart: Callable[[Sizes], str]) -> tuple[dict[str, int], str] | None:
+def first_apart(
+    mixer: Mixer, apart: Callable[[Sizes], str], tried: Iterable[dict[str, int]] | None = None
+) -> tuple[dict[str, int], str] | None:
     """The smallest sizes at which `apart` returns a text, and this text; None if `apart` returns ""
-    at all sets of small sizes.
+    at all sizes that are tried, by default those of equations.
 
     Smallest: no single size can be lowered so that `apart` still returns a text.
     """
-    for sizes in small_sizes(mixer):
+    for sizes in equation_sizes(mixer) if tried is None else tried:
         if said := apart(sizes):
             return _shrunk(mixer, sizes, said, apart)
     return None
@@ -105,17 +71,13 @@ def _shrunk(
     for letter, value in sizes.items():
         for lower_value in range(1, value):
             smaller = {**sizes, letter: lower_value}
-            try:
-                fit(mixer, smaller)
-            except SizeError:
-                continue
-            if still := apart(smaller):
+            if fits(mixer, smaller) and (still := apart(smaller)):
                 return _shrunk(mixer, smaller, still, apart)
     return sizes, said
 
 
 def _well_formed(mixer: Mixer) -> Proof:
-    """Whether every form is written in the order of computation, and runs at all small sizes."""
+    """Whether every form is written in the order of computation, and runs at all sizes tried."""
     name = "well formed"
 
     def stopped(sizes: Sizes) -> str:
@@ -141,11 +103,11 @@ def _well_formed(mixer: Mixer) -> Proof:
     if apart is not None:
         return Proof(name, False, apart[1])
     forms = ", ".join(mixer.forms)
-    return Proof(name, True, f"{len(small_sizes(mixer))} sets of small sizes; forms: {forms}")
+    return Proof(name, True, f"{len(equation_sizes(mixer))} sets of sizes; forms: {forms}")
 
 
 def _causality(mixer: Mixer) -> Iterator[Proof]:
-    """Whether each form is causal exactly where its execution is, at all small sizes."""
+    """Whether each form is causal exactly where its execution is, at all sizes tried."""
     for name, form in mixer.forms.items():
         reason = inference_reason(lower(form))
         apart = first_apart(mixer, lambda s, form=form: "" if causal(form, s) else "not causal")  # type: ignore[misc]
@@ -160,12 +122,12 @@ def _causality(mixer: Mixer) -> Iterator[Proof]:
 
 
 def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
-    executed = f"not causal at {words(apart[0])}" if apart else "causal at all small sizes"
+    executed = f"not causal at {words(apart[0])}" if apart else "causal at all sizes tried"
     return f"derived: {said}; executed: {executed}"
 
 
 def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
-    """Whether counts, span, state, traffic and values equal execution at all small sizes."""
+    """Whether counts, span, state, traffic and values equal execution at all sizes tried."""
     for form in mixer.forms:
         made = OracleComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
@@ -208,7 +170,7 @@ def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
 
 
 def _gradients(mixer: Mixer) -> Iterator[Proof]:
-    """Whether values and costs of the gradients equal execution at all small sizes."""
+    """Whether values and costs of the gradients equal execution at all sizes tried."""
     for form in mixer.forms:
         made = GradientComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, None))
@@ -253,7 +215,8 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
             furthest = abs(one[output] - two[output]).max()
             return f"{parted[0]} is the first array that differs; {output} by {furthest:.3g}"
 
-        yield _proof(f"{other}: equals {first}", first_apart(mixer, differing), "the same numbers")
+        found = first_apart(mixer, differing, module_sizes(mixer))
+        yield _proof(f"{other}: equals {first}", found, "the same numbers")
 
 
 def _differ(one: Any, two: Any) -> bool:

@@ -14,7 +14,8 @@ from costmodel.errors import SizeError, Unsupported
 from costmodel.language.buffers import buffer_values
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Array
-from costmodel.proofs.check import Proof, first_apart, words
+from costmodel.proofs.check import Proof, first_apart
+from costmodel.proofs.tried_sizes import module_sizes, words
 from profiler.modules.registry import Implementation, build
 from profiler.records.reading import reason_of
 
@@ -116,7 +117,7 @@ def prove_cases(
         return said
 
     try:
-        found = first_apart(mixer, apart)
+        found = first_apart(mixer, apart, module_sizes(mixer))
     except SizeError as error:
         return Proof(name, False, str(error))
     except Unsupported as reason:

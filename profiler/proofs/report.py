@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from costmodel.proofs.check import Proof
-from costmodel.report.document import Column, Document, Table
+from costmodel.proofs.tried_sizes import Sizes, all_words
+from costmodel.report.document import Column, Document, Note, Table
 
 VERDICTS = {True: "holds", False: "FAILS", None: "not checked"}
 COLUMNS = (
@@ -16,10 +17,21 @@ COLUMNS = (
 )
 
 
-def document(name: str, found: Sequence[Proof]) -> Document:
-    """A row for each proof."""
+def document(
+    name: str, found: Sequence[Proof], tried: Mapping[str, Sequence[Sizes]] | None = None
+) -> Document:
+    """A row for each proof, and at which sizes they were tried, as `sizes_tried` lists them."""
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
+    notes = tuple(
+        Note((f"{what} are tried at {all_words(sizes)}",))
+        for what, sizes in (tried or {}).items()
+        if sizes
+    )
     return Document(
-        lambda: [Table(f"{name}: proofs", COLUMNS, rows)],
-        data=lambda: {"mixer": name, "proofs": [asdict(p) for p in found]},
+        lambda: [Table(f"{name}: proofs", COLUMNS, rows, notes)],
+        data=lambda: {
+            "mixer": name,
+            "proofs": [asdict(p) for p in found],
+            "sizes": {what: list(sizes) for what, sizes in (tried or {}).items()},
+        },
     )

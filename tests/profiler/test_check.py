@@ -13,6 +13,7 @@ import torch
 import costmodel as cm
 from costmodel.errors import UnknownMixer
 from costmodel.proofs.check import Proof, prove
+from costmodel.proofs.tried_sizes import sizes_tried
 from costmodel.questions.count import count_equations
 from profiler.modules.extractor import VECTOR_FFT, WeFft
 from profiler.modules.registry import implementations
@@ -70,7 +71,7 @@ def test_a_sliding_window_holds(tmp_path: Path) -> None:
     proofs = checked(tmp_path, "window-that-holds")
     assert verdicts(proofs) == dict.fromkeys((*EQUATIONS_HOLD, MODULE, WORK, STATE, STEP), True)
     assert proofs["direct: causal or not"].detail == "causal"
-    assert proofs[MODULE].detail == "to 1e-09 in float64 at 4 sets of sizes"
+    assert proofs[MODULE].detail == "to 1e-09 in float64 at 12 sets of sizes"
 
 
 SUM = "s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n"
@@ -373,6 +374,76 @@ def test_sizes_that_fit_no_small_numbers(tmp_path: Path) -> None:
     proofs = checked(tmp_path, "no-small-sizes", change)
     assert proofs["well formed"].passed is False
     assert "no small sizes give no-small-sizes whole extents" in proofs["well formed"].detail
+
+
+LATE = """
+import torch
+import costmodel as cm
+from profiler.modules import State, implementation
+
+m = cm.Mixer("late")
+l, d = m.sizes("l d")
+x, y, w = m.input("x", l, d), m.output("y", l, d), m.parameter("w", l, d)
+with m.form("direct") as f:
+    i, a = f.index("i", 1, l), f.index("a", 1, d)
+    j = f.index("j", 1, i)
+    y[i, a] = cm.sum_(x[j, a] * w[i - j + 1, a], over=j)
+
+
+def mixed(newest, w):
+    if newest.shape[1] > LAST:
+        newest = torch.cat([newest[:, :1], newest[:, :1], newest[:, 2:]], 1)
+    return (newest * w[: newest.shape[1]]).sum(1)
+
+
+@implementation("late", kernels={"y": "reduction"})
+class Late(torch.nn.Module):
+    def __init__(self, *, l, d):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.empty(l, d))
+
+    def forward(self, x):
+        return torch.stack([mixed(x[:, :i].flip(1), self.w) for i in range(1, x.shape[1] + 1)], 1)
+
+    def initial_state(self, batch, length):
+        return State({"x": self.w.new_zeros(batch, length, self.w.shape[1])}, newest_first=True)
+
+    def step(self, x_t, state):
+        state.append(x=x_t)
+        return mixed(state.held("x"), self.w)
+"""
+
+
+@pytest.mark.parametrize("last", [6, 40])
+def test_a_module_that_is_right_up_to_a_late_token(last: int, tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE.replace("LAST", str(last)), encoding="utf-8")
+    mixer = cm.mixer(f"{tmp_path / 'late.py'}:m")
+    (late,) = implementations(mixer).values()
+    detail = module_equals(mixer, late).detail
+    assert detail.startswith(f"at l = {last + 1}, d = 1: y[{last + 1}, 1] is ")
+
+
+def test_every_bound_is_crossed(tmp_path: Path) -> None:
+    """Lengths below, at and above each window and their sum, in both orders of two windows."""
+    changes = (
+        ('"l d w"', '"l d w s"'),
+        ("l, d, w =", "l, d, w, s_ ="),
+        ("cm.max_(1, i - w + 1), i", "cm.max_(1, i - w + 1, i - s_ + 1), i"),
+    )
+    tried = sizes_tried(cm.mixer(written(tmp_path, "two-windows", *changes)))["equations"]
+    for w, s in ((2, 3), (3, 2)):
+        lengths = {sizes["l"] for sizes in tried if (sizes["w"], sizes["s"]) == (w, s)}
+        assert lengths >= set(range(1, w + s + 2))
+
+
+def test_the_sizes_that_were_tried_are_said() -> None:
+    tried = sizes_tried(cm.mixer("restricted-attention"))
+    found = document("mine", [Proof("well formed", True, "")], tried)
+    assert "modules are tried at" in printed(found, "rich", width=200)
+    assert "l = 1 to 7, 67 with d = 2, n = 1, w = 2" in printed(found, "rich", width=200)
+    said = json.loads(printed(found, "json"))["sizes"]
+    assert said["modules"][-1] == {"l": 67, "d": 2, "n": 1, "w": 2}
+    assert said["equations"] == said["modules"][:-1]
 
 
 def test_what_a_fused_kernel_hides_is_not_blamed() -> None:

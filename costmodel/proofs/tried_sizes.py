@@ -1,0 +1,171 @@
+"""At which sizes is a mixer tried, so that every bound of its equations is crossed?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from costmodel.errors import EquationError, SizeError, Unsupported
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.nodes import walk
+from costmodel.program.chosen_sizes import fit
+from costmodel.program.lowering import lower
+
+Sizes = Mapping[str, int]
+
+PRIMES = (2, 3, 5, 7)
+
+LONG = 67
+"""The length of the one long sequence: past 64, and no multiple of a window or a chunk."""
+
+
+def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
+    """Sets of sizes from small to large: all ones, then distinct small primes, d a multiple of n.
+
+    Raises:
+        SizeError: no set of small sizes gives whole extents.
+    """
+    letters = tuple(dict.fromkeys(["l", *mixer.letters]))
+    found: list[dict[str, int]] = []
+    for shift in range(-1, len(PRIMES) - 1):
+        if shift < 0:
+            sizes = dict.fromkeys(letters, 1)
+        else:
+            sizes = {x: PRIMES[(k + shift) % len(PRIMES)] for k, x in enumerate(letters)}
+        if "n" in sizes and "d" in sizes:
+            sizes["n"] = min(sizes["n"], 3)
+            sizes["d"] = sizes["n"] * (1 if shift < 0 else 2)
+        for scale in (1, 2, 4):
+            whole = {**sizes, **({"d": sizes["d"] * scale} if scale > 1 else {})}
+            if fits(mixer, whole):
+                found.append(whole)
+                break
+    if not found:
+        raise SizeError(f"no small sizes give {mixer.name} whole extents")
+    return sorted(found, key=lambda s: math.prod(s.values()))
+
+
+def crossing_sizes(mixer: Mixer) -> list[dict[str, int]]:
+    """Lengths from 1 to past every bound, for windows, chunks and the like in both orders of size;
+    all other sizes are small."""
+    letters = bounding_letters(mixer)
+    ascending = {letter: 2 + k for k, letter in enumerate(letters)}
+    descending = {letter: 1 + len(letters) - k for k, letter in enumerate(letters)}
+    reach = 2 + sum(ascending.values()) + max(ascending.values(), default=1) + _constant(mixer)
+    orders = [ascending, descending] if len(letters) > 1 else [ascending]
+    found = [_around(mixer, l, bounds) for bounds in orders for l in range(1, reach + 1)]
+    return [sizes for sizes in found if fits(mixer, sizes)]
+
+
+def long_sizes(mixer: Mixer) -> list[dict[str, int]]:
+    """One long sequence, all other sizes small; none where no such length gives whole extents."""
+    bounds = {letter: 2 + k for k, letter in enumerate(bounding_letters(mixer))}
+    found = (_around(mixer, length, bounds) for length in range(LONG, 2 * LONG))
+    return next(([sizes] for sizes in found if fits(mixer, sizes)), [])
+
+
+def equation_sizes(mixer: Mixer) -> list[dict[str, int]]:
+    """The sizes at which equations are run number by number: small ones, then those that cross."""
+    return _distinct([*small_sizes(mixer), *crossing_sizes(mixer)])
+
+
+def module_sizes(mixer: Mixer) -> list[dict[str, int]]:
+    """The sizes at which modules are run: those of the equations, and a long sequence."""
+    return _distinct([*equation_sizes(mixer), *long_sizes(mixer)])
+
+
+def sizes_tried(mixer: Mixer) -> dict[str, list[dict[str, int]]]:
+    """What is run -> the sizes at which it is; none where there are no small sizes."""
+    try:
+        return {"equations": equation_sizes(mixer), "modules": module_sizes(mixer)}
+    except SizeError:
+        return {"equations": [], "modules": []}
+
+
+def fits(mixer: Mixer, sizes: Sizes) -> bool:
+    """Whether every extent is whole."""
+    try:
+        fit(mixer, sizes)
+    except SizeError:
+        return False
+    return True
+
+
+def words(sizes: Sizes) -> str:
+    """Sizes as text: `l = 2, d = 3`."""
+    return ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+
+
+def all_words(tried: Sequence[Sizes]) -> str:
+    """Sets of sizes as text, those that differ in l alone together: `l = 1 to 4, 67 with d = 2`."""
+    lengths: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for sizes in tried:
+        others = tuple((letter, value) for letter, value in sizes.items() if letter != "l")
+        lengths.setdefault(others, []).append(sizes["l"])
+    return "; ".join(
+        f"l = {_ranges(sorted(found))}" + (f" with {words(dict(others))}" if others else "")
+        for others, found in lengths.items()
+    )
+
+
+def bounding_letters(mixer: Mixer) -> tuple[str, ...]:
+    """The sizes beside the length that a range compares with something, or that part the length."""
+    found: set[str] = set()
+    for index in _indices(mixer):
+        for side in (index.lower, index.upper):
+            for end in side:
+                compared = len(side) > 1 or end.variables or "l" in end.letters
+                found |= end.letters - end.variables if compared else set()
+    return tuple(letter for letter in mixer.letters if letter in found - {"l", "b"})
+
+
+def _indices(mixer: Mixer) -> Iterator[Index]:
+    """The indices of every form, each range of a union by itself."""
+    for form in mixer.forms.values():
+        for index in _written_out(form):
+            yield from index.pieces
+
+
+def _written_out(form: Form) -> Iterable[Index]:
+    """The indices of a form and of what is written out in it."""
+    found = dict.fromkeys(form.indices.values())
+    try:
+        equations = lower(form).equations
+    except (EquationError, Unsupported):  # the first proof says why
+        return found
+    for equation in equations:
+        found |= dict.fromkeys(equation.indices)
+        found |= dict.fromkeys(i for _, over in walk(equation.value) for i in over)
+    return found
+
+
+def _constant(mixer: Mixer) -> int:
+    """The largest number in a bound."""
+    ends = (end for index in _indices(mixer) for end in (*index.lower, *index.upper))
+    return max((int(abs(end.terms.get((), 0))) for end in ends), default=0)
+
+
+def _around(mixer: Mixer, length: int, bounds: Sizes) -> dict[str, int]:
+    """Small sizes with this length and these bounds."""
+    others = {letter: bounds.get(letter, 1) for letter in mixer.letters}
+    width = {"d": 2 * others.get("n", 1)} if "d" in others and "d" not in bounds else {}
+    return {"l": length, **{x: v for x, v in others.items() if x != "l"}, **width}
+
+
+def _distinct(tried: Iterable[dict[str, int]]) -> list[dict[str, int]]:
+    return list({tuple(sizes.items()): sizes for sizes in tried}.values())
+
+
+def _ranges(values: Sequence[int]) -> str:
+    """Ascending numbers as text: `1 to 4, 67`."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(
+        str(low) if low == high else f"{low}{' to ' if high > low + 1 else ', '}{high}"
+        for low, high in runs
+    )
