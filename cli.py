@@ -30,6 +30,7 @@ from costmodel.commands.options import (
     Only,
     Optimiser,
     Output,
+    Own,
     Phase,
     Recompute,
     Symbols,
@@ -37,6 +38,7 @@ from costmodel.commands.options import (
     apart,
     chosen,
     formatted,
+    import_own,
     no_empty_word,
     phases,
     show,
@@ -365,6 +367,7 @@ def verify(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Files of claims; those of the project if none.")
     ] = None,
+    own: Own = None,
     format_: Annotated[str, formatted("data")] = "rich",
     output: Output = None,
     force: Force = False,
@@ -374,6 +377,7 @@ def verify(
     from costmodel.report import claims_document
 
     chosen(format_, "--format", formats("data"))
+    import_own(own)
     found = published.verify(files or None)
     show(claims_document.published(found), format_, output, force, context)
     if published.unrecorded(found):
@@ -411,6 +415,7 @@ def check(
         bool,
         typer.Option("--strict", help="Exit code 1 where a claim disagrees, however it is read."),
     ] = False,
+    own: Own = None,
     format_: Annotated[str, formatted("data")] = "rich",
 ) -> None:
     """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
@@ -419,8 +424,11 @@ def check(
 
     chosen(format_, "--format", formats("data"))
     if target.endswith(CLAIM_FILES):
-        apart(context, f"{target} says all of a claim", "target", "strict", "format_")
+        apart(context, f"{target} says all of a claim", "target", "strict", "own", "format_")
+        import_own(own)
         checked_claims(context, [Path(target)], [], strict, format_)
+    elif own:
+        raise UsageError("--own is for a file of claims: leave it out")
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         load_mixer(target)

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import cli
+from costmodel.errors import ModelError, UnknownMixer
+from costmodel.networks.presets import load
+from tests.test_cli import USER
 from tests.typed import Capture, printed, refused
 
 SCHEMA = {"schema": 1, "source": "a paper"}
@@ -138,14 +141,33 @@ def test_values_of_another_type_in_a_configuration(
     ],
 )
 def test_values_of_another_type_in_a_file_of_networks(key: str, value: Any, tmp_path: Path) -> None:
-    from costmodel.errors import ModelError
-    from costmodel.networks.presets import load
-
     path = tmp_path / "nets.json"
     entry = {"name": "x", key: value}
     path.write_text(json.dumps({"schema": 1, "citation": "c", "models": [entry]}), encoding="utf-8")
     with pytest.raises(ModelError, match=r"nets\.json"):
         load(path)
+
+
+RAN = "import pathlib; pathlib.Path(__file__ + '.ran').touch()\n"
+
+
+def test_a_file_of_claims_runs_no_code_that_nobody_named(tmp_path: Path, capsys: Capture) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(RAN + USER, encoding="utf-8")
+    for key in ("mixer", "against"):
+        path = claims_file(tmp_path, **{key: f"{mine}:decay"})
+        for command in ("check", "verify"):
+            said = refused(capsys, command, path)
+            assert f"named by data, which import nothing: --own {mine} imports it" in said
+    entry = {"name": "x", "mixers": [f"{mine}:decay"]}
+    nets = tmp_path / "nets.json"
+    nets.write_text(json.dumps({"schema": 1, "citation": "c", "models": [entry]}), encoding="utf-8")
+    with pytest.raises(UnknownMixer, match="which import nothing"):
+        load(nets)
+    assert not (tmp_path / "mine.py.ran").exists()
+    path = claims_file(tmp_path, mixer=f"{mine}:decay", quantity="parameters", formula="l")
+    assert "agrees" in printed(capsys, "check", path, "--own", str(mine))
+    assert list(load(nets)) == ["x"] and (tmp_path / "mine.py.ran").exists()
 
 
 def test_a_network_of_very_many_layers_in_turn(capsys: Capture) -> None:

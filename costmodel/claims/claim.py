@@ -16,6 +16,7 @@ from typing import Any
 
 from costmodel.data import read_data
 from costmodel.errors import PublishedError, TooMuch
+from costmodel.mixers.load import only_imported
 from costmodel.program.conventions import convention
 from costmodel.symbolic.effort import limited, spend
 from costmodel.symbolic.formulas import parse
@@ -161,6 +162,8 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
     where = f"{path.name}, claim {name or f'number {number}'}"
     claim = Claim(**{**common, **_checked_entry(where, entry)})
     try:
+        for name in (claim.mixer, claim.against, claim.against_mixer):
+            only_imported(name)
         with limited():
             validate(claim)
     except (ValueError, TooMuch) as reason:

@@ -91,6 +91,20 @@ ConventionOption = Annotated[
 ]
 
 
+Own = Annotated[
+    list[Path] | None,
+    typer.Option("--own", metavar="FILE.py", help="A file of yours that data name; repeatable."),
+]
+
+
+def import_own(files: Sequence[Path] | None) -> None:
+    """Import the files that data may name: no other one is imported for them."""
+    from costmodel.mixers.load import user_module
+
+    for path in files or ():
+        user_module(path)
+
+
 def formatted(*has: str) -> Any:
     """The option `--format` of a document that has rows or data beside its parts."""
     *others, last = formats(*has)

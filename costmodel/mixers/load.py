@@ -69,9 +69,20 @@ def imported(path: Path) -> ModuleType:
     """
     if _module_name(path) not in sys.modules:
         raise UnknownMixer(
-            f"a record names the file '{path}', and records import nothing: --own {path} imports it"
+            f"the file '{path}' is named by data, which import nothing: --own {path} imports it"
         )
     return user_module(path)
+
+
+def only_imported(name: str) -> None:
+    """Refuse a FILE.py:NAME that stands in a file of data, unless the file was imported already.
+
+    Raises:
+        UnknownMixer: the file has not been imported; the message says how to allow it.
+    """
+    path, separator, _ = name.rpartition(":")
+    if separator and path.endswith(".py"):
+        imported(Path(path))
 
 
 def _message_without_name(path: Path) -> str:

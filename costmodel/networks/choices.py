@@ -13,6 +13,7 @@ from math import lcm
 from typing import Any
 
 from costmodel.errors import FormulaError, ModelError, NotPolynomial
+from costmodel.mixers.load import only_imported
 from costmodel.networks.parts import ACTIVATIONS
 from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.polynomial import Poly
@@ -242,6 +243,12 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
             changed[key] = {**now, **many}
         else:
             changed[key] = value
+    for name in (
+        *changed.get("mixers", ()),
+        *changed.get("encoder_mixers", ()),
+        changed.get("cross", ""),
+    ):
+        only_imported(name)
     own = entry.get("sizes", {})
     changed["widths"] = {
         letter: text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,10 +14,12 @@ import typer
 from costmodel.commands.options import (
     Command,
     Mixers,
+    Own,
     UsageError,
     bar,
     chosen,
     formatted,
+    import_own,
     phases,
     regenerating,
     show,
@@ -26,16 +28,9 @@ from costmodel.commands.options import (
     typed_beside,
 )
 from costmodel.commands.streams import Failed, complain
-from costmodel.mixers.load import mixer as load_mixer, user_module
+from costmodel.mixers.load import mixer as load_mixer
 from costmodel.report.formats import formats
 from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
-
-Own = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--own", metavar="FILE.py", help="A file of your own that records name; repeatable."
-    ),
-]
 
 if TYPE_CHECKING:
     from profiler.run.plan import Plan
@@ -170,12 +165,6 @@ def measuring(command: Command) -> Command:
     ]
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return sized(wrapped)
-
-
-def import_own(files: Sequence[Path] | None) -> None:
-    """Import the files that records may name: no other one is imported for them."""
-    for path in files or ():
-        user_module(path)
 
 
 def planned(asked: Asked) -> Plan:

@@ -10,9 +10,11 @@ import typer
 from costmodel.commands.options import (
     Force,
     Output,
+    Own,
     UsageError,
     chosen,
     formatted,
+    import_own,
     new,
     no_source,
     phases,
@@ -21,7 +23,6 @@ from costmodel.commands.options import (
 )
 from costmodel.commands.streams import Failed, complain, written_whole
 from costmodel.report.formats import formats
-from profiler.commands.measuring import Own, import_own
 
 Records = Annotated[
     list[Path], typer.Argument(metavar="FILE.jsonl...", help="Records, as sweep writes them.")

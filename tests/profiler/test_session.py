@@ -213,7 +213,7 @@ def test_a_record_of_an_unknown_implementation() -> None:
 
 def test_a_record_of_a_file_that_nobody_imported() -> None:
     found = problem_of(replace(ATTENTION, mixer="gone.py:mine"))
-    assert "a record names the file 'gone.py', and records import nothing" in found
+    assert "the file 'gone.py' is named by data, which import nothing" in found
 
 
 def test_a_record_of_a_class_that_is_gone() -> None:
