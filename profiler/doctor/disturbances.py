@@ -186,9 +186,8 @@ def limited(around: Surroundings) -> Iterator[MachineFinding]:
             f"threads: they are stopped in turns"
         )
         least = max(1, math.floor(limit))
-        yield MachineFinding(
-            "CPU limit", DISTURBS, said, f"OMP_NUM_THREADS={least}, or raise the limit"
-        )
+        fewer = f"OMP_NUM_THREADS={least}, or " if least < threads else ""
+        yield MachineFinding("CPU limit", DISTURBS, said, f"{fewer}raise the limit")
     if cores is not None and cores < threads:
         said = f"the process may use {cores} cores, and torch works with {threads} threads"
         yield MachineFinding("affinity", DISTURBS, said, f"OMP_NUM_THREADS={cores}")

@@ -37,7 +37,8 @@ def contention(measurement: Measurement) -> str:
         return ""
     once = details["stop_rule"] == "median settled"
     stop = "once the median had settled" if once else f"by the {details['stop_rule']}"
-    threads = "" if measurement.device.startswith("cuda") else "fewer threads (OMP_NUM_THREADS=1), "
+    one = measurement.device.startswith("cuda") or measurement.environment.get("threads") == 1
+    threads = "" if one else "fewer threads (OMP_NUM_THREADS=1), "
     what = f"the median is not known to {KNOWN:.0%}"
     if spread:
         what = f"the samples spread from {spread_words(details['p20'], details['p80'])}"

@@ -426,6 +426,12 @@ def test_processors_that_disturb(
     assert fix in found.fix
 
 
+def test_a_limit_below_one_processor_asks_for_no_fewer_threads(tmp_path: Path) -> None:
+    half = {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "50000 100000"}
+    machine = cpu_only(tmp_path, host=host(tmp_path, half), threads=lambda: 1)
+    assert [found.fix for found in disturbances(machine)] == ["raise the limit"]
+
+
 def test_a_quiet_machine_has_nothing_to_tell(tmp_path: Path) -> None:
     at_load = host(tmp_path, load=lambda: (4.0, 1.0, 1.0))  # as many as it has cores: not more
     assert disturbances(cpu_only(tmp_path, host=at_load)) == []

@@ -20,6 +20,7 @@ from profiler.reconcile import ladder
 from profiler.reconcile.levels import Ladder, Memory
 from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
+from profiler.run.caveats import contention
 from tests import printing
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
 from tests.typesetting import compiled, needs_latex
@@ -297,3 +298,12 @@ def test_no_interval_is_a_dash_with_its_reason_in_every_format(format_: str) -> 
     assert printing.measurements([unknown], format_)
     printed = printing.ladders(ladders_of(unknown), format_, width=200)
     assert TOO_ALIKE in printed.replace("\n", " ")
+
+
+def test_advice_that_is_followed_already_is_not_given() -> None:
+    latency = ATTENTION.readings["latency"]
+    spread = replace(latency, details={**latency.details, "p20": 1e-5, "p80": 1e-2})
+    record = replace(ATTENTION, readings={"latency": spread})
+    assert "fewer threads (OMP_NUM_THREADS=1), a quieter machine" in contention(record)
+    single = replace(record, environment={**record.environment, "threads": 1})
+    assert contention(single).endswith("; a quieter machine may help")
