@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
@@ -63,6 +63,14 @@ class _Writer:
     grown: bool
     """Whether loops, contexts, gathers and ranges without a term may be drawn."""
     rows: list[Array] = field(default_factory=list)
+    whole: bool = False
+    """Whether every range holds a term at every row."""
+    named: bool = False
+    """Whether what is read once, by one instance, gets a name of its own."""
+    drawn: list[int] = field(default_factory=list)
+    """What was chosen, by number."""
+    again: Iterator[int] | None = None
+    """What to choose, where the same is chosen once more."""
     unread: list[Callable[[], Node]] = field(default_factory=list)
     number: int = 0
 
@@ -72,7 +80,7 @@ class _Writer:
         self.a = self.index("a", 1, self.d)
         self.e, self.c = self.index("e", 1, self.n), self.index("c", 1, self.h)
         unions = (kind for kind in self.ranges if kind in UNIONS_PAST)
-        self.past = (*PAST, *(BEFORE if self.grown else ()), *unions)
+        self.past = (*PAST, *(BEFORE if self.grown and not self.whole else ()), *unions)
 
     def index(self, name: str, lower: object, upper: object) -> Index:
         return self.form.index(name, lower, upper)
@@ -85,7 +93,17 @@ class _Writer:
         self.i = usual
 
     def choose(self, *options: T) -> T:
-        return self.draw(st.sampled_from(options))
+        if self.again is not None:
+            return options[next(self.again)]
+        chosen = self.draw(st.sampled_from(options))
+        self.drawn.append(options.index(chosen))
+        return chosen
+
+    def number_up_to(self, most: int) -> int:
+        """A number from 0 on."""
+        number = self.draw(st.integers(0, most)) if self.again is None else next(self.again)
+        self.drawn.append(number)
+        return number
 
     def name(self, letter: str) -> str:
         self.number += 1
@@ -202,13 +220,21 @@ class _Writer:
             return left / function("sqrt", exp(function("sigmoid", right)))
         return {"+": left + right, "-": left - right, "*": left * right}[way]
 
+    def part(self, value: Node) -> Node:
+        """A value at [i,b], by its name where it has one."""
+        if not self.named:
+            return value
+        array = self.form.array(f"part{len(self.form.arrays)}", self.l, self.d)
+        array[self.i, self.b] = value
+        return array[self.i, self.b]
+
     def value(self) -> Node:
         """An expression at [i,b] that reads everything that was left unread."""
-        result = self.changed(self.term())
+        result = self.part(self.changed(self.term()))
         if self.choose(True, False):
-            result = self.combined(result, self.changed(self.term()))
+            result = self.combined(result, self.part(self.changed(self.term())))
         for read in self.unread:
-            result = self.combined(result, read())
+            result = self.combined(result, self.part(read()))
         self.unread.clear()
         return result
 
@@ -355,8 +381,8 @@ class _Writer:
         rows = self.form.array(self.name("S"), self.l, self.d)
         rows[first, self.b] = self.started(source, first)
         with self.at(rest):
-            kept = self.carry(rows, rest - 1)
-            new = self.changed(self.term())
+            kept = self.part(self.carry(rows, rest - 1))
+            new = self.part(self.changed(self.term()))
             value = kept - new if self.choose(True, False) else new + kept
             rows[rest, self.b] = function("tanh", value) if self.choose(True, False) else value
         self.rows.append(rows)
@@ -556,19 +582,36 @@ def mixers(
         grown: whether it may hold loops, contexts, gathers and inner ranges without a term; by
             default where no ranges are named.
     """
-    grown = ranges is None if grown is None else grown
+    return _written(draw, ranges or RANGES, ranges is None if grown is None else grown)
+
+
+def _written(
+    draw: st.DrawFn,
+    ranges: tuple[str, ...],
+    grown: bool,
+    **further: Any,
+) -> Mixer:
     mixer = RandomMixer("random")
     l, d = mixer.sizes("l d")
     x, y = mixer.input("x", l, d), mixer.output("y", l, d)
     with mixer.form("direct") as form:
-        writer = _Writer(draw, mixer, form, ranges or RANGES, grown, [x])
-        for _ in range(draw(st.integers(0, 3))):
+        writer = _Writer(draw, mixer, form, ranges, grown, [x], **further)
+        for _ in range(writer.number_up_to(3)):
             writer.step()
-        if grown and draw(st.integers(0, 5)) == 5:
+        if grown and writer.number_up_to(5) == 5:
             writer.end_in_a_loop(y)
         else:
             y[writer.i, writer.b] = writer.value()
     return mixer
+
+
+@st.composite
+def with_and_without_names(draw: st.DrawFn) -> tuple[Mixer, Mixer]:
+    """One causal system twice: what is read once has no name, or has one."""
+    drawn: list[int] = []
+    inlined = _written(draw, PAST, True, whole=True, drawn=drawn)
+    named = _written(draw, PAST, True, whole=True, again=iter(drawn), named=True)
+    return inlined, named
 
 
 @st.composite

@@ -23,6 +23,7 @@ from costmodel.program import (
     dependence,
     lowering,
     nonempty,
+    owners,
     phases,
     recurrences,
     tokens,
@@ -46,6 +47,7 @@ MODULES = (
     recurrences,
     nonempty,
     tokens,
+    owners,
     phases,
     count,
     evaluate,
@@ -139,7 +141,17 @@ def sinks(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = sum_(z[i, k] * x[k, b], over=k)
 
 
-OWN = {write.__name__: write for write in (before, before_that, context, gather, chunks, sinks)}
+def keys(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Scores of the key and the distance alone."""
+    l, d = x.shape
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    k = f.index("k", 1, i)
+    w, z = m.parameter("w", l), f.array("z", l, l, d)
+    z[i, k, b] = x[k, b] * w[i - k + 1]
+    y[i, b] = sum_(z[i, k, b], over=k)
+
+
+OWN = {w.__name__: w for w in (before, before_that, context, gather, chunks, sinks, keys)}
 """Small systems for what few built-in mixers need."""
 
 
@@ -399,6 +411,19 @@ def every_range_reads_by_itself(patch: Patch) -> None:
     patch.setattr(System, "written", alone)
 
 
+def work_is_that_of_the_last_row_it_reads(patch: Patch) -> None:
+    true = owners.Owners.instance
+    patch.setattr(
+        owners.Owners,
+        "instance",
+        lambda known, e: true(known, e) and known.tokens.instance(e),
+    )
+
+
+def a_sum_of_a_chunk_waits_for_its_readers(patch: Patch) -> None:
+    patch.setattr(owners.Owners, "_is_summary", lambda *_: False)
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] = [
     (a_sum_of_r_terms_takes_r_additions, "she", "direct", (), "counts"),
     (one_addition_is_spared_in_all, "me", "direct", (), "counts"),
@@ -435,6 +460,8 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] 
     (the_sums_of_two_ranges_are_added_up, "sinks", "direct", (), "counts"),
     (only_the_first_range_takes_levels, "sinks", "direct", (), "span"),
     (only_the_first_range_is_evaluated, "sinks", "direct", (), "values"),
+    (work_is_that_of_the_last_row_it_reads, "keys", "direct", (), "counts"),
+    (a_sum_of_a_chunk_waits_for_its_readers, "chunks", "direct", (), "state"),
     (every_range_reads_by_itself, "sinks", "direct", (), "unfused traffic"),
 ]
 

@@ -11,13 +11,14 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import OracleError
 from costmodel.language.buffers import buffer_values
 from costmodel.language.equations import Equation, Form, System
 from costmodel.oracle.interpreter import Run, Values
+from costmodel.oracle.owners import Decoding, Kinds, Owners
 from costmodel.oracle.scalars import Entry, Instance
 from costmodel.program.lowering import lower
 
@@ -167,9 +168,26 @@ class Execution:
         """Operations per class that depend on weights alone."""
         return self._tally(lambda instance: not instance.given)
 
+    @cached_property
+    def owners(self) -> Owners:
+        """Which token every instance is the work of."""
+        return Owners(self.trace, self.system, _kinds(self.system, _enlarged(self)))
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """The same sequence, run token by token."""
+        return Decoding(self.trace, self.owners, cache(self.held))
+
     def counts_inference(self, t: int) -> dict[str, int]:
-        """Operations per class of the instances that belong to token t."""
-        return self._tally(lambda instance: instance.token == t)
+        """Operations per class of what is run for token t, with the state there and nothing else.
+
+        Raises:
+            OracleError: that does not suffice, or gives other values.
+        """
+        total: Counter[str] = Counter()
+        for instance in self.decoding.token(t):
+            total.update(instance.operations)
+        return {name: number for name, number in sorted(total.items()) if number}
 
     def span(self) -> int:
         """The longest chain of operations of a forward pass."""
@@ -177,7 +195,7 @@ class Execution:
 
     def span_inference(self, t: int) -> int:
         """The longest chain among the instances of token t, all that is older being ready."""
-        return self.trace.deepest(t)
+        return max((instance.depth for instance in self.decoding.token(t)), default=0)
 
     @cached_property
     def causal(self) -> bool:
@@ -196,32 +214,38 @@ class Execution:
                 result[tuple(p - 1 for p in where)] = scalar.value
         return result
 
+    def _read(self) -> set[Entry]:
+        return {e for i in self.instances for e in i.reads}
+
     def _read_by(self, wanted: Callable[[int], bool]) -> set[Entry]:
-        return {e for i in self.instances if wanted(i.token) for e in i.reads}
+        return {e for i in self.instances if wanted(self.owners.of(i)) for e in i.reads}
 
     def state(self, t: int) -> int:
         """Entries of tokens 1..t that any later instance reads; run with a length well past t."""
         if not self.causal or self.sizes["l"] <= t:
             raise OracleError(f"state({t}) needs a causal form that runs past token {t}")
-        return sum(self._held(e, t) for e in self._read_by(lambda token: token > t))
+        return len(self.held(t))
+
+    def held(self, t: int) -> set[Entry]:
+        """The entries of tokens up to t, or of the context alone, that any later instance reads."""
+        return {e for e in self._read_by(lambda token: token > t) if self._held(e, t)}
 
     def _held(self, entry: Entry, t: int) -> bool:
         """Whether an entry belongs to a token up to t, or to the context alone."""
-        scalar = self.trace.memory[entry]
-        return scalar.given and scalar.token <= t
+        return self.trace.memory[entry].given and self.owners.of_entry(entry) <= t
 
     def kept(self) -> set[Entry]:
         """The entries of inputs, contexts and ready equations that are read, weights left out."""
         ready = {self.system.equations[k].array for k in self.ready}
         return {
             entry
-            for entry in self._read_by(lambda token: True)
+            for entry in self._read()
             if entry[0].role in ("input", "context") or entry[0] in ready
         }
 
     def compulsory(self) -> Compulsory:
         """A forward pass: inputs and weights read once, outputs written once."""
-        read = self._read_by(lambda token: True)
+        read = self._read()
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
         inputs = _of_role(read, "input", "context")
         return Compulsory(inputs, _of_role(read, *_WEIGHTS), 0, outputs, 0)
@@ -231,26 +255,27 @@ class Execution:
         read = self._read_by(lambda token: token == t)
         later = self._read_by(lambda token: token > t)
         return Compulsory(
-            inputs=sum(e[0].role == "input" and self.token(e) == t for e in read),
+            inputs=sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in read),
             weights=sum(not self.trace.memory[e].given for e in read),
             state=sum(self._held(e, t - 1) for e in read),
             outputs=sum(
-                e[0].role == "output" and s.token == t for e, s in self.trace.memory.items()
+                e[0].role == "output" and self.owners.of_entry(e) == t for e in self.trace.memory
             ),
-            state_written=sum(self.token(e) == t for e in later),
+            state_written=sum(self.owners.of_entry(e) == t for e in later),
         )
 
     def unfused(self) -> list[Unfused]:
         """A forward pass in which every equation reads its operands and writes its result."""
-        return self._unfused(lambda token: True, None)
+        return self._unfused(self.instances, None)
 
     def unfused_inference(self, t: int) -> list[Unfused]:
         """Token t alone, every equation by itself; the inputs kept for later come last."""
         later = self._read_by(lambda token: token > t)
-        kept = sum(e[0].role == "input" and self.token(e) == t for e in later)
-        return [*self._unfused(lambda token: token == t, t), Unfused("state", 0, 0, kept)]
+        kept = sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in later)
+        work = [i for i in self.instances if self.owners.of(i) == t]
+        return [*self._unfused(work, t), Unfused("state", 0, 0, kept)]
 
-    def _unfused(self, wanted: Callable[[int], bool], t: int | None) -> list[Unfused]:
+    def _unfused(self, instances: Sequence[Instance], t: int | None) -> list[Unfused]:
         rows = []
         numbers: dict[object, list[int]] = {}
         for number, equation in enumerate(self.system.equations):
@@ -258,7 +283,7 @@ class Execution:
             numbers.setdefault((left, equation.value), []).append(number)
         for same in numbers.values():
             equation = self.system.equations[same[0]]
-            of_it = [i for i in self.instances if i.equation in same and wanted(i.token)]
+            of_it = [i for i in instances if i.equation in same]
             read = {e for i in of_it for e in i.reads}
             moved = [self.trace.memory[e].given for e in read]
             moved += [i.given for i in of_it for _ in i.writes]
@@ -273,3 +298,22 @@ _WEIGHTS = ("parameter", "buffer")
 
 def _of_role(entries: set[Entry], *roles: str) -> int:
     return sum(array.role in roles for array, _ in entries)
+
+
+def _enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
+    """Sizes of a run in which no window, chunk or width is 1 and the sequence is long."""
+    letters = {k: max(v, 2) for k, v in run.sizes.items() if k not in ("b", "d", "g", "l", "n")}
+    letters["l"] = 4 + 3 * max(letters.values(), default=0)
+    for fixed in run.sizes.keys() - letters.keys():
+        letters[fixed] = run.sizes[fixed]
+    if "d" in letters:
+        letters["d"] = max(letters["d"], 2 * letters.get("n", 1))
+    return tuple(sorted(letters.items()))
+
+
+@cache
+def _kinds(system: System, sizes: tuple[tuple[str, int], ...]) -> Kinds:
+    """The kinds of arrays, found at large enough sizes."""
+    values = random_arrays(system.mixer.forms[system.form], dict(sizes))
+    run = Run(system, dict(sizes), "strict", system.beyond, values)
+    return Owners(run, system).kinds

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from costmodel.language.nodes import (
     Mul,
     Neg,
     Node,
+    Position,
     Reduce,
     Ref,
     Select,
@@ -119,6 +120,8 @@ class Run:
         self.memory: dict[Entry, Scalar] = {}
         self.zeros: dict[Entry, str] = {}
         self.instances: list[Instance] = []
+        self.among: dict[Entry, Collection[int]] = {}
+        """An entry that holds a position -> the positions among which it was chosen."""
         self.of_a_sequence = of_a_sequence(system)
         for array in system.mixer.arrays.values():
             if array.role != "output":
@@ -135,23 +138,24 @@ class Run:
                     self._execute(number, point)
         self._finish(system.mixer.role("output"))
 
-    def deepest(self, t: int) -> int:
-        """The longest chain of operations among the instances of token t, all that is older being
-        ready: they are executed again, in the same order."""
-        again = [instance for instance in self.instances if instance.token == t]
-        written = {entry for instance in again for entry in instance.writes}
+    def again(
+        self, instances: Sequence[Instance], there: Collection[Entry]
+    ) -> tuple[list[Instance], dict[Entry, Scalar]]:
+        """Some instances executed again, in the same order, where some entries are there and no
+        others: what they did, and what is there then.
+
+        Raises:
+            OracleError: an entry is read that is not there.
+        """
         whole = self.memory, self.instances
-        self.memory = {
-            entry: scalar._replace(depth=0) if scalar.token < t else scalar
-            for entry, scalar in self.memory.items()
-            if entry not in written
-        }
+        self.memory = {entry: self.memory[entry]._replace(depth=0) for entry in there}
         self.instances = []
-        for instance in again:
-            self._execute(instance.equation, instance.point)
-        depths = [instance.depth for instance in self.instances]
-        self.memory, self.instances = whole
-        return max(depths, default=0)
+        try:
+            for instance in instances:
+                self._execute(instance.equation, instance.point)
+            return self.instances, self.memory
+        finally:
+            self.memory, self.instances = whole
 
     def depth(self, levels: int) -> int:
         """How deep a sum, a transform or a selection of so many levels is."""
@@ -257,14 +261,31 @@ class Run:
             self.reading(p.at) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
         ]
+        among = [
+            self._among(*axis) for axis in zip(ref.positions, self.shape(ref.array), strict=True)
+        ]
 
         def step(point: Point, instance: Instance) -> Scalar:
             chosen = [step(point, instance) for step in steps]
+            instance.may_read |= {
+                (ref.array, where) for where in product(*(every(point) for every in among))
+            }
             where = tuple([int(scalar.value) for scalar in chosen])
             found = self._read((ref.array, where), point, instance)
             return after([found, *chosen], found.value)
 
         return step
+
+    def _among(self, position: Position, extent: int) -> Callable[[Point], Collection[int]]:
+        """The positions that a position may have: those among which it was chosen, or all."""
+        if not isinstance(position, Gather):
+            place = self.places.position(position)
+            return lambda point: (place(point),)
+        at, every = position.at, range(1, extent + 1)
+        if any(isinstance(p, Gather) for p in at.positions):
+            return lambda point: every
+        there = self.places.entry(at.positions)
+        return lambda point: self.among.get((at.array, there(point)), every)
 
     def _read(self, entry: Entry, point: Point, instance: Instance) -> Scalar:
         """What an entry holds; an entry of a loop is computed when it is first needed."""
@@ -411,6 +432,7 @@ def _select(run: Run, equation: Equation, select: Select) -> Alone:
     added = [index for index in equation.indices if index.atom == select.rank]
     (over,) = select.over
     read, points = run.reading(select.body), run.places.points(select.over)
+    place = run.places.entry(equation.positions)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
         found = {p[over.atom]: read(p, instance) for p in points(point)}
@@ -426,6 +448,7 @@ def _select(run: Run, equation: Equation, select: Select) -> Alone:
                 f"defined {said}"
             )
         instance.operations["compare"] += made.number
+        run.among.update({(equation.array, place(p)): found.keys() for p in at})
         _, depth, token, given, _ = after(found.values(), 0.0)
         depth += run.depth(made.deepest)
         return [Scalar(position, depth, token, given) for position in chosen]
@@ -458,6 +481,12 @@ def of_a_sequence(system: System) -> set[Array]:
 
 def in_loops(system: System) -> list[int]:
     """The equations whose array needs itself, directly or through others."""
+    needs = needed(system)
+    return [k for k, e in enumerate(system.equations) if e.array in needs[e.array]]
+
+
+def needed(system: System) -> dict[Array, set[Array]]:
+    """The arrays that each defined array needs, directly or through others."""
     needs: dict[Array, set[Array]] = {}
     for equation in system.equations:
         needs.setdefault(equation.array, set()).update(equation.value.arrays)
@@ -470,4 +499,4 @@ def in_loops(system: System) -> list[int]:
             fresh = set().union(*(needs.get(a, set()) for a in fresh)) - found
         return found
 
-    return [k for k, e in enumerate(system.equations) if e.array in reached(e.array)]
+    return {array: reached(array) for array in needs}

@@ -40,6 +40,8 @@ class Instance:
     point: Point
     operations: Counter[str] = field(default_factory=Counter)
     reads: set[Entry] = field(default_factory=set)
+    may_read: set[Entry] = field(default_factory=set)
+    """What it might read were the values of positions other ones."""
     writes: list[Entry] = field(default_factory=list)
     token: int = 0
     depth: int = 0

@@ -25,9 +25,9 @@ from costmodel.paths.loop_rows import (
     rows_written,
 )
 from costmodel.program.dependence import at_token
+from costmodel.program.owners import owners
 from costmodel.program.phases import IterationDomain, T
 from costmodel.program.recurrences import Block, ascending, blocks
-from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, region, whole
 from costmodel.symbolic.constraints import (
     Constraints,
@@ -191,13 +191,13 @@ class Depths:
             return ()
         if self.phase != "inference":
             return (constraints,)
-        return at_token(constraints, tokens(self.system).at(ref), T)
+        return at_token(constraints, owners(self.system).at(ref), T)
 
     def may_be_fresh(self, ref: Ref) -> bool:
         """Whether positions that are values (token numbers) decide if an entry is computed in this
         phase."""
         fresh = ref.array in self.arrays and self.phase == "inference"
-        return fresh and tokens(self.system).hidden(ref)
+        return fresh and owners(self.system).hidden(ref)
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:
         """The depth of an expression."""

@@ -9,9 +9,9 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Ref
 from costmodel.program.dependence import at_token
+from costmodel.program.owners import owners
 from costmodel.program.phases import IterationDomain, T, iteration_domains
 from costmodel.program.recurrences import Block, references
-from costmodel.program.tokens import tokens
 from costmodel.symbolic.constraints import (
     ONE,
     Constraints,
@@ -51,7 +51,7 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
     if not block.is_loop or phase != "inference":
         return bool(parts) and block.is_loop
     fresh = [
-        (part, at_token(part.constraints, tokens(system).at(ref), T))
+        (part, at_token(part.constraints, owners(system).at(ref), T))
         for part in parts
         for ref in references(part.equation)
         if block.lag(part.equation, ref) == 1
@@ -71,7 +71,7 @@ def going_on(
         for ref in references(equation):
             if block.lag(equation, ref) == 1 and (
                 phase != "inference"
-                or any(at_token(point, tokens(system).at(ref), T) for point in points)
+                or any(at_token(point, owners(system).at(ref), T) for point in points)
             ):
                 yield equation, ref
 

@@ -6,7 +6,7 @@ which asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -108,6 +108,7 @@ def latest(
     length: frozenset[str],
     system: System,
     zeros: bool,
+    passing: Callable[[Ref], bool] = lambda ref: True,
 ) -> Terms:
     """The latest tokens read, with reduction indices eliminated.
 
@@ -116,13 +117,14 @@ def latest(
 
     Args:
         zeros: whether what is read outside of an array is something.
+        passing: which references count.
 
     Raises:
         Unsupported: it may be later, so that it depends on the values of the positions.
     """
     found: dict[Term, None] = {}
     possible: dict[Term, Read] = {}
-    for read in reads(equation):
+    for read in filter(lambda read: passing(read.ref), reads(equation)):
         for term in arrays.get(read.ref.array, ()):
             every = read
             if hidden(read.ref, (term,)):
@@ -138,15 +140,19 @@ def latest(
                 there = Term(SOMETHING, frozenset({-inside - 1}))
                 found.update(dict.fromkeys(_latest_of(equation, read, there, length)))
     for term, read in possible.items():
-        if not _covered(equation.domain, term, list(found)):
+        if not covered(equation.domain, term, list(found)):
             raise _by_values(read.ref.array)
-    terms = _everywhere(equation.domain, list(found))
+    return needed(equation.domain, list(found))
+
+
+def needed(domain: Constraints, terms: list[Term]) -> Terms:
+    """The same maximum, without terms that another one is proven to reach."""
+    terms = _everywhere(domain, terms)
     return tuple(
         term
         for k, term in enumerate(terms)
         if not any(
-            _covered(equation.domain, term, [rival])
-            and not (j > k and _covered(equation.domain, rival, [term]))
+            covered(domain, term, [rival]) and not (j > k and covered(domain, rival, [term]))
             for j, rival in enumerate(terms)
             if j != k
         )
@@ -162,7 +168,7 @@ def hidden(ref: Ref, terms: Terms) -> bool:
     return any(axis_atom(axis) in letters for axis in gathered)
 
 
-def _covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
+def covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
     """Whether some of the terms, or token 0, are proven to be as late wherever a term holds."""
     around = domain | term.where
     later = [r.where for r in rivals if implied(around | r.where, r.token - term.token)]
@@ -174,7 +180,7 @@ def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
     for k, term in enumerate(terms):
         others = [rival for j, rival in enumerate(terms) if j != k]
         without = outside(domain, [term.where]) if term.where else ()
-        if all(_covered(empty, Term(term.token), others) for empty in without):
+        if all(covered(empty, Term(term.token), others) for empty in without):
             terms[k] = Term(term.token)
     return list(dict.fromkeys(terms))
 
@@ -276,7 +282,7 @@ def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
     if one == two or (where := defined(equation)) is None:
         return True
     return all(
-        infeasible(where | term.where) or _covered(where, term, rivals)
+        infeasible(where | term.where) or covered(where, term, rivals)
         for terms, rivals in ((one, two), (two, one))
         for term in terms
     )

@@ -16,6 +16,7 @@ from costmodel.language.indices import hashed_once
 from costmodel.language.nodes import Array, Fft, Flat, Gather, Select, walk
 from costmodel.program.dependence import Read, at_token, reads
 from costmodel.program.lowering import lower
+from costmodel.program.owners import owners
 from costmodel.program.tokens import tokens
 from costmodel.symbolic.constraints import Constraints, infeasible, projected
 from costmodel.symbolic.polynomial import Poly
@@ -119,15 +120,15 @@ def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]
         return (*forward, *backward)
     if phase != "inference":
         raise ValueError(f"unknown phase '{phase}': expected one of {', '.join(PHASES)}")
-    known = tokens(system)
     if reason := inference_reason(system):
         raise Unanswered(reason)
+    known = owners(system)
     if known.ending:
         raise Unsupported(known.ending)
     return tuple(
         IterationDomain(equation, constraints, False)
         for equation in system.equations
-        if equation.array in known.dynamic
+        if equation.array in known.tokens.dynamic
         for constraints in at_token(known.unbounded(equation), known.instance(equation), T)
     )
 

@@ -1,26 +1,24 @@
-"""Which token does each array entry belong to?
+"""Which token does each array entry depend on?
 
-An entry belongs to tau = the latest input row that it depends on; what depends on parameters and
-buffers alone belongs to token 0. tau is derived from bounds and indices and kept as a maximum of
-affine terms, each at the points where it is reached: in the axes (`#0`, `#1`) of an array, in the
-free indices of an equation.
+Its token is tau = the latest input row that it depends on; that of what depends on parameters and
+buffers alone is 0. Which token has it computed is another matter: see `owners`. tau is derived from
+bounds and indices and kept as a maximum of affine terms, each at the points where it is reached: in
+the axes (`#0`, `#1`) of an array, in the free indices of an equation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
-from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Fft, Gather, Ref, Select, position_value
 from costmodel.program.dependence import (
     SOMETHING,
     Term,
     Terms,
-    bounded_by,
     hidden,
     in_parts,
     joined_terms,
@@ -31,7 +29,7 @@ from costmodel.program.dependence import (
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.recurrences import Block, blocks
 from costmodel.symbolic.constraints import Constraints, implied, variables_of
-from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
+from costmodel.symbolic.polynomial import Poly, axis_atom
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +136,10 @@ class Tokens:
     def spanned(self, node: Fft | Select, equation: Equation) -> bool:
         """Whether an opaque step runs over the token axis, a choice alike for all rows."""
         by_row = variables_of(term.token for term in self.instance(equation))
-        over = any(index.atom in self._indices_of(node.body) for index in node.over)
+        over = any(index.atom in self.indices_of(node.body) for index in node.over)
         return over and not (isinstance(node, Select) and by_row)
 
-    def _indices_of(self, ref: Ref) -> frozenset[str]:
+    def indices_of(self, ref: Ref) -> frozenset[str]:
         """The indices that tau of a referenced entry depends on, by the positions that are plain:
         others are read themselves."""
         axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
@@ -231,73 +229,6 @@ class Tokens:
             for equation in self.system.defining[output]
             for term in self.instance(equation)
         )
-
-    def unbounded(self, equation: Equation) -> Constraints:
-        """The domain with the sequence thought to go on: token indices lose their upper end."""
-        terms = [term.token for term in self.instance(equation)]
-        of_token = {a for term in terms for a in term.letters if is_index(a)}
-
-        def ends(index: Index, constraint: Poly) -> bool:
-            others = {i.atom for i in equation.indices} - {index.atom}
-            if index.atom not in of_token or not self.length <= constraint.letters:
-                return False
-            if any(variables_of([constraint + term]) == set() for term in terms):
-                return True
-            alone = constraint.letters.isdisjoint(others)
-            return alone and constraint.coefficient(index.atom) == Poly.of(-1)
-
-        return frozenset(
-            constraint
-            for index in equation.indices
-            for constraint in index.constraints
-            if not ends(index, constraint)
-        )
-
-    @cached_property
-    def ending(self) -> str | None:
-        """Why it depends on where the sequence ends what belongs to one token, or None.
-
-        It does not where the bounds that hold the length are those of the arrays alone, or follow
-        from other ones: then the sequence may be thought to go on.
-        """
-        for equation in self.system.equations:
-            if equation.array in self.dynamic:
-                for name, bound in self._bounded_by_the_end(equation):
-                    return (
-                        f"{equation.name}: what belongs to one token depends on where the sequence "
-                        f"ends, at the bound {bound} of index {name}"
-                    )
-        return None
-
-    def _bounded_by_the_end(self, equation: Equation) -> Iterator[tuple[str, Poly]]:
-        """The indices, and their bounds, with which the work of a token ends as the sequence does,
-        and not by the ends of arrays."""
-        known = self.unbounded(equation)
-        of_token = {a for term in self.instance(equation) for a in term.token.letters}
-        places = [(equation.array, equation.positions)]
-        places += [(read.ref.array, read.ref.positions) for read in reads(equation)]
-        inside = {
-            end
-            for array, positions in places
-            for extent, position in zip(array.shape, positions, strict=True)
-            if not isinstance(position, Gather)
-            for end in (position_value(position) - 1, extent - position_value(position))
-        }
-        for index in equation.indices:
-            for bound in index.constraints if index.atom in of_token else ():
-                dropped = bound not in known
-                others = known | inside if dropped else equation.domain - {bound}
-                if self.length <= bound.letters and not implied(others, bound):
-                    yield index.name, bounded_by(index, bound)
-        for read in reads(equation):
-            seen = self._indices_of(read.ref)
-            for index in reversed(read.over):
-                if any(seen & c.letters for c in index.constraints):
-                    seen |= {index.atom}
-                for bound in index.constraints if index.atom in seen else ():
-                    others = (equation.domain | read.constraints) - {bound}
-                    if self.length <= bound.letters and not implied(others, bound):
-                        yield index.name, bounded_by(index, bound)
 
     @cached_property
     def length(self) -> frozenset[str]:

@@ -108,7 +108,7 @@ class OracleComparison:
         self.check("values", derived, str(expected.tolist()))
 
     def _inference(self, sizes: Sizes, run: Execution) -> None:
-        longer, about = self._longer(sizes), self.about("inference")
+        longer, about = self.longer(sizes), self.about("inference")
         if not (causal(self.mixer.forms[self.form], sizes) and longer.causal):
             self._not_causal(about, {**sizes, "t": 1})
             return
@@ -139,7 +139,7 @@ class OracleComparison:
             form, sizes, rewrites=self.rewrites, accounting=self.accounting, length=length
         )
 
-    def _longer(self, sizes: Sizes) -> Execution:
+    def longer(self, sizes: Sizes) -> Execution:
         """An execution of a sequence so much longer that no row up to l is near its end: longer by
         twice the largest window, the largest number in a bound, and the number of rows after which
         the last entry of any array is computed late."""
@@ -200,7 +200,7 @@ def _goes_on(about: Answers) -> bool:
 
 def _instances(run: Execution, t: int) -> Counter[int]:
     """Equation -> how many of its instances are executed for token t."""
-    return Counter(instance.equation for instance in run.instances if instance.token == t)
+    return Counter(instance.equation for instance in run.instances if run.owners.of(instance) == t)
 
 
 def general(question: str) -> str:

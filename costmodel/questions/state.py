@@ -1,6 +1,6 @@
 """What must be held after t tokens, so that every later token can be computed?
 
-The number of entries with 1 <= tau <= t that any instance with tau > t reads, the sequence thought
+The number of entries with 1 <= own <= t that any instance with own > t reads, the sequence thought
 to go on past t; and of what depends on a context alone, every entry that such an instance reads.
 """
 
@@ -14,6 +14,7 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array, Gather, Ref
 from costmodel.program.dependence import Read, after_token, reads, up_to_token
+from costmodel.program.owners import owners
 from costmodel.program.phases import T, inference_reason
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, every_choice, region
@@ -122,17 +123,17 @@ def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
 
 def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
     """The entries held after t tokens that later ones read by a reference, or may gather by it."""
-    known = tokens(system)
+    known, dependence = owners(system), tokens(system)
     ref, among = every_choice(system, read.ref)
     over = (*read.over, *among)
-    if ref.array not in known.given:
+    if ref.array not in dependence.given:
         return
     terms, names = known.at(ref), variables_in(equation, over)
-    ends = ref.array not in known.dynamic
+    ends = ref.array not in dependence.dynamic
     ranges = Read(ref, over).constraints
     for later in after_token(known.unbounded(equation), known.instance(equation), T):
         for before in up_to_token(later | ranges, terms, T):
-            for around, given in known.dependent_entries(ref, before, ends=False):
+            for around, given in dependence.dependent_entries(ref, before, ends=False):
                 touched = entries(ref, around, names, ends=ends) if given else None
                 if touched is not None:
                     yield touched
@@ -152,7 +153,7 @@ def state(mixer: Mixer, form: str | None = None) -> State:
     system = system_of(mixer, form, (), "inference")
     if reason := inference_reason(system):
         raise Unanswered(reason)
-    if ending := tokens(system).ending:
+    if ending := owners(system).ending:
         raise Unsupported(ending)
     regions = held(system)
     return State(

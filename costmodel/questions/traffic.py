@@ -17,6 +17,7 @@ from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array, Gather, Ref
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import Read, after_token, reads, up_to_token
+from costmodel.program.owners import owners
 from costmodel.program.phases import (
     TRAINING_STEP,
     IterationDomain,
@@ -133,7 +134,7 @@ def _split(
         if (region := entries(ref, around, variables, ends=True)) is not None:
             yield kind, (ref.array, region)
         return
-    terms = tokens(system).at(ref) if phase == "inference" else ()
+    terms = owners(system).at(ref) if phase == "inference" else ()
     known = tokens(system.forward)
     if phase != "inference" or ref.array not in known.dynamic:
         kind = "activations" if phase != "inference" else "state"
@@ -276,12 +277,11 @@ def _weights(system: System, phase: str) -> Exact:
 
 def _new_state(system: System, arrays: set[Array]) -> Elements:
     """Entries of token t, of the given arrays, that later tokens read: written once."""
-    known = tokens(system)
     result = Elements()
     for array, found in held(system).items() if arrays else ():
         if array not in arrays:
             continue
-        regions = [x for _, r in found for x in after_token(r, known.of(array), T - 1)]
+        regions = [x for _, r in found for x in after_token(r, owners(system).of(array), T - 1)]
         result = result + Elements({"state": union_size(axes_of(array), regions, ONE)})
     return result
 

@@ -1,0 +1,222 @@
+"""Which token is every instance of an execution the work of, and does that work suffice?
+
+Owners are found on the graph of what was read, entry by entry, from the last reader to the first.
+`Decoding` then runs token by token: it holds the state alone, and works back from what a token must
+give. It raises where something is neither held nor the token's own work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from costmodel.errors import OracleError
+from costmodel.language.equations import System
+from costmodel.language.nodes import Array
+from costmodel.oracle.interpreter import Run, needed
+from costmodel.oracle.scalars import Entry, Instance
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What arrays are, whatever the sizes."""
+
+    parts: frozenset[Array]
+    """Arrays of which every entry is read by one instance, of another array."""
+    summaries: frozenset[Array]
+    """Arrays outside of loops of which an entry is made of several tokens, and one is read for
+    several tokens."""
+
+
+class Owners:
+    """The owner of every instance of a run that depends on the input.
+
+    Args:
+        kinds: the kinds of arrays, where they are known from a run at other sizes.
+    """
+
+    def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
+        self.memory = run.memory
+        self.writer: dict[Entry, Instance] = {}
+        self.readers: dict[Entry, list[Instance]] = {}
+        self.of_array: dict[Array, list[Instance]] = {e.array: [] for e in system.equations}
+        self.order = {id(instance): k for k, instance in enumerate(run.instances)}
+        for instance in run.instances:
+            self.of_array[system.equations[instance.equation].array].append(instance)
+            for entry in instance.writes:
+                self.writer[entry] = instance
+            for entry in instance.reads | instance.may_read:
+                self.readers.setdefault(entry, []).append(instance)
+        self.number: dict[int, int] = {}
+        parts = kinds.parts if kinds else self._parts()
+        summaries = set(kinds.summaries) if kinds else set[Array]()
+        for group, looped in reversed(_groups(system)):
+            eager = self._taking_in(group, parts) if looped else set[int]()
+            instances = self._in_order(group)
+            if not looped and not kinds and self._is_summary(instances, parts):
+                summaries |= group
+            for instance in reversed(instances):
+                at_once = id(instance) in eager if looped else group <= summaries
+                self.number[id(instance)] = self._owner(instance, at_once=at_once)
+        self.kinds = kinds or Kinds(parts, frozenset(summaries))
+
+    def _in_order(self, group: Iterable[Array]) -> list[Instance]:
+        """The instances that write some arrays, in the order of execution."""
+        found = [instance for array in group for instance in self.of_array[array]]
+        return sorted(found, key=lambda instance: self.order[id(instance)])
+
+    def of(self, instance: Instance) -> int:
+        """The token that an instance is the work of; 0 where it depends on no input."""
+        return self.number[id(instance)]
+
+    def of_entry(self, entry: Entry) -> int:
+        """The token that has an entry made, or the row of an input."""
+        writer = self.writer.get(entry)
+        return self.memory[entry].token if writer is None else self.of(writer)
+
+    def _served(self, instance: Instance) -> set[int]:
+        """The tokens whose work reads what an instance writes."""
+        readers = (r for entry in instance.writes for r in self.readers.get(entry, ()))
+        return {self.number.get(id(r), 0) for r in readers} - {0}
+
+    def _owner(self, instance: Instance, *, at_once: bool) -> int:
+        (array, where), *_ = instance.writes
+        if not instance.token:
+            return 0
+        if array.role == "output":
+            return where[0]
+        served = set() if at_once else self._served(instance)
+        return min(served, default=instance.token)
+
+    def _parts(self) -> frozenset[Array]:
+        found = set()
+        for array, instances in self.of_array.items():
+            reading = [self.readers.get(e, []) for i in instances for e in i.writes]
+            itself = {r.writes[0][0] for readers in reading for r in readers} & {array}
+            if not itself and all(len(readers) < 2 for readers in reading):
+                found.add(array)
+        return frozenset(found)
+
+    def _is_summary(self, instances: Iterable[Instance], parts: frozenset[Array]) -> bool:
+        several = any(len(self._tokens_read(i, parts)) > 1 for i in instances)
+        return several and any(len(self._served(i)) > 1 for i in instances)
+
+    def _tokens_read(self, instance: Instance, parts: frozenset[Array]) -> set[int]:
+        """The tokens of the entries that an instance reads, or that what is part of it does."""
+        found: set[int] = set()
+        for entry in instance.reads:
+            inside = entry[0] in parts and entry in self.writer
+            tokens = {self.memory[entry].token}
+            found |= self._tokens_read(self.writer[entry], parts) if inside else tokens
+        return found - {0}
+
+    def _taking_in(self, group: set[Array], parts: frozenset[Array]) -> set[int]:
+        """The instances of a loop that reach their latest row without an earlier step of it; what
+        is part of one instance is no step."""
+        axes = self._axes(group)
+        reached: dict[int, int] = {}
+
+        def through(entry: Entry, row: int) -> int:
+            array, where = entry
+            if array not in group:
+                return self.memory[entry].token
+            inside = where[axes[array]] == row or array in parts
+            return reached[id(self.writer[entry])] if inside else 0
+
+        eager = set[int]()
+        for instance in self._in_order(group):
+            (array, where), *_ = instance.writes
+            rows = [through(entry, where[axes[array]]) for entry in instance.reads]
+            reached[id(instance)] = max(rows, default=0)
+            if reached[id(instance)] == instance.token and array not in parts:
+                eager.add(id(instance))
+        return eager
+
+    def _axes(self, group: set[Array]) -> Mapping[Array, int]:
+        """The axis of each array on which the rows of a loop lie: that on which most entries of the
+        loop are read one row apart, and all others in their own row."""
+        pairs = [
+            (written, read)
+            for array in group
+            for instance in self.of_array[array]
+            for written in instance.writes[:1]
+            for read in instance.reads
+            if read[0] in group
+        ]
+        best: tuple[int, Mapping[Array, int]] = (-1, {})
+        for chosen in product(*(range(len(array.shape)) for array in group)):
+            axes = dict(zip(group, chosen, strict=True))
+            apart = [one[1][axes[one[0]]] - two[1][axes[two[0]]] for one, two in pairs]
+            if {*apart} <= {0, 1} or {*apart} <= {0, -1}:
+                best = max(best, (len(apart) - apart.count(0), axes), key=lambda b: b[0])
+        return best[1]
+
+
+def _groups(system: System) -> list[tuple[set[Array], bool]]:
+    """The arrays that need each other together, each group after what it reads, and whether it is
+    a loop."""
+    needs = needed(system)
+    found: dict[Array, tuple[set[Array], bool]] = {}
+    for equation in system.equations:
+        array = equation.array
+        group = {a for a in needs[array] if array in needs.get(a, ())} | {array}
+        found.pop(array, None)
+        found[array] = group, array in needs[array]
+    kept: list[tuple[set[Array], bool]] = []
+    for group, looped in found.values():
+        if all(group != other for other, _ in kept):
+            kept.append((group, looped))
+    return kept
+
+
+class Decoding:
+    """A sequence run token by token: of earlier tokens, the state is there and nothing else.
+
+    Args:
+        held: token t -> the entries that are held after it.
+    """
+
+    def __init__(self, run: Run, owners: Owners, held: Callable[[int], set[Entry]]) -> None:
+        self.run, self.owners, self.held = run, owners, held
+        self.given: dict[int, list[Entry]] = {}
+        """Token -> the entries that it must give, besides those that it leaves held: the row of the
+        output, and what nobody reads."""
+        read = {entry for instance in run.instances for entry in instance.reads}
+        for entry, writer in owners.writer.items():
+            if entry[0].role == "output" or entry not in read:
+                self.given.setdefault(owners.of(writer), []).append(entry)
+        self.always = {entry for entry in run.memory if not owners.of_entry(entry)}
+
+    def work(self, t: int) -> list[Instance]:
+        """The instances that token t needs, found from what it must give back to what is there."""
+        there = self._there(t)
+        wanted = [*self.given.get(t, ()), *(self.held(t) - self.held(t - 1))]
+        found: dict[int, Instance] = {}
+        while wanted:
+            entry = wanted.pop()
+            if entry not in there:
+                if entry not in self.owners.writer:
+                    raise OracleError(f"token {t} needs {entry[0].name}{list(entry[1])}, not held")
+                instance = self.owners.writer[entry]
+                if id(instance) not in found:
+                    found[id(instance)] = instance
+                    wanted += instance.reads
+        return [found[key] for key in sorted(found, key=self.owners.order.__getitem__)]
+
+    def token(self, t: int, without: Collection[Entry] = ()) -> list[Instance]:
+        """What token t does, executed with nothing there but what is held, but for some entries.
+
+        Raises:
+            OracleError: the work reads what is not there, or gives other values than a whole run.
+        """
+        done, memory = self.run.again(self.work(t), self._there(t) - {*without})
+        for entry in (*self.given.get(t, ()), *self.held(t)):
+            if memory[entry].value != self.run.memory[entry].value:
+                raise OracleError(f"token {t} gives another {entry[0].name}{list(entry[1])}")
+        return done
+
+    def _there(self, t: int) -> set[Entry]:
+        """What is there when token t comes: its row of the input, the state, weights."""
+        row = {e for e in self.run.memory if e[0].role == "input" and e[1][0] == t}
+        return row | self.held(t - 1) | self.always

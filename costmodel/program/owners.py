@@ -1,0 +1,446 @@
+"""Which token is every instance the work of?
+
+tau says which row an entry needs, not when it is made: a score of key k that only row i reads is
+work of token i. So each instance has an owner, own >= tau:
+
+1. a row of the input or of the output: its own number;
+2. a step of a loop: tau, where it reaches row tau without an earlier step of the loop;
+3. outside of loops: tau, where entries of an array are made of several tokens and read for several;
+4. all else: the least owner of its readers; tau where nobody reads it.
+
+An array of which each entry is read by one instance, of another array, is part of that: it has no
+say in 2 and 3.
+Owners are kept as `tokens` keeps tau.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index
+from costmodel.language.nodes import Array, Fft, Gather, Ref, Select, names_in, position_value
+from costmodel.program.dependence import (
+    Read,
+    Term,
+    Terms,
+    after_token,
+    at_token,
+    bounded_by,
+    covered,
+    hidden,
+    joined_terms,
+    latest,
+    needed,
+    read_term,
+    reads,
+)
+from costmodel.program.recurrences import Block, blocks
+from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import every_choice, region, whole
+from costmodel.symbolic.constraints import (
+    ONE,
+    Constraints,
+    bounds,
+    implied,
+    infeasible,
+    outside,
+    variables_of,
+)
+from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom, is_index
+
+OWNER = axis_atom("owner")
+"""The owner of an instance, as a variable beside the axes of what it reads."""
+
+TOKEN = index_atom("token")
+"""The token of what an instance reads, as a variable beside its indices."""
+
+
+class Owners:
+    """The owners of a system's instances.
+
+    Raises:
+        Unsupported: they are not settled; the reason names the array.
+    """
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.tokens = tokens(system)
+        given = system.mixer.role("input")
+        self._arrays: dict[Array, Terms] = {given: self.tokens.of(given)}
+        self._equations: dict[Equation, Terms] = {}
+        self._parts: dict[Array, bool] = {}
+        for block in reversed(blocks(system)):
+            if block.equations[0].array in self.tokens.dynamic:
+                self._settle(block)
+
+    def of(self, array: Array) -> Terms:
+        """The owner of an array's entry as a maximum of terms in its axes; () is token 0."""
+        return self._arrays.get(array, ())
+
+    def at(self, ref: Ref) -> Terms:
+        """The owner of a referenced entry, in the indices of the reference."""
+        return tuple(read_term(ref, term) for term in self.of(ref.array))
+
+    def hidden(self, ref: Ref) -> bool:
+        """Whether the owner of a referenced entry depends on the values of positions."""
+        return hidden(ref, self.of(ref.array))
+
+    def instance(self, equation: Equation) -> Terms:
+        """The owner of an equation's instance, in its free indices."""
+        return self._equations.get(equation, ())
+
+    def _settle(self, block: Block) -> None:
+        """The owners of a block, those of what reads it being known.
+
+        In a loop the readers may be of the loop: those are taken in as they become known, until
+        the owners repeat themselves.
+        """
+        reached = self._reached(block) if block.is_loop else {}
+        waiting: dict[Equation, Sequence[Constraints]] = {}
+        for equation in block.equations:
+            late = self._late(equation, reached)
+            if equation.array.role == "output":
+                self._equations[equation] = self._of_row(equation)
+            elif late:
+                waiting[equation] = late
+            else:
+                self._equations[equation] = self.tokens.instance(equation)
+        for _ in range(len(block.equations) + 2):
+            before = dict(self._equations)
+            for equation, points in waiting.items():
+                self._equations.update(self._at_the_latest(block, equation, points))
+            if before == self._equations or not block.is_loop:
+                break
+        else:
+            names = ", ".join(dict.fromkeys(e.array.name for e in waiting))
+            raise Unsupported(f"the token that {names} is computed for does not settle")
+        for array in {equation.array for equation in block.equations}:
+            tau = {e: self.tokens.instance(e) for e in block.equations if e.array is array}
+            found = {e: self._equations.setdefault(e, tau[e]) for e in tau}
+            same = found == tau
+            self._arrays[array] = self.tokens.of(array) if same else joined_terms(array, found)
+
+    def _of_row(self, equation: Equation) -> Terms:
+        """An output row is its own token's, wherever it depends on a row of the input."""
+        row = position_value(equation.positions[0])
+        return self._beside(equation, [Term(row)], [equation.domain])
+
+    def _beside(
+        self, equation: Equation, owners: Sequence[Term], late: Sequence[Constraints]
+    ) -> Terms:
+        """tau, or some owners at the `late` points that depend on an input if these are later."""
+        tau, domain = self.tokens.instance(equation), equation.domain
+        found = list(tau)
+        for part in late:
+            for given in after_token(part, tau, Poly()):
+                for owner in owners:
+                    where = frozenset(c for c in given | owner.where if not implied(domain, c))
+                    term = Term(owner.token, where)
+                    if not infeasible(domain | where) and not covered(domain, term, tau):
+                        found.append(term)
+        return needed(domain, found) if len(found) > len(tau) else tau
+
+    def _at_the_latest(
+        self, block: Block, equation: Equation, late: Sequence[Constraints]
+    ) -> Mapping[Equation, Terms]:
+        """The owner of an equation that waits for its readers; nothing where none is known yet.
+
+        Raises:
+            Unsupported: it is not known, or the results of one transform or choice have several.
+        """
+        array, tau = equation.array, self.tokens.instance(equation)
+        place = Ref(array, equation.positions)
+        prompt = [read_term(place, Term(Poly(), part)).where for part in self._prompt(array)]
+        later = [left for part in late for left in outside(part, prompt)]
+        if not any(after_token(part, tau, Poly()) for part in later):
+            return {equation: tau}
+        served, unsettled = self._served(array)
+        owners = [read_term(place, term) for term in _least(array, served)]
+        found = self._beside(equation, owners, later) if served else None
+        summary = found != tau and not block.is_loop and self._is_summary(array, served)
+        if found == tau or summary:
+            return {equation: tau}
+        if unsettled:
+            raise unsettled
+        if found is None:
+            return {}
+        if isinstance(equation.value, (Fft, Select)):
+            apart = variables_of(p for term in found for p in (term.token, *term.where))
+            if not apart <= {*names_in(equation.value.body.positions)}:
+                raise Unsupported(f"what one step gives of {array.name} is read for several tokens")
+        return {equation: found}
+
+    def _prompt(self, array: Array) -> list[Constraints]:
+        """Entries of an array, in its axes, that the work of their own token reads; others may be
+        among those that are left."""
+        return [
+            reached
+            for term in self.tokens.of(array)
+            for reached, _ in self._reached_by(array, term.token, term.where)
+            if reached is not None
+        ]
+
+    def _served(self, array: Array) -> tuple[list[Constraints], Unsupported | None]:
+        """The entries of an array that are read, and by whose work: regions in its axes and
+        `OWNER`, one for each reference whose owner is known; and why some reference has none."""
+        found = list(self._reached_by(array, Poly.atom(OWNER), frozenset()))
+        regions = dict.fromkeys(reached for reached, _ in found if reached is not None)
+        return list(regions), next((why for _, why in found if why), None)
+
+    def _reached_by(
+        self, array: Array, token: Poly, where: Constraints
+    ) -> Iterator[tuple[Constraints | None, Unsupported | None]]:
+        """The entries of an array that the work of a token reads, one region in the axes of the
+        array for each reference; or why it has none."""
+        inside = {Poly.atom(axis_atom(axis)) - 1 for axis in range(len(array.shape))}
+        for reader, read in self._readers(array):
+            around = self.unbounded(reader) | read.constraints
+            for part in at_token(around, self.instance(reader), token):
+                hidden = {a for c in part for a in c.letters if is_index(a)}
+                names = sorted(hidden.union(names_in(read.ref.positions)))
+                try:
+                    yield region(array, read.ref.positions, part | where | inside, names), None
+                except Unsupported as error:
+                    why = f"{array.name}: the token that it is computed for is not derived: {error}"
+                    yield None, Unsupported(why)
+
+    def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
+        """The equations that read an array; what they gather at positions that were chosen among
+        some, they are thought to read at all of these."""
+        for reader in self.system.equations:
+            for read in reads(reader):
+                if read.ref.array is array:
+                    ref, among = every_choice(self.system, read.ref)
+                    yield reader, Read(ref, (*read.over, *among))
+
+    def _late(self, equation: Equation, reached: Mapping[Equation, Terms]) -> list[Constraints]:
+        """The points that may wait for their readers: all but those of a loop that reach their
+        latest row without an earlier step, and are not part of one other instance."""
+        if equation not in reached or self._is_part(equation.array):
+            return [equation.domain]
+        return [
+            part
+            for term in self.tokens.instance(equation)
+            for part in outside(
+                equation.domain | term.where | {term.token - 1},
+                [x.where | {x.token - term.token} for x in reached[equation]],
+            )
+        ]
+
+    def _reached(self, block: Block) -> Mapping[Equation, Terms]:
+        """The latest rows that each equation of a loop reaches without an earlier step of it."""
+        arrays = {a: self.tokens.of(a) for a in self.tokens.dynamic if a not in block.axes}
+        found: dict[Equation, Terms] = {}
+        for _ in block.equations:
+            for equation in block.equations:
+
+                def passing(ref: Ref, equation: Equation = equation) -> bool:
+                    return not block.lag(equation, ref) or self._is_part(ref.array)
+
+                system, length = self.system, self.tokens.length
+                found[equation] = latest(
+                    equation, arrays, length, system, zeros=False, passing=passing
+                )
+                of_it = {e: terms for e, terms in found.items() if e.array is equation.array}
+                arrays[equation.array] = joined_terms(equation.array, of_it)
+        return found
+
+    def _is_part(self, array: Array) -> bool:
+        """Whether it is proven that each entry of an array is read by one instance at most, and of
+        another array."""
+        if array not in self._parts:
+            self._parts[array] = array in self.system.defining and self._read_once(array)
+        return self._parts[array]
+
+    def _read_once(self, array: Array) -> bool:
+        readers = list(self._readers(array))
+        if any(reader.array is array for reader, _ in readers):
+            return False
+        for number, (one, read) in enumerate(readers):
+            for other, another in readers[number:]:
+                again = _renamed(other.domain | another.constraints)
+                both = one.domain | read.constraints | again | _equal_places(read.ref, another.ref)
+                apart = [Poly()]
+                if one is other:
+                    steps = [_again(Poly.atom(i.atom)) - Poly.atom(i.atom) for i in one.indices]
+                    apart = [sign * step - 1 for step in steps for sign in (1, -1)]
+                if not all(infeasible(both | {step}) for step in apart):
+                    return False
+        return True
+
+    def _is_summary(self, array: Array, served: Sequence[Constraints]) -> bool:
+        """Whether entries of an array are made of several tokens and read for several."""
+        later = {OWNER: Poly.atom(OWNER) + Poly.atom(f"{OWNER}'")}
+        return any(
+            not infeasible(one | {c.substitute(later) for c in two} | {Poly.atom(f"{OWNER}'") - 1})
+            for one in served
+            for two in served
+        ) and any(map(self._reads_several, self.system.defining[array]))
+
+    def _reads_several(self, equation: Equation) -> bool:
+        """Whether an instance reads entries of several tokens."""
+        found, kept = self._tokens_read(equation), {index.atom for index in equation.indices}
+        return any(
+            not infeasible(
+                one | _renamed(two, kept) | {_again(Poly.atom(TOKEN)) - Poly.atom(TOKEN) - 1}
+            )
+            for one in found
+            for two in found
+        )
+
+    def _tokens_read(self, equation: Equation) -> list[Constraints]:
+        """The tokens of what an instance reads, and of what parts of it read: regions in all
+        indices and `TOKEN`."""
+        found: list[Constraints] = []
+        for read in reads(equation):
+            around = equation.domain | read.constraints | {Poly.atom(TOKEN) - 1}
+            if not self._is_part(read.ref.array):
+                found += at_token(around, self.tokens.at(read.ref), Poly.atom(TOKEN))
+                continue
+            for part in self.system.defining[read.ref.array]:
+                for inner in self._tokens_read(part):
+                    names = sorted({a for c in inner for a in c.letters if is_index(a)} - {TOKEN})
+                    reached = region(part.array, part.positions, inner, names)
+                    if reached is not None:
+                        term = read_term(read.ref, Term(Poly(), reached))
+                        found.append(around | term.where)
+        return found
+
+    def unbounded(self, equation: Equation) -> Constraints:
+        """The domain with the sequence thought to go on: token indices lose their upper end."""
+        terms = [term.token for term in self.instance(equation)]
+        of_token = {a for term in terms for a in term.letters if is_index(a)}
+
+        def ends(index: Index, constraint: Poly) -> bool:
+            others = {i.atom for i in equation.indices} - {index.atom}
+            if index.atom not in of_token or not self.tokens.length <= constraint.letters:
+                return False
+            if any(variables_of([constraint + term]) == set() for term in terms):
+                return True
+            alone = constraint.letters.isdisjoint(others)
+            return alone and constraint.coefficient(index.atom) == Poly.of(-1)
+
+        return frozenset(
+            constraint
+            for index in equation.indices
+            for constraint in index.constraints
+            if not ends(index, constraint)
+        )
+
+    @cached_property
+    def ending(self) -> str | None:
+        """Why it depends on where the sequence ends what belongs to one token, or None.
+
+        It does not where the bounds that hold the length are those of the arrays alone, or follow
+        from other ones: then the sequence may be thought to go on.
+        """
+        for equation in self.system.equations:
+            if equation.array in self.tokens.dynamic:
+                for name, bound in self._bounded_by_the_end(equation):
+                    return (
+                        f"{equation.name}: what belongs to one token depends on where the sequence "
+                        f"ends, at the bound {bound} of index {name}"
+                    )
+        return None
+
+    def _bounded_by_the_end(self, equation: Equation) -> Iterator[tuple[str, Poly]]:
+        """The indices, and their bounds, with which the work of a token ends as the sequence does,
+        and not by the ends of arrays."""
+        known = self.unbounded(equation)
+        of_token = {a for term in self.instance(equation) for a in term.token.letters}
+        places = [(equation.array, equation.positions)]
+        places += [(read.ref.array, read.ref.positions) for read in reads(equation)]
+        inside = {
+            end
+            for array, positions in places
+            for extent, position in zip(array.shape, positions, strict=True)
+            if not isinstance(position, Gather)
+            for end in (position_value(position) - 1, extent - position_value(position))
+        }
+        length = self.system.mixer.role("input").shape[0]
+        inside |= {length - term.token for term in self.instance(equation) if not term.where}
+        for index in equation.indices:
+            for bound in index.constraints if index.atom in of_token else ():
+                dropped = bound not in known
+                others = known | inside if dropped else equation.domain - {bound}
+                if self.tokens.length <= bound.letters and not implied(others, bound):
+                    yield index.name, bounded_by(index, bound)
+        for read in reads(equation):
+            seen = self.tokens.indices_of(read.ref)
+            for index in reversed(read.over):
+                if any(seen & c.letters for c in index.constraints):
+                    seen |= {index.atom}
+                for bound in index.constraints if index.atom in seen else ():
+                    others = (equation.domain | read.constraints) - {bound}
+                    if self.tokens.length <= bound.letters and not implied(others, bound):
+                        yield index.name, bounded_by(index, bound)
+
+
+def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
+    """The least owner by whose work an entry is read, in the axes of the array."""
+    found = [_lowest(array, reached) for reached in served]
+    kept = [
+        one
+        for k, one in enumerate(found)
+        if not any(
+            _no_later(other, one) and not (j > k and _no_later(one, other))
+            for j, other in enumerate(found)
+            if j != k
+        )
+    ]
+    for lows, where in kept:
+        others = [other for other in kept if other != (lows, where)]
+        before = [there | {low - end - 1 for end in ends} for ends, there in others for low in lows]
+        for part in outside(where, before):
+            yield from (Term(low, part) for low in lows)
+
+
+Lowest = tuple[tuple[Poly, ...], Constraints]
+"""The largest of these is the least owner, at the entries where all conditions hold."""
+
+
+def _lowest(array: Array, reached: Constraints) -> Lowest:
+    lower, _, rest = bounds(reached, OWNER)
+    if any(scale != ONE for scale, _ in lower):
+        raise Unsupported(f"the token that {array.name} is computed for lies at a stride")
+    where = frozenset(c for c in rest if not implied(whole(array), c))
+    return tuple(low for _, low in lower), where
+
+
+def _no_later(one: Lowest, other: Lowest) -> bool:
+    """Whether the least owner is proven to be no later by one reference wherever by another one."""
+    (lows, where), (rivals, there) = one, other
+    return all(implied(there, c) for c in where) and all(
+        any(implied(there, rival - low) for rival in rivals) for low in lows
+    )
+
+
+def _again(value: Poly) -> Poly:
+    """A value in the indices of a second point."""
+    return value.substitute({a: Poly.atom(f"{a}'") for a in value.variables})
+
+
+def _renamed(constraints: Constraints, kept: Collection[str] = ()) -> Constraints:
+    """The same constraints on the indices of a second point, some of which are those of the
+    first."""
+    names = {a: Poly.atom(f"{a}'") for a in variables_of(constraints) - {*kept}}
+    return frozenset(c.substitute(names) for c in constraints)
+
+
+def _equal_places(one: Ref, other: Ref) -> Constraints:
+    """That two references read one entry, the second at a second point."""
+    found: set[Poly] = set()
+    for here, there in zip(one.positions, other.positions, strict=True):
+        if not isinstance(here, Gather) and not isinstance(there, Gather):
+            apart = position_value(here) - _again(position_value(there))
+            found |= {apart, -apart}
+    return frozenset(found)
+
+
+@cache
+def owners(system: System) -> Owners:
+    """The owners of a system's instances."""
+    return Owners(system)

@@ -1,0 +1,312 @@
+"""What belongs to one token, and what must be held between two?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import given, settings
+
+import costmodel as cm
+from costmodel.errors import OracleError, Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.mixers import builtin, names
+from costmodel.oracle.execute import Execution, execute
+from costmodel.oracle.scalars import Instance
+from costmodel.proofs.against_oracle import OracleComparison
+from tests import chunk_systems, systems
+from tests.small import complete, has_inference
+
+SIZES = {"l": 5, "d": 3, "N": 2, "k": 3, "C": 2, "r": 2}
+
+
+def _begun(name: str) -> Mixer:
+    mixer = Mixer(name)
+    l, d = mixer.sizes("l d")
+    mixer.input("x", l, d)
+    mixer.output("y", l, d)
+    return mixer
+
+
+def _aft(*, named: bool) -> Mixer:
+    """Attention-free transformer: y[i] = sum exp(K[k] + w[i,k]) V[k] / sum exp(K[k] + w[i,k])."""
+    mixer = _begun("aft")
+    l, d = mixer.sizes("l d")
+    x, y, w = mixer.arrays["x"], mixer.arrays["y"], mixer.parameter("w_", l, l)
+    weights = [mixer.parameter(name, d, d) for name in ("WK", "WV")]
+    with mixer.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        k = f.index("k", 1, i)
+        K, V = f.array("K", l, d), f.array("V", l, d)
+        for array, weight in zip((K, V), weights, strict=True):
+            array[i, b] = cm.sum_(x[i, a] * weight[a, b], over=a)
+        score = cm.exp(K[k, b] + w[i, k])
+        if named:
+            E = f.array("E", l, l, d)
+            E[i, k, b] = score
+            score = E[i, k, b]
+        y[i, b] = cm.sum_(score * V[k, b], over=k) / cm.sum_(score, over=k)
+    return mixer
+
+
+def _shift(*, named: bool) -> Mixer:
+    """Six mixtures of a row and the row before, whose products have a name or not."""
+    mixer = _begun("shift")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    mu, W = mixer.parameter("mu", 6, d), mixer.parameter("W", 6, d)
+    with mixer.form("direct") as f:
+        i, t, b, z = f.index("i", 1, l), f.index("t", 2, l), f.index("b", 1, d), f.index("z", 1, 6)
+        M = f.array("M", 6, l, d)
+        before = mu[z, b] * x[t - 1, b]
+        if named:
+            P = f.array("P", 6, l, d)
+            P[z, t, b] = before
+            before = P[z, t, b]
+        M[z, 1, b] = mu[z, b] * x[1, b]
+        M[z, t, b] = mu[z, b] * x[t, b] + before
+        y[i, b] = cm.sum_(M[z, i, b] * W[z, b], over=z)
+    return mixer
+
+
+def _rotation() -> Mixer:
+    """A state of two parts, as S4D has them; the second takes in no row of its own."""
+    mixer = _begun("rotation")
+    l, d, N = mixer.sizes("l d N")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    c, s = mixer.parameter("c_", d, N), mixer.parameter("s_", d, N)
+    with mixer.form("direct") as f:
+        i, t, b, m = f.index("i", 1, l), f.index("t", 2, l), f.index("b", 1, d), f.index("m", 1, N)
+        P, Q = f.array("P", l, d, N), f.array("Q", l, d, N)
+        P[1, b, m] = x[1, b] * c[b, m]
+        Q[1, b, m] = x[1, b] * s[b, m]
+        P[t, b, m] = c[b, m] * P[t - 1, b, m] - s[b, m] * Q[t - 1, b, m] + x[t, b]
+        Q[t, b, m] = s[b, m] * P[t - 1, b, m] + c[b, m] * Q[t - 1, b, m]
+        y[i, b] = cm.sum_(P[i, b, m] + Q[i, b, m], over=m)
+    return mixer
+
+
+def _taps() -> Mixer:
+    """A convolution whose taps have a name."""
+    mixer = _begun("taps")
+    l, d, k = mixer.sizes("l d k")
+    x, y, w = mixer.arrays["x"], mixer.arrays["y"], mixer.parameter("w_", k, d)
+    with mixer.form("direct") as f:
+        i, b, s = f.index("i", 1, l), f.index("b", 1, d), f.index("s", 1, k)
+        T = f.array("T", l, k, d)
+        T[i, s, b] = x[i, b] * w[s, b]
+        back = f.index("back", 1, cm.min_(k, i))
+        y[i, b] = cm.sum_(T[i - back + 1, back, b], over=back)
+    return mixer
+
+
+def _expanded() -> Mixer:
+    """Keys that every query expands anew from a latent row."""
+    mixer = _begun("expanded")
+    l, d, r = mixer.sizes("l d r")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    down, up, w = (
+        mixer.parameter("W_D", d, r),
+        mixer.parameter("W_U", r, d),
+        mixer.parameter("w_", l),
+    )
+    with mixer.form("direct") as f:
+        i, a, b, c = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d), f.index("c", 1, r)
+        k = f.index("k", 1, i)
+        L, K = f.array("L", l, r), f.array("K", l, l, d)
+        L[i, c] = cm.sum_(x[i, a] * down[a, c], over=a)
+        K[i, k, b] = cm.sum_(L[k, c] * up[c, b], over=c)
+        y[i, b] = cm.sum_(K[i, k, b] * w[i - k + 1], over=k)
+    return mixer
+
+
+def _blocks() -> Mixer:
+    """Each row reads the sums of all complete chunks before its own."""
+    mixer = _begun("blocks")
+    l, d, C = mixer.sizes("l d C")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    with mixer.form("direct") as f:
+        b, q, s = f.index("b", 1, d), f.index("q", 1, l // C), f.index("s", 1, C)
+        S = f.array("S", l // C, d)
+        S[q, b] = cm.sum_(x[(q - 1) * C + s, b], over=s)
+        k, g = f.index("k_", 1, cm.min_(C, l)), f.index("g_", 2, l // C + 1)
+        u, o = f.index("u_", 1, cm.min_(C, l - (g - 1) * C)), f.index("o", 1, g - 1)
+        y[k, b] = x[k, b] * 1
+        y[(g - 1) * C + u, b] = x[(g - 1) * C + u, b] * cm.sum_(S[o, b], over=o)
+    return mixer
+
+
+def _decay() -> Mixer:
+    """The first row alone is taken in, and it decays."""
+    mixer = _begun("decay")
+    l, d = mixer.sizes("l d")
+    x, y, w = mixer.arrays["x"], mixer.arrays["y"], mixer.parameter("w_", d)
+    with mixer.form("direct") as f:
+        i, t, b = f.index("i", 1, l), f.index("t", 2, l), f.index("b", 1, d)
+        S = f.array("S", l, d)
+        S[1, b] = x[1, b] * w[b]
+        S[t, b] = S[t - 1, b] * w[b]
+        y[i, b] = S[i, b] * x[i, b]
+    return mixer
+
+
+def _keys() -> Mixer:
+    """A causal softmax whose scores read the key and the distance alone."""
+    mixer = _begun("keys")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    u, m = mixer.parameter("u", d), mixer.parameter("m", l)
+    with mixer.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        k = f.index("k", 1, i)
+        s, Z, A = f.array("s_", l), f.array("Z", l, l), f.array("A", l, l)
+        s[i] = cm.sum_(x[i, a] * u[a], over=a)
+        Z[i, k] = s[k] + m[i - k + 1]
+        A[i, k] = cm.softmax(Z[i, k], over=k)
+        y[i, b] = cm.sum_(A[i, k] * x[k, b], over=k)
+    return mixer
+
+
+Figures = Callable[[int, int], int]
+"""t and the number of an entry's widths -> a figure."""
+
+CASES: list[tuple[Mixer, Figures, Figures]] = [
+    # what is held after t tokens; multiplications of token t, from the equations
+    (_aft(named=True), lambda t, d: 2 * t * d, lambda t, d: 2 * d * d + t * d),
+    (_aft(named=False), lambda t, d: 2 * t * d, lambda t, d: 2 * d * d + t * d),
+    (_shift(named=True), lambda t, d: d, lambda t, d: (12 if t > 1 else 6) * d + 6 * d),
+    (_shift(named=False), lambda t, d: d, lambda t, d: (12 if t > 1 else 6) * d + 6 * d),
+    (_rotation(), lambda t, d: 2 * 2 * d, lambda t, d: (4 if t > 1 else 2) * 2 * d),
+    (_taps(), lambda t, d: min(t, 2) * d, lambda t, d: min(t, 3) * d),
+    (_expanded(), lambda t, d: t * 2, lambda t, d: d * 2 + t * 2 * d + t * d),
+    (_blocks(), lambda t, d: (t // 2 + t % 2) * d, lambda t, d: d),
+    (_decay(), lambda t, d: d, lambda t, d: 2 * d),
+    (_keys(), lambda t, d: t * (d + 1), lambda t, d: d + t * d),
+]
+IDS = [f"{mixer.name}-{k}" for k, (mixer, _, _) in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("mixer", "held", "products"), CASES, ids=IDS)
+def test_what_a_token_holds_and_multiplies(mixer: Mixer, held: Figures, products: Figures) -> None:
+    sizes = {letter: SIZES[letter] for letter in ("l", *mixer.letters)}
+    for t in range(1, 6):
+        assert cm.state(mixer).at(**sizes, t=t) == held(t, 3), t
+        assert cm.count(mixer, "inference").at(**sizes, t=t).mul == products(t, 3), t
+
+
+@pytest.mark.parametrize("mixer", [mixer for mixer, _, _ in CASES], ids=IDS)
+def test_execution_finds_the_same(mixer: Mixer) -> None:
+    for l, others in ((1, 1), (4, 1), (5, 2), (3, 3)):
+        sizes = {**dict.fromkeys(mixer.letters, others), "l": l}
+        made = OracleComparison(mixer).at(sizes)
+        assert made.apart + made.refused == [], sizes
+
+
+# --------------------------------------------------------------------------------------------------
+# All tokens together, and one after another
+# --------------------------------------------------------------------------------------------------
+
+
+def _place(run: Execution, instance: Instance) -> tuple[str, object]:
+    return run.system.equations[instance.equation].name, frozenset(instance.point.items())
+
+
+def _late(run: Execution, longer: Execution) -> dict[str, Counter[str]]:
+    """Equation -> the operations of a forward pass that are the work of tokens after its last."""
+    owner = {_place(longer, i): longer.owners.of(i) for i in longer.instances}
+    found: dict[str, Counter[str]] = {}
+    for instance in run.instances:
+        place = _place(run, instance)
+        if owner[place] > run.sizes["l"]:
+            found.setdefault(place[0], Counter()).update(instance.operations)
+    return found
+
+
+def _adds_up(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> dict[str, Counter[str]]:
+    """Check that a forward pass is the work of its tokens and what is owned after the last one,
+    which is returned."""
+    run, longer = execute(mixer.forms[form], sizes), OracleComparison(mixer, form).longer(sizes)
+    late = _late(run, longer)
+    together: Counter[str] = sum(late.values(), Counter())
+    for t in range(1, sizes["l"] + 1):
+        together.update(cm.count(mixer, "inference", form).at(**sizes, t=t).by_class())
+    assert +together == +Counter(run.counts()), sizes
+    return late
+
+
+def _each_held_entry_is_needed(run: Execution, last: int) -> None:
+    """Without any one entry that is held, some later token cannot be computed."""
+    for t in range(1, last + 1):
+        for entry in run.held(t):
+            if run.owners.of_entry(entry):
+                readers = [run.owners.of(i) for i in run.owners.readers[entry]]
+                later = min(owner for owner in readers if owner > t)
+                with pytest.raises(OracleError):
+                    run.decoding.token(later, without=[entry])
+
+
+CAUSAL = [(n, f) for n in names() for f in builtin(n).forms if has_inference(builtin(n), f)]
+
+
+@pytest.mark.parametrize(("name", "form"), CAUSAL)
+def test_the_tokens_of_a_built_in_add_up(name: str, form: str) -> None:
+    for l, d, n in ((1, 1, 1), (5, 4, 2)):
+        sizes = complete(builtin(name), {"l": l, "d": d, "n": n})
+        assert _adds_up(builtin(name), form, sizes) == {}
+
+
+@pytest.mark.parametrize(("name", "form"), CAUSAL)
+def test_a_built_in_needs_all_that_it_holds(name: str, form: str) -> None:
+    sizes = complete(builtin(name), {"l": 3, "d": 2, "n": 1})
+    _each_held_entry_is_needed(OracleComparison(builtin(name), form).longer(sizes), 3)
+
+
+def _random_adds_up(mixer: Mixer, sizes: Mapping[str, int]) -> None:
+    try:
+        cm.count(mixer, "inference").at(**sizes, t=1)
+    except (Unanswered, Unsupported):
+        return
+    _adds_up(mixer, "direct", sizes)
+
+
+@given(mixer=systems.mixers(ranges=("causal", "window"), grown=True), sizes=systems.sizes())
+@settings(max_examples=30)
+def test_the_tokens_of_random_systems_add_up(mixer: Mixer, sizes: dict[str, int]) -> None:
+    _random_adds_up(mixer, sizes)
+
+
+@given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
+@settings(max_examples=30)
+def test_the_tokens_of_chunks_add_up(mixer: Mixer, sizes: dict[str, int]) -> None:
+    _random_adds_up(mixer, sizes)
+
+
+def test_what_is_made_for_later_tokens_is_named() -> None:
+    """Each row reads the product of the row before: that of the last row is the next token's."""
+    mixer = _begun("lagged")
+    l, d = mixer.sizes("l d")
+    x, y, w = mixer.arrays["x"], mixer.arrays["y"], mixer.parameter("w_", d)
+    with mixer.form("direct") as f:
+        i, t, b = f.index("i", 1, l), f.index("t", 2, l), f.index("b", 1, d)
+        P = f.array("P", l, d)
+        P[i, b] = x[i, b] * w[b]
+        y[1, b] = x[1, b] * 1
+        y[t, b] = x[t, b] + P[t - 1, b]
+    assert _adds_up(mixer, "direct", {"l": 4, "d": 3}) == {"P": Counter(mul=3)}
+
+
+@given(pair=systems.with_and_without_names(), sizes=systems.sizes())
+@settings(max_examples=40)
+def test_a_name_for_what_is_read_once_changes_nothing(
+    pair: tuple[Mixer, Mixer], sizes: dict[str, int]
+) -> None:
+    found = []
+    for mixer in pair:
+        try:
+            counts, state = cm.count(mixer, "inference"), cm.state(mixer)
+        except (Unanswered, Unsupported):
+            return
+        tokens = [{**sizes, "t": t} for t in range(1, sizes["l"] + 1)]
+        found.append([(counts.at(**at).by_class(), state.at(**at)) for at in tokens])
+    assert found[0] == found[1], sizes
