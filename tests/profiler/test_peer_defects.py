@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from costmodel.program.conventions import PEERS
 from profiler.counting.dispatch import count_dispatch
@@ -20,6 +21,12 @@ from profiler.counting.other_counters import (
     PeerCount,
     flop_counter_mode,
     fvcore_count,
+)
+from profiler.meters.torch_profile import (
+    OperationTimes,
+    events_of,
+    operation_times,
+    torch_profiled,
 )
 from profiler.modules.registry import implementations
 from tests.profiler.test_reconcile import reconciled
@@ -105,3 +112,32 @@ def test_a_rounded_einsum_has_a_named_cause() -> None:
     (peer,) = (p for p in reconciled("she", module, sizes).peers if p.name == "fvcore")
     named = dict(peer.causes)
     assert named["fvcore rounds to 4 digits"] == rule.rounded(exact) - exact
+
+
+def test_events_that_a_mode_doubles_are_counted_once() -> None:
+    """torch's profiler records an operation again where a dispatch mode runs it: neither a count
+    that runs beside it nor a time made of its events may hold both."""
+    a = torch.ones(512, 512)
+    spent: list[float] = []
+
+    def moded() -> None:
+        start = perf_counter()
+        with FlopCounterMode(display=False):
+            a @ a
+        spent.append(perf_counter() - start)
+
+    with torch_profiled() as trace:
+        (op,) = count_dispatch(lambda: a @ a).by_op.values()
+        peer = flop_counter_mode(lambda: a @ a)
+    assert op.calls == 1
+    assert isinstance(peer, PeerCount)
+    assert peer.total == 2 * op.operations.mul
+    recorded = [event for event in events_of(trace) if event.name == "aten::mm"]
+    assert len(recorded) >= 2  # a call each, and more where the profiler sees both
+    times = operation_times(moded)
+    assert isinstance(times, OperationTimes)
+    # what operations spend themselves never overlaps; the first call is not recorded
+    assert times.total_s * (len(spent) - 1) <= sum(spent[1:])
+    share = times.share(["aten::mm"])
+    assert share is not None
+    assert share <= 1
