@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -67,6 +68,17 @@ def bind(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: An
 
 HIGHER_ORDER = "a higher-order operator, which runs functions: what these do is not counted"
 """Why `torch.cond`, `flex_attention` and their like are not counted."""
+
+
+FLEX_ATTENTION = ("found no compiled frames", "FlexAttention is only supported on")
+"""What torch says where it cannot run flex_attention: under a dispatch mode, on the meta device."""
+
+
+def flex_attention_reason(error: BaseException) -> str:
+    """Why flex_attention is refused, where an error is torch's that it cannot run; else ""."""
+    frames = (frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__))
+    of_it = "flex_attention" in frames and any(sign in str(error) for sign in FLEX_ATTENTION)
+    return f"flex_attention is {HIGHER_ORDER}" if of_it else ""
 
 
 def dispatch_themselves(types: Iterable[type]) -> bool:

@@ -21,6 +21,7 @@ from profiler.counting.call import (
     bytes_read,
     bytes_written,
     dispatch_themselves,
+    flex_attention_reason,
     is_arithmetic,
     is_view,
 )
@@ -196,7 +197,7 @@ def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
         with recorder, recorder.watching_exits():
             fn(*args)
     except RuntimeError as error:
-        if "_flex_attention_hop_wrapper" not in str(error):  # which torch compiles by itself
-            raise
-        raise CountError(f"flex_attention is {HIGHER_ORDER}") from error
+        if reason := flex_attention_reason(error):
+            raise CountError(reason) from error
+        raise
     return recorder.counts()

@@ -153,6 +153,8 @@ def _first_difference(
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Keeps every value that a call computes."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.seen: list[torch.Tensor] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from ctypes import c_float
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
 
+from costmodel.mixers.load import mixer
+from costmodel.proofs.check import Proof
 from profiler.counting.call import CountError
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.zero_gradients import spent_on_zeros
+from profiler.modules.extractor import HeToeplitz
+from profiler.modules.registry import implementations
+from profiler.proofs.equality import module_equals
 from profiler.tracing import trace
 from profiler.tracing.meta_run.target import TraceError
 
@@ -167,3 +173,37 @@ def test_flex_attention_is_refused_as_what_it_is() -> None:
     """Under a mode torch cannot compile it, and does not run it otherwise."""
     with pytest.raises(CountError, match=f"^flex_attention is {SAID}$"):
         count_dispatch(Flexible(), torch.ones(1, 16, 16))
+
+
+class FlexibleHE(HeToeplitz):
+    """HE with flex_attention inside."""
+
+    def _enter(self, x: Tensor) -> Tensor:
+        y: Tensor = Flexible()(super()._enter(x))[:, 0]
+        return y
+
+
+class ChosenHE(HeToeplitz):
+    """HE that chooses between two equal branches."""
+
+    def _enter(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.cond(torch.tensor(True), torch.clone, torch.clone, (super()._enter(x),))
+        return y
+
+
+def proof_of(module: type[HeToeplitz]) -> Proof:
+    """Whether a variant of HE's module equals the equations."""
+    he = mixer("he")
+    known = next(i for i in implementations(he).values() if i.module is HeToeplitz)
+    return module_equals(he, replace(known, module=module))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_a_proof_names_operators_that_run_functions() -> None:
+    found = proof_of(FlexibleHE)
+    assert found.passed is False
+    assert f": flex_attention is {SAID}" in found.detail
+
+
+def test_a_proof_runs_operators_that_run_functions() -> None:
+    assert proof_of(ChosenHE).passed
