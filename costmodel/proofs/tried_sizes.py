@@ -143,7 +143,7 @@ def _written_out(form: Form) -> Iterable[Index]:
 def _constant(mixer: Mixer) -> int:
     """The largest number in a bound."""
     ends = (end for index in _indices(mixer) for end in (*index.lower, *index.upper))
-    return max((int(abs(end.terms.get((), 0))) for end in ends), default=0)
+    return max((abs(int(end.terms.get((), 0))) for end in ends), default=0)
 
 
 def _around(mixer: Mixer, length: int, bounds: Sizes) -> dict[str, int]:

@@ -20,6 +20,7 @@ from costmodel.language.nodes import Ref, walk
 from costmodel.oracle.execute import execute
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
+from costmodel.program.recurrences import blocks
 from costmodel.proofs.check import Proof, prove
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
@@ -72,7 +73,7 @@ def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
     def apart(found: ModuleCase) -> str:
         apart = _parameters_apart(found) or _buffers_apart(found)
-        return apart or _forward_apart(found, implementation.form)
+        return apart or forward_apart(found, implementation.form)
 
     name = f"{implementation.name}: module equals equations"
     return prove_cases(name, mixer, implementation, apart)
@@ -115,7 +116,9 @@ def _buffers_apart(case: ModuleCase) -> str:
     return ""
 
 
-def _forward_apart(case: ModuleCase, form: str) -> str:
+def forward_apart(case: ModuleCase, form: str) -> str:
+    """Where the result of `forward` first differs from the equations' and by which equation, ""
+    where it does not."""
     recorder = _Recorder()
     with torch.no_grad(), recorder:
         y = case.forward()
@@ -178,21 +181,41 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
 
 
 def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor) -> str:
-    """The first equation whose values were never computed, in any order or layout, in words.
+    """The first equation, in the order of evaluation, whose values were never computed, in any
+    order or layout, in words.
 
     An equation that a kernel fuses away is passed over where a later equation that reads it is
     right.
     """
-    equations = mixer.forms[form].equations
-    right = {e.name for e in equations if _all_seen(expected[e.name].ravel(), seen)}
-    excused = _sources_of(equations, right)
-    for equation in equations:
-        if equation.name not in right | excused:
-            where = f"equation {equation.array.cite} " if equation.array.cite else "equation "
-            first = f"{where}{equation.name} is the first whose values it never computes"
-            listed = ", ".join(dict.fromkeys(e.name for e in equations if e.name in right))
-            return f"it computes {listed} as the equations do, {first}" if listed else first
+    equations = {e.name: e for e in mixer.forms[form].equations}
+    parts = [(name, _all_seen(p.ravel(), seen)) for name, p in _evaluated(mixer, form, expected)]
+    reads = _sources(mixer.forms[form].equations)
+    for k, (name, right) in enumerate(parts):
+        if right or any(later and name in reads[other] for other, later in parts[k + 1 :]):
+            continue
+        cite = equations[name].array.cite
+        where = f"equation {cite} " if cite else "equation "
+        first = f"{where}{name} is the first whose values it never computes"
+        wrong = {other for other, found in parts if not found}
+        listed = ", ".join(other for other in equations if other not in wrong)
+        return f"it computes {listed} as the equations do, {first}" if listed else first
     return "it computes every equation's values, and returns others"
+
+
+def _evaluated(mixer: Mixer, form: str, values: Values) -> Iterator[tuple[str, Any]]:
+    """The written equations with their entries, in the order of evaluation: loops row by row."""
+    written = {e.name for e in mixer.forms[form].equations}
+    for block in blocks(lower(mixer.forms[form])):
+        names = dict.fromkeys(e.name for e in block.equations if e.name in written)
+        if not block.is_loop:
+            yield from ((name, values[name]) for name in names)
+            continue
+        axes = {array.name: axis for array, axis in block.axes.items()}
+        last = max(values[name].shape[axes[name]] for name in names)
+        for row in range(last)[:: block.step]:
+            for name in names:
+                if row < values[name].shape[axes[name]]:
+                    yield name, values[name].take(row, axes[name])
 
 
 def _all_seen(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
@@ -205,19 +228,19 @@ def _all_seen(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
     return bool((nearest <= TOLERANCE * values.abs().clamp(min=1.0)).all())
 
 
-def _sources_of(equations: Iterable[Equation], right: set[str]) -> set[str]:
-    """The arrays from which the arrays `right` are computed, directly or indirectly."""
+def _sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
+    """The arrays from which each array is computed, directly or indirectly."""
     reads: dict[str, set[str]] = {}
     for equation in equations:
         inside = {n.array.name for n, _ in walk(equation.value) if isinstance(n, Ref)}
         reads.setdefault(equation.name, set()).update(inside)
-    found: set[str] = set()
-    waiting = list(right)
-    while waiting:
-        new = reads.get(waiting.pop(), set()) - found
-        found |= new
-        waiting += new
-    return found
+    while True:
+        wider = {
+            a: found.union(*(reads.get(x, set()) for x in found)) for a, found in reads.items()
+        }
+        if wider == reads:
+            return reads
+        reads = wider
 
 
 def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
@@ -266,15 +289,16 @@ def _step_or_forward(
 
 
 def _values_of(case: ModuleCase, form: str, t: int) -> Values:
-    """Equation -> the values of its entries that belong to token t."""
+    """Equation -> its array, in which entries that do not belong to token t are 0."""
     import numpy as np
 
     run = execute(case.mixer.forms[form], case.sizes, arrays=case.arrays())
-    found: dict[str, list[float]] = {e.name: [] for e in case.mixer.forms[form].equations}
-    for (array, _), scalar in run.trace.memory.items():
+    arrays = {e.array for e in case.mixer.forms[form].equations}
+    found = {array.name: np.zeros(run.trace.shape(array)) for array in arrays}
+    for (array, where), scalar in run.trace.memory.items():
         if array.name in found and scalar.token == t:
-            found[array.name].append(scalar.value)
-    return {name: np.array(values) for name, values in found.items()}
+            found[array.name][tuple(p - 1 for p in where)] = scalar.value
+    return found
 
 
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:

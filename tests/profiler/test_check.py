@@ -18,7 +18,8 @@ from costmodel.questions.count import count_equations
 from profiler.modules.extractor import VECTOR_FFT, WeFft
 from profiler.modules.registry import implementations
 from profiler.modules.self_attention import FusedSelfAttention
-from profiler.proofs.equality import module_equals, prove_mixer
+from profiler.proofs.cases import case
+from profiler.proofs.equality import forward_apart, module_equals, prove_mixer
 from profiler.proofs.report import document
 from tests.printing import printed
 from tests.user_mixers import Change, written
@@ -412,6 +413,50 @@ class Late(torch.nn.Module):
         state.append(x=x_t)
         return mixed(state.held("x"), self.w)
 """
+
+
+GATED = """
+import torch
+import costmodel as cm
+from profiler.modules import implementation
+
+m = cm.Mixer("gated")
+l, d = m.sizes("l d")
+x, y, w, u = m.input("x", l, d), m.output("y", l, d), m.parameter("w", d), m.parameter("u", d)
+with m.form("direct") as f:
+    i, t, a = f.index("i", 1, l), f.index("t", 2, l), f.index("a", 1, d)
+    g, h = f.array("g", l, d), f.array("h", l, d)
+    g[1, a] = w[a] * x[1, a]
+    g[t, a] = w[a] * x[t, a] + u[a] * h[t - 1, a]
+    h[i, a] = cm.function("tanh", g[i, a])
+    y[i, a] = h[i, a] + x[i, a]
+
+
+@implementation("gated")
+class Gated(torch.nn.Module):
+    def __init__(self, *, d):
+        super().__init__()
+        self.w, self.u = (torch.nn.Parameter(torch.empty(d)) for _ in "wu")
+
+    def forward(self, x):
+        rows, h = [], torch.zeros_like(x[:, 0])
+        for x_t in x.unbind(1):
+            h = torch.sigmoid(self.w * x_t + self.u * h)
+            rows.append(h + x_t)
+        return torch.stack(rows, 1)
+"""
+
+
+@pytest.mark.parametrize("l", [1, 3])
+def test_the_first_equation_that_differs_is_the_first_to_be_evaluated(
+    l: int, tmp_path: Path
+) -> None:
+    """The first row of g is right, and the later ones are wrong because h is."""
+    (tmp_path / "gated.py").write_text(GATED, encoding="utf-8")
+    mixer = cm.mixer(f"{tmp_path / 'gated.py'}:m")
+    (gated,) = implementations(mixer).values()
+    found = forward_apart(case(mixer, gated, {"l": l, "d": 2}), "direct")
+    assert "equation h is the first whose values it never computes" in found
 
 
 @pytest.mark.parametrize("last", [6, 40])
