@@ -61,12 +61,22 @@ class State:
     @property
     def batch(self) -> int:
         """Number of samples."""
-        return next(iter(self.arrays.values())).shape[0]
+        return self._shape[0]
 
     @property
     def capacity(self) -> int:
         """Number of rows that fit."""
-        return next(iter(self.arrays.values())).shape[-2]
+        return self._shape[-2]
+
+    @property
+    def _shape(self) -> torch.Size:
+        """The shape of the first array; all have the same samples and rows."""
+        for array in self.arrays.values():
+            return array.shape
+        raise ValueError(
+            "State({}) holds no array, so that it has neither a batch nor a capacity: name the "
+            "arrays that later tokens read"
+        )
 
     @property
     def rows(self) -> int:
@@ -88,7 +98,7 @@ class State:
         if rows.keys() != self.arrays.keys():
             raise ValueError(f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}")
         self.require_room()
-        if self.capacity:
+        if rows and self.capacity:
             self._write(rows)
         self.position += 1
 
@@ -109,7 +119,7 @@ class State:
 
     def require_room(self) -> None:
         """Raise a ValueError when no further token fits."""
-        if self.position >= self.capacity and not self.sliding:
+        if self.arrays and self.position >= self.capacity and not self.sliding:
             raise ValueError(
                 f"the state is full, it holds {self.position} tokens of at most {self.capacity}: "
                 "ask initial_state for a greater length"

@@ -26,7 +26,7 @@ from costmodel.language.equations import Mixer as Equations
 from costmodel.language.options import split
 from costmodel.mixers import FILES, builtin
 from costmodel.mixers.load import USER
-from costmodel.program.conventions import KERNEL_CLASSES
+from costmodel.program.conventions import KERNEL_CLASSES, REWRITES
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
 from profiler.modules.base import Mixer, SequenceMixer, State, Unsupported, fan_in, require_sizes
@@ -114,8 +114,13 @@ def implementation(
     runs shift by shift, one slice of a parameter after another, `unbound` names the parameters all
     of whose slices but the first shift's come from one operation.
 
-    Raises ValueError for an unknown kernel class and for a second class of the same name.
+    Raises ValueError for an unknown kernel class or rewrite, and for a second class of the same
+    name.
     """
+    for rewrite in (*rewrites, *(step_rewrites or ())):
+        if rewrite not in REWRITES:
+            known = ", ".join(REWRITES)
+            raise ValueError(f"{mixer}: unknown rewrite {rewrite!r}: the rewrites are {known}")
     if step_rewrites is None:
         step_rewrites = tuple(rewrite for rewrite in rewrites if rewrite != "dense")
 

@@ -15,6 +15,7 @@ from costmodel.errors import UnknownMixer
 from costmodel.proofs.check import Proof, prove
 from costmodel.proofs.tried_sizes import sizes_tried
 from costmodel.questions.count import count_equations
+from profiler.modules.base import State
 from profiler.modules.extractor import VECTOR_FFT, WeFft
 from profiler.modules.registry import implementations
 from profiler.modules.self_attention import FusedSelfAttention
@@ -157,6 +158,14 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
         (('@implementation("NAME")', '@implementation("NAME", kernels={"s": "matmul"})'),),
         "the kernel class of s is 'matmul' and must be one of complex-contraction",
     ),
+    "rewrite": (
+        (('@implementation("NAME")', '@implementation("NAME", rewrites=("dens",))'),),
+        "unknown rewrite 'dens': the rewrites are dense, safe-softmax",
+    ),
+    "step-rewrite": (
+        (('@implementation("NAME")', '@implementation("NAME", step_rewrites=("zero_state",))'),),
+        "unknown rewrite 'zero_state': the rewrites are dense, safe-softmax",
+    ),
 }
 
 
@@ -273,6 +282,15 @@ def test_a_wrong_forward_is_not_blamed_on_step(tmp_path: Path) -> None:
     proofs = checked(tmp_path, "forward-alone", ("s[:, lag:] += x", "s[:, lag:] -= x"))
     assert proofs[STEP].passed is False
     assert proofs[STEP].detail.endswith("step gives what the equations give, forward does not")
+
+
+def test_a_state_without_arrays_counts_tokens_and_has_no_capacity() -> None:
+    state = State({})
+    state.append()
+    assert (state.position, state.elements) == (1, 0)
+    for asked in ("batch", "capacity", "rows"):
+        with pytest.raises(ValueError, match="holds no array, so that it has neither"):
+            getattr(state, asked)
 
 
 def test_a_step_of_another_shape(tmp_path: Path) -> None:
