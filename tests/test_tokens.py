@@ -168,6 +168,21 @@ def _keys() -> Mixer:
     return mixer
 
 
+def _places() -> Mixer:
+    """Sums of the rows of a chunk so far, by chunk and place: the last chunk may be short."""
+    mixer = _begun("places")
+    l, d, C = mixer.sizes("l d C")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    with mixer.form("direct") as f:
+        b, q = f.index("b", 1, d), f.index("q", 1, l // C + 1)
+        e = f.index("e_", 1, cm.min_(C, l - (q - 1) * C))
+        u = f.index("u_", 1, e)
+        D = f.array("D", l // C + 1, C, d)
+        D[q, e, b] = cm.sum_(x[(q - 1) * C + u, b], over=u)
+        y[(q - 1) * C + e, b] = D[q, e, b] * x[(q - 1) * C + e, b]
+    return mixer
+
+
 Figures = Callable[[int, int], int]
 """t and the number of an entry's widths -> a figure."""
 
@@ -181,6 +196,7 @@ CASES: list[tuple[Mixer, Figures, Figures]] = [
     (_taps(), lambda t, d: min(t, 2) * d, lambda t, d: min(t, 3) * d),
     (_expanded(), lambda t, d: t * 2, lambda t, d: d * 2 + t * 2 * d + t * d),
     (_blocks(), lambda t, d: (t // 2 + t % 2) * d, lambda t, d: d),
+    (_places(), lambda t, d: t % 2 * d, lambda t, d: d),
     (_decay(), lambda t, d: d, lambda t, d: 2 * d),
     (_keys(), lambda t, d: t * (d + 1), lambda t, d: d + t * d),
 ]
