@@ -135,7 +135,7 @@ def test_bins_do_not_cover_as_many_rows() -> None:
         z[q, p, a] = rfft(x[i, a], over=i, length=padded(l))
         y[q, a] = z[q, 1, a] - z[q, 2, a]
 
-    with pytest.raises(EquationError, match="y is not defined everywhere .*l = 4"):
+    with pytest.raises(EquationError, match=r"y is not defined everywhere .*l = 4"):
         cm.count(mixer(write))
 
 
