@@ -122,7 +122,10 @@ def table(
     loss: Loss = None,
     optimiser: Optimiser = None,
     columns: Annotated[
-        str | None, typer.Option("--columns", metavar="A,B", help="Columns, in this order.")
+        str | None,
+        typer.Option(
+            "--columns", metavar="A,B", help="Columns, in this order; an unknown name lists all."
+        ),
     ] = None,
     sort: Annotated[
         str | None, typer.Option("--sort", metavar="COLUMN", help="Sort rows; -COLUMN descending.")

@@ -160,6 +160,20 @@ def test_columns_choose_and_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "convention,span,mixer,n,l,reasons\nstrict,24,she,,128,\n"
 
 
+def test_columns_of_one_class_and_in_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the plain table shows together or in elements; of 8-bit weights and a 16-bit state."""
+    command = (
+        "table self-attention --l 6 --d 4 --n 2 --b 3 --phase inference --convention safe-softmax "
+        "--weight-dtype int8 --state-dtype bf16 --format csv "
+        "--columns compare,state,state_bytes,weights,weights_bytes"
+    )
+    assert cli.run(command.split()) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert int(row["compare"]) == 3 * 2 * (6 - 1)
+    assert int(row["state"]) == 3 * 2 * 6 * 4 and int(row["state_bytes"]) == 2 * int(row["state"])
+    assert int(row["weights"]) == int(row["weights_bytes"]) == 4 * 4 * 4
+
+
 USER = """import costmodel as cm
 
 decay = cm.Mixer("decay", source="a note")

@@ -306,13 +306,13 @@ def test_a_flaw_is_found(flaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
         x, target, y = m.input("x", *shape), m.buffer("target", *shape), m.output("y", 1)
         entries = 1 if flaw == "no mean" else shape[0] * shape[1]
         with m.form("direct") as f:
-            i, b = (
-                f.index("i", 1 if flaw != "a sum less" else 2, shape[0]),
-                f.index("b", 1, shape[1]),
-            )
+            i, b = f.index("i", 1, shape[0]), f.index("b", 1, shape[1])
             off = f.array("difference", *shape)
             off[i, b] = x[i, b] - (target[i, b] if "target" not in flaw else x[i, b])
-            y[1] = cm.sum_(off[i, b] * off[i, b], over=(i, b)) / entries
+            if flaw == "a sum less":
+                y[1] = cm.sum_(off[i, 1] * off[i, 1], over=i) / entries
+            else:
+                y[1] = cm.sum_(off[i, b] * off[i, b], over=(i, b)) / entries
         return m
 
     flawed = {**losses.BY_NAME, "squared-error": losses.Loss(wrong)}

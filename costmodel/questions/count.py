@@ -30,6 +30,7 @@ from costmodel.questions.question import (
     Question,
     Tally,
     always,
+    never,
 )
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.piecewise import Exact
@@ -145,7 +146,7 @@ def _weighed(counts: Counts, name: str, adding: Adding) -> Exact:
 
 
 def other(case: Case) -> dict[str, Exact]:
-    """The operations without a column of their own, by name, of b sequences."""
+    """The operations of `OTHER` classes, by name, of b sequences."""
     counts = case.about.of(counted)
     answered("other", counts.peer)
     return {name: value * BATCH for name, value in counts.classes.items() if name not in CLASSES}
@@ -177,7 +178,7 @@ def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[
     return usual
 
 
-def _class(name: str, meaning: str, heading: str, *, column: bool = True) -> Figure:
+def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
     return Figure(
         name,
         meaning,
@@ -186,9 +187,9 @@ def _class(name: str, meaning: str, heading: str, *, column: bool = True) -> Fig
         key=f"counts.{name}",
         unit="operations",
         per_token=True,
-        usual=always,
+        usual=never if within else always,
         claim=name,
-        column=column,
+        within=within,
     )
 
 
@@ -212,7 +213,7 @@ TOTAL = Figure(
     claim="total",
 )
 OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLASSES} | {"compare"}))
-"""The classes of operations without a column of their own."""
+"""The classes of operations that the plain table shows together."""
 
 COUNT = Question(
     "count",
@@ -245,7 +246,7 @@ COUNT = Question(
             usual=_where_any(once),
         ),
         TOTAL,
-        *(_class(name, f"operations {name}", name, column=False) for name in OTHER),
+        *(_class(name, f"operations {name}", name, "other") for name in OTHER),
     ),
     count,
     (Tally("counts", _tallied),),

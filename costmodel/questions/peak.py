@@ -32,6 +32,7 @@ from costmodel.questions.question import (
     Question,
     Said,
     Sentence,
+    in_bytes,
 )
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import nonnegative
@@ -272,8 +273,8 @@ def _of_a_batch(case: Case) -> Largest:
 def _optimiser(case: Case) -> Exact:
     if case.optimiser is None:
         raise Unanswered("no optimiser is named: give --optimiser sgd, momentum or adamw")
-    size = case.dtypes.bytes_of("weights") if case.dtypes else 1
-    return Exact.of(parameters(case.mixer).poly) * (OPTIMISERS[case.optimiser] * size)
+    held = Exact.of(parameters(case.mixer).poly) * OPTIMISERS[case.optimiser]
+    return in_bytes(case, "weights", held)
 
 
 def _explained(case: Case) -> Iterator[Sentence]:

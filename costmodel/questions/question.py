@@ -278,6 +278,11 @@ class Case:
         return {letter: Poly.of(size) for letter, size in self.sizes.items()}
 
 
+def in_bytes(case: Case, role: str, elements: Exact) -> Exact:
+    """Elements of a role in bytes; elements where the case has no types."""
+    return elements * (case.dtypes.bytes_of(role) if case.dtypes else 1)
+
+
 def quotient(above: Value, below: Value) -> Answer:
     """One settled value over another one, exact.
 
@@ -359,7 +364,8 @@ class Figure:
         per_token: whether a table per token divides it.
         usual: whether the plain table of some cases shows it.
         claim: the word for it in claims; none where claims are not about it.
-        column: whether tables have it; else claims alone.
+        within: the figure that it is one of the parts of, or says in another unit: explanations
+            have that one, and JSON has the parts there.
         panel: which part of a LaTeX table of many columns it stands in.
     """
 
@@ -378,7 +384,7 @@ class Figure:
     per_token: bool = False
     usual: Callable[[Sequence[Case]], bool] = never
     claim: str = ""
-    column: bool = True
+    within: str = ""
     panel: int = 0
 
     @property
@@ -468,5 +474,5 @@ class Question:
             yield from self.explained(case)
             return
         for figure in self.figures:
-            if figure.column and figure.kind == "number" and case.phase in figure.phases:
+            if not figure.within and figure.kind == "number" and case.phase in figure.phases:
                 yield figure.sentence(case)

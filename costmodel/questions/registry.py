@@ -39,7 +39,7 @@ QUESTIONS: tuple[Question, ...] = (
 """In the order of tables, of explanations and of proofs."""
 
 FIGURES: Mapping[str, Figure] = {
-    figure.name: figure for question in QUESTIONS for figure in question.figures if figure.column
+    figure.name: figure for question in QUESTIONS for figure in question.figures
 }
 """Name, as `--columns` takes it -> the figure."""
 

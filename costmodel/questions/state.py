@@ -29,6 +29,7 @@ from costmodel.questions.question import (
     Sentence,
     Tally,
     always,
+    in_bytes,
 )
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.constraints import Constraints, outside
@@ -208,6 +209,17 @@ STATE = Question(
             varies=frozenset({"form"}),
             usual=always,
             claim="state",
+        ),
+        Figure(
+            "state_bytes",
+            "the state after t tokens, in bytes",
+            lambda case: in_bytes(case, "state", case.about.of(state_of).exact * BATCH),
+            header="state\nkept (B)",
+            heading="state kept (bytes)",
+            unit="bytes",
+            phases=("inference",),
+            varies=frozenset({"form"}),
+            within="state",
         ),
     ),
     state,

@@ -35,6 +35,7 @@ from costmodel.questions.question import (
     Question,
     Tally,
     element_bytes,
+    in_bytes,
 )
 from costmodel.questions.state import entries, gathered, held, variables_in
 from costmodel.questions.subject import Training, asked, system_of
@@ -336,7 +337,7 @@ def moved(case: Case, kind: str) -> Exact:
     result = Exact()
     for role, number in elements.kinds.items():
         each = number if role == "weights" else number * BATCH
-        result = result + each * (case.dtypes.bytes_of(role) if case.dtypes else 1)
+        result = result + in_bytes(case, role, each)
     return result
 
 
@@ -367,6 +368,15 @@ TRAFFIC = Question(
             key="weights_elements",
             unit="elements",
             usual=_for_one_token,
+        ),
+        Figure(
+            "weights_bytes",
+            "the weights that are read, in bytes",
+            lambda case: in_bytes(case, "weights", case.about.of(_weights_read)),
+            header="weights\nread (B)",
+            heading="weights read (bytes)",
+            unit="bytes",
+            within="weights",
         ),
         Figure(
             "traffic",

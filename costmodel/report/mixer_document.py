@@ -15,6 +15,7 @@ from costmodel.mixers import BASELINE
 from costmodel.paths.witness import CriticalPath
 from costmodel.program.chosen_sizes import default, letters_of
 from costmodel.program.phases import TRAINING_STEP, inference_reason
+from costmodel.questions.count import OTHER
 from costmodel.questions.peak import OPTIMISERS
 from costmodel.questions.question import Figure, Missing, Value
 from costmodel.questions.registry import FIGURES
@@ -184,7 +185,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
 def _apart(block: Block) -> Iterator[Note]:
     """What the columns of single classes leave out, and total has."""
     rows = [row for row in block.rows if not row.blocked]
-    classes = [name for name in (*CLASSES, "other") if name in block.columns]
+    classes = [name for name in (*CLASSES, *OTHER, "other") if name in block.columns]
     if any(once and not isinstance(once, Missing) for once in _parts(rows, "once")):
         where = "stands under once" if "once" in block.columns else "column once would show"
         work = f"the work done once for the weights, which {where}"
@@ -193,7 +194,8 @@ def _apart(block: Block) -> Iterator[Note]:
             f"once: {lead if classes else f'total includes {work}'}", *classes, "once", "total"
         )
     found = _parts(rows, "other")
-    names = sorted({name for other in found if not isinstance(other, Missing) for name in other})
+    there = {name for other in found if not isinstance(other, Missing) for name in other}
+    names = sorted(there - {*block.columns})
     if names:
         here = "" if "other" in block.columns else " (column other would show them)"
         yield _note(

@@ -67,6 +67,8 @@ def json_row(row: Row) -> dict[str, Any]:
     }
     reasons: dict[str, str] = {}
     for figure in FIGURES.values():
+        if figure.within and FIGURES[figure.within].parts:
+            continue
         group, _, key = (figure.key or figure.name).rpartition(".")
         found = row.parts(figure) if figure.parts else row.figure(figure)
         (result.setdefault(group, {}) if group else result)[key] = _json_value(found)

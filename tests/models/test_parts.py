@@ -121,7 +121,7 @@ def test_by_hand(name: str, sizes: dict[str, int], expected: dict[str, int]) -> 
 
 def test_learned_positions_as_a_product_are_work_done_once() -> None:
     """Eq. (5): one-hot (4, 4) times (4, 3), scaled: no token's work; then one sum an entry."""
-    counts = cm.count(PARTS["learned, product, scaled"]).at(l=4, d=3)
+    counts = cm.count(PARTS["learned, product, scaled"]).at(l=4, d=3, u=4)
     assert counts.by_class() == {"mul": 0, "add": 12, "div": 0, "exp": 0}
     assert counts.once is not None
     assert counts.once.by_class() == {"mul": 4 * 4 * 3 + 12, "add": 4 * 3 * 3, "div": 0, "exp": 0}
