@@ -379,6 +379,10 @@ BAD = {
     "check self-attention --claim mul": "expected QUANTITY = FORMULA",
     "check self-attention --claim 'mul = 4ld'": "expected an operator or the end",
     "check self-attention --claim 'joy = 4'": "unknown quantity 'joy'",
+    "check self-attention --claim 'mul = 4*l*d^2 + u*k'": "claim 1: k, u are no sizes of "
+    "self-attention: its sizes are b, l, t, d, n",
+    "check she --claim 'total = O(l*h)'": "claim 1: n (h is d/n) is no size of she: "
+    "its sizes are b, l, t, d",
     "check nosuch --claim 'mul = 4'": "unknown mixer 'nosuch'",
     "check she --form fftt --claim 'mul = 4'": "she has no form 'fftt': expected one of",
     "check she --phase later --claim 'mul = 4'": "--phase 'later': expected one of training",
@@ -412,6 +416,14 @@ BAD_FILES = {
     ),
     "unknown form": (('phase = "tr', 'form = "x"\nphase = "tr'), "has no form 'x'"),
     "unknown network": (('mixer = "self-attention"', 'model = "gpt-3"'), "unknown network 'gpt-3'"),
+    "no size": (("4*l*d^2", "4*u*d^2"), "claim t1.mul: u is no size of self-attention"),
+    "no size of a network": (
+        (
+            'mixer = "self-attention"\nphase = "training"\nquantity = "mul"\nformula = "4*l',
+            'model = "gpt-2"\nphase = "training"\nquantity = "mul"\nformula = "K*l',
+        ),
+        "claim t1.mul: K is no size of gpt-2: its sizes are b, l",
+    ),
     "same id": (("t1.total", "t1.mul"), "claims with the same id: t1.mul"),
 }
 

@@ -8,7 +8,14 @@ from itertools import islice, product
 
 from costmodel.claims.claim import Claim
 from costmodel.claims.interpretations import Interpretation
-from costmodel.claims.quantities import Answer, derive, derive_network, mixer_of
+from costmodel.claims.quantities import (
+    Answer,
+    derive,
+    derive_network,
+    mixer_of,
+    own_sizes,
+    refuse_letters,
+)
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import fit
@@ -48,7 +55,12 @@ def compared_answers(claim: Claim, interpretation: Interpretation) -> tuple[Answ
     """The answer for the claim's mixer or network, then for the one that it is compared with.
 
     Both are for one sequence, unless the claim names the batch.
+
+    Raises:
+        ValueError: a letter of the claim's formula is no size of its network or mixer.
     """
+    if not claim.model:
+        _check_letters(claim)
     found = [_answer(claim.model, claim.mixer, claim, interpretation)]
     if claim.against:
         other = (claim.against, claim.against_mixer) if claim.model else ("", claim.against)
@@ -70,9 +82,22 @@ def _answer(model: str, mixer: str, claim: Claim, interpretation: Interpretation
 
 def letters(claim: Claim) -> frozenset[str]:
     """The sizes that a claim names."""
+    return _in_formulas(claim).union(claim.sizes, {claim.letter} - {""})
+
+
+def _in_formulas(claim: Claim) -> frozenset[str]:
     texts = [text for text in (claim.formula, claim.equals) if text]
-    inside = [parse(text, growing=True).letters for text in texts]
-    return frozenset(claim.sizes).union(*inside, {claim.letter} - {""})
+    return frozenset[str]().union(*(parse(text, growing=True).letters for text in texts))
+
+
+def _check_letters(claim: Claim) -> None:
+    """Refuse a formula with a letter that is a size neither of the mixer that it is about, nor of
+    this mixer with one more option."""
+    mixer, named = mixer_of(claim.mixer), _in_formulas(claim)
+    if not named <= own_sizes(mixer.letters):
+        options = (mixer_of(claim.mixer, option).letters for option in mixer.offers)
+        if not named <= own_sizes(mixer.letters).union(*options):
+            refuse_letters(named, mixer.letters, claim.mixer)
 
 
 def fits(claim: Claim, sizes: Sizes) -> bool:

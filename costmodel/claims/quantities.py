@@ -5,7 +5,7 @@ For a mixer these are figures of the registry of questions, for a network the su
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
@@ -34,6 +34,7 @@ from costmodel.symbolic.effort import limited
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call
 from costmodel.symbolic.printing import formula_words
+from costmodel.symbolic.sizes import LETTERS
 
 if TYPE_CHECKING:
     from costmodel.networks.network import Network
@@ -117,6 +118,25 @@ def _phase(asked: Figure, phase: str) -> str:
         *others, last = known
         raise ValueError(f"'{asked.claim}' depends on the phase: {', '.join(others)} or {last}")
     return phase_name(phase)
+
+
+def own_sizes(letters: Iterable[str]) -> frozenset[str]:
+    """The sizes that a claim may name: batch, length and position beside what has been declared."""
+    return frozenset({"b", "l", "t", *letters})
+
+
+def refuse_letters(named: Iterable[str], declared: Iterable[str], of: str) -> None:
+    """Refuse letters that are no sizes of a mixer or network.
+
+    Raises:
+        ValueError: names the letters, and the sizes that there are.
+    """
+    own = own_sizes(declared)
+    if foreign := [letter for letter in LETTERS if letter in {*named} - own]:
+        h = " (h is d/n)" if {"d", "n"} & {*foreign} else ""
+        are = "are no sizes" if len(foreign) > 1 else "is no size"
+        sizes = ", ".join(letter for letter in LETTERS if letter in own)
+        raise ValueError(f"{', '.join(foreign)}{h} {are} of {of}: its sizes are {sizes}")
 
 
 def mixer_of(name: str, option: str = "") -> Mixer:
@@ -272,5 +292,7 @@ def derive_network(
         )
     changed = {"mixers": (mixer,)} if mixer else {}
     network = network_of(model, sizes=dict(given), **changed)
+    of_parts = (use.mixer.letters for use in network.uses)
+    refuse_letters(left_open, {*network.sizes}.union(*of_parts), model)
     own = {letter: v for letter, v in network.sizes.items() if letter not in left_open}
     return _of_network(network, quantity, interpretation).substitute(own)
