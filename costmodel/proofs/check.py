@@ -8,16 +8,17 @@ that differs and the smallest sizes at which it does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from costmodel.errors import EquationError, OracleError, SizeError, Unsupported
-from costmodel.language.equations import Mixer
+from costmodel.language.equations import Form, Mixer
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
+from costmodel.program.recurrences import blocks
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import check_form
 from costmodel.proofs.against_oracle import TOLERANCE, OracleComparison, Sizes, causal, general
@@ -208,19 +209,41 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
         def differing(sizes: Sizes, other: str = other) -> str:
             arrays = random_arrays(mixer.forms[first], sizes)
             one, two = (evaluate_all(mixer, arrays, sizes, form) for form in (first, other))
-            parted = [name for name in two if name in one and _differ(one[name], two[name])]
             output = mixer.role("output").name
-            if output not in parted:
+            if not _differ(one[output], two[output]):
                 return ""
+            parted = (
+                name
+                for name, where in evaluated(mixer.forms[other], two)
+                if name in one and _differ(one[name], two[name], where)
+            )
             furthest = abs(one[output] - two[output]).max()
-            return f"{parted[0]} is the first array that differs; {output} by {furthest:.3g}"
+            return f"{next(parted)} is the first array that differs; {output} by {furthest:.3g}"
 
         found = first_apart(mixer, differing, module_sizes(mixer))
         yield _proof(f"{other}: equals {first}", found, "the same numbers")
 
 
-def _differ(one: Any, two: Any) -> bool:
-    """Whether two arrays have other shapes, or entries that differ beyond rounding."""
+def evaluated(form: Form, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arrays that a form's equations define, each with the place of entries that are evaluated
+    together, in the order of evaluation: loops row by row."""
+    written = {e.name for e in form.equations}
+    for block in blocks(lower(form)):
+        names = dict.fromkeys(e.name for e in block.equations if e.name in written)
+        if not block.is_loop:
+            yield from ((name, ...) for name in names)
+            continue
+        axes = {array.name: axis for array, axis in block.axes.items()}
+        last = max(values[name].shape[axes[name]] for name in names)
+        for row in range(last)[:: block.step]:
+            for name in names:
+                if row < values[name].shape[axes[name]]:
+                    yield name, (*[slice(None)] * axes[name], row)
+
+
+def _differ(one: Any, two: Any, where: Any = ...) -> bool:
+    """Whether two arrays have other shapes, or entries at a place that differ beyond rounding."""
     if one.shape != two.shape:
         return True
-    return bool(abs(one - two).max() > TOLERANCE * max(1.0, float(abs(one).max())))
+    apart = abs(one[where] - two[where]).max()
+    return bool(apart > TOLERANCE * max(1.0, float(abs(one).max())))

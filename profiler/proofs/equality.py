@@ -20,8 +20,7 @@ from costmodel.language.nodes import Ref, walk
 from costmodel.oracle.execute import execute
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
-from costmodel.program.recurrences import blocks
-from costmodel.proofs.check import Proof, prove
+from costmodel.proofs.check import Proof, evaluated, prove
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from profiler.counting.call import tensors_in
@@ -188,7 +187,10 @@ def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor)
     right.
     """
     equations = {e.name: e for e in mixer.forms[form].equations}
-    parts = [(name, _all_seen(p.ravel(), seen)) for name, p in _evaluated(mixer, form, expected)]
+    parts = [
+        (name, _all_seen(expected[name][where].ravel(), seen))
+        for name, where in evaluated(mixer.forms[form], expected)
+    ]
     reads = _sources(mixer.forms[form].equations)
     for k, (name, right) in enumerate(parts):
         if right or any(later and name in reads[other] for other, later in parts[k + 1 :]):
@@ -200,22 +202,6 @@ def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor)
         listed = ", ".join(other for other in equations if other not in wrong)
         return f"it computes {listed} as the equations do, {first}" if listed else first
     return "it computes every equation's values, and returns others"
-
-
-def _evaluated(mixer: Mixer, form: str, values: Values) -> Iterator[tuple[str, Any]]:
-    """The written equations with their entries, in the order of evaluation: loops row by row."""
-    written = {e.name for e in mixer.forms[form].equations}
-    for block in blocks(lower(mixer.forms[form])):
-        names = dict.fromkeys(e.name for e in block.equations if e.name in written)
-        if not block.is_loop:
-            yield from ((name, values[name]) for name in names)
-            continue
-        axes = {array.name: axis for array, axis in block.axes.items()}
-        last = max(values[name].shape[axes[name]] for name in names)
-        for row in range(last)[:: block.step]:
-            for name in names:
-                if row < values[name].shape[axes[name]]:
-                    yield name, values[name].take(row, axes[name])
 
 
 def _all_seen(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:

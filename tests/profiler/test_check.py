@@ -477,6 +477,34 @@ def test_the_first_equation_that_differs_is_the_first_to_be_evaluated(
     assert "equation h is the first whose values it never computes" in found
 
 
+FORMS = """
+import costmodel as cm
+
+m = cm.Mixer("forms")
+l, d = m.sizes("l d")
+x, y, w, u = m.input("x", l, d), m.output("y", l, d), m.parameter("w", d), m.parameter("u", d)
+for name, activation in {"direct": "tanh", "other": "sigmoid"}.items():
+    with m.form(name) as f:
+        i, t, a = f.index("i", 1, l), f.index("t", 2, l), f.index("a", 1, d)
+        g, h = f.array("g", l, d), f.array("h", l, d)
+        g[1, a] = w[a] * x[1, a]
+        g[t, a] = w[a] * x[t, a] + u[a] * h[t - 1, a]
+        h[i, a] = cm.function(activation, g[i, a])
+        y[i, a] = g[i, a] + x[i, a]
+"""
+
+
+def test_the_first_array_in_which_forms_differ_is_the_first_to_be_evaluated(
+    tmp_path: Path,
+) -> None:
+    """The second row of g differs because the first row of h does."""
+    (tmp_path / "forms.py").write_text(FORMS, encoding="utf-8")
+    proofs = {proof.name: proof for proof in prove(cm.mixer(f"{tmp_path / 'forms.py'}:m"))}
+    assert proofs["other: equals direct"].detail.startswith(
+        "at l = 2, d = 1: h is the first array that differs; y by "
+    )
+
+
 @pytest.mark.parametrize("last", [6, 40])
 def test_a_module_that_is_right_up_to_a_late_token(last: int, tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(LATE.replace("LAST", str(last)), encoding="utf-8")
