@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ SIZES = (
 FORMS = small.forms()
 
 
+def in_turn(others: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Every form with one of these."""
+    return [(*form, other) for form, other in zip(FORMS, cycle(others))]
+
+
 def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes that a mixer has."""
     return small.complete(mixer, {k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
@@ -71,8 +77,7 @@ def test_some_arrays_recomputed_equal_their_execution(name: str, form: str) -> N
     agree(name, form, tuple(f"recompute={array}" for array in some(builtin(name), form)))
 
 
-@pytest.mark.parametrize("only", WANTED)
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize(("name", "form", "only"), in_turn(WANTED))
 def test_some_gradients_equal_their_execution(name: str, form: str, only: str) -> None:
     if only == "parameters" and not builtin(name).parameters:
         pytest.skip("the mixer has no parameters: refused, see below")
@@ -494,8 +499,7 @@ def test_an_array_that_the_baseline_lacks_leaves_no_ratio(
     assert row["total"] > 0
 
 
-@pytest.mark.parametrize("phase", ["backward", "training-step"])
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize(("name", "form", "phase"), in_turn(["backward", "training-step"]))
 def test_every_form_is_explained(name: str, form: str, phase: str) -> None:
     """Equations, shares and memory with what is computed again; an array has a name of its own."""
     found = builtin(name)

@@ -358,7 +358,13 @@ def altered(claim: Claim) -> Claim:
     return replace(claim, relation={"<": ">", ">": "<", "=": "<"}[claim.relation])
 
 
-@pytest.mark.parametrize("claim", CHECKED, ids=lambda c: c.id)
+ONE_OF_A_KIND = {(c.model, c.kind, c.quantity): c for c in CHECKED if c.model}
+"""Of the claims about networks, which take longest, one for each network, kind and quantity."""
+
+
+@pytest.mark.parametrize(
+    "claim", [*(c for c in CHECKED if not c.model), *ONE_OF_A_KIND.values()], ids=lambda c: c.id
+)
 def test_an_altered_claim_disagrees(claim: Claim) -> None:
     verdict = check(altered(claim))
     assert verdict.verdict == "disagrees"

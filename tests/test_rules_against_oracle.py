@@ -15,6 +15,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
 from costmodel.oracle.execute import execute
+from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.symbolic.sizes import ceil_log2
 from tests import chunk_systems, systems
@@ -42,7 +43,11 @@ FORMS = [(name, form) for name in names() for form in builtin(name).forms]
 @pytest.mark.parametrize("rewrites", REWRITES, ids=lambda r: ",".join(r) or "strict")
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_every_mixer_form_and_rewrite(name: str, form: str, rewrites: tuple[str, ...]) -> None:
-    """Counts per class, once, span, traffic, state, one token at every t, and the values."""
+    """Counts per class, once, span, traffic, state, one token at every t, and the values; of the
+    forms that a rewrite changes."""
+    written = builtin(name).forms[form]
+    if rewrites and lower(written, rewrites).equations == lower(written).equations:
+        return
     for sizes in (complete(builtin(name), x) for x in (SIZES[1:2] if rewrites else SIZES)):
         assert differences(builtin(name), sizes, form=form, rewrites=rewrites) == [], sizes
 
