@@ -19,8 +19,8 @@ SCHEMA = {"schema": 1, "source": "a paper"}
 
 def claims_file(tmp_path: Path, **claim: Any) -> str:
     path = tmp_path / "paper.json"
-    own = {"id": "a", "place": "p", "kind": "formula", "claimed": "c", "mixer": "she",
-           "phase": "training", "quantity": "mul", "formula": "l", **claim}  # fmt: skip
+    own = {"id": "a", "place": "p", "kind": "formula", "claimed": "c", "phase": "training",
+           "mixer": "restricted-attention", "quantity": "mul", "formula": "l", **claim}  # fmt: skip
     path.write_text(json.dumps({**SCHEMA, "claims": [own]}), encoding="utf-8")
     return str(path)
 
@@ -30,7 +30,7 @@ def claims_file(tmp_path: Path, **claim: Any) -> str:
     [
         "sum(2^t, t, 1, 100000)",
         "sum(sum(t, t, 1, 1000), k, 1, 1000)",
-        "l*sum((t + d)^60, t, 1, l + d + n + k + w)",
+        "l*sum((t + d)^60, t, 1, b + l + d + n + w)",
     ],
 )
 def test_a_claim_that_takes_too_much_is_not_checkable(
@@ -44,7 +44,7 @@ def test_a_claim_that_takes_too_much_is_not_checkable(
 def test_a_formula_with_very_many_terms_is_compared_at_points(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    formula = "(l + d + n + k + w)^40*(l + d + n + k + w)^40"
+    formula = "(b + l + d + n + w)^40*(b + l + d + n + w)^40"
     out = printed(capsys, "check", claims_file(tmp_path, formula=formula), "--format", "json")
     (claim,) = json.loads(out)["claims"]
     assert claim["verdict"] == "disagrees"
