@@ -653,7 +653,7 @@ def test_what_is_kept_suffices_and_is_the_state(name: str, l: int, d: int, n: in
 # What the papers print as formulas, and what the formulas give at the papers' sizes.
 # --------------------------------------------------------------------------------------------------
 
-d, l, n, t = sympy.symbols("d l n t", positive=True, integer=True)
+d, l, n, t = sympy.symbols("d l n t")
 
 
 def summed(body: Any) -> Any:

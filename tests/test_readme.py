@@ -82,6 +82,8 @@ def test_the_python_example_says_what_comes_out() -> None:
         str(cm.count(she).mul),
         str(cm.count(she, phase="inference").at(d=128, l=128, t=128).total),
         f"{cm.state(she).expr}, {cm.span(she).at(d=128, l=128)}",
+        repr(cm.count(she).at(d=128, l=[64, 128]).total),  # type: ignore[arg-type]  # an array
+        str(cm.count(she).mul.subs({"d": 128})),
     }
     said = {line.split("# ")[1] for line in README.splitlines() if line.startswith("cm.")}
     assert said == found

@@ -14,6 +14,7 @@ from costmodel.questions.counting.counts import Counts, CountsAt
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Answers, Missing, answers
 from costmodel.questions.state import state_of
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sizes import LETTERS
@@ -124,6 +125,7 @@ class NetworkParameters(Symbolic):
         """The total as a sympy expression."""
         return to_sympy(self.poly)
 
+    @at_sizes
     def at(self, **sizes: int) -> int:
         """The total at integer sizes."""
         return self.poly.at(self.own.with_given(sizes))
@@ -135,6 +137,7 @@ class NetworkCounts(Counts):
 
     own: OwnSizes = OwnSizes()
 
+    @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
         """Integers at given sizes; work on the input is done for each of `b` sequences."""
         return super().at(b=b, **self.own.with_given(sizes))

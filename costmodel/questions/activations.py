@@ -32,6 +32,7 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.state import entries, variables_in
 from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
@@ -74,6 +75,7 @@ class Activations(Symbolic):
         """The total as a sympy expression."""
         return self.exact.expr
 
+    @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> int:
         """Elements at integer sizes, for `b` sequences."""
         return b * self.each.at(sizes) + self.alone.at(sizes)

@@ -17,6 +17,7 @@ from costmodel.questions.question import (
     always,
     listed,
 )
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sympy_form import Symbolic, to_sympy
@@ -41,6 +42,7 @@ class Parameters(Symbolic):
         """The total as a sympy expression."""
         return to_sympy(self.poly)
 
+    @at_sizes
     def at(self, **sizes: int) -> int:
         """The total at integer sizes."""
         return self.poly.at(sizes)

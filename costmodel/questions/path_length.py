@@ -34,6 +34,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.questions.question import Answers, Figure, Question
 from costmodel.questions.subject import system_of
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import implied, infeasible
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import call
@@ -54,6 +55,7 @@ class PathLength(Symbolic):
         """The hops as a sympy expression."""
         return self.exact.expr
 
+    @at_sizes
     def at(self, **sizes: int) -> int:
         """The hops at integer sizes."""
         return self.exact.at(sizes)

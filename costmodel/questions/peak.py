@@ -35,6 +35,7 @@ from costmodel.questions.question import (
     in_bytes,
 )
 from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import nonnegative
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
@@ -72,10 +73,12 @@ class Peak(Symbolic):
     gradients: Poly
     """Entries of the gradients of parameters."""
 
+    @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> int:
         """The largest live set at integer sizes, for `b` sequences, without what stands apart."""
         return max(moment.at({**sizes, "b": b}) for moment in self.moments)
 
+    @at_sizes
     def when(self, *, b: int = 1, **sizes: int) -> str:
         """The equation that runs while the most is held; the first one of several."""
         return max(self.moments, key=lambda m: m.at({**sizes, "b": b})).equation

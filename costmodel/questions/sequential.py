@@ -22,6 +22,7 @@ from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.questions.question import Answers, Figure, Question, Tally
 from costmodel.questions.span import RULES, reduced
 from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import Depth
@@ -51,6 +52,7 @@ class Sequential(Symbolic):
         """The steps as a sympy expression."""
         return self.exact.expr
 
+    @at_sizes
     def at(self, **sizes: int) -> int:
         """The steps at integer sizes."""
         return max(term.at(sizes) for term in self.terms)

@@ -44,6 +44,7 @@ from costmodel.program.trip_count import levels as levels_of, number_kept, numbe
 from costmodel.program.wellformed import whole
 from costmodel.questions.question import Answers, Figure, Largest, Question, Tally, always
 from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import (
     Constraints,
     infeasible,
@@ -85,6 +86,7 @@ class Span(Symbolic):
         result: sympy.Expr = sympy.Max(*map(to_sympy, self.terms))
         return result
 
+    @at_sizes
     def at(self, **sizes: int) -> int:
         """The span at integer sizes."""
         return max(term.at(sizes) for term in self.terms)

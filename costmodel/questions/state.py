@@ -32,6 +32,7 @@ from costmodel.questions.question import (
     in_bytes,
 )
 from costmodel.questions.subject import system_of
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
@@ -63,6 +64,7 @@ class State(Symbolic):
         """The total as a sympy expression in t and the sizes."""
         return self.exact.expr
 
+    @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> int:
         """Elements at integer sizes, for `b` sequences."""
         return b * self.exact.at(sizes)

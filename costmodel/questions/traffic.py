@@ -39,6 +39,7 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.state import entries, gathered, held, variables_in
 from costmodel.questions.subject import Training, asked, system_of
+from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total, union_size
@@ -98,6 +99,7 @@ class Traffic:
         )
         return rf"$\begin{{aligned}} {body} \end{{aligned}}$"
 
+    @at_sizes
     def at(
         self,
         *,

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
+from costmodel.errors import SizeError
 from costmodel.symbolic.effort import spend
 from costmodel.symbolic.sizes import LETTERS, ceil_log2
 
@@ -561,7 +562,7 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
     try:
         return sizes[atom]
     except KeyError:
-        raise ValueError(f"no value for size {atom_name(atom)}") from None
+        raise SizeError(f"no value for size {atom_name(atom)}") from None
 
 
 def size(letter: str) -> Poly:

@@ -56,6 +56,12 @@ LARGEST = 2**40
 """Larger sizes are refused as typing errors (an axis of a petabyte)."""
 
 
+def known(letter: str) -> None:
+    """Raise SizeError for a letter that is no size."""
+    if letter not in LETTERS:
+        raise SizeError(f"unknown size '{letter}': the letters are {', '.join(LETTERS)}")
+
+
 def checked(sizes: Mapping[str, int]) -> dict[str, int]:
     """Return `sizes` after checking that every value is an integer in 1..2**40.
 
@@ -63,9 +69,7 @@ def checked(sizes: Mapping[str, int]) -> dict[str, int]:
         SizeError: one sentence naming the letter, what was expected and what came.
     """
     for letter, value in sizes.items():
-        if letter not in LETTERS:
-            known = ", ".join(LETTERS)
-            raise SizeError(f"unknown size '{letter}': the letters are {known}")
+        known(letter)
         if isinstance(value, bool) or not isinstance(value, int):
             raise SizeError(f"size {letter} must be a positive integer, got {value!r}")
         if not 1 <= value <= LARGEST:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name, sorted_terms
-from costmodel.symbolic.sizes import ceil_log2
+from costmodel.symbolic.sizes import ceil_log2, known
 
 if TYPE_CHECKING:
     import sympy
 
 
 def to_sympy(poly: Poly) -> sympy.Expr:
-    """A polynomial as a sympy expression over positive integer symbols."""
+    """A polynomial as a sympy expression over the size letters."""
     import sympy
 
     total: sympy.Expr = sympy.Integer(0)
@@ -26,10 +27,10 @@ def to_sympy(poly: Poly) -> sympy.Expr:
 
 
 def symbol(letter: str) -> sympy.Symbol:
-    """The sympy symbol of a size letter: positive and integer."""
+    """The sympy symbol of a size letter: the plain one, which `subs("l", 3)` means."""
     import sympy
 
-    return sympy.Symbol(letter, positive=True, integer=True)
+    return sympy.Symbol(letter)
 
 
 def _atom_sympy(atom: str) -> sympy.Expr:
@@ -73,7 +74,8 @@ def ceil_log2_sympy() -> Any:
 
 
 class Symbolic:
-    """A derived answer: `.expr` (sympy), `.at(l=128, ...)` (int); notebooks show LaTeX."""
+    """A derived answer: `.expr` (sympy), `.at(l=128, ...)` (int; arrays where a size is one),
+    `.subs(l=128)` (sympy); notebooks show LaTeX."""
 
     @property
     def expr(self) -> sympy.Expr:
@@ -83,6 +85,17 @@ class Symbolic:
     def at(self, **sizes: int) -> int:
         """The answer at integer sizes."""
         raise NotImplementedError
+
+    def subs(self, sizes: Mapping[str, object] | None = None, /, **more: object) -> sympy.Expr:
+        """`.expr` with numbers or formulas in place of some sizes, by letter.
+
+        Raises:
+            SizeError: an unknown letter.
+        """
+        given = {**{str(letter): value for letter, value in (sizes or {}).items()}, **more}
+        for letter in given:
+            known(letter)
+        return self.expr.subs(given)
 
     def _repr_latex_(self) -> str:
         import sympy

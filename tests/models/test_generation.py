@@ -146,7 +146,7 @@ def test_networks_that_generate_nothing() -> None:
 def test_every_mixer_generates_as_its_steps_cost_or_says_why_not(name: str) -> None:
     """The closed sum over steps, with its first steps and windows, for every built-in mixer."""
     net = networks.model("decoder", mixers=(name,), positions="none")
-    sizes = {entry.letter: entry.default or 1 for entry in LETTERS.values()}
+    sizes = {entry.letter: entry.default or 1 for entry in LETTERS.values() if entry.letter != "h"}
     sizes |= {"L": 2, "l": 40, "d": 12, "f": 48, "n": 2, "u": 11, "w": 3, "C": 4, "g": 1}
     if reason := answers(net.uses[2].mixer, net.uses[2].mixer.default_form, "inference",
                          Convention()).unanswered:  # fmt: skip

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from costmodel.errors import Unanswered
 from costmodel.language.functions import CLASSES
 from costmodel.program.conventions import PEERS
+from costmodel.symbolic.at_sizes import at_sizes, nonzero
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sympy_form import Symbolic
 
@@ -66,7 +67,7 @@ class CountsAt:
     @property
     def other(self) -> dict[str, int]:
         """Every other operation by name, zeros left out."""
-        return {c: n for c, n in self.classes.items() if c not in CLASSES and n}
+        return {c: n for c, n in self.classes.items() if c not in CLASSES and nonzero(n)}
 
     @property
     def total(self) -> int:
@@ -162,6 +163,7 @@ class Counts(Symbolic):
         body = r" \\ ".join(rf"\text{{{name}}} &= {sympy.latex(e)}" for name, e in lines)
         return rf"$\begin{{aligned}} {body} \end{{aligned}}$"
 
+    @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
         """Integers at given sizes; work on the input is done for each of `b` sequences."""
         values = {c: e.at(sizes) * b for c, e in self.classes.items()}

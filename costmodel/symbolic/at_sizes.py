@@ -1,0 +1,91 @@
+"""What is an answer at sizes, where these are whole numbers, or arrays of them?
+
+Sizes are refused that are no positive integers, have a letter that there is not, or do not go
+together: heads are parts of the model width. Arrays of sizes are taken element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from costmodel.errors import SizeError
+from costmodel.symbolic.sizes import LETTERS, checked
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+LARGEST_INTEGER = 2**63 - 1
+"""An array with a larger number holds Python's integers."""
+
+
+def at_sizes(method: M) -> M:
+    """A method that takes sizes by letter: it is given checked integers, and where a size is a list
+    or an array, its answers at the elements become arrays of the same shape.
+
+    Raises:
+        SizeError: one sentence that names the size.
+    """
+    options = (getattr(method, "__kwdefaults__", None) or {}).keys() - LETTERS.keys()
+
+    @wraps(method)
+    def asked(answer: object, /, **given: Any) -> Any:
+        rest = {name: given.pop(name) for name in options & given.keys()}
+
+        def one(sizes: Mapping[str, int]) -> Any:
+            return method(answer, **_together(sizes), **rest)
+
+        plain = all(isinstance(size, int) for size in given.values())
+        return one(given) if plain else _each(one, given)
+
+    return cast(M, asked)
+
+
+def nonzero(number: Any) -> bool:
+    """Whether a number, or any of an array, is not 0."""
+    return bool(number.any() if hasattr(number, "any") else number)
+
+
+def _together(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes, refused where they cannot all be so."""
+    found = checked(sizes)
+    d, n = found.get("d", 0), found.get("n", 1)
+    if d % n:
+        raise SizeError(f"size d is divided among n heads: {d} is no multiple of n = {n}")
+    if "h" in found and not ("n" in found and found["h"] * n == d):
+        raise SizeError(f"size h is d/n: give d and n, not h = {found['h']}")
+    return found
+
+
+def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> Any:
+    """The answers at every element of arrays of sizes that are broadcast to one shape."""
+    import numpy as np
+
+    arrays = [np.asarray(size) for size in sizes.values()]
+    try:
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        shapes = ", ".join(f"{x} of {a.shape}" for x, a in zip(sizes, arrays, strict=True))
+        raise SizeError(f"arrays of sizes have shapes that do not fit together: {shapes}") from None
+    columns = [np.broadcast_to(array, shape).ravel().tolist() for array in arrays]
+    found = [one(dict(zip(sizes, chosen, strict=True))) for chosen in zip(*columns, strict=True)]
+    if not found:
+        raise SizeError("an array of sizes is empty")
+    return _stacked(found, shape) if shape else found[0]
+
+
+def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Answers at several sizes as one whose numbers are arrays."""
+    import numpy as np
+
+    first = found[0]
+    if isinstance(first, Mapping):
+        names = dict.fromkeys(name for one in found for name in one)
+        return {name: _stacked([one.get(name, 0) for one in found], shape) for name in names}
+    if is_dataclass(first) and not isinstance(first, type):
+        parts = {f.name: [getattr(one, f.name) for one in found] for f in fields(first)}
+        held = {k: p for k, p in parts.items() if isinstance(p[0], Mapping) or is_dataclass(p[0])}
+        return replace(first, **{name: _stacked(part, shape) for name, part in held.items()})
+    large = isinstance(first, int) and max(found) > LARGEST_INTEGER
+    return np.array(found, dtype=object if large else None).reshape(shape)

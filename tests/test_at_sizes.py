@@ -1,0 +1,93 @@
+"""What do answers give at sizes that are arrays, that do not go together, or that there are not?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+
+import costmodel as cm
+from costmodel.errors import SizeError
+from costmodel.networks import model
+
+SIZES = {"d": 6, "n": 2, "t": 3}
+
+ASKED: dict[str, Callable[[], Any]] = {
+    name: lambda name=name: getattr(cm, name)(cm.mixer("self-attention"))  # type: ignore[misc]
+    for name in (
+        "count", "span", "sequential", "path_length", "state", "parameters", "activations", "peak",
+        "traffic",
+    )
+}  # fmt: skip
+ASKED["network"] = lambda: model("gpt-2").count("training")
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("lengths", [[1, 2, 4], np.array([[1, 2], [4, 1]]), np.array([5])])
+def test_an_array_of_sizes_gives_an_array(name: str, lengths: Any) -> None:
+    answer = ASKED[name]()
+    found = answer.at(l=lengths, **SIZES)
+    for where in np.ndindex(np.shape(lengths)):
+        one = answer.at(l=int(np.asarray(lengths)[where]), **SIZES)
+        assert _numbers(found, where) == _numbers(one, None)
+
+
+def _numbers(answer: Any, where: tuple[int, ...] | None) -> Any:
+    if isinstance(answer, dict):
+        return {name: _numbers(value, where) for name, value in answer.items()}
+    if hasattr(answer, "by_class"):
+        return _numbers({**answer.by_class(), "all": answer.total}, where)
+    return answer if where is None else answer[where]
+
+
+def test_arrays_are_broadcast_and_numpy_integers_taken() -> None:
+    count: Any = ASKED["count"]()
+    grid = count.at(l=np.array([1, 2])[:, None], d=[2, 4, 8], n=np.int64(2)).total
+    assert grid.shape == (2, 3)
+    assert grid[1, 2] == count.at(l=2, d=8, n=2).total
+    assert isinstance(count.at(l=np.int64(4), d=4, n=2).total, int)
+    assert count.at(l=4, d=6, n=2, h=3) == count.at(l=4, d=6, n=2)
+
+
+def test_large_numbers_stay_exact() -> None:
+    count: Any = cm.count(cm.mixer("she"))
+    found = count.at(l=[2, 2**30], d=2**20).mul
+    assert list(found) == [count.at(l=long, d=2**20).mul for long in (2, 2**30)]
+    assert found[1] > 2**64
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"d": 128, "n": 7}, "size d is divided among n heads: 128 is no multiple of n = 7"),
+        ({"zz": 3}, "unknown size 'zz': the letters are b, l, "),
+        ({"l": 4.0}, "size l must be a positive integer, got 4.0"),
+        ({"l": "4"}, "size l must be a positive integer, got '4'"),
+        ({"l": 0}, "size l must lie in 1..2\\*\\*40, got 0"),
+        ({"h": 2}, "size h is d/n: give d and n, not h = 2"),
+        ({"l": [1, 2], "b": [1, 2, 3]}, "shapes that do not fit together: "),
+        ({"l": []}, "an array of sizes is empty"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(name: str, sizes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SizeError, match=said):
+        ASKED[name]().at(**{"l": 4, **SIZES, **sizes})
+
+
+def test_a_size_that_lacks_is_named() -> None:
+    with pytest.raises(SizeError, match="no value for size n"):
+        cm.count(cm.mixer("self-attention")).at(l=4, d=8)
+
+
+def test_expressions_take_letters() -> None:
+    found = cm.count(cm.mixer("self-attention"))
+    assert found.mul.subs({"l": 2, "d": 3}) == found.at(l=2, d=3, n=1).mul
+    assert found.mul.subs(sympy.Symbol("l"), 0) == 0
+    assert found.subs({"l": 2}, d=3, n=1) == found.at(l=2, d=3, n=1).total
+    assert str(cm.state(cm.mixer("self-attention")).subs(t="l")) == "2*d*l"
+    with pytest.raises(SizeError, match="unknown size 'zz'"):
+        found.subs(zz=3)
