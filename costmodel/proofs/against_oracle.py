@@ -50,6 +50,7 @@ class OracleComparison:
     refused: list[str] = field(default_factory=list)
     compared: dict[str, None] = field(default_factory=dict)
     """The questions that were answered and compared, without the position t."""
+    _about: dict[str, Answers] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Take the default form."""
@@ -61,8 +62,12 @@ class OracleComparison:
         return (self.accounting, *self.rewrites)
 
     def about(self, phase: str) -> Answers:
-        """The derived answers about a phase, derived anew."""
-        return Answers(self.mixer, self.form, phase, convention(self.convention))
+        """The derived answers about a phase, derived once for all sizes, and anew for every
+        comparison."""
+        if phase not in self._about:
+            convened = convention(self.convention)
+            self._about[phase] = Answers(self.mixer, self.form, phase, convened)
+        return self._about[phase]
 
     def check(self, question: str, derive: Callable[[], object], executed: object) -> None:
         """Compare one derived answer with the executed one."""

@@ -68,8 +68,11 @@ class GradientComparison(OracleComparison):
     def _slopes(
         self, system: System, done: Execution, sizes: Sizes
     ) -> dict[str, tuple[Callable[[], str], str]]:
-        """For every array with a gradient: how to derive the slope along one direction, and the
-        difference quotient of the result (the output, or its loss) along the same direction."""
+        """For every array with a gradient: how what is derived differs from what is executed, and
+        how what is executed differs from differences of the result (the output, or its loss); ""
+        if it does not. Arrays are changed all at once, and one by one where that differs."""
+        import numpy as np
+
         arrays = dict(done.arrays)
         given = arrays.pop(system.given.name)
         names = tuple(self.rewrites)
@@ -83,19 +86,31 @@ class GradientComparison(OracleComparison):
             known = {**arrays, **changed, system.given.name: given}
             return evaluate_system(system.forward, known, sizes)[system.mixer.role("output").name]
 
-        for name, slope in self._executed_gradients(system, done):
-            values, along = arrays[name], _direction(arrays[name])
-            ends = [output({name: values + sign * STEP * along}) for sign in (1, -1)]
-            quotient = float(((ends[0] - ends[1]) / (2 * STEP) * given).sum())
-            executed = float((slope * along).sum())
-            close = abs(quotient - executed) <= TOLERANCE * max(1.0, abs(quotient))
+        slopes = dict(self._executed_gradients(system, done))
 
-            def evaluated(name: str = name, slope: Any = slope, said: str = str(quotient)) -> str:
+        def apart(names: Collection[str]) -> str:
+            """How the slope along a random direction of some arrays at once differs from the
+            difference quotient of the result; "" if it does not."""
+            random = np.random.default_rng(0)
+            along = {name: random.uniform(-1, 1, arrays[name].shape) for name in names}
+            ends = [
+                output({name: arrays[name] + sign * STEP * way for name, way in along.items()})
+                for sign in (1, -1)
+            ]
+            quotient = float(((ends[0] - ends[1]) / (2 * STEP) * given).sum())
+            executed = sum(float((slopes[name] * way).sum()) for name, way in along.items())
+            close = abs(quotient - executed) <= TOLERANCE * max(1.0, abs(quotient))
+            return "" if close else f"{executed} along a direction, by differences {quotient}"
+
+        alike = not apart(slopes)
+        for name, slope in slopes.items():
+
+            def evaluated(name: str = name, slope: Any = slope) -> str:
                 value = derived().get(name, 0 * slope)
                 same = abs(value - slope).max() <= TOLERANCE * max(1.0, abs(slope).max())
-                return said if same else f"{value.tolist()}, executed {slope.tolist()}"
+                return "" if same else f"{value.tolist()}, executed {slope.tolist()}"
 
-            found[name] = (evaluated, str(quotient if close else executed))
+            found[name] = (evaluated, "" if alike else apart([name]))
         return found
 
     def _executed_gradients(
@@ -124,11 +139,3 @@ def _rows_alike(arrays: Values, system: System) -> Values:
     is that of the deepest gradient of a maximum, which depends on which entry is the largest."""
     name = system.mixer.role("input").name
     return {**arrays, name: arrays[name] * 0 + arrays[name][:1]}
-
-
-def _direction(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A random direction, the same at every call."""
-    import numpy as np
-
-    direction: np.ndarray[Any, Any] = np.random.default_rng(0).uniform(-1, 1, values.shape)
-    return direction
