@@ -109,7 +109,7 @@ def test_an_index_of_one_value_carries_a_bound_with_a_stride() -> None:
 DEPTHS = {"span", "sequential operations", "steps of the critical path"}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     chunk_systems.mixers(chunk_systems.PLACED),
     st.lists(chunk_systems.sizes(), min_size=2, max_size=2),

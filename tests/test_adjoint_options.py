@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import cycle
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from costmodel.errors import ConventionError, EquationError, Unanswered
 from costmodel.language import nodes
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import gradient_name
-from costmodel.mixers import builtin
+from costmodel.mixers import builtin, names
 from costmodel.networks.part_costs import counting
 from costmodel.oracle.execute import Execution, execute, random_arrays, run
 from costmodel.oracle.scalars import Instance
@@ -40,11 +40,15 @@ SIZES = (
     {"l": 5, "d": 4, "n": 2, "k": 3, "C": 2},
 )
 FORMS = small.forms()
+T = TypeVar("T")
 
 
-def in_turn(others: Iterable[str]) -> list[tuple[str, str, str]]:
+def in_turn(others: Iterable[T]) -> list[tuple[str, str, T]]:
     """Every form with one of these."""
     return [(*form, other) for form, other in zip(FORMS, cycle(others))]
+
+
+EACH_AT_A_SIZE = pytest.mark.parametrize(("name", "form", "sizes"), in_turn(SIZES), ids=str)
 
 
 def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -67,21 +71,16 @@ def agree(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     assert made.refused == []
 
 
-@pytest.mark.parametrize(("name", "form"), FORMS)
-def test_everything_recomputed_equals_its_execution(name: str, form: str) -> None:
-    agree(name, form, ("recompute=all",))
-
-
-@pytest.mark.parametrize(("name", "form"), FORMS)
-def test_some_arrays_recomputed_equal_their_execution(name: str, form: str) -> None:
-    agree(name, form, tuple(f"recompute={array}" for array in some(builtin(name), form)))
-
-
-@pytest.mark.parametrize(("name", "form", "only"), in_turn(WANTED))
-def test_some_gradients_equal_their_execution(name: str, form: str, only: str) -> None:
-    if only == "parameters" and not builtin(name).parameters:
+@pytest.mark.parametrize(
+    ("name", "form", "option"), in_turn(("recompute=all", "only=parameters", "some", "only=inputs"))
+)
+def test_every_form_under_an_option_equals_its_execution(name: str, form: str, option: str) -> None:
+    """The options act on a system of equations by its references alone: each takes a quarter of the
+    forms, and random systems all of them."""
+    if option == "only=parameters" and not builtin(name).parameters:
         pytest.skip("the mixer has no parameters: refused, see below")
-    agree(name, form, (f"only={only}",))
+    again = tuple(f"recompute={array}" for array in some(builtin(name), form))
+    agree(name, form, again if option == "some" else (option,))
 
 
 @pytest.mark.parametrize("rewrite", ["safe-softmax", "dense", "softmax-gradient"])
@@ -95,7 +94,7 @@ CHOICES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes(), CHOICES | st.just(("some",)))
 def test_random_systems(mixer: Mixer, sizes: dict[str, int], choice: tuple[str, ...]) -> None:
     if choice == ("some",):
@@ -151,8 +150,7 @@ def forward_operations(mixer: Mixer, form: str, arrays: Collection[str], sizes: 
     return operations([i for i in done.instances if i.equation in numbers])
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@EACH_AT_A_SIZE
 def test_counts_grow_by_what_is_recomputed(name: str, form: str, sizes: Mapping[str, int]) -> None:
     """By the forward operations of the arrays that are computed again, each as often as there; and
     what is kept is inputs alone if that is everything."""
@@ -196,8 +194,7 @@ def needed(done: Execution, system: System, only: str) -> dict[int, Instance]:
     return found
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@EACH_AT_A_SIZE
 def test_nothing_is_computed_that_no_wanted_gradient_needs(
     name: str, form: str, sizes: Mapping[str, int]
 ) -> None:
@@ -499,10 +496,10 @@ def test_an_array_that_the_baseline_lacks_leaves_no_ratio(
     assert row["total"] > 0
 
 
-@pytest.mark.parametrize(("name", "form", "phase"), in_turn(["backward", "training-step"]))
-def test_every_form_is_explained(name: str, form: str, phase: str) -> None:
+@pytest.mark.parametrize(("name", "phase"), [*zip(names(), cycle(["backward", "training-step"]))])
+def test_every_mixer_is_explained(name: str, phase: str) -> None:
     """Equations, shares and memory with what is computed again; an array has a name of its own."""
-    found = builtin(name)
+    found, form = builtin(name), builtin(name).default_form
     sizes = one_combination(found, given_sizes({}))
     asked = convention("recompute=all,only=inputs")
     parts = Explanation(found, form, (phase,), sizes, asked, None, "adamw").parts()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -76,8 +77,11 @@ def apart(mixer: Mixer, form: str, sizes: Mapping[str, int], loss: str = "") -> 
     return found
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize(("name", "form"), small.forms())
+@pytest.mark.parametrize(
+    ("name", "form", "sizes"),
+    [(*form, sizes) for form, sizes in zip(small.forms(), cycle(SIZES))],
+    ids=str,
+)
 def test_a_batch_costs_what_its_execution_does(
     name: str, form: str, sizes: Mapping[str, int]
 ) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import cli
 import costmodel as cm
 from costmodel.errors import ConventionError, EquationError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
-from costmodel.mixers import builtin
+from costmodel.mixers import builtin, names
 from costmodel.networks import parts
 from costmodel.oracle.execute import random_arrays, run
 from costmodel.program import losses
@@ -48,9 +49,11 @@ SIZES = (
 EVERY = pytest.mark.parametrize("loss", LOSSES)
 IN_TURN = pytest.mark.parametrize(
     ("name", "form", "loss"),
-    [(*form, (*LOSSES,)[k % len(LOSSES)]) for k, form in enumerate(FORMS)],
+    [(*form, loss) for form, loss in zip(FORMS, cycle(LOSSES))],
 )
 """Every form with one of the losses, which touch the output alone."""
+ONE_FORM = pytest.mark.parametrize(("name", "loss"), [*zip(names(), cycle(LOSSES))])
+"""Every mixer's default form with one of the losses."""
 SOME = ("self-attention", "she", "gru", "linear-attention", "restricted-attention")
 
 
@@ -68,15 +71,24 @@ def made(mixer: Mixer, form: str, *names: str, accounting: str = "strict") -> Gr
     return found
 
 
-@IN_TURN
-def test_costs_and_gradients_equal_their_execution(name: str, form: str, loss: str) -> None:
+@ONE_FORM
+def test_costs_and_gradients_equal_their_execution(name: str, loss: str) -> None:
     """Counts, span, traffic, what is kept; gradients besides equal differences of the loss."""
-    assert made(builtin(name), form, f"loss={loss}").refused == []
+    mixer = builtin(name)
+    assert made(mixer, mixer.default_form, f"loss={loss}").refused == []
 
 
-@EVERY
-@pytest.mark.parametrize("other", ["recompute=all", "only=inputs", "safe-softmax", "dense"])
-@pytest.mark.parametrize("name", SOME)
+OTHERS = ("recompute=all", "only=inputs", "safe-softmax", "dense")
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "loss"),
+    [
+        (name, other, (*LOSSES,)[(k + place) % len(LOSSES)])
+        for k, name in enumerate(SOME)
+        for place, other in enumerate(OTHERS)
+    ],
+)
 def test_beside_other_conventions(name: str, other: str, loss: str) -> None:
     """The maximum of a row of scores is refused where its entry gets gradients from later rows."""
     mixer = builtin(name)
@@ -92,7 +104,7 @@ def test_by_mac(loss: str) -> None:
     assert made(builtin("she"), "direct", f"loss={loss}", accounting="mac").refused == []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes(), st.sampled_from(sorted(LOSSES)))
 def test_random_systems(mixer: Mixer, sizes: dict[str, int], loss: str) -> None:
     found = GradientComparison(mixer, "direct", (f"loss={loss}",))
@@ -167,8 +179,7 @@ BACKWARD: Mapping[str, Callable[[int, int], dict[str, int]]] = {
 }
 
 
-@EVERY
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@IN_TURN
 def test_counts_grow_by_those_of_the_loss(name: str, form: str, loss: str) -> None:
     """By its own operations and no other, for each of b sequences, in every form of every mixer."""
     mixer = builtin(name)
@@ -404,13 +415,14 @@ def test_an_unknown_loss_lists_the_known_ones() -> None:
         cm.count(builtin("she"), "backward", loss="hinge")
 
 
-@IN_TURN
-def test_every_form_is_explained(name: str, form: str, loss: str) -> None:
+@EVERY
+@pytest.mark.parametrize("name", SOME)
+def test_it_is_explained(name: str, loss: str) -> None:
     """The equations of the loss, and that it is counted."""
     phase = dict(zip(LOSSES, TRAINING_STEP, strict=True))[loss]
     found = builtin(name)
     sizes = one_combination(found, given_sizes({}))
-    asked = convention(f"loss={loss},recompute=all")
+    asked, form = convention(f"loss={loss},recompute=all"), found.default_form
     text = write(
         Document(Explanation(found, form, (phase,), sizes, asked, None).parts), "markdown", Page()
     )

@@ -11,7 +11,7 @@ import cli
 import costmodel as cm
 from costmodel.proofs.check import prove
 from profiler.proofs.equality import prove_mixer
-from tests.profiler.test_reconcile import reconciled
+from tests.ladders import reconciled
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -21,55 +21,46 @@ from costmodel.symbolic.sizes import ceil_log2
 from tests import chunk_systems, systems
 from tests.small import complete, has_inference
 
-SIZES = (
-    {"l": 1, "d": 1, "n": 1},
-    {"l": 5, "d": 6, "n": 2},
-    {"l": 3, "d": 7, "n": 7},
-    {"l": 4, "d": 3, "n": 1},
-)
-"""Distinct small primes, so that swapped axes cannot cancel; size 1; a power of two."""
+SIZES = {"l": 5, "d": 6, "n": 2}
 
 REWRITES = (
-    (),
     ("dense",),
     ("safe-softmax",),
+    ("zero-state",),
     ("dense", "safe-softmax", "scale=mul"),
     ("scale=mul",),
+    ("dense", "zero-state"),
     ("scale=folded",),
 )
 FORMS = [(name, form) for name in names() for form in builtin(name).forms]
 
 
-@pytest.mark.parametrize("rewrites", REWRITES, ids=lambda r: ",".join(r) or "strict")
-@pytest.mark.parametrize(("name", "form"), FORMS)
-def test_every_mixer_form_and_rewrite(name: str, form: str, rewrites: tuple[str, ...]) -> None:
-    """Counts per class, once, span, traffic, state, one token at every t, and the values; of the
-    forms that a rewrite changes."""
-    written = builtin(name).forms[form]
-    if rewrites and lower(written, rewrites).equations == lower(written).equations:
-        return
-    for sizes in (complete(builtin(name), x) for x in (SIZES[1:2] if rewrites else SIZES)):
-        assert differences(builtin(name), sizes, form=form, rewrites=rewrites) == [], sizes
+def rewritten() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Every form under half of the rewrites that change it, the next form under the other half."""
+    for k, (name, form) in enumerate(FORMS):
+        written = builtin(name).forms[form]
+        plain = lower(written).equations
+        changing = [r for r in REWRITES if lower(written, r).equations != plain]
+        yield from ((name, form, rewrites) for rewrites in changing[k % 2 :: 2])
 
 
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize(("name", "form", "rewrites"), [*rewritten()])
+def test_forms_under_rewrites(name: str, form: str, rewrites: tuple[str, ...]) -> None:
+    """Counts per class, once, span, traffic, state, one token at every t, and the values. Without
+    rewrites they are among the proofs that every built-in mixer passes."""
+    sizes = complete(builtin(name), SIZES)
+    assert differences(builtin(name), sizes, form=form, rewrites=rewrites) == []
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS[::2])
 def test_multiply_accumulate(name: str, form: str) -> None:
-    sizes = complete(builtin(name), SIZES[1])
+    sizes = complete(builtin(name), SIZES)
     assert differences(builtin(name), sizes, form=form, accounting="mac") == []
-
-
-@pytest.mark.parametrize("name", names())
-@given(l=st.integers(1, 5), n=st.integers(1, 3), h=st.integers(1, 3))
-@settings(max_examples=4)
-def test_any_size(name: str, l: int, n: int, h: int) -> None:
-    for form in builtin(name).forms:
-        sizes = complete(builtin(name), {"l": l, "d": n * h, "n": n})
-        assert differences(builtin(name), sizes, form=form) == []
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_batch_multiplies_what_depends_on_the_input(name: str, form: str) -> None:
-    mixer, sizes = builtin(name), complete(builtin(name), SIZES[1])
+    mixer, sizes = builtin(name), complete(builtin(name), SIZES)
     run = execute(mixer.forms[form], sizes)
     counts = cm.count(mixer, form=form).at(**sizes, b=3)
     once = sum(run.once().values())
@@ -85,7 +76,7 @@ CAUSAL = [(name, form) for name, form in FORMS if has_inference(builtin(name), f
 
 @pytest.mark.parametrize(("name", "form"), CAUSAL)
 def test_batch_multiplies_the_state(name: str, form: str) -> None:
-    mixer, sizes = builtin(name), complete(builtin(name), SIZES[1])
+    mixer, sizes = builtin(name), complete(builtin(name), SIZES)
     run = execute(mixer.forms[form], sizes, length=7)
     assert cm.state(mixer, form).at(**sizes, t=3, b=64) == 64 * run.state(3)
 
@@ -106,15 +97,15 @@ def test_one_token_is_the_difference_of_two_lengths(name: str, form: str) -> Non
 def test_a_token_past_the_length() -> None:
     """Self-attention has no array of extent l that a token past l would exceed."""
     mixer = builtin("self-attention")
-    run = execute(mixer.forms["direct"], SIZES[1], length=9)
-    token = cm.count(mixer, "inference").at(**{**SIZES[1], "t": 8})
+    run = execute(mixer.forms["direct"], SIZES, length=9)
+    token = cm.count(mixer, "inference").at(**{**SIZES, "t": 8})
     found = {name: number for name, number in token.by_class().items() if number}
     assert found == run.counts_inference(8)
 
 
 @pytest.mark.parametrize("name", names())
 def test_parameters_are_the_entries_of_the_arrays(name: str) -> None:
-    mixer, sizes = builtin(name), complete(builtin(name), SIZES[1])
+    mixer, sizes = builtin(name), complete(builtin(name), SIZES)
     run = execute(mixer.forms[mixer.default_form], sizes)
     held = sum(run.arrays[array.name].size for array in mixer.parameters)
     assert cm.parameters(mixer).at(**sizes) == held
@@ -123,11 +114,20 @@ def test_parameters_are_the_entries_of_the_arrays(name: str) -> None:
 RANDOM_REWRITES = st.sampled_from([(), ("dense",), ("safe-softmax",), ("scale=folded",)])
 
 
-@given(mixer=systems.mixers(), sizes=systems.sizes(), rewrites=RANDOM_REWRITES)
-@settings(max_examples=120)
-def test_random_systems(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]) -> None:
-    """Whatever the rules answer about a system of the language is what its execution counts."""
-    assert OracleComparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes
+def test_random_systems() -> None:
+    """Whatever the rules answer about a system of the language is what its execution counts. A
+    refusal is honest, but the comparisons would prove nothing if most were refusals."""
+    asked: Counter[bool] = Counter()
+
+    @given(mixer=systems.mixers(), sizes=systems.sizes(), rewrites=RANDOM_REWRITES)
+    @settings(max_examples=80)
+    def ask(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]) -> None:
+        made = OracleComparison(mixer, rewrites=rewrites).at(sizes)
+        assert made.apart == [], sizes
+        asked[bool(made.refused)] += 1
+
+    ask()
+    assert asked[True] <= 0.3 * asked.total()
 
 
 @given(
@@ -143,7 +143,7 @@ def test_random_causal_systems(
 
 
 @given(mixer=chunk_systems.mixers(chunk_systems.PLACED), sizes=chunk_systems.sizes())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_random_systems_in_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
     """How deep a row is depends on its place in a chunk, however it is written and read."""
     assert OracleComparison(mixer).at(sizes).apart == [], sizes
@@ -158,19 +158,6 @@ def test_few_questions_about_one_token_of_chunks_are_left_open() -> None:
     def ask(mixer: Mixer, sizes: dict[str, int]) -> None:
         refused = OracleComparison(mixer).at(sizes).refused
         asked[any(" at t=" in question for question in refused)] += 1
-
-    ask()
-    assert asked[True] <= 0.3 * asked.total()
-
-
-def test_few_questions_about_random_systems_are_left_open() -> None:
-    """A refusal is honest, but the comparisons above would prove nothing if most were refusals."""
-    asked: Counter[bool] = Counter()
-
-    @given(mixer=systems.mixers(), sizes=systems.sizes())
-    @settings(max_examples=60)
-    def ask(mixer: Mixer, sizes: dict[str, int]) -> None:
-        asked[bool(OracleComparison(mixer).at(sizes).refused)] += 1
 
     ask()
     assert asked[True] <= 0.3 * asked.total()
@@ -206,7 +193,7 @@ def test_both_sides_of_a_breakpoint(l: int, w: int) -> None:
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_expressions_and_integers_are_one_answer(name: str, form: str) -> None:
-    mixer, sizes = builtin(name), complete(builtin(name), SIZES[1])
+    mixer, sizes = builtin(name), complete(builtin(name), SIZES)
     counts = cm.count(mixer, form=form)
     assert _number(counts.total, sizes) == counts.at(**sizes).total
 

@@ -44,7 +44,7 @@ def test_cut_sequences(
     """Chunks and windows of one row, that divide the length or do not, as long as it and longer."""
     mixer = cm.mixer(name)
     derived = cm.span(mixer, phase, form, ("strict", *rewrites))
-    for length in (1, 2, 3, 4, 6, 7) if rewrites else (1, 2, 3, 4, 5, 6, 7, 9):
+    for length in (1, 3, 4, 7) if rewrites else (1, 2, 3, 4, 5, 7, 9):
         for cut in (1, 2, 3, 4, 8):
             sizes = complete(mixer, {"l": length, letter: cut, "d": 2, "n": 1})
             assert derived.at(**sizes) == executed(mixer, form, phase, sizes, rewrites), sizes

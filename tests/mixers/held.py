@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,15 @@ from torch import Tensor
 
 import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
-from costmodel.proofs.check import Proof
-from profiler.meters.sampler import LatencyLimits
 from profiler.modules import registry
 from profiler.modules.base import SequenceMixer
 from profiler.modules.registry import build
-from profiler.reconcile.ladder import ladders
 from profiler.reconcile.levels import Ladder
-from profiler.run.request import Request
-from profiler.sweep.session import run
+from tests import ladders
 
 Array = NDArray[np.float64]
 Arrays = dict[str, Array]
 Sizes = Mapping[str, int]
-
-BRIEF = LatencyLimits(max_seconds=0.01, warmup_seconds=0.0)
 
 
 def drawn(mixer: str, sizes: Sizes) -> Arrays:
@@ -100,15 +94,6 @@ def gradients_pass(mixer: str, implementation: str, sizes: Sizes) -> bool:
     return torch.autograd.gradcheck(module, (x.requires_grad_(),))
 
 
-def stepless(proofs: Sequence[Proof]) -> set[str]:
-    """The implementations of which only that a step equals `forward` was not asked; all other
-    proofs have to hold."""
-    assert [proof for proof in proofs if proof.passed is False] == []
-    left = {proof.name.partition(": ")[::2] for proof in proofs if proof.passed is None}
-    assert {what for _, what in left} <= {"step equals forward"}
-    return {implementation for implementation, _ in left}
-
-
 def tensors(arrays: Arrays) -> dict[str, Tensor]:
     """The same numbers as tensors."""
     return {name: torch.from_numpy(value) for name, value in arrays.items()}
@@ -120,14 +105,6 @@ def operations(mixer: str, sizes: Sizes, **asked: Any) -> dict[str, int]:
 
 
 def reconciled(mixer: str, sizes: Sizes, phase: str) -> list[Ladder]:
-    """The ladder of every implementation of a mixer, measured here."""
-    equations = cm.mixer(mixer)
-    requests = [
-        Request(equations, described, sizes, phase)
-        for described in registry.implementations(equations).values()
-    ]
-    session = run(requests, limits=BRIEF)
-    assert session.failures == []
-    found, problems = ladders(session.measurements)
-    assert problems == [] and len(found) == len(requests)
-    return found
+    """The ladder of every implementation of a mixer."""
+    found = registry.implementations(cm.mixer(mixer)).values()
+    return [ladders.reconciled(mixer, each, sizes, phase) for each in found]

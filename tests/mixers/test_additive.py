@@ -17,7 +17,6 @@ import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
 from profiler.modules import registry
 from profiler.modules.base import State
-from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -266,22 +265,6 @@ def test_additive_attention_costs_more_than_the_dot_product_by_its_network() -> 
 
 
 # The modules
-
-
-@each_name
-def test_every_proof_holds(name: str) -> None:
-    proofs = prove_mixer(cm.mixer(name))
-    assert [proof for proof in proofs if proof.passed is not True] == []
-    assert {proof.name for proof in proofs} >= {
-        f"{implementation}: {what}"
-        for implementation in IMPLEMENTATIONS
-        for what in (
-            "module equals equations",
-            "dispatched equals executed",
-            "state held equals derived state",
-            "step equals forward",
-        )
-    }
 
 
 @each_name

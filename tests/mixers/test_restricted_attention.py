@@ -17,7 +17,6 @@ import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
 from profiler.modules import registry
 from profiler.modules.base import State
-from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -29,7 +28,6 @@ from tests.mixers.held import (
     module_of,
     operations,
     reconciled,
-    stepless,
 )
 from tests.small import by_sizes
 
@@ -265,17 +263,6 @@ def test_critical_path_and_span(name: str, form: str) -> None:
 
 
 # The modules
-
-
-@each_name
-def test_every_proof_holds(name: str) -> None:
-    proofs = prove_mixer(cm.mixer(name))
-    assert stepless(proofs) == (set(IMPLEMENTATIONS) if name == CENTRED else set())
-    assert {proof.name for proof in proofs} >= {
-        f"{implementation}: {what}"
-        for implementation in IMPLEMENTATIONS
-        for what in ("module equals equations", "dispatched equals executed")
-    }
 
 
 @pytest.mark.parametrize("w", [1, 2, 3, 8])

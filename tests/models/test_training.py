@@ -336,21 +336,20 @@ def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
 @every_kind
 def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -> None:
     counted, choices = part_costs.counting("strict"), net.choices
-    for mixers in (("self-attention",), ("me", "me", "self-attention")):
-        changed = replace(choices, mixers=mixers, form="") if len(mixers) > 1 else choices
-        for layers in (7, 19):
-            many = network(changed, L=layers)
-            at = {**sizes_of(net), "L": layers, "b": 3}
-            graph, again = graph_of(many, counted), repetition(many, layers)
-            assert again is not None or layers <= 5 * changed.period + 2
-            found = largest_live_set(graph, at, recompute)
-            whole = max(
-                _Simulation(graph, at, recompute, layers).during(), key=lambda held: held.elements
-            )
-            assert found == whole
-            tally = _kept_entries(graph, schedule(many, layers), recompute)
-            kept = sum(entries.at(at) * times for (_, entries), times in tally.items())
-            assert kept_activations(graph, recompute).each.at(at) == kept
+    mixed = replace(choices, mixers=("me", "me", "self-attention"), form="")
+    for changed, layers in ((choices, 7), (mixed, 7), (mixed, 19)):
+        many = network(changed, L=layers)
+        at = {**sizes_of(net), "L": layers, "b": 3}
+        graph, again = graph_of(many, counted), repetition(many, layers)
+        assert again is not None or layers <= 5 * changed.period + 2
+        found = largest_live_set(graph, at, recompute)
+        whole = max(
+            _Simulation(graph, at, recompute, layers).during(), key=lambda held: held.elements
+        )
+        assert found == whole
+        tally = _kept_entries(graph, schedule(many, layers), recompute)
+        kept = sum(entries.at(at) * times for (_, entries), times in tally.items())
+        assert kept_activations(graph, recompute).each.at(at) == kept
 
 
 @pytest.mark.parametrize("mixer", ["self-attention", "self-attention,me,she"])

@@ -12,6 +12,7 @@ import torch
 
 import costmodel as cm
 from costmodel.errors import UnknownMixer
+from costmodel.mixers import names
 from costmodel.proofs.check import Proof, prove
 from costmodel.proofs.tried_sizes import sizes_tried
 from costmodel.questions.count import count_equations
@@ -50,11 +51,10 @@ OF_A_MODULE = ("module equals equations", "dispatched equals executed")
 OF_A_TOKEN = ("state held equals derived state", "step equals forward")
 
 
-@pytest.mark.parametrize(
-    "name", ["self-attention", "she", "he-extraction", "me", "recurrent", "convolution-same"]
-)
+@pytest.mark.parametrize("name", names())
 def test_built_in_mixers_hold(name: str) -> None:
-    """One of each kind: every family's own tests ask it of all of theirs."""
+    """Among them: every form's answers, gradients too, are what its execution tallies, and every
+    module dispatches what the equations count."""
     proofs, found = prove_mixer(cm.mixer(name)), implementations(name)
     stepless = {f"{own}: step equals forward" for own, it in found.items() if not it.step_form}
     assert {p.name for p in proofs if p.passed is not True} == stepless

@@ -29,7 +29,7 @@ from profiler.meters.torch_profile import (
     torch_profiled,
 )
 from profiler.modules.registry import implementations
-from tests.profiler.test_reconcile import reconciled
+from tests.ladders import reconciled
 
 
 def fvcore(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> int:

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -16,20 +15,17 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel.oracle.execute import execute
-from profiler.counting.other_counters import PeerCount
 from profiler.modules.described import description_of, executed_classes
 from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.registry import Implementation, implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
-from profiler.reconcile.ladder import ladder
 from profiler.reconcile.levels import Ladder
 from profiler.reconcile.report import document
-from profiler.records.measurement import Measurement
-from profiler.records.reading import MeasureError, Reading, Unavailable
-from profiler.run.measure import dispatched_by, measure, peer_json, peers_of, zeros_of
-from profiler.run.prepare import prepare
+from profiler.records.reading import MeasureError, Reading
+from profiler.run.measure import measure
 from profiler.run.request import Request
 from tests.implementations import every, label
+from tests.ladders import reconciled
 from tests.printing import printed
 from tests.recorded import latency
 from tests.small import complete, without_inference
@@ -48,45 +44,6 @@ CASES = [
 each_case = pytest.mark.parametrize(
     ("chosen", "phase"), CASES, ids=[f"{label(it)}-{phase}" for it, phase in CASES]
 )
-
-
-def reconciled(
-    mixer: str,
-    implementation: Implementation,
-    sizes: dict[str, int],
-    phase: str = "training",
-    dtype: str = "fp32",
-    readings: dict[str, Reading] | None = None,
-    device: str = "cpu",
-) -> Ladder:
-    """The ladder of one call, counted but not timed."""
-    equations = cm.mixer(mixer)
-    sizes = complete(equations, sizes)
-    if phase == "inference":
-        sizes = {"t": max(1, sizes["l"] - 1)} | sizes
-    work = prepare(Request(equations, implementation, sizes, phase, dtype, device))
-    peers = {
-        name: peer_json(p, Unavailable("not timed"))
-        for name, p in peers_of(work).items()
-        if isinstance(p, PeerCount)
-    }
-    counts: dict[str, Any] = {
-        "dispatch": dispatched_by(work).to_json(),
-        "zeros": zeros_of(work).to_json(),
-        "peers": peers,
-    }
-    record = Measurement(
-        mixer,
-        implementation.name,
-        implementation.form,
-        sizes,
-        dtype,
-        phase,
-        device,
-        readings=readings or {},
-        counts=counts,
-    )
-    return ladder(record, equations, implementation)
 
 
 @cache

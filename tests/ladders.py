@@ -1,0 +1,57 @@
+"""The ladder of a call on this machine, counted but not timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import costmodel as cm
+from profiler.counting.other_counters import PeerCount
+from profiler.modules.registry import Implementation
+from profiler.reconcile.ladder import ladder
+from profiler.reconcile.levels import Ladder
+from profiler.records.measurement import Measurement
+from profiler.records.reading import Reading, Unavailable
+from profiler.run.measure import dispatched_by, peer_json, peers_of, zeros_of
+from profiler.run.prepare import prepare
+from profiler.run.request import Request
+from tests.small import complete
+
+
+def reconciled(
+    mixer: str,
+    implementation: Implementation,
+    sizes: Mapping[str, int],
+    phase: str = "training",
+    dtype: str = "fp32",
+    readings: Mapping[str, Reading] | None = None,
+    device: str = "cpu",
+) -> Ladder:
+    """The ladder of one call, counted but not timed."""
+    equations = cm.mixer(mixer)
+    sizes = complete(equations, sizes)
+    if phase == "inference":
+        sizes = {"t": max(1, sizes["l"] - 1)} | sizes
+    work = prepare(Request(equations, implementation, sizes, phase, dtype, device))
+    peers = {
+        name: peer_json(p, Unavailable("not timed"))
+        for name, p in peers_of(work).items()
+        if isinstance(p, PeerCount)
+    }
+    counts: dict[str, Any] = {
+        "dispatch": dispatched_by(work).to_json(),
+        "zeros": zeros_of(work).to_json(),
+        "peers": peers,
+    }
+    record = Measurement(
+        mixer,
+        implementation.name,
+        implementation.form,
+        sizes,
+        dtype,
+        phase,
+        device,
+        readings=readings or {},
+        counts=counts,
+    )
+    return ladder(record, equations, implementation)
