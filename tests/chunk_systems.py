@@ -146,6 +146,14 @@ class _Writer:
         self.sums.append(sums)
 
 
+def _needed_alone(mixer: Mixer, form: Form) -> None:
+    """Leave out the equations that the output does not need."""
+    needed = {mixer.role("output")}
+    for _ in form.equations:
+        needed |= {a for e in form.equations if e.array in needed for a in e.value.arrays}
+    form.equations = [e for e in form.equations if e.array in needed]
+
+
 @st.composite
 def mixers(draw: st.DrawFn, ways: Sequence[str] = WAYS) -> Mixer:
     """A random mixer over rows in chunks, its form called `direct`; its rows read in some ways."""
@@ -159,6 +167,7 @@ def mixers(draw: st.DrawFn, ways: Sequence[str] = WAYS) -> Mixer:
                 writer.sum_up()
             writer.write(form.array(f"A{number}", l))
         writer.write(y, ends=True)
+    _needed_alone(mixer, form)
     return mixer
 
 

@@ -434,9 +434,11 @@ def sums_up_to(f: Form, x: Array, C: Poly, l: Poly, *, running: bool = True) -> 
     return sums
 
 
-def carried(m: Mixer, f: Form, i: Index, *, running: bool = True) -> None:
-    """The rows of the chunk so far, and the sums up to the chunk before."""
-    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+def carried(
+    m: Mixer, f: Form, i: Index, *, running: bool = True, to: Array | None = None
+) -> None:
+    """The rows of the chunk so far, and the sums up to the chunk before, as y or another array."""
+    x, y, (l, C) = m.arrays["x"], to or m.arrays["y"], m.sizes("l C")
     sums, (k, g, u) = sums_up_to(f, x, C, l, running=running), later_chunk(f, C, l)
     a, b = f.index("a", 1, k), f.index("b", 1, u)
     y[k] = cm.sum_(x[a], over=a)
@@ -488,9 +490,9 @@ def both_ways_in_a_chunk(m: Mixer, f: Form, i: Index) -> None:
     y[(g - 1) * C + u] = cm.sum_(x[(g - 1) * C + b], over=b) + sums[g - 1]
 
 
-def chunks_alone(m: Mixer, f: Form, i: Index) -> None:
-    """The rows of the chunk so far, and none of other chunks."""
-    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+def chunks_alone(m: Mixer, f: Form, i: Index, *, to: Array | None = None) -> None:
+    """The rows of the chunk so far, and none of other chunks, as y or another array."""
+    x, y, (l, C) = m.arrays["x"], to or m.arrays["y"], m.sizes("l C")
     q, e = chunk(f, C, l)
     s = f.index("s", 1, e)
     y[(q - 1) * C + e] = cm.sum_(x[(q - 1) * C + s], over=s)
@@ -513,21 +515,23 @@ def overlapping_and_carried(m: Mixer, f: Form, i: Index) -> None:
     y[(g - 1) * C + u] = cm.sum_(x[j], over=j) + sums[g - 2]
 
 
-def chunk_and_row_before(m: Mixer, f: Form, i: Index) -> None:
+def chunk_and_row_before(m: Mixer, f: Form, i: Index) -> Node:
     """The rows of the chunk so far, and the row before, which the first row of a chunk needs."""
     x, l = m.arrays["x"], m.sizes("l")[0]
-    chunks_alone(m, f, i)
-    before, rest = f.array("B", l), f.index("rest", 2, l)
+    within, before, rest = f.array("A", l), f.array("B", l), f.index("rest", 2, l)
+    chunks_alone(m, f, i, to=within)
     before[1] = x[1] * 2
     before[rest] = x[rest] + x[rest - 1]
+    return within[i] + before[i]
 
 
-def carried_and_ahead(m: Mixer, f: Form, i: Index) -> None:
+def carried_and_ahead(m: Mixer, f: Form, i: Index) -> Node:
     """By chunks from behind, and a window of w rows ahead."""
     x, (l, w) = m.arrays["x"], m.sizes("l w")
-    ahead, j = f.array("B", l), f.index("j", i, cm.min_(l, i + w))
+    behind, ahead, j = f.array("A", l), f.array("B", l), f.index("j", i, cm.min_(l, i + w))
     ahead[i] = cm.sum_(x[j], over=j)
-    carried(m, f, i)
+    carried(m, f, i, to=behind)
+    return behind[i] + ahead[i]
 
 
 IN_CHUNKS: dict[Writer, Places] = {
@@ -706,12 +710,13 @@ def within_a_chunk(m: Mixer, f: Form, i: Index) -> None:
     y[(q - 1) * C + e] = x[(q - 1) * C + e] + sums[q]
 
 
-def window_and_chunks(m: Mixer, f: Form, i: Index) -> None:
+def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
     """Which of the two reaches further depends on the place in the chunk."""
     x, l, w = m.arrays["x"], *m.sizes("l w")
-    near, j = f.array("B", l), f.index("j", cm.max_(1, i - w), i)
+    far, near, j = f.array("A", l), f.array("B", l), f.index("j", cm.max_(1, i - w), i)
     near[i] = cm.sum_(x[j], over=j)
-    carried(m, f, i)
+    carried(m, f, i, to=far)
+    return far[i] + near[i]
 
 
 @pytest.mark.parametrize(

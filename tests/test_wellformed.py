@@ -99,6 +99,41 @@ def test_every_question_refuses(write: Write, message: str, ask: Callable[..., A
     assert "for instance at l = " in str(caught.value)
 
 
+def never_read(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, d, i, _, a = indices(m, f)
+    z = f.array("z", l, d)
+    z[i, a] = x[i, a] * x[i, a]
+    y[i, a] = x[i, a]
+
+
+def read_by_itself_alone(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, d, i, _, a = indices(m, f)
+    first, rest, z = f.index("first", 1, 1), f.index("rest", 2, l), f.array("z", l, d)
+    z[first, a] = x[first, a]
+    z[rest, a] = z[rest - 1, a] + x[rest, a]
+    y[i, a] = x[i, a]
+
+
+def read_by_what_nobody_reads(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, d, i, _, a = indices(m, f)
+    z, u = f.array("z", l, d), f.array("u", l, d)
+    z[i, a] = x[i, a] * x[i, a]
+    u[i, a] = z[i, a] + x[i, a]
+    y[i, a] = x[i, a]
+
+
+NEEDLESS = "z is defined, and nothing that the output needs reads it: leave it out, or read it"
+
+
+@pytest.mark.parametrize("write", [never_read, read_by_itself_alone, read_by_what_nobody_reads])
+@pytest.mark.parametrize("ask", [cm.count, cm.span, cm.state, cm.traffic])
+def test_an_array_that_the_output_does_not_need_is_refused(
+    write: Write, ask: Callable[..., Any]
+) -> None:
+    with pytest.raises(EquationError, match=NEEDLESS):
+        ask(mixer(write))
+
+
 def transformed(length: Callable[[Any], Any]) -> cm.Mixer:
     """x, transformed over `length(l)` points and back; its `copy` is x itself."""
     made = cm.Mixer("transformed")

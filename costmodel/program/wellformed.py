@@ -1,4 +1,5 @@
-"""Is a form well formed? Every entry read exists, and no entry is defined twice.
+"""Is a form well formed? Every entry read exists, no entry is defined twice, and every array is
+needed.
 
 What is read and what is defined are regions of entries, derived from indices and bounds. Where the
 constraints prove nothing either way, small sizes decide.
@@ -91,7 +92,8 @@ def whole(array: Array) -> Constraints:
 
 @cache
 def check_form(system: System) -> None:
-    """Raise EquationError unless every entry read exists and each is defined at most once.
+    """Raise EquationError unless every entry read exists, each is defined at most once, and the
+    output needs every array.
 
     Args:
         system: a form written out without rewrites (`dense` reads outside arrays on purpose).
@@ -111,6 +113,26 @@ def check_form(system: System) -> None:
         if array.role == "output":
             missing = outside(whole(array), _regions(equations))
             _refuse(system, array, missing, f"{array.name} is not defined everywhere")
+    _all_needed(system)
+
+
+def _all_needed(system: System) -> None:
+    """Raise EquationError unless the output reads every array that is defined, directly or through
+    others."""
+    needed = {array for array in system.defining if array.role == "output"}
+    while more := {a for e in system.equations if e.array in needed for a in _read(e)} - needed:
+        needed |= more
+    for equation in system.equations:
+        if equation.array not in needed:
+            raise EquationError(
+                f"{equation.part_of} is defined, and nothing that the output needs reads it: leave "
+                f"it out, or read it"
+            )
+
+
+def _read(equation: Equation) -> frozenset[Array]:
+    """The arrays that an equation reads, those that say where it writes among them."""
+    return equation.value.arrays | Ref(equation.array, equation.positions).arrays
 
 
 def _disjoint(system: System, index: UnionIndex) -> None:
