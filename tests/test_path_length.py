@@ -434,9 +434,7 @@ def sums_up_to(f: Form, x: Array, C: Poly, l: Poly, *, running: bool = True) -> 
     return sums
 
 
-def carried(
-    m: Mixer, f: Form, i: Index, *, running: bool = True, to: Array | None = None
-) -> None:
+def carried(m: Mixer, f: Form, i: Index, *, running: bool = True, to: Array | None = None) -> None:
     """The rows of the chunk so far, and the sums up to the chunk before, as y or another array."""
     x, y, (l, C) = m.arrays["x"], to or m.arrays["y"], m.sizes("l C")
     sums, (k, g, u) = sums_up_to(f, x, C, l, running=running), later_chunk(f, C, l)
