@@ -414,6 +414,12 @@ def check(
     recompute: Recompute = None,
     only: Only = None,
     loss: Loss = None,
+    symbols: Annotated[
+        str,
+        typer.Option(
+            "--symbols", metavar="N=l,...", help="What a claim calls a size, and its letter here."
+        ),
+    ] = "",
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 1 where a claim disagrees, however it is read."),
@@ -422,6 +428,7 @@ def check(
     format_: Annotated[str, formatted("data")] = "rich",
 ) -> None:
     """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
+    from costmodel.claims import as_printed
     from costmodel.claims.line import claims_of
     from costmodel.program.phases import PHASES as NAMES
 
@@ -436,7 +443,8 @@ def check(
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         load_mixer(target)
         names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
-        said = claims_of(claim, target, name, form or "", names)
+        called = as_printed.symbols(symbols)
+        said = claims_of(claim, target, name, form or "", names, called)
         checked_claims(context, [], said, strict, format_)
     else:
         apart(context, "without --claim the mixer itself is checked", "target", "format_")

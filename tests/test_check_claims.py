@@ -377,7 +377,9 @@ def test_a_mixer_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 BAD = {
     "check self-attention --claim mul": "expected QUANTITY = FORMULA",
-    "check self-attention --claim 'mul = 4ld'": "expected an operator or the end",
+    "check self-attention --claim 'mul = 4l2'": "expected an operator or the end",
+    "check self-attention --claim 'mul = l/2d'": "may be read in two ways: write a/(b*c)",
+    "check self-attention --symbols N=x --claim 'mul = N'": "paper's symbol=our letter",
     "check self-attention --claim 'joy = 4'": "unknown quantity 'joy'",
     "check self-attention --claim 'mul = 4*l*d^2 + u*k'": "claim 1: k, u are no sizes of "
     "self-attention: its sizes are b, l, t, d, n",

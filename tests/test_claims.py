@@ -140,9 +140,10 @@ BAD_LINES = {
     "speed = l": "unknown quantity 'speed': expected one of mul, add, div, exp, total",
     "FLOPs = 2*l": "claim a total: the ways of adding up operations are tried",
     "mul = 4*l*": "expected a number, a size, a function or '(' at character 5, got the end",
-    "mul = 4ld^2": "expected an operator or the end at character 2, got 'ld'",
+    "mul = 4*l2": "expected an operator or the end at character 5, got '2'",
     "mul = l*log(l)": "log and sqrt may stand in O(...) only",
-    "total = O(l": "expected a size (b l t d",
+    "total = O(l": "expected ')', got the end",
+    "total = O(joy)": "expected a size (b l t d",
     "total = O(l) = O(d)": "O(...) stands alone",
     "critical path = (mul sum": "expected names of steps",
 }

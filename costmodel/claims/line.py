@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from costmodel.claims.as_printed import Symbols, grammar, words
 from costmodel.claims.claim import Claim, validate
 from costmodel.claims.comparisons import path_steps
 from costmodel.claims.quantities import phases_of, quantity
@@ -15,11 +16,18 @@ from costmodel.symbolic.effort import limited
 
 EXAMPLES = "'mul = 4*l*d^2 + 2*l^2*d', 'total = O(l^2*d)'"
 
-_ORDER = re.compile(r"O\s*\((.*)\)", re.DOTALL)
+_ORDER = re.compile(
+    r"\$?(?:\\mathcal\s*)?(?:\{O\}|O)\s*(?:\\left)?\((.*?)(?:\\right)?\)\s*\$?", re.DOTALL
+)
 
 
 def claims_of(
-    texts: Sequence[str], mixer: str, phase: str, form: str = "", names: Sequence[str] = ("strict",)
+    texts: Sequence[str],
+    mixer: str,
+    phase: str,
+    form: str = "",
+    names: Sequence[str] = ("strict",),
+    symbols: Symbols | None = None,
 ) -> list[Claim]:
     """The claims about a mixer that lines of text state.
 
@@ -27,20 +35,32 @@ def claims_of(
         mixer: a name, or FILE.py:NAME.
         phase: training, inference, backward or training-step, where a quantity depends on it.
         names: the convention.
+        symbols: the letters of sizes that are called otherwise in the texts.
 
     Raises:
         PublishedError: a line that cannot be read; the message says what was expected.
     """
-    return [_claim(text, str(k), mixer, phase, form, names) for k, text in enumerate(texts, 1)]
+    return [
+        _claim(text, str(k), mixer, phase, form, names, symbols or {})
+        for k, text in enumerate(texts, 1)
+    ]
 
 
-def _claim(text: str, name: str, mixer: str, phase: str, form: str, names: Sequence[str]) -> Claim:
+def _claim(
+    text: str,
+    name: str,
+    mixer: str,
+    phase: str,
+    form: str,
+    names: Sequence[str],
+    symbols: Symbols,
+) -> Claim:
     left, *parts = (part.strip() for part in text.split("="))
     try:
         with limited():
             if not left or not all(parts) or len(parts) not in (1, 2):
                 raise ValueError(f"expected QUANTITY = FORMULA, such as {EXAMPLES}")
-            asked = quantity("_".join(re.split(r"[\s_-]+", left)))
+            asked = quantity(words(left))
             claim = Claim(
                 id=name,
                 source="--claim",
@@ -51,7 +71,7 @@ def _claim(text: str, name: str, mixer: str, phase: str, form: str, names: Seque
                 form=form,
                 quantity=asked.claim,
                 convention=tuple(names),
-                **_stated(asked, parts),
+                **_stated(asked, parts, symbols),
             )
             validate(claim)
             if claim.steps:
@@ -67,12 +87,13 @@ def _phase(asked: Figure, phase: str) -> str:
     return phase if len(known) > 1 else "".join(known)
 
 
-def _stated(asked: Figure, parts: Sequence[str]) -> dict[str, Any]:
+def _stated(asked: Figure, parts: Sequence[str], symbols: Symbols) -> dict[str, Any]:
     """The kind of claim, and what it states."""
     if asked.claim == "critical_path":
         return {"kind": "path", "steps": " ".join(parts)}
     if order := _ORDER.fullmatch(parts[0]):
         if len(parts) > 1:
             raise ValueError("O(...) stands alone: nothing equals it")
-        return {"kind": "order", "formula": order[1]}
-    return {"kind": "formula", "formula": parts[0], "equals": "".join(parts[1:])}
+        return {"kind": "order", "formula": grammar(order[1], symbols, growing=True)}
+    formula, *equals = (grammar(part, symbols) for part in parts)
+    return {"kind": "formula", "formula": formula, "equals": "".join(equals)}

@@ -1,0 +1,213 @@
+r"""What does a formula say as papers print it: `\frac12 nl^2`, `4d^2l`, `\lceil\log_2 d\rceil`?
+
+It is written in the grammar of `symbolic.formulas`, which alone says what a formula may be:
+products get their signs, fractions and ceilings their functions, the paper's symbols our letters.
+What is in the grammar stays as it is; what may be read in two ways is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from costmodel.errors import FormulaError, SizeError
+from costmodel.questions.registry import CLAIMED
+from costmodel.symbolic.formulas import DEEPEST, FUNCTIONS, GROWING, MOST_TOKENS, parse
+from costmodel.symbolic.sizes import LETTERS
+
+Symbols = Mapping[str, str]
+"""Name in the paper -> our letter."""
+
+_SET_AS = r"\\(?:mathrm|mathit|mathbf|mathcal|mathsf|text|textit|textrm|operatorname|rm)\b\s*"
+_TOKEN = re.compile(
+    r"(?P<space>\s+|\\[,;:! ]|~|\\q?quad\b|\$|\\(?:left|right|[bB]igg?[lr]?|displaystyle)\b|&)"
+    r"|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?![\w.]))?)"
+    r"|(?P<name>\\?log_(?:\{\w+\}|\w)|\\?[A-Za-z]+(?:_(?:\{\w+\}|\w+))?)"
+    r"|(?P<sign>\*\*|\\[{}]|.)",
+    re.ASCII | re.DOTALL,
+)
+_SIGNS = {
+    r"\cdot": "*", r"\times": "*", r"\ast": "*", "·": "*", "×": "*", "\u2217": "*", "\u2212": "-",
+    r"\div": "/", r"\{": "(", r"\}": ")", "[": "(", "]": ")", "{": "(", "}": ")",
+    r"\max": "Max", r"\min": "Min", "max": "Max", "min": "Min",
+}  # fmt: skip
+_POWERS = str.maketrans({"²": "^2", "³": "^3"})
+_CALLED = {*FUNCTIONS, *GROWING, "sum"}
+_OPERATORS = ("+", "-", "*", "/", "^", "**", ",")
+_BRACKETS = {r"\lceil": (r"\rceil", "ceil"), r"\lfloor": (r"\rfloor", "floor")}
+_CLOSING = (")", *(closing for closing, _ in _BRACKETS.values()))
+STEM = 8
+"""Words with so many first letters in common are one: exponentials, exponentiations."""
+
+
+def symbols(text: str) -> dict[str, str]:
+    r"""Read `--symbols N=l,d_{model}=d`: what a paper calls a size, and our letter for it.
+
+    Raises:
+        SizeError: no such pair, or no such letter.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, letter = (side.strip() for side in part.partition("="))
+        if letter not in LETTERS or not re.fullmatch(r"\w+", _name(name), re.ASCII):
+            raise SizeError(
+                f"--symbols takes the paper's symbol=our letter, such as N=l,d_model=d, got "
+                f"'{part}': the letters are {', '.join(LETTERS)}"
+            )
+        if found.setdefault(_name(name), letter) != letter:
+            raise SizeError(f"--symbols gives {name} two letters")
+    return found
+
+
+def _name(text: str) -> str:
+    """A symbol in letters alone: `d_{\\mathrm{model}}` is d_model, `\\tau` is tau."""
+    return re.sub(r"[\\{}\s$]", "", re.sub(_SET_AS, "", text))
+
+
+def grammar(text: str, names: Symbols | None = None, *, growing: bool = False) -> str:
+    r"""A formula in the grammar of `symbolic.formulas`; as it is where it is in it already.
+
+    >>> grammar(r"\frac12 nl^2 + 4d^2l"), grammar(r"2N \lceil\log_2 \frac{d}{H}\rceil", {"H": "n"})
+    ('((1)/(2))*n*l^2 + 4*d^2*l', '2*N*ceil_log2(((d)/(n)))')
+
+    Raises:
+        FormulaError: a command that is not read, or a product that could be read in two ways.
+    """
+    if not names:
+        try:
+            return parse(text, growing=growing).text
+        except FormulaError:
+            pass
+    upright = re.sub(_SET_AS + r"(?:\{([^{}]*)\}|(\w))", r"\1\2", text.translate(_POWERS))
+    return "".join(_Reader(text, upright, names or {}).until(""))
+
+
+class _Reader:
+    """One pass over a printed formula, from its tokens to pieces of the grammar."""
+
+    def __init__(self, shown: str, text: str, names: Symbols) -> None:
+        self.shown, self.names, self.depth = shown, names, 0
+        found = (m for m in _TOKEN.finditer(text) if not m["space"])
+        self.tokens = [_SIGNS.get(m[0], m[0]) for m in found][::-1]
+        if len(self.tokens) > MOST_TOKENS:
+            raise FormulaError(f"a formula has at most {MOST_TOKENS} numbers, names and signs")
+
+    def fail(self, what: str) -> FormulaError:
+        return FormulaError(f"'{self.shown}': {what}")
+
+    @property
+    def next(self) -> str:
+        return self.tokens[-1] if self.tokens else ""
+
+    def until(self, end: str) -> list[str]:
+        """The pieces up to a closing sign, with `*` between factors that stand side by side."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.fail(f"nests deeper than {DEEPEST} levels")
+        pieces: list[str] = []
+        divided = False
+        while self.next != end:
+            token = self.tokens.pop() if self.tokens else ""
+            if token in ("", *_CLOSING):
+                raise self.fail(f"expected {_quoted(end)}, got {_quoted(token)}")
+            if token in _OPERATORS:
+                divided = token == "/" or (divided and token in ("^", "**"))
+                pieces.append(f" {token} " if pieces and token in "+-" else token)
+                continue
+            factor = self.factor(token)
+            if pieces and pieces[-1].strip() not in _OPERATORS:
+                if divided and not _is_number(pieces[-3:]):
+                    raise self.fail("what / divides by may be read in two ways: write a/(b*c)")
+                divided = False
+                pieces.append(" " if factor[0].isdigit() else "*")
+            pieces.append(factor)
+        if end:
+            self.tokens.pop()
+        self.depth -= 1
+        return pieces
+
+    def argument(self) -> str:
+        """What stands in braces after a command, or its one character."""
+        token = self.tokens.pop() if self.tokens else ""
+        if token.isdigit() and len(token) > 1:
+            self.tokens.append(token[1:])
+            token = token[0]
+        if not token or token in (*_OPERATORS, *_CLOSING):
+            raise self.fail("expected what a command is about, in braces")
+        return self.factor(token)
+
+    def factor(self, token: str) -> str:
+        """One factor, without its power."""
+        if token == "(":
+            return f"({''.join(self.until(')'))})"
+        if token in (r"\frac", r"\tfrac", r"\dfrac"):
+            return f"({self.argument()}/{self.argument()})"
+        if token in _BRACKETS:
+            inside = self.until(_BRACKETS[token][0])
+            if token == r"\lceil" and len(inside) == 1 and inside[0].endswith(", 2)"):
+                return f"ceil_log2({inside[0][len('log(') : -len(', 2)')]})"
+            return f"{_BRACKETS[token][1]}({''.join(inside)})"
+        if token == r"\sqrt":
+            return f"sqrt({self.argument()})"
+        if base := re.fullmatch(r"\\?log(?:_\{?(\w+)\}?)?", token):
+            return self.logarithm(self.names.get(base[1], base[1]))
+        if token in _CALLED and self.next == "(":
+            return token + self.factor(self.tokens.pop())
+        return token if token[0].isdigit() else self.product(token)
+
+    def logarithm(self, base: str | None) -> str:
+        """A logarithm: of what stands in parentheses, or of the factors up to a sign."""
+        run: list[str] = []
+        while self.next and self.next not in (*_CLOSING, "+", "-", "*", "/", ","):
+            token = self.tokens.pop()
+            if token == "^" and run and self.next:
+                run += ["^", self.factor(self.tokens.pop())]
+            else:
+                run += ["*"] * bool(run) + [self.factor(token)]
+        factors = len(run) - run.count("^") - run.count("*")
+        if not run or (factors > 1 + run.count("^") and self.next != r"\rceil"):
+            raise self.fail("what log is of stands in parentheses")
+        inside = "".join(run)
+        inside = inside[1:-1] if len(run) == 1 and inside[0] == "(" else inside
+        return f"log({inside}, {base})" if base else f"log({inside})"
+
+    def product(self, token: str) -> str:
+        """A size, or several that are written as one word."""
+        name = _name(token)
+        if name in self.names:
+            return self.names[name]
+        if token[0] == "\\" or not token[0].isalpha():
+            raise self.fail(f"{token} is not read in a formula (--symbols may say what it is)")
+        letters = [self.names.get(letter, letter) for letter in name]
+        if len(letters) > 1 and all(letter in LETTERS for letter in letters):
+            return "*".join(letters)
+        return name
+
+
+def _quoted(token: str) -> str:
+    return f"'{token}'" if token else "the end"
+
+
+def _is_number(quotient: Sequence[str]) -> bool:
+    """Whether pieces are a number over a number, as 1/2 is in 1/2 nl."""
+    return [piece[0].isdigit() for piece in quotient] == [True, False, True]
+
+
+def _same(one: str, two: str) -> bool:
+    """Whether two words differ in their endings alone."""
+    return one == two or (
+        one.isalpha() and two.isalpha() and len(one) >= STEM and one[:STEM] == two[:STEM]
+    )
+
+
+def words(text: str) -> str:
+    """What claims call a quantity that is named as tables head it, or in the plural; else as it is.
+
+    >>> words("Multiplications"), words("exponentials"), words("largest live set"), words("mul")
+    ('mul', 'exp', 'peak', 'mul')
+    """
+    said = " ".join(re.split(r"[\s_-]+", text.strip()))
+    for figure in CLAIMED.values():
+        if _same(said.lower(), figure.title.lower()):
+            return figure.claim
+    return said.lower().replace(" ", "_")

@@ -1,0 +1,104 @@
+"""Is a formula read as the paper means it, and refused where that is not plain?"""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+import cli
+from costmodel.claims.as_printed import grammar, symbols, words
+from costmodel.errors import FormulaError, SizeError
+from costmodel.symbolic.formulas import parse
+
+AT = {"l": 5, "d": 6, "n": 3, "w": 2, "t": 4}
+
+READ = [
+    # printed, in the grammar, the paper's symbols
+    (r"\frac12 nl^2", "n*l^2/2", ""),
+    (r"\frac{1}{2}n l^{2}", "n*l^2/2", ""),
+    ("4d^2l", "4*d^2*l", ""),
+    ("2nl d", "2*n*l*d", ""),
+    ("1/2 nl^2", "n*l^2/2", ""),
+    (r"$4 \cdot l \times d^{2}$", "4*l*d^2", ""),
+    ("4 d² l × n", "4*d^2*l*n", ""),
+    (r"\frac{1}{2} D N (N + 3)", "d*l*(l + 3)/2", "N=l,D=d"),
+    ("NH(H + 1) - 2N", "l*n*(n + 1) - 2*l", "N=l,H=n"),
+    ("nd^2 + h", "l*d^2 + n", "n=l,h=n"),
+    (r"d_{\mathrm{model}}^2 \tau", "d^2*t", r"d_model=d,\tau=t"),
+    (r"\left( l+1 \right) d/2", "(l + 1)*d/2", ""),
+    (r"\lceil\log_2 d l\rceil + 2\lceil \log_2 \frac{d}{n} \rceil",
+     "ceil_log2(d*l) + 2*ceil_log2(d/n)", ""),
+    (r"\lceil\log_2 (l + 1)\rceil d", "ceil_log2(l + 1)*d", ""),
+    (r"\lfloor\frac{l}{w}\rfloor \lceil\frac{l}{w}\rceil", "floor(l/w)*ceil(l/w)", ""),
+    (r"\max(l, d) \min(l, 2d)", "Max(l, d)*Min(l, 2*d)", ""),
+    ("sum(2t, t, 1, l)", "sum(2*t, t, 1, l)", ""),
+    ("2^{l}d", "2^l*d", ""),
+    ("-l + 2d", "-l + 2*d", ""),
+    ("0.5 l d", "l*d/2", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("printed", "meant", "called"), READ)
+def test_what_is_printed_is_read(printed: str, meant: str, called: str) -> None:
+    assert parse(grammar(printed, symbols(called))).at(AT) == parse(meant).at(AT)
+
+
+@pytest.mark.parametrize(("printed", "meant"), [
+    (r"l \log_2 l", "l*log(l, 2)"), (r"n\log(l+1)", "n*log(l + 1)"), (r"\sqrt{l}d", "sqrt(l)*d"),
+    (r"l\log_{2} l^{2} + d", "l*log(l^(2), 2) + d"),
+])  # fmt: skip
+def test_logarithms_and_roots_inside_an_order(printed: str, meant: str) -> None:
+    assert parse(grammar(printed, growing=True), growing=True).tree == (
+        parse(meant, growing=True).tree
+    )
+
+
+@pytest.mark.parametrize("text", ["4*l*d^2 + 2*l^2*d", "sum(t + t, t, 1, l)", "l/2*d"])
+def test_what_is_in_the_grammar_stays_as_it_is(text: str) -> None:
+    assert grammar(text) == text
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("l/2d", "what / divides by may be read in two ways"),
+    (r"l \log l d", "what log is of stands in parentheses"),
+    ("l2", "expected an operator or the end"),
+    ("2 3", "expected an operator or the end"),
+    (r"\foo d", r"\foo is not read in a formula"),
+    ("|d|", "| is not read"),
+    (r"\frac{1}", "in braces"),
+    ("((l", "expected ')', got the end"),
+    (r"(l\rceil", r"expected ')', got '\rceil'"),
+    ("(" * 99 + "l l" + ")" * 99, "nests deeper"),
+    ("l l" * 999, "at most 500"),
+    ("joy", "expected a size"),
+    ("10,502,144", "expected an operator"),
+])  # fmt: skip
+def test_what_is_not_plain_is_refused(text: str, said: str) -> None:
+    with pytest.raises(FormulaError) as refused:
+        parse(grammar(text))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["N=x", "N", "=l", "N=l,N=d"])
+def test_symbols_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(SizeError, match="--symbols"):
+        symbols(text)
+
+
+def test_quantities_are_named_as_tables_head_them() -> None:
+    said = {
+        "multiplications": "mul", "Additions": "add", "divisions": "div", "exponentials": "exp",
+        "Parameters": "parameters", "multiplication": "mul", "critical path": "critical_path",
+        "maximum path length": "path_length", "largest live set": "peak", "state": "state",
+        "Total": "total", "joy": "joy",
+    }  # fmt: skip
+    assert {word: words(word) for word in said} == said
+
+
+def test_a_claim_may_stand_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    line = r"""check self-attention --symbols N=l,H=n
+        --claim 'multiplications = 4d^2N + N^2d + Nd'
+        --claim 'exponentials = \frac12 HN(N+1)' --claim 'total = \mathcal{O}(N^2 d + N d^2)'"""
+    assert cli.run(shlex.split(line)) == 0
+    assert "3 claims: 3 agrees" in capsys.readouterr().out
