@@ -510,7 +510,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "unknown key colour: known are against, against_mixer",
     ),
     "text for an object": ({"sizes": "l = 3"}, "'sizes' is an object, got 'l = 3'"),
-    "number for a text": ({"formula": 3}, "'formula' is a text, got 3"),
+    "number for a text": ({"formula": 3}, "'formula' is a text, got 3: write formula = \"3\""),
     "unknown kind": ({"kind": "guess"}, "kind 'guess' is none of formula"),
     "missing key": ({"formula": ""}, "a claim of kind formula needs formula"),
     "bad formula": ({"formula": "l +"}, "expected a number"),

@@ -295,3 +295,24 @@ def test_check_says_what_is_not_supported_without_failing_it() -> None:
     (proof,) = prove(mixer(two_rows_back))
     assert proof.passed is None
     assert "a recurrence reads the row before" in proof.detail
+
+
+def _with(text: str, x: Any, d: Any) -> object:
+    return eval(text, {"x": x, "d": d, "cm": cm})
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("x * 0.5", "write Fraction('0.5')"),
+    ("1e-05 + x", "write Fraction('1e-05')"),
+    ("x / 2.0", "write Fraction('2.0')"),
+    ("cm.scaled(x, by=0.5)", "write Fraction('0.5')"),
+    ("x ** 2", r"x \* x for x \*\* 2"),
+    ("x ** 0.5", r'a square root is function\("sqrt", ...\)'),
+    ("d ** 0.5", r'a square root is function\("sqrt", ...\)'),
+])  # fmt: skip
+def test_a_constant_that_is_not_exact_is_told_what_to_write(text: str, said: str) -> None:
+    m = cm.Mixer("m", source="a test")
+    l, d = m.sizes("l d")
+    x = m.input("x", l, d)
+    with pytest.raises(TypeError, match=said), m.form("direct") as f:
+        _with(text, x[f.index("i", 1, l), f.index("a", 1, d)], d)

@@ -150,7 +150,8 @@ def _checked_entry(where: str, entry: Any) -> Mapping[str, Any]:
     for key, value in entry.items():
         wanted, words = TYPES.get(key, (str, "a text"))
         if not isinstance(value, wanted):
-            raise PublishedError(f"{where}: '{key}' is {words}, got {value!r}")
+            written = f': write {key} = "{value}"' if type(value) in (int, float) else ""
+            raise PublishedError(f"{where}: '{key}' is {words}, got {value!r}{written}")
         if wanted is list and not all(isinstance(item, str) for item in value):
             raise PublishedError(f"{where}: '{key}' is a list of texts, got {value!r}")
     lists = {key: tuple(entry[key]) for key in TYPES if isinstance(entry.get(key), list)}

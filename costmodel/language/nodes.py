@@ -21,7 +21,7 @@ from costmodel.language.indices import (
     one_by_one,
     outer_first,
 )
-from costmodel.symbolic.polynomial import Poly, call, is_index
+from costmodel.symbolic.polynomial import A_ROOT, Poly, call, is_index
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -145,6 +145,9 @@ class Node(Parts):
 
     def __rtruediv__(self, other: Any) -> Node:
         return Div(node(other), self)
+
+    def __pow__(self, power: object) -> Node:
+        raise TypeError(f"powers are written as what is calculated, x * x for x ** 2; {A_ROOT}")
 
     def __neg__(self) -> Node:
         return Neg(self)

@@ -19,6 +19,9 @@ from costmodel.symbolic.sizes import LETTERS, ceil_log2
 
 Number = int | Fraction
 
+A_ROOT = 'a square root is function("sqrt", ...), or scaled(x, by=h) for x / sqrt(h)'
+"""What to write in equations for a power that is not whole."""
+
 
 Monomial = tuple[tuple[str, int], ...]
 """Atoms with their powers, sorted by atom; no power is 0."""
@@ -204,6 +207,9 @@ class Poly:
             result = value.as_poly()
             assert isinstance(result, Poly)
             return result
+        if isinstance(value, float):
+            exact = f"write Fraction('{value}'), of Python's fractions, for {value}"
+            raise TypeError(f"a constant is a whole number or an exact fraction: {exact}")
         name = getattr(value, "name", None)
         kind = type(value).__name__.lower()
         got = f"the {kind} {name}" if isinstance(name, str) else f"a value of type {kind}"
@@ -310,6 +316,8 @@ class Poly:
     def __pow__(self, power: int) -> Poly:
         if power == 1:
             return self
+        if not isinstance(power, int):
+            raise TypeError(f"a size has whole powers, got {power}: {A_ROOT}")
         if power < 0:
             return Poly.of(1) / self**-power
         result = Poly.of(1)

@@ -15,7 +15,7 @@ from costmodel.symbolic.polynomial import Poly
 
 def scaled(body: Node, by: Poly) -> Node:
     """`body / sqrt(by)`: one division each unless a `scale=` rewrite says otherwise."""
-    return Composite("scaled", node(body), by=by)
+    return Composite("scaled", node(body), by=Poly.of(by))
 
 
 def softmax(body: Ref, over: Index) -> Node:
