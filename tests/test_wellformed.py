@@ -302,10 +302,10 @@ def _with(text: str, x: Any, d: Any) -> object:
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("x * 0.5", "write Fraction('0.5')"),
-    ("1e-05 + x", "write Fraction('1e-05')"),
-    ("x / 2.0", "write Fraction('2.0')"),
-    ("cm.scaled(x, by=0.5)", "write Fraction('0.5')"),
+    ("x * 0.5", r"write Fraction\('0.5'\)"),
+    ("1e-05 + x", r"write Fraction\('1e-05'\)"),
+    ("x / 2.0", r"write Fraction\('2.0'\)"),
+    ("cm.scaled(x, by=0.5)", r"write Fraction\('0.5'\)"),
     ("x ** 2", r"x \* x for x \*\* 2"),
     ("x ** 0.5", r'a square root is function\("sqrt", ...\)'),
     ("d ** 0.5", r'a square root is function\("sqrt", ...\)'),
