@@ -92,6 +92,7 @@ def said(found: Trace) -> Iterator[str]:
         f"{what} at sizes that were not used: {'; '.join(map(listed_sizes, found.proven))}; "
         f"it holds at others if the module does nothing different there"
     )
+    yield from (f"not proven beyond these: {doubt}" for doubt in found.doubts)
     if found.variables.let:
         lets = ", ".join(f"{name} = {f.text}" for name, f in found.variables.let.items())
         yield f"with {lets}"
@@ -174,6 +175,7 @@ def data(found: Trace, apart_: Sequence[Difference] = ()) -> dict[str, Any]:
         "bytes_since": dict(found.base),
         "fitted": [dict(point) for point in found.fitted],
         "proven": [dict(point) for point in found.proven],
+        "not_proven": list(found.doubts),
         "decomposed": list(found.decomposed),
         "notes": [*of_bytes(found), *found.notes],
         "flop_counter": None if found.flops is None else _flops(found.flops),

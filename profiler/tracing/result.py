@@ -71,6 +71,8 @@ class Trace:
     within: Callable[..., Trace] = field(repr=False)
     """Traces the same module in a case, given the conditions of the case and the divisions in whose
     letters these are written."""
+    doubts: Sequence[str] = ()
+    """Why formulas that agree with every run may fail at sizes where nothing was run."""
     notes: Sequence[str] = ()
     decomposed: Sequence[str] = ()
     followed: Callable[[], Mapping[str, Poly | Break]] = field(default=dict, repr=False)

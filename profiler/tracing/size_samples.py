@@ -30,9 +30,10 @@ class SizeSamples:
     conditions of the case, polynomials that are at least 0.
 
     `multiples` holds, per letter, the number whose multiples are tried. `used` are the points that
-    formulas were found from, `notes` what the user must be told of the search. `foresight` replaces
-    runs that formulas are found from where runs are slow; while `followed` is true, the logs of
-    slow runs are kept for it.
+    formulas were found from, `notes` what the user must be told of the search, `doubts` why
+    formulas that agree with every run may fail elsewhere. `foresight` replaces runs that formulas
+    are found from where runs are slow; while `followed` is true, the logs of slow runs are kept for
+    it.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class SizeSamples:
         self.refused: dict[Point, TraceError] = {}
         self.seconds: dict[Point, float] = {}
         self.notes: list[str] = []
+        self.doubts: list[str] = []
         self.foresight: Extrapolator | None = None
         self.followed = True
 
@@ -136,6 +138,11 @@ class SizeSamples:
             self.notes.append(f"not proven at {listed_sizes(self.named(point))}: {error}")
             return False
         return True
+
+    def doubt(self, reason: str) -> None:
+        """Note once why formulas that agree with every run may fail elsewhere."""
+        if reason not in self.doubts:
+            self.doubts.append(reason)
 
     def patient(self, base: Point, point: Point, part: float = 1.0) -> bool:
         """Whether a run at a point is expected to take no more than `part` of the patience."""

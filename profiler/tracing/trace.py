@@ -13,6 +13,7 @@ from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.polynomial import Poly, by_text
 from profiler.counting.forward_rules import nominal_words
 from profiler.tracing import step_functions
+from profiler.tracing.breakpoints import run_breakpoints
 from profiler.tracing.divisions import Divisions, formula_of_poly, sizes_divided
 from profiler.tracing.extrapolate import extrapolator
 from profiler.tracing.interpolation import (
@@ -207,6 +208,8 @@ class FormulaSearch:
         self.scales: tuple[int, ...] = FINE if divided else SCALES
         self.room = HIGHEST + 2 if divided else WINDOWS[0]
         self.thorough = False
+        self.breakpoints: list[Point] = []
+        """The sizes at which conditions that the module tests change, and beside these."""
 
     def traced(self) -> Trace:
         """The trace; where a formula fails, the thorough search's if fewer formulas fail there."""
@@ -216,6 +219,7 @@ class FormulaSearch:
         # Terms of opposite sign may cancel along one line.
         self.thorough = True
         self.points.notes.clear()
+        self.points.doubts.clear()
         self.points.used.clear()
         again = self.attempt()
         return again if len(again.broken) < len(found.broken) else found
@@ -224,6 +228,7 @@ class FormulaSearch:
         """One search: the functions along each letter, the polynomials, their proof."""
         points = self.points
         base = self.settled(self.base())
+        self.breakpoints = run_breakpoints(points, base)
         points.foresight = None if self.thorough or not points.slow else extrapolator(points, base)
         base, axes = self.axes(base)
         polys = shortest_formulas(axes, points.numbers, whole=self.thorough)
@@ -242,6 +247,9 @@ class FormulaSearch:
             quantities[quantity] = earliest_failure(points, poly, quantity, base, first)
         held = [p for p in points.above(least) if none_larger(p, base)]
         followed = partial(zero_arithmetic, points, axes, [*held, *proven], whole=self.thorough)
+        fitted = set(product(*(a.places for a in axes)))
+        proven += (beside := [point for point in self.breakpoints if point not in fitted])
+        points.used.difference_update(beside)
         return self.result(base, least, quantities, proven, followed)
 
     def result(
@@ -273,6 +281,7 @@ class FormulaSearch:
             proven=[points.named(p) for p in proven],
             since=points.named(least),
             base=points.named(base),
+            doubts=tuple(points.doubts),
             notes=tuple(notes),
             decomposed=tuple(sorted(first.decomposed)),
             followed=followed,
@@ -440,7 +449,8 @@ class FormulaSearch:
             return found if spans(found, seen, along) else None
         checks = places[:6]
         far = [start + k * step for k in (FAR if short else FAR[::3])]
-        for place in [*far, *(k * step for k in EVEN if k * step > start)]:
+        breaks = [p[i] for p in self.breakpoints if points.moved(p, i, base[i]) == base]
+        for place in [*far, *(k * step for k in EVEN if k * step > start), *breaks]:
             point = points.moved(base, i, place)
             if points.patient(base, point, 1 / 3) and points.runs(point):
                 checks.append(place)

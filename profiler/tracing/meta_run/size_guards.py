@@ -1,0 +1,150 @@
+"""Which conditions on the sizes of its input does a module's code test in one run?
+
+torch's symbolic sizes stand in for the axes of the inputs: a comparison, a remainder, a minimum of
+them, in the module's own code or in torch's, is noted as a condition and takes the side that holds
+at the sizes of the run. What takes a size as a plain number (a loop over it, `int()`, numpy) ends
+that: what is compared from there on is not seen, and this is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map
+
+from profiler.records.reading import reason_of
+from profiler.tracing.meta_run.shape_values import on_meta
+from profiler.tracing.meta_run.target import (
+    Built,
+    Sizes,
+    Target,
+    build_target,
+    foreign_line,
+)
+
+Axis = tuple[int, int]
+"""The number of an input tensor, and one of its axes."""
+
+
+@dataclass(frozen=True)
+class AxisSize:
+    """The size of an axis at some sizes, and how much longer it is with one step more of each
+    letter."""
+
+    size: int
+    slopes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that a run tested, as a sympy expression, and its place in the code; "" where
+    torch does not tell the place."""
+
+    holds: Any
+    place: str
+
+
+@dataclass(frozen=True)
+class SizeGuards:
+    """The conditions that a run tested, in the symbols of `axes`, and why some may not have been
+    seen."""
+
+    conditions: tuple[Condition, ...] = ()
+    axes: Mapping[Any, AxisSize] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+
+
+def size_guards(target: Target, sizes: Sizes, further: Mapping[str, Sizes]) -> SizeGuards:
+    """The conditions on sizes that a module's forward pass tests at some sizes.
+
+    Args:
+        further: letter -> the sizes with one step more of that letter.
+
+    Raises:
+        TraceError: the module is not made at these sizes.
+    """
+    built = build_target(target, sizes)
+    axes = _followed_axes(built, {x: build_target(target, more) for x, more in further.items()})
+    return _run(built, axes) if axes else SizeGuards()
+
+
+def _followed_axes(built: Built, longer: Mapping[str, Built]) -> dict[Axis, AxisSize]:
+    """The axes of the inputs that grow with letters which no parameter's shape depends on."""
+    found: dict[Axis, dict[str, int]] = {}
+    here = _shapes(built)
+    for letter, more in longer.items():
+        if _weights(more) != _weights(built):
+            continue
+        for number, (one, other) in enumerate(zip(here, _shapes(more), strict=True)):
+            for axis, (low, high) in enumerate(zip(one, other, strict=True)):
+                if low != high:
+                    found.setdefault((number, axis), {})[letter] = high - low
+    return {at: AxisSize(here[at[0]][at[1]], slopes) for at, slopes in found.items()}
+
+
+def _tensors(built: Built) -> list[Tensor]:
+    leaves, _ = tree_flatten((built.args, dict(built.kwargs)))
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def _shapes(built: Built) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in _tensors(built)]
+
+
+def _weights(built: Built) -> list[tuple[int, ...]]:
+    held = (*built.module.parameters(), *built.module.buffers())
+    return [tuple(tensor.shape) for tensor in held]
+
+
+def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
+    """Run the forward pass with symbols for some axes."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import (
+        DimDynamic,
+        ShapeEnv,
+        StatelessSymbolicContext,
+    )
+
+    known = ShapeEnv(duck_shape=False, specialize_zero_one=False)
+    mode = FakeTensorMode(shape_env=known, allow_non_fake_inputs=True, static_shapes=False)
+    symbols: dict[Any, AxisSize] = {}
+    numbers = {id(tensor): k for k, tensor in enumerate(_tensors(built))}
+
+    def symbolic(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        followed = [axes.get((numbers[id(leaf)], axis)) for axis in range(leaf.dim())]
+        kinds = [DimDynamic.DYNAMIC if size else DimDynamic.STATIC for size in followed]
+        fake = mode.from_tensor(
+            leaf, symbolic_context=StatelessSymbolicContext(dynamic_sizes=kinds)
+        )
+        for axis, size in enumerate(followed):
+            if size:
+                length: Any = fake.shape[axis]
+                symbols[length.node.expr] = size
+        return fake
+
+    doubts: list[str] = []
+    try:
+        args, kwargs = tree_map(symbolic, (built.args, dict(built.kwargs)))
+        with on_meta(), mode:
+            built.module(*args, **kwargs)
+    except Exception as error:  # a module of a user's own may raise anything
+        kind = type(error).__name__
+        doubts.append(
+            f"what it compares of sizes cannot be followed ({kind}: {reason_of(error)}"
+            f"{foreign_line(error)})"
+        )
+    tested = [Condition(g.expr, str(getattr(g, "sloc", None) or "")) for g in known.guards]
+    fixed = {symbol for symbol, value in known.replacements.items() if value.is_number}
+    for symbol in sorted(fixed & symbols.keys(), key=str):
+        letters = " and ".join(symbols[symbol].slopes)
+        made = (c.place for c in tested if c.holds.is_Equality and c.holds.free_symbols == {symbol})
+        doubts.append(
+            f"it takes {letters} as a plain number {next(made, '')}, as a loop does: what it "
+            f"compares after that is not seen"
+        )
+    return SizeGuards(tuple(tested), symbols, tuple(doubts))

@@ -1,0 +1,113 @@
+"""Are the sizes found at which the code of a module does something else, and is it said what cannot
+be followed?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from profiler.tracing import trace
+from profiler.tracing.interpolation import Point
+from profiler.tracing.report import document
+from profiler.tracing.result import Trace
+from profiler.tracing.size_samples import SizeSamples
+from tests.printing import printed
+from tests.profiler.tracing.test_memory import Function
+
+COSTS = {4096: 2, 8192: 3}
+
+
+def traced(fn: Callable[[Tensor], Any]) -> Trace:
+    return trace(lambda: Function(fn), over="l,d")
+
+
+def shrunk(x: Tensor) -> Tensor:
+    blocks = x.shape[1]
+    blocks //= 64
+    return x * 2 if blocks > 32 else x
+
+
+class Inner(nn.Module):
+    """A helper with a threshold of its own."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self.longest = longest
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if x.size(1) >= self.longest else x
+
+
+@pytest.mark.parametrize(
+    ("fn", "first"),
+    [
+        (lambda x: x * 2 if x.shape[1] > 2048 else x, {"l": 2049}),
+        (lambda x: x * 2 if 4000 < x.shape[1] <= 5000 else x, {"l": 4001}),
+        (lambda x: x[:, : min(x.shape[1], 1500)] * 2, {"l": 1501}),
+        (lambda x: x[:, -1500:] * 2, {"l": 1501}),
+        (lambda x: torch.arange(max(x.shape[1], 1500)) * x[0, 0, 0], {"l": 1501}),
+        (lambda x: x * 2 if x.shape[1] > 100 * x.shape[2] else x, {"l": 301, "d": 3}),
+        (lambda x: x * 2 if x.size(1) % 500 == 0 else x, {"l": 500}),
+        (lambda x: x * 2 if x.numel() > 60000 else x, {"d": 12001}),
+        (lambda x: x * 2 if x.shape == (1, 2500, 3) else x, {"l": 2500, "d": 3}),
+        (lambda x: nn.Sequential(Inner(10**6), Inner(3000))(x), {"l": 3000}),
+        (shrunk, {"l": 33 * 64}),
+    ],
+)
+def test_what_changes_far_away_is_found(fn: Callable[[Tensor], Any], first: dict[str, int]) -> None:
+    """Where the first change is one of `l`, with the other sizes small."""
+    breaks = [value.sizes for value in traced(fn).broken.values()]
+    assert any(first.items() <= sizes.items() for sizes in breaks), breaks
+
+
+def test_sizes_beside_a_comparison_that_changes_nothing_are_proven() -> None:
+    found = traced(lambda x: x * 2 if x.shape[1] > 2048 else 2 * x)
+    assert found.complete and not found.doubts
+    assert sorted(p["l"] for p in found.proven if p["l"] > 1021) == [2047, 2048, 2049]
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    [
+        (lambda x: x * 2 if len(x[0]) == 3000 else x, "it takes l as a plain number ("),
+        (lambda x: x * 2 if math.log2(x.shape[1]) > 11 else x, "it takes l as a plain number ("),
+        (lambda x: x * float(np.arange(x.shape[1])[0]), "that is not followed ("),
+        (lambda x: x[:, : int(0.7 * x.shape[1])] * 2, "that is not followed ("),
+        (lambda x: x * 2 if not x.shape[1] & 511 else x, "that is not followed ("),
+        (lambda x: x * COSTS[x.shape[1]] if x.shape[1] in COSTS else x, "unhashable type"),
+        (lambda x: x * len(x.split(1500, dim=1)), "it compares a size with more and more numbers"),
+    ],
+)
+def test_what_cannot_be_followed_is_said(fn: Callable[[Tensor], Any], said: str) -> None:
+    found = traced(fn)
+    assert found.complete
+    assert any(said in doubt for doubt in found.doubts), found.doubts
+    assert "not proven beyond these: " in printed(document(found), "markdown")
+
+
+def test_a_change_where_runs_take_too_long_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    def patient(points: SizeSamples, base: Point, point: Point, part: float = 1.0) -> bool:
+        return max(point) < 2000
+
+    monkeypatch.setattr(SizeSamples, "patient", patient)
+    found = traced(lambda x: x * 2 if x.shape[1] > 2048 else x)
+    assert found.complete
+    assert "changes at l=2049, d=3, where a run takes too long" in found.doubts[0]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x @ x.transpose(1, 2) @ x,
+        lambda x: x * x.shape[1],
+        lambda x: torch.cat([x, x[:, 1:]], 1).softmax(-1),
+    ],
+)
+def test_an_ordinary_module_leaves_no_doubt(fn: Callable[[Tensor], Any]) -> None:
+    assert not traced(fn).doubts
