@@ -437,6 +437,15 @@ def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
     return code, said.out, said.err
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_caption_says_the_loss_in_words(loss: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("table", "self-attention", "--phase", "backward", "--loss", loss, "--format", "latex")
+    code, out, _ = typed(capsys, *asked)
+    (caption,) = (line for line in out.splitlines() if line.startswith(r"\caption{"))
+    assert code == 0 and "Convention: strict (" in caption and f"loss {loss}: " in caption
+    assert r"\textasciicircum" not in caption and "loss=" not in caption
+
+
 def test_a_table_says_which_loss_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("table", "self-attention", "--phase", "all", "--l", "6", "--d", "4", "--n", "2",
              "--b", "3", "--loss", "squared-error")  # fmt: skip

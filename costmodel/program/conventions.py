@@ -158,7 +158,7 @@ WANTED: Mapping[str, tuple[str, ...]] = {
 
 
 LOSSES: Mapping[str, str] = {
-    "squared-error": "the mean of (y - t)^2 over the entries of the output y",
+    "squared-error": "the mean of the squares of y - t over the entries of the output y",
     "cross-entropy": "the mean of -log(softmax(y)[t]) over the rows of the output y",
 }
 """What may stand after `loss=` -> the loss of one sequence, with its output y and target t."""
@@ -229,6 +229,11 @@ class Convention:
     def names(self) -> tuple[str, ...]:
         """The names as given on the command line."""
         return (self.peer,) if self.peer else (self.accounting, *self.rewrites)
+
+    @property
+    def title(self) -> str:
+        """The names in a caption, which says in words what a backward pass computes."""
+        return self.peer or ",".join((self.accounting, *parted(self.rewrites)[0]))
 
     @property
     def caption(self) -> str:

@@ -82,7 +82,7 @@ class Explanation(Subject):
         for name, value in self.sizes.items():
             line += [Equal((letter(name), str(value))), ", "]
         line[-1] = ". "
-        line.append(f"Convention {','.join(self.convention.names)}: {self.convention.caption}.")
+        line.append(f"Convention {self.convention.title}: {self.convention.caption}.")
         return Paragraph(tuple(line))
 
     def _case(self, phase: str) -> Case:

@@ -299,7 +299,7 @@ def size(letter: str, *values: int | Formula) -> Line:
 
 def convention_line(request: Request) -> str:
     """The convention's name and what it says."""
-    return f"convention: {','.join(request.convention.names)} ({request.convention.caption})"
+    return f"convention: {request.convention.title} ({request.convention.caption})"
 
 
 _LABEL = re.compile(r"[A-Za-z0-9:._/-]+")

@@ -74,11 +74,16 @@ FLEX_ATTENTION = ("found no compiled frames", "FlexAttention is only supported o
 """What torch says where it cannot run flex_attention: under a dispatch mode, on the meta device."""
 
 
-def flex_attention_reason(error: BaseException) -> str:
-    """Why flex_attention is refused, where an error is torch's that it cannot run; else ""."""
-    frames = (frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__))
-    of_it = "flex_attention" in frames and any(sign in str(error) for sign in FLEX_ATTENTION)
-    return f"flex_attention is {HIGHER_ORDER}" if of_it else ""
+def higher_order_reason(error: BaseException) -> str:
+    """Why an operator that runs functions is refused, where an error is torch's that it cannot run
+    it while the call is observed; else ""."""
+    frames = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    names = [code.co_name for code in frames]
+    if "flex_attention" in names and any(sign in str(error) for sign in FLEX_ATTENTION):
+        return f"flex_attention is {HIGHER_ORDER}"
+    own = [code.co_name for code in frames if "_higher_order_ops" in code.co_filename]
+    compiled = type(error).__module__ == "torch._dynamo.exc"  # torch compiles it before it runs it
+    return f"torch.{own[0]} is {HIGHER_ORDER}" if own and compiled else ""
 
 
 def dispatch_themselves(types: Iterable[type]) -> bool:

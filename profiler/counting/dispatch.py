@@ -21,7 +21,7 @@ from profiler.counting.call import (
     bytes_read,
     bytes_written,
     dispatch_themselves,
-    flex_attention_reason,
+    higher_order_reason,
     is_arithmetic,
     is_view,
 )
@@ -197,7 +197,7 @@ def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
         with recorder, recorder.watching_exits():
             fn(*args)
     except RuntimeError as error:
-        if reason := flex_attention_reason(error):
+        if reason := higher_order_reason(error):
             raise CountError(reason) from error
         raise
     return recorder.counts()

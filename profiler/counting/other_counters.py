@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from profiler.counting.call import HIGHER_ORDER
 from profiler.counting.dispatch import DispatchRecorder
 from profiler.counting.forward_rules import only_moves
 from profiler.counting.operations import NOTHING
@@ -57,8 +59,8 @@ def flop_counter_mode(fn: Callable[..., Any], *args: Any) -> PeerCount | Unavail
     try:
         with recorder, FlopCounterMode(display=False) as counter:  # the inner mode sees calls first
             fn(*args)
-    except RuntimeError as error:
-        return Unavailable(f"FlopCounterMode failed: {reason_of(error)}")
+    except Exception as error:  # an operator that runs functions raises what it likes
+        return Unavailable(f"FlopCounterMode could not count the call: {_in_words(error)}")
     figures = counter.get_flop_counts().get("Global", {})
     known = {str(packet).replace(".", "::") for packet in flop_registry}
     skipped = {name: op for name, op in recorder.by_op.items() if not op.view and name not in known}
@@ -115,7 +117,7 @@ def fvcore_count(
             warnings.simplefilter("ignore")
             total = int(analysis.total())
     except Exception as error:  # its tracer and its handlers raise anything, AssertionError too
-        return Unavailable(f"fvcore could not trace the call: {reason_of(error)}")
+        return Unavailable(f"fvcore could not count the call: {_in_words(error)}")
     skipped = Counter(analysis.unsupported_ops()) + silent
     return PeerCount(
         name="fvcore",
@@ -124,6 +126,30 @@ def fvcore_count(
         unit="mac",
         uncounted={name: n for name, n in skipped.items() if not only_moves(name)},
         moved={name: n for name, n in skipped.items() if only_moves(name)},
+    )
+
+
+NO_TENSOR = "it takes or returns something that is no tensor"
+RUNS_FUNCTIONS = f"an operator of it, such as torch.cond, is {HIGHER_ORDER}"
+FAILURES: Mapping[str, str] = {
+    "Only tuples, lists and Variables": NO_TENSOR,
+    "observable data dependence": "a result does not depend on the inputs",
+    "dynamo-optimized function": RUNS_FUNCTIONS,
+    "Unsupported value kind": RUNS_FUNCTIONS,
+    "higher_order": RUNS_FUNCTIONS,
+}
+"""Piece of an error of torch's tracer or modes -> what it means."""
+
+
+def _in_words(error: Exception) -> str:
+    """Why a peer failed: its own rule did, or torch could not show it the call."""
+    frames = traceback.extract_tb(error.__traceback__)
+    rule = next((f.name for f in frames if f.filename.endswith("jit_handles.py")), "")
+    if rule:
+        said = f"{type(error).__name__}: {reason_of(error)}"
+        return f"its own rule {rule} fails for operands of these shapes ({said})"
+    return next((means for piece, means in FAILURES.items() if piece in str(error)), "") or (
+        reason_of(error)
     )
 
 

@@ -7,6 +7,7 @@ import re
 
 import torch
 
+from profiler.counting.call import higher_order_reason
 from profiler.records.reading import reason_of
 
 SAYINGS = ("out of memory", "not enough memory", "can't allocate memory")
@@ -55,6 +56,8 @@ def failure_words(error: BaseException, doing: str = "") -> str:
     "the call failed while it was timed: KeyError: 'z'"
     """
     if not is_out_of_memory(error):
+        if reason := higher_order_reason(error):
+            return f"the call failed{doing}: {reason}"
         kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
         return f"the call failed{doing}: {kind}{reason_of(error)}"
     size = requested(error)

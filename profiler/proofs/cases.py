@@ -16,7 +16,7 @@ from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Array
 from costmodel.proofs.check import Proof, first_apart
 from costmodel.proofs.tried_sizes import module_sizes, words
-from profiler.counting.call import flex_attention_reason
+from profiler.counting.call import higher_order_reason
 from profiler.modules.registry import Implementation, build
 from profiler.records.reading import reason_of
 
@@ -113,7 +113,7 @@ def prove_cases(
         except Unsupported:
             raise
         except Exception as error:  # a module of a user's own may raise anything
-            return flex_attention_reason(error) or f"it does not run: {_reason_with_kind(error)}"
+            return higher_order_reason(error) or f"it does not run: {_reason_with_kind(error)}"
         proven.append(sizes)
         return said
 

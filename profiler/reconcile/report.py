@@ -26,7 +26,7 @@ from profiler.meters.effective_sample_size import markedly_fewer
 from profiler.reconcile.cost import COMPARABLE
 from profiler.reconcile.levels import MEMORY_WORDS, Ladder, Memory
 from profiler.records.words import PHASES, scaled, sizes_words
-from profiler.run.caveats import spread_words
+from profiler.run.caveats import spread_words, stopped
 from profiler.run.lower_bounds import NOT_ASKED
 from profiler.run.report import LEAD, MEMORY
 
@@ -360,7 +360,7 @@ def _cost(ladder: Ladder, title: str) -> Table:
         if key in SHARES and ladder.reasons.get(f"ceiling_{key}") != NOT_ASKED:
             rows.append((SHARES[key], _share(ladder, key, unit)))
     notes = (
-        Note((f"sampling of latency stopped: {cost['latency_stop_rule']}",)),
+        Note((f"sampling of latency stopped {stopped(cost['latency_stop_rule'])}",)),
         Note((MEMORY,)),
         Note((f"verdict: {cost['verdict']}",)),
     )

@@ -25,6 +25,15 @@ def spread_words(p20: float, p80: float) -> str:
     return f"{scaled(p20, 's')} to {scaled(p80, 's')}"
 
 
+def stopped(rule: str) -> str:
+    """When sampling stopped, by the name of the rule."""
+    return {
+        "median settled": "once the median had settled",
+        "stable noise": "once the noise no longer changed",
+        "rounds done": "after all rounds",
+    }.get(rule, f"by the {rule}")
+
+
 def contention(measurement: Measurement) -> str:
     """Why the latency is not that of the call alone: a sentence, or "" where the median is well
     known."""
@@ -35,14 +44,13 @@ def contention(measurement: Measurement) -> str:
     spread = details["p80"] > SPREAD * details["p20"]
     if _is_known(latency) and not spread:
         return ""
-    once = details["stop_rule"] == "median settled"
-    stop = "once the median had settled" if once else f"by the {details['stop_rule']}"
     one = measurement.device.startswith("cuda") or measurement.environment.get("threads") == 1
     threads = "" if one else "fewer threads (OMP_NUM_THREADS=1), "
     what = f"the median is not known to {KNOWN:.0%}"
     if spread:
         what = f"the samples spread from {spread_words(details['p20'], details['p80'])}"
     longer = " or a longer --seconds" if details["stop_rule"] == "time cap" else ""
+    stop = stopped(details["stop_rule"])
     return (
         f"not comparable: {what} ({details['n']} samples, stopped {stop}), as when something else "
         f"uses the machine; {threads}a quieter machine{longer} may help"

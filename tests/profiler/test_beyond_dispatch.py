@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from ctypes import c_float
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
 
+import cli
 from costmodel.mixers.load import mixer
 from costmodel.proofs.check import Proof
 from profiler.counting.call import CountError
@@ -207,3 +209,56 @@ def test_a_proof_names_operators_that_run_functions() -> None:
 
 def test_a_proof_runs_operators_that_run_functions() -> None:
     assert proof_of(ChosenHE).passed
+
+
+RUNS_FUNCTIONS = """
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+import costmodel as cm
+from profiler.modules import State, implementation
+
+mine = cm.Mixer("mine", source="a test")
+l, d = mine.sizes("l d")
+x, y, w = mine.input("x", l, d), mine.output("y", l, d), mine.parameter("w", d, d)
+with mine.form("direct") as f:
+    i, a, c = f.index("i", 1, l), f.index("a", 1, d), f.index("c", 1, d)
+    y[i, a] = cm.sum_(x[i, c] * w[c, a], over=c)
+
+
+class Product(torch.nn.Module):
+    def __init__(self, *, l, d):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.empty(d, d))
+
+    def initial_state(self, batch, length):
+        return State({})
+
+    def step(self, x_t, state):
+        return x_t @ self.w
+
+
+@implementation("mine", "cond", kernels={"y": "contraction"})
+class Cond(Product):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x @ self.w, lambda x: 1 * (x @ self.w), (x,))
+
+
+@implementation("mine", "flex", kernels={"y": "contraction"})
+class Flex(Product):
+    def forward(self, x):
+        return flex_attention(x[:, None], x[:, None], x[:, None])[:, 0] @ self.w
+"""
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("command", ["profile", "reconcile"])
+@pytest.mark.parametrize("name", ["cond", "flex"])
+def test_operators_that_run_functions_are_told_of_in_a_sentence(
+    command: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(RUNS_FUNCTIONS, encoding="utf-8")
+    words = [command, f"{path}:mine", "--impl", name, "--l", "8", "--d", "4", "--seconds", "0.1"]
+    assert cli.run(words) != 0
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and SAID in said

@@ -29,6 +29,7 @@ from profiler.meters.torch_profile import (
     torch_profiled,
 )
 from profiler.modules.registry import implementations
+from profiler.records.reading import Unavailable
 from tests.ladders import reconciled
 
 
@@ -141,3 +142,33 @@ def test_events_that_a_mode_doubles_are_counted_once() -> None:
     share = times.share(["aten::mm"])
     assert share is not None
     assert share <= 1
+
+
+def _object(x: Tensor) -> Any:
+    return {"rows": object()}
+
+
+def _unread(x: Tensor) -> Any:
+    return {"rows": x, "number": 3}
+
+
+def _cond(x: Tensor) -> Any:
+    return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+FAILS: list[tuple[Callable[[Tensor], Any], str]] = [
+    (_object, "it takes or returns something that is no tensor"),
+    (_unread, "a result does not depend on the inputs"),
+    (_cond, "an operator of it, such as torch.cond, is a higher-order operator"),
+    (lambda x: torch.matmul(x, x[0]), "its own rule matmul_flop_jit fails for operands of these"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), FAILS)
+def test_what_fvcore_cannot_count_is_told_in_words(
+    call: Callable[[Tensor], Any], said: str
+) -> None:
+    found = fvcore_count(torch.nn.Identity(), torch.ones(4, 4), call=call)
+    assert isinstance(found, Unavailable)
+    assert found.reason.startswith(f"fvcore could not count the call: {said}")
+    assert "\n" not in found.reason

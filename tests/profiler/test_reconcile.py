@@ -281,6 +281,9 @@ def test_rates_are_given_only_where_the_device_is_busy(floor: float, verdict: st
          "the samples spread from 1 s to 2.1 s (3 samples, stopped once the median had settled)"),
         ((1.0, 1.1, 1.2), "time cap",
          "the median is not known to 5% (3 samples, stopped by the time cap)"),
+        ((1.0, 1.5, 2.1), "stable noise",
+         "the samples spread from 1 s to 2.1 s (3 samples, stopped once the noise no longer "
+         "changed)"),
     ],
 )  # fmt: skip
 def test_a_latency_that_something_else_disturbed_gives_no_rates(

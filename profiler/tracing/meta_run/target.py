@@ -25,7 +25,7 @@ from costmodel.mixers.load import user_module
 from costmodel.symbolic.formulas import Formula, parse
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
-from profiler.counting.call import flex_attention_reason
+from profiler.counting.call import higher_order_reason
 from profiler.records.reading import reason_of
 from profiler.tracing.meta_run.shape_values import BuildingMode, on_meta
 
@@ -359,7 +359,7 @@ def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
         if isinstance(error, Untraceable):
             line = f" ({where.removeprefix(', ')})" if where else ""
             raise TraceError(f"{target.name} cannot be traced: {error}{line}") from error
-        if reason := flex_attention_reason(error):
+        if reason := higher_order_reason(error):
             raise TraceError(f"{target.name} cannot be traced: {reason}{where}") from error
         if reason := data_dependent(error):
             raise TraceError(
