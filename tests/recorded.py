@@ -33,6 +33,19 @@ def reading(name: str, value: float, unit: str, **details: Any) -> Reading:
     return Reading(name, value, unit, (float(value),), details)
 
 
+def live(
+    operation: str,
+    shape: list[int] | None,
+    size: int,
+    cause: str = "",
+    number: int = 1,
+    **known: Any,
+) -> dict[str, Any]:
+    """A tensor as `LiveTensors.to_json` gives it."""
+    found = {"operation": operation, "node": "", "shape": shape, "dtype": "float32", "bytes": size}
+    return found | {"cause": cause, "name": "", "views": [], "number": number} | known
+
+
 def dispatch(
     launched: int,
     unknown: Mapping[str, Any] | None = None,
@@ -79,6 +92,21 @@ ATTENTION = recorded(
     readings={
         "latency": latency(0.000120, 0.000125, 0.000137),
         "peak_memory": reading("peak_memory", 2112, "B"),
+        "tensors_at_peak": reading(
+            "tensors_at_peak",
+            2112,
+            "B",
+            rounding=0,
+            released=0,
+            tensors=[
+                live("mm", [8, 8], 256, number=3, views=[[1, 2, 8, 4]]),
+                live("triu", [8, 8], 64, "mask", dtype="bool"),
+                live("masked_fill", [1, 2, 8, 8], 512, "copy"),
+                live("_softmax", [1, 2, 8, 8], 512),
+                live("bmm", [2, 8, 4], 200),
+                live("bmm", None, 56, "workspace", dtype=None),
+            ],
+        ),
         "weights": reading("weights", 1024, "B"),
         "kernels": reading("kernels", 19, "1"),
         "launch_estimate": reading("launch_estimate", 0.00002, "s", operations=19),
@@ -91,7 +119,7 @@ ATTENTION = recorded(
         },
     },
 )
-"""Explicit attention, kept busy."""
+"""Explicit attention, kept busy; its workspace is invented."""
 
 LAUNCH_BOUND = recorded(
     "me",

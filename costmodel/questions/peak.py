@@ -157,24 +157,22 @@ def held_arrays(
         inside = (
             array in written and read.get(array) == {first} and array not in system.results(phase)
         )
-        number = (
-            _row(system, array) if inside and _in_loop(system, array) else _entries(system, array)
-        )
-        yield Held(array, number, first, last, once=_once(system, array))
+        count = _row if inside and _in_loop(system, array) else entries_held
+        yield Held(array, count(system, array), first, last, once=held_once(system, array))
 
 
 def _in_loop(system: System, array: Array) -> bool:
     return any(array in block.axes for block in blocks(system))
 
 
-def _once(system: System, array: Array) -> bool:
+def held_once(system: System, array: Array) -> bool:
     """Whether an array is held once for all sequences of a batch."""
     if array in system.weights:
         return True
     return array in system.forward.defining and array not in tokens(system.forward).given
 
 
-def _entries(system: System, array: Array) -> Exact:
+def entries_held(system: System, array: Array) -> Exact:
     """How many entries of an array are written, or given."""
     if array not in system.defining:
         return union_size(axes_of(array), [whole(array)], ONE)

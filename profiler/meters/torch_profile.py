@@ -17,13 +17,15 @@ from profiler.records.reading import Reading, Unavailable, reason_of
 
 
 @contextmanager
-def torch_profiled(*, memory: bool = False, cuda: bool = False) -> Iterator[profile]:
+def torch_profiled(
+    *, memory: bool = False, cuda: bool = False, shapes: bool = False
+) -> Iterator[profile]:
     """Run the body under torch's profiler, without the lines that it prints on stderr."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read once, when the profiler first starts
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with profile(activities=activities, profile_memory=memory) as trace:
+        with profile(activities=activities, profile_memory=memory, record_shapes=shapes) as trace:
             yield trace
 
 

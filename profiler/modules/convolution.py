@@ -51,11 +51,10 @@ class ConvolutionAlgorithm:
     apply: Apply
     kernel: str
     rewrites: tuple[str, ...] = ()
-    unbound: tuple[str, ...] = ()
 
 
 CONVOLUTION = ConvolutionAlgorithm("conv", padded_convolution, "convolution", rewrites=("dense",))
-TAPS = ConvolutionAlgorithm("direct", tap_by_tap, "contraction", unbound=("W",))
+TAPS = ConvolutionAlgorithm("direct", tap_by_tap, "contraction")
 
 
 class Convolution(SequenceMixer):
@@ -127,7 +126,6 @@ def computed_by(algorithm: ConvolutionAlgorithm) -> Callable[[_Class], _Class]:
             rewrites=algorithm.rewrites,
             kernels={"y": algorithm.kernel},
             step_kernels={"y": "contraction"},
-            unbound=algorithm.unbound,
         )(mixer)
 
     return register

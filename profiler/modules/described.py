@@ -25,8 +25,6 @@ class Described:
     rewrites: tuple[str, ...]
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Array -> kernel class; empty where the description names none."""
-    unbound: tuple[str, ...] = ()
-    """The parameters all of whose slices one operation takes."""
 
 
 OF_AUTOGRAD = ("quotient-gradient", "cases-gradient", "fft-gradient")
@@ -71,7 +69,7 @@ def description_of(mixer: Mixer, implementation: Implementation, phase: str) -> 
     if phase in TRAINING_STEP:
         rewrites = (*rewrites, *gradient_rewrites(kernels or {}, rewrites))
     rewrites = tuple(r for r in REWRITES if r in rewrites)
-    return Described(form, rewrites, kernels or {}, implementation.unbound)
+    return Described(form, rewrites, kernels or {})
 
 
 def classes_at(counts: CountsAt) -> Classes:
@@ -109,11 +107,10 @@ def switches_to(
         yield rewrite, REWRITES[rewrite], form, tuple(rewrites[: k + 1])
 
 
-def held_steps(mixer: Mixer, does: Described) -> list[tuple[str, str, str, tuple[str, ...]]]:
-    """The switches that change which bytes are held; zeros around arrays are left out, for they are
-    measured, as copies."""
-    rewrites = [name for name in does.rewrites if name not in PADDINGS]
-    return list(switches_to(mixer, does.form, rewrites))
+def held_rewrites(does: Described) -> tuple[str, ...]:
+    """The rewrites that change which bytes are held; zeros around arrays are left out, for those
+    are measured."""
+    return tuple(name for name in does.rewrites if name not in PADDINGS)
 
 
 def dispatched_classes(operations: Mapping[str, Any]) -> Classes:

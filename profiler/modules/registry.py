@@ -67,9 +67,6 @@ class Implementation:
     """The mixer's options that the class accepts."""
     options: tuple[str, ...] = ()
     """The mixer's options that it is built with."""
-    unbound: tuple[str, ...] = ()
-    """The parameters all of whose slices `forward` takes by one operation where it reads them slice
-    by slice; of other parameters it takes one slice after another."""
 
     def __post_init__(self) -> None:
         """Refuse a kernel class outside the closed list."""
@@ -104,15 +101,12 @@ def implementation(
     step_rewrites: tuple[str, ...] | None = None,
     step_kernels: Mapping[str, str] | None = None,
     options: tuple[str, ...] = (),
-    unbound: tuple[str, ...] = (),
 ) -> Callable[[_Module], _Module]:
     """Describe the decorated module class as an implementation of `mixer`.
 
     The name is the form unless given. `step` runs the same form under the same rewrites unless
     given, without "dense", which widens the sums over a whole sequence. The class also implements
-    the mixer with any of `options`: its constructor takes the chosen ones as `options`. Where a sum
-    runs shift by shift, one slice of a parameter after another, `unbound` names the parameters all
-    of whose slices but the first shift's come from one operation.
+    the mixer with any of `options`: its constructor takes the chosen ones as `options`.
 
     Raises ValueError for an unknown kernel class or rewrite, and for a second class of the same
     name.
@@ -137,7 +131,6 @@ def implementation(
                 step_rewrites=tuple(step_rewrites),
                 step_kernels=step_kernels,
                 takes=tuple(options),
-                unbound=tuple(unbound),
             )
         )
         return module

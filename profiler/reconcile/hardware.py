@@ -26,7 +26,7 @@ from profiler.counting.forward_rules import contraction, rule_for
 from profiler.counting.operations import Classes
 from profiler.hardware.result import MOVED, HardwareLevel
 from profiler.hardware.tiles import Product, padding
-from profiler.reconcile.levels import Cause, Memory, MemoryCause
+from profiler.reconcile.levels import Cause, MemoryCause, MovedMemory
 from profiler.records.measurement import Measurement
 
 FROM_ZERO = "sums begin at zero"
@@ -91,16 +91,16 @@ def tiles(record: Mapping[str, Any]) -> Cause:
     return Cause(3, 4, PADDING, {"mul": beyond, "add": beyond}, meaning)
 
 
-def moved(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, Memory]:
+def moved(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, MovedMemory]:
     """Bytes that the memory moved beside those that must move; {} where no counters were read."""
     if "hardware" not in measurement.counts:
         return {}
     least, unknown = must_move(measurement, mixer, form)
-    found: dict[str, Memory] = {}
+    found: dict[str, MovedMemory] = {}
     for caches, name in MOVED.items():
         reading = measurement.readings.get(name)
         why = measurement.reasons.get(name, f"{name} was not measured") if reading is None else ""
-        found[f"dram_{caches}"] = Memory(
+        found[f"dram_{caches}"] = MovedMemory(
             least.get("compulsory"),
             None if reading is None else round(reading.value),
             tuple(more_bytes(measurement, least)) if least and reading is not None else (),

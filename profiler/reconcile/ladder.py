@@ -29,7 +29,6 @@ from profiler.modules.described import (
     description_of,
     dispatched_classes,
     executed_classes,
-    held_steps,
     sum_classes,
     switches_to,
 )
@@ -108,16 +107,10 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         ),
         reasons={"1-2": EXHAUSTED} | unobserved(measurement) | why,
         uncounted=tuple(dispatch["unknown"]),
-        memory=memory(
-            measurement,
-            mixer,
-            held_steps(mixer, does),
-            phase,
-            does.kernels,
-            does.rewrites,
-            does.unbound,
-        )
-        | moved(measurement, mixer, does.form),
+        memory={
+            **memory(measurement, mixer, does, phase),
+            **moved(measurement, mixer, does.form),
+        },
         hardware=fourth,
     )
 

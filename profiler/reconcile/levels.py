@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from costmodel.language.functions import CLASSES
@@ -91,7 +91,7 @@ class PeerFigure:
 
 @dataclass(frozen=True)
 class MemoryCause:
-    """A named re-count: what a switch or a class of bytes adds."""
+    """What a named re-count adds to the bytes that are moved."""
 
     name: str
     bytes: int
@@ -112,18 +112,16 @@ MEMORY_WORDS = {
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes by the equations and as measured, and the causes of what lies between.
+class MovedMemory:
+    """Bytes moved by the equations and as measured, and the causes of what lies between.
 
-    `reason` says why one of the two is None, `unasked` which switch could not be counted under, and
-    why: what it and those behind it would name is unexplained.
+    `reason` says why one of the two is None.
     """
 
     derived: int | None = None
     measured: int | None = None
     causes: tuple[MemoryCause, ...] = ()
     reason: str = ""
-    unasked: str = ""
 
     @property
     def unexplained(self) -> int | None:
@@ -141,8 +139,86 @@ class Memory:
             "causes": [cause.to_json() for cause in self.causes],
             "unexplained": self.unexplained,
             "reason": self.reason,
-            "unasked": self.unasked,
         }
+
+
+@dataclass(frozen=True)
+class ListedTensor:
+    """A tensor that is alive, or `number` equal ones of `bytes` each.
+
+    `array` names the equations' arrays that have its shape, `cause` says why its bytes are more
+    than, or other than, those of an array.
+    """
+
+    operation: str
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    bytes: int
+    number: int
+    array: str
+    cause: str
+    workspace: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields."""
+        return {**asdict(self), "shape": self.shape and list(self.shape)}
+
+
+@dataclass(frozen=True)
+class HeldMemory:
+    """Bytes held by the equations and as measured, and the tensors that hold them.
+
+    `listed` are the tensors of a run of its own, in which the allocator counted `watched` bytes and
+    added `rounding` to those of tensors and got back `released`, which was there before the call;
+    None where there is no list. `reason` says why something is None.
+    """
+
+    derived: int | None = None
+    measured: int | None = None
+    listed: tuple[ListedTensor, ...] | None = None
+    rounding: int = 0
+    released: int = 0
+    watched: int | None = None
+    reason: str = ""
+
+    def total(self, *, workspace: bool) -> int:
+        """The bytes of all tensors of the list, or of all workspaces inside operations."""
+        rows = [row for row in self.listed or () if row.workspace == workspace]
+        return sum(row.bytes * row.number for row in rows)
+
+    @property
+    def difference(self) -> int | None:
+        """How many bytes fewer or more were measured than in the run whose tensors were listed."""
+        if self.measured is None or self.watched is None:
+            return None
+        return self.measured - self.watched
+
+    @property
+    def unexplained(self) -> int | None:
+        """What the allocator holds and no name is known of; None where nothing is listed."""
+        if self.watched is None:
+            return None
+        named = self.total(workspace=False) + self.total(workspace=True)
+        return self.watched + self.released - self.rounding - named
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, the sums of the list, and what is unexplained, in bytes."""
+        return {
+            "unit": "B",
+            "derived": self.derived,
+            "measured": self.measured,
+            "tensors": None if self.listed is None else [row.to_json() for row in self.listed],
+            "listed": None if self.listed is None else self.total(workspace=False),
+            "rounding": None if self.listed is None else self.rounding,
+            "released": None if self.listed is None else self.released,
+            "workspace": None if self.listed is None else self.total(workspace=True),
+            "unexplained": self.unexplained,
+            "watching": self.difference,
+            "reason": self.reason,
+        }
+
+
+Memory = MovedMemory | HeldMemory
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,16 @@ from costmodel.report.document import (
 from profiler.counting.dispatch import UNSEEN
 from profiler.hardware.result import HardwareLevel
 from profiler.meters.effective_sample_size import markedly_fewer
+from profiler.meters.memory.live_tensors import CAUSES, WORKSPACE
+from profiler.reconcile.arrays import DENSE
 from profiler.reconcile.cost import COMPARABLE
-from profiler.reconcile.levels import MEMORY_WORDS, Ladder, Memory
+from profiler.reconcile.levels import (
+    MEMORY_WORDS,
+    HeldMemory,
+    Ladder,
+    ListedTensor,
+    MovedMemory,
+)
 from profiler.records.words import PHASES, scaled, sizes_words
 from profiler.run.caveats import spread_words, stopped
 from profiler.run.lower_bounds import NOT_ASKED
@@ -61,8 +69,8 @@ def tables(ladder: Ladder, *, full: bool) -> Iterator[Table]:
         yield _operations(ladder, f"Operations: {of}")
     if full or any(peer.unexplained for peer in ladder.peers):
         yield _peers(ladder, f"What other counters print: {of}")
-    compared = any(found.derived is not None for found in ladder.memory.values())
-    if compared and (full or any(found.unexplained for found in ladder.memory.values())):
+    known = any((m.derived, m.measured) != (None, None) for m in ladder.memory.values())
+    if known and (full or any(found.unexplained for found in ladder.memory.values())):
         yield _memory(ladder, f"Memory: {of}")
     if full:
         yield _cost(ladder, f"Time, memory and energy: {of}")
@@ -88,8 +96,9 @@ OF_SUMMARY = (
     Note(("derived, executed, dispatched: operations by the equations, by the algorithm that the "
           "implementation executes, and as torch dispatched them; every class counts 1; "
           f"{UNSEEN}",)),
-    Note(("explained: every operation and byte between derived and measured has a named cause, and "
-          "other counters print what is predicted of them; --full shows all causes",)),
+    Note(("explained: every operation between derived and measured has a named cause, every byte "
+          "held is a named tensor's or operation's, and other counters print what is predicted of "
+          "them; --full shows causes and tensors",)),
     Note((MEMORY,)),
 )  # fmt: skip
 
@@ -286,29 +295,98 @@ def _peers(ladder: Ladder, title: str) -> Table:
     return Table(title, columns, tuple(rows))
 
 
+WATCHING = "watching changed the peak by"
+"""The words of the difference between the run that was listed and the one that was measured."""
+
+RELEASED = "released"
+"""The word for bytes that were there before the call."""
+
+MEMORY_COLUMNS = (
+    Column("made by", "made by", numeric=False),
+    Column("shape", "shape", numeric=False),
+    Column("type", "type", numeric=False),
+    Column("array", "array", numeric=False, wide=True),
+    Column("cause", "cause", numeric=False),
+    Column("bytes", "bytes"),
+)
+
+OF_LIST = (
+    "by the equations: as the implementation executes them, without what is there before the call, "
+    "with the gradients of parameters",
+    "array: the equations' arrays that have the tensor's extents, the batch among them; part of: "
+    "all extents but one",
+)
+MEANINGS = {
+    DENSE: "more entries than the array has at its ranges",
+    "rounding": "what the allocator adds to tensors, since it gives whole blocks",
+    RELEASED: "there before the call, which the call released before its worst moment",
+    "unexplained": "held by the allocator, and nothing is known of them",
+    WATCHING: "measured, less what the allocator held in the run that was watched for this list",
+    **CAUSES,
+}
+"""Word of a list of tensors -> what it means."""
+
+
 def _memory(ladder: Ladder, title: str) -> Table:
     rows: list[Row | Section] = []
     for name, found in ladder.memory.items():
-        if found.derived is None and found.measured is None:
+        if (found.derived, found.measured) == (None, None):
             continue
-        rows += [
-            Section((MEMORY_WORDS[name],)),
-            ("by the equations", _bytes(found.derived, found)),
-            *((f"  {cause.name}", signed(cause.bytes)) for cause in found.causes),
-            ("unexplained", _bytes(found.unexplained, found, sign=True)),
-            ("measured", _bytes(found.measured, found)),
-        ]
-    columns = (Column("step", "step", numeric=False), Column("bytes", "bytes"))
-    causes = {c.name: c.meaning for found in ladder.memory.values() for c in found.causes}
-    texts = [f"{name}: {meaning}" for name, meaning in causes.items()]
-    texts += [f"{MEMORY_WORDS[k]}: {of.unasked}" for k, of in ladder.memory.items() if of.unasked]
-    return Table(title, columns, tuple(rows), tuple(Note((text,)) for text in texts))
+        steps = _listed(found) if isinstance(found, HeldMemory) else _moved(found)
+        rows += [Section((MEMORY_WORDS[name],)), *steps]
+    said = {cell for row in rows if not isinstance(row, Section) for cell in row if cell != 0}
+    notes = [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in said]
+    causes = {c.name: c.meaning for found in ladder.memory.values()
+              if isinstance(found, MovedMemory) for c in found.causes}  # fmt: skip
+    notes = [*OF_LIST, *notes, *(f"{cause}: {meaning}" for cause, meaning in causes.items())]
+    return Table(title, MEMORY_COLUMNS, tuple(rows), tuple(Note((text,)) for text in notes))
 
 
-def _bytes(number: int | None, found: Memory, *, sign: bool = False) -> Cell:
-    if number is None:
-        return Missing(found.reason)
-    return signed(number) if sign else number
+def _listed(found: HeldMemory) -> Iterator[Row]:
+    """What the equations hold, each tensor, and their sum."""
+
+    def step(words: str, number: int | None, *, sign: bool = False) -> Row:
+        missing = Missing(found.reason)
+        shown = missing if number is None else signed(number) if sign else number
+        return (words, "", "", "", "", shown)
+
+    yield step("by the equations", found.derived)
+    for row in found.listed or ():
+        times = f"{row.number:,} x " if row.number > 1 else ""
+        shape = Missing(UNREAD) if row.shape is None else " x ".join(map(str, row.shape)) or "1"
+        dtype = Missing(UNREAD) if row.dtype is None else row.dtype
+        cause = WORKSPACE if row.workspace else row.cause
+        yield (f"  {times}{row.operation}", shape, dtype, row.array, cause, row.bytes * row.number)
+    if found.listed is not None:
+        yield step("listed", found.total(workspace=False))
+        yield step("rounding", found.rounding)
+        yield step(WORKSPACE, found.total(workspace=True))
+        if found.released:
+            yield step(RELEASED, -found.released, sign=True)
+    yield step("unexplained", found.unexplained, sign=True)
+    if found.difference:
+        yield step(WATCHING, -found.difference, sign=True)
+    yield step("measured", found.measured)
+
+
+def _moved(found: MovedMemory) -> Iterator[Row]:
+    """What the equations move, and the causes of what else is moved."""
+
+    def step(words: str, shown: Cell) -> Row:
+        return (words, "", "", "", "", shown)
+
+    def known(number: int | None, words: Callable[[int], Cell] = int) -> Cell:
+        return Missing(found.reason) if number is None else words(number)
+
+    yield step("by the equations", known(found.derived))
+    for cause in found.causes:
+        yield step(f"  {cause.name}", signed(cause.bytes))
+    yield step("unexplained", known(found.unexplained, signed))
+    yield step("measured", known(found.measured))
+
+
+UNREAD = "no operation reads it while the call runs"
+"""Why the shape of a tensor is not known."""
 
 
 COSTS = (
@@ -392,6 +470,14 @@ def _interval(ladder: Ladder) -> Cell:
     return spread_words(low, high)
 
 
+def in_words(row: ListedTensor) -> str:
+    """A tensor in one cell: `3 x mul 2x7x7 float32: A (dense)`."""
+    times = f"{row.number} x " if row.number > 1 else ""
+    shape = "" if row.shape is None else f" {'x'.join(map(str, row.shape))} {row.dtype}"
+    array = f": {row.array}" if row.array else ""
+    return f"{times}{row.operation}{shape}{array}" + (f" ({row.cause})" if row.cause else "")
+
+
 def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """A row for each class of rung 4, and for each that is not known."""
     if x.hardware is None:
@@ -422,12 +508,15 @@ def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
             rows.append((*lead, "peer", f"{peer.name} {words}", peer.unit, figure, why))
     for name, memory in x.memory.items():
         figures = [("derived", memory.derived)]
-        figures += [(cause.name, cause.bytes) for cause in memory.causes]
+        if isinstance(memory, MovedMemory):
+            figures += [(cause.name, cause.bytes) for cause in memory.causes]
+        elif memory.listed is not None:
+            figures += [(in_words(row), row.bytes * row.number) for row in memory.listed]
+            figures += [("rounding", memory.rounding), (RELEASED, -memory.released)]
+            figures += [(WATCHING, -(memory.difference or 0))]
         figures += [("unexplained", memory.unexplained), ("measured", memory.measured)]
         for entry, number in figures:
             why = memory.reason if number is None else None
-            if entry == "unexplained" and memory.unasked:
-                why = memory.unasked
             rows.append((*lead, "memory", entry, f"{name}_bytes", number, why))
     rows += _csv_hardware(x, lead)
     cost = x.rungs["5"]

@@ -57,6 +57,20 @@ SIGNED = ("energy_net",)
 """The readings that may be below zero: energy beyond that of an idle device."""
 
 
+class LiveTensor(TypedDict, total=False):
+    """A tensor that was alive, or several equal ones."""
+
+    operation: Required[Text]
+    node: Required[Text]
+    shape: Required[list[Count] | None]
+    dtype: Required[Text | None]
+    bytes: Required[Count]
+    cause: Required[Text]
+    name: Required[Text]
+    views: Required[list[list[Count]]]
+    number: Required[Size]
+
+
 class Details(TypedDict, total=False):
     """How a reading was obtained."""
 
@@ -66,7 +80,6 @@ class Details(TypedDict, total=False):
     ci_high: Number | None
     ci_low: Number | None
     ci_missing: Text
-    classes: dict[str, int]
     comparison: Name
     disturbances: list[Text]
     disturbed_rounds: Count
@@ -80,14 +93,16 @@ class Details(TypedDict, total=False):
     order_seed: Count
     p20: Amount
     p80: Amount
+    released: Count
     repeated_rounds: Count
     repetition: dict[str, Any]
+    rounding: Count
     rounds: Count
     sampled_s: Amount
     side: Size
     stop_rule: Text
     systematic: Amount
-    unseen: Count | None
+    tensors: list[LiveTensor]
 
 
 class Operations(TypedDict):

@@ -28,8 +28,7 @@ from profiler.meters.energy.protocol import EnergyLimits, energy_readings
 from profiler.meters.failure import failure_words
 from profiler.meters.latency import KINDS, latency, latency_readings as latency_kinds
 from profiler.meters.memory.allocator import peak_memory
-from profiler.meters.memory.keeping import held_at_most, kept_by
-from profiler.meters.memory.saved_bytes import saved_bytes
+from profiler.meters.memory.live_tensors import kept, most_alive
 from profiler.meters.nvml import energy
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes, count_kernels, operation_times
@@ -150,8 +149,8 @@ def counted_once(
     peers = peers_of(work)
     note("counting what is held")
     measured: dict[str, Measured] = {
-        "tensors_at_peak": tensors_at_peak(work, phase),
-        "activations": activation_bytes(work),
+        "tensors_at_peak": tensors_at_peak(work, request),
+        "activations": activation_bytes(work, request),
         "weights": weight_bytes(work.module),
         "state": state_bytes(work, phase),
         "kernels": kernels_of(work, request.device, dispatched),
@@ -300,37 +299,47 @@ def peak_of_call(work: PreparedCall, device: str) -> Measured:
     return peak_memory(work.bare, device=device, reset=work.reset)
 
 
-def tensors_at_peak(work: PreparedCall, phase: str) -> Measured:
-    """The most bytes that tensors made in the call hold at once; how many fewer they are without
-    each class of bytes is in details."""
-    if phase == "inference":
+def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
+    """The most bytes that the call holds at once by the allocator, in a run of its own; the tensors
+    that are alive then are in details."""
+    if phase_name(request.phase) == "inference":
         return Unavailable("the memory of one new token is its state: its tensors are not listed")
     if not work.trivial:
         return Unavailable(
             "a backward pass alone also holds what the forward pass kept: measure the training step"
         )
+
+    def named(result: Any) -> dict[str, torch.Tensor]:
+        held = {**dict(work.module.named_parameters()), **inputs_of(work, request)}
+        found = {f"{name}.grad": t.grad for name, t in held.items() if t.grad is not None}
+        return found | ({"result": result} if isinstance(result, torch.Tensor) else {})
+
     try:
         work.restore()
-        found = held_at_most(work.bare, owned(work), work.args)
-    except Exception as error:  # a dispatch mode may disturb a user's module
-        return Unavailable(f"the call failed while its tensors were followed: {reason_of(error)}")
-    details = {"classes": {"values": found.values, **found.causes}}
-    return Reading("tensors_at_peak", found.total, "B", (float(found.total),), details)
+        found = most_alive(work.bare, torch.device(request.device).type, named)
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(f"the call failed while its tensors were listed: {reason_of(error)}")
+    return Reading("tensors_at_peak", found.total, "B", (float(found.total),), found.to_json())
 
 
-def activation_bytes(work: PreparedCall) -> Measured:
-    """Bytes that the forward pass keeps for the backward pass, parameters left out; their classes
-    are in details."""
+def inputs_of(work: PreparedCall, request: Request) -> dict[str, torch.Tensor]:
+    """What is given to the call, by the equations' names."""
+    mixer = request.mixer
+    names = (mixer.role("input").name, *(array.name for array in mixer.contexts))
+    return dict(zip(names, work.args, strict=True))
+
+
+def activation_bytes(work: PreparedCall, request: Request) -> Measured:
+    """Bytes that the forward pass keeps for the backward pass, parameters left out; the tensors are
+    in details."""
     if work.forward is None:
         return Unavailable("nothing is kept for a backward pass: the call takes no gradients")
+    kind = torch.device(request.device).type
     try:
-        saved = saved_bytes(work.forward, parameters=owned(work), inputs=work.args)
-        classes = kept_by(work.forward, owned(work), work.args)
-    except Exception as error:  # a dispatch mode may disturb a user's module
-        return Unavailable(f"what the forward pass keeps could not be followed: {reason_of(error)}")
-    held = classes.total + (saved.unseen or 0)
-    details = {"classes": classes.by_class(), "unseen": saved.unseen, "saved": asdict(saved)}
-    return Reading("activations", held, "B", (float(held),), details)
+        found = kept(work.forward, kind, owned(work), inputs_of(work, request))
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(f"what the forward pass keeps could not be listed: {reason_of(error)}")
+    return Reading("activations", found.total, "B", (float(found.total),), found.to_json())
 
 
 def kernels_of(work: PreparedCall, device: str, dispatched: DispatchCounts) -> Measured:

@@ -18,13 +18,12 @@ from costmodel.language.equations import Mixer
 from costmodel.program.conventions import convention
 from costmodel.questions.count import count
 from costmodel.questions.counting.counts import Counts
-from costmodel.questions.peak import Peak, peak, there_before
 from costmodel.questions.question import element_bytes
 from costmodel.questions.traffic import Elements, traffic
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly
-from profiler.modules.described import Described, description_of, held_steps
-from profiler.reconcile.memory import APART
+from profiler.modules.described import Described, description_of
+from profiler.reconcile.memory import live_set
 from profiler.run.plan import candidate_in_record
 from profiler.scaling.series import Series
 
@@ -168,16 +167,8 @@ def moved_bytes(which: str) -> Derive:
 
 def live_set_bytes(of: ExecutedMixer) -> Exact:
     """The largest live set in bytes at these sizes, without what existed before the call."""
-    if reason := APART.get(of.phase):
-        raise Unanswered(reason)
-    steps = held_steps(of.mixer, of.does)
-    form, rewrites = steps[-1][2:] if steps else (of.mixer.default_form, ())
-    found: Peak = peak(of.mixer, of.phase, form, ("strict", *rewrites))
-    moment = max(found.moments, key=lambda m: m.at(of.sizes))
-    b = of.sizes["b"]
-    before = there_before(of.mixer, of.phase) * b
-    held = moment.each * b + moment.once + Exact.of(found.gradients) - Exact.of(before)
-    return held * element_bytes(of.dtype)
+    found = live_set(of.mixer, of.does, of.phase, of.sizes)
+    return found * element_bytes(of.dtype)
 
 
 RULES: Mapping[str, Derive] = {

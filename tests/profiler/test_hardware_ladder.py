@@ -20,7 +20,7 @@ import torch
 from profiler.hardware.operations import NO_OPCODES
 from profiler.hardware.tiles import Product, padding, products_of, tile_of
 from profiler.reconcile.ladder import ladder, ladders
-from profiler.reconcile.levels import Ladder
+from profiler.reconcile.levels import Ladder, MovedMemory
 from profiler.records.measurement import Measurement
 from profiler.records.words import signed_words
 from profiler.run import measure as measure_file
@@ -246,6 +246,7 @@ def test_bytes_beside_those_that_must_move(reconcile: Reconcile) -> None:
     and writes 30."""
     record, found = reconcile()
     cold = found.memory["dram_cold"]
+    assert isinstance(cold, MovedMemory)
     assert (cold.derived, cold.measured) == (4 * (2 * 30 + 4 * 36), 12_000)
     by_op = record.counts["dispatch"]["by_op"]
     products = by_op["aten::mm"]

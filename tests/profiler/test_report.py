@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from profiler.reconcile import ladder
-from profiler.reconcile.levels import Ladder, Memory
+from profiler.reconcile.levels import HeldMemory, Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
 from profiler.run.caveats import contention
@@ -142,14 +142,30 @@ def test_energy_of_a_busy_device_is_divided_by_its_operations() -> None:
     assert "77.74 µJ" in printing.ladders([made], "rich")
 
 
-def test_a_switch_that_could_not_be_counted_under_is_named_in_every_format() -> None:
-    said = "'row by row' could not be counted: an operation without a rule"
+def test_tensors_are_listed_in_every_format() -> None:
     (made,) = ladders_of(ATTENTION)
-    peak = Memory(derived=8, measured=16, unasked=said)
-    made = replace(made, memory={**made.memory, "peak": peak})
     for format_ in FORMATS:
-        text = printing.ladders([made], format_).replace("\n", " ")
-        assert said in " ".join(text.split()), format_
+        text = " ".join(printing.ladders([made], format_).split()).replace("\\_", "_")
+        assert "masked_fill" in text and "A.exp" in text and "workspace" in text, format_
+    lines = printing.ladders([made], "rich").splitlines()
+    for words in ("listed", "rounding", "unexplained", "measured"):
+        assert any(line.startswith(words) for line in lines), words
+
+
+def test_watching_that_changes_the_peak_is_shown() -> None:
+    peak = HeldMemory(derived=8, measured=20, listed=(), watched=16)
+    (made,) = ladders_of(ATTENTION)
+    made = replace(made, memory={**made.memory, "peak": peak})
+    assert (peak.difference, peak.unexplained) == (4, 16)
+    assert "watching changed the peak by" in printing.ladders([made], "rich")
+
+
+def test_a_record_without_a_list_says_so() -> None:
+    """An earlier version wrote classes of bytes."""
+    told = {"tensors_at_peak": reading("tensors_at_peak", 2112, "B", classes={"values": 2112})}
+    (made,) = ladders_of(replace(ATTENTION, readings={**ATTENTION.readings, **told}))
+    assert made.memory["peak"].unexplained is None
+    assert "an earlier version made it" in made.memory["peak"].reason
 
 
 def test_what_means_nothing_is_not_comparable_in_every_format() -> None:

@@ -1,1 +1,0 @@
-"""The order in which an implementation allocates and frees."""

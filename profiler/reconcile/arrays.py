@@ -1,0 +1,116 @@
+"""Which array of the equations may a tensor be, by its shape?
+
+A tensor that the call leaves under a name (its result, a gradient) is the array of that name. Any
+other is compared by its extents, in whatever order: with whole arrays, then with arrays less one
+axis, since a loop holds one row. Where several arrays fit, all are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import System
+from costmodel.language.nodes import Array
+from costmodel.questions.peak import entries_held, held_once
+from profiler.meters.memory.live_tensors import COPY, WORKSPACE, extents_of
+from profiler.reconcile.levels import ListedTensor
+
+DENSE = "dense"
+PART_OF = "part of "
+
+Extents = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays of a system of equations at some sizes."""
+
+    system: System
+    sizes: Mapping[str, int]
+
+    @cached_property
+    def shapes(self) -> Mapping[Array, Extents]:
+        """Array -> its extents, the batch among them where each sequence has its own."""
+        found: dict[Array, Extents] = {}
+        for array in (*self.system.defining, *self.system.mixer.arrays.values()):
+            own = tuple(extent.at(self.sizes) for extent in array.shape)
+            once = array.role in ("parameter", "buffer") or held_once(self.system, array)
+            found[array] = own if once else (self.sizes["b"], *own)
+        return found
+
+    @property
+    def output(self) -> str:
+        """The name of the result."""
+        return self.system.mixer.role("output").name
+
+    def candidates(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Array | None]]:
+        """The names of the arrays that a tensor may be, and each array that it would be whole."""
+        if row["name"]:
+            name = self.output if row["name"] == "result" else row["name"]
+            yield name, next((array for array in self.shapes if array.name == name), None)
+            return
+        if row["shape"] is None:
+            return
+        shapes = {extents_of(shape) for shape in (row["shape"], *row["views"])}
+        pool = [array for array in self.shapes if self.is_made(array, row)]
+        whole = [array for array in pool if extents_of(self.shapes[array]) in shapes]
+        for array in whole:
+            yield array.name, array
+        if not whole:
+            for array in pool:
+                own = self.shapes[array]
+                axes = range(len(own) - len(array.shape), len(own))
+                if any(extents_of(own[:k] + own[k + 1 :]) in shapes for k in axes):
+                    yield PART_OF + array.name, None
+
+    def is_made(self, array: Array, row: Mapping[str, Any]) -> bool:
+        """Whether an operation may have made an array: one of the forward pass makes none of the
+        backward pass; and only a copy is one that was given."""
+        defining, forward = self.system.defining, self.system.forward.defining
+        gradient = array not in forward and (array in defining or array.gradient_of is not None)
+        if row["cause"] == COPY:
+            return bool(row["node"]) or not gradient
+        return array in defining and gradient == bool(row["node"])
+
+    def is_dense(self, shape: Any, found: list[tuple[str, Array | None]]) -> bool:
+        """Whether a tensor has more entries than each array that it may be has at its ranges."""
+        arrays = [
+            array for _, array in found if array is not None and array in self.system.defining
+        ]
+        if not arrays or len(arrays) < len(found):
+            return False
+        try:
+            return all(self.entries(array) < prod(shape) for array in arrays)
+        except Unsupported:  # the number of entries has no formula
+            return False
+
+    def entries(self, array: Array) -> int:
+        """The entries of an array, for all sequences."""
+        number = entries_held(self.system, array).at(self.sizes)
+        return number if held_once(self.system, array) else number * self.sizes["b"]
+
+
+def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor:
+    """A tensor of a record in words, with the arrays that it may be."""
+    operation, cause = row["operation"], row["cause"]
+    by = f" ({row['node']})" if row["node"] else ""
+    found: list[tuple[str, Array | None]] = []
+    if arrays is not None and cause not in (WORKSPACE, "mask"):
+        found = list(arrays.candidates(row))
+        if not cause and row["shape"] is not None and arrays.is_dense(row["shape"], found):
+            cause = DENSE
+    return ListedTensor(
+        f"{operation or 'outside of operations'}{by}",
+        row["shape"] and tuple(row["shape"]),
+        row["dtype"],
+        row["bytes"],
+        row["number"],
+        " or ".join(dict.fromkeys(name for name, _ in found)),
+        f"{WORKSPACE} inside {operation}" if cause == WORKSPACE else cause,
+        cause == WORKSPACE,
+    )
