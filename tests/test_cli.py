@@ -280,6 +280,7 @@ def test_bad_input_is_one_sentence(command: str, capsys: pytest.CaptureFixture[s
         (USER.replace("    j =", "    j = i > 3 or"), "'Index' and 'int' (line 9)"),
         (USER.replace("    j =", "    f.nothing()\n    j ="), "no attribute 'nothing' (line 9)"),
         ("x = 1", "defines no mixer"),
+        ("class decay:\n    pass", "is a class, not a mixer: `costmodel trace "),
         (UNBOUND, "index k of g is unbound"),
         (USER.replace("g[i - j + 1]", "g[i, j]"), "has 1 axes but is indexed with 2"),
     ],

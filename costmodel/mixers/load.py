@@ -108,6 +108,11 @@ def _in_file(path: Path, attribute: str) -> Mixer:
             value.origin = joined(f"{path}:{base}", value.options)
             value.home = module.__name__
             return value
+    if isinstance(getattr(module, base, None), type):
+        raise UnknownMixer(
+            f"{path}:{base} is a class, not a mixer: `costmodel trace {path}:{base} --over l,d` "
+            f"counts a module without equations, and --impl {path}:{base} measures one of a mixer"
+        )
     names = sorted({value.name for value in found.values()})
     if not names:
         raise UnknownMixer(f"{path} defines no mixer: write `{base} = cm.Mixer(...)` in it")
